@@ -1,0 +1,33 @@
+"""Annealed variational inference as scikit-learn estimators.
+
+Variational inference ends in the local optimum next to its start. The estimators of this
+package anneal their way to a better one, in the place of many restarts, with a single parameter:
+``annealing``.
+"""
+
+from __future__ import annotations
+
+from .models.gaussian_mixture import AnnealedBayesianGaussianMixture
+
+__version__ = "0.1.0"
+
+__all__ = ["AnnealedBayesianGaussianMixture", "warm_up"]
+
+
+def warm_up() -> None:
+    """Compile all kernels and keep them on disk, so that no later fit has to.
+
+    For container images and services, whose first fit should be as fast as the others.
+
+    Examples
+    --------
+    >>> import sklearn_anneal
+    >>> sklearn_anneal.warm_up()
+    """
+    from importlib import import_module
+    from pkgutil import iter_modules
+
+    from . import kernels
+
+    for module in iter_modules(kernels.__path__):
+        import_module(f"{kernels.__name__}.{module.name}")

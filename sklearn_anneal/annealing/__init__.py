@@ -1,0 +1,76 @@
+"""The annealing methods: hyperparameters of how an optimum is looked for."""
+
+from __future__ import annotations
+
+from ._base import CAPABILITIES, Annealing, Context
+from .deterministic import DeterministicAnnealing
+from .none import NoAnnealing
+from .proximity import ProximityVI
+from .stochastic import StochasticAnnealing
+from .structured import StructuredVI
+from .svi_plus import SVIPlus
+from .tempering import LocalVariationalTempering, VariationalTempering
+
+__all__ = [
+    "Annealing",
+    "DeterministicAnnealing",
+    "LocalVariationalTempering",
+    "NoAnnealing",
+    "ProximityVI",
+    "StochasticAnnealing",
+    "StructuredVI",
+    "SVIPlus",
+    "VariationalTempering",
+]
+
+ANNEALING: dict[str, type[Annealing]] = {
+    "none": NoAnnealing,
+    "deterministic": DeterministicAnnealing,
+    "stochastic": StochasticAnnealing,
+    "tempering": VariationalTempering,
+    "local_tempering": LocalVariationalTempering,
+    "svi_plus": SVIPlus,
+    "structured": StructuredVI,
+    "proximity": ProximityVI,
+}
+"""The methods by the names that the parameter ``annealing`` of the estimators takes."""
+
+
+def name_of(method: Annealing) -> str:
+    """The name of a method's class in :data:`ANNEALING`, or the class's own name."""
+    names = {cls: name for name, cls in ANNEALING.items()}
+    return names.get(type(method), type(method).__name__)
+
+
+def check_capabilities(method: Annealing, model: object) -> None:
+    """Refuse a method that asks for what a model cannot do.
+
+    Parameters
+    ----------
+    method : Annealing
+        Resolved: without any ``"auto"`` that the model's recommendations fill in.
+    model : ConjugateModel
+
+    Raises
+    ------
+    ValueError
+        Naming what is missing and which names of ``annealing`` work with the model.
+    """
+    missing = [need for need in method.needs if not hasattr(model, need)]
+    if not missing:
+        return
+    recommended = getattr(model, "recommended", {})
+    working = []
+    for name, cls in ANNEALING.items():
+        candidate = cls().resolve(recommended.get(name, {}))
+        if all(hasattr(model, need) for need in candidate.needs):
+            working.append(repr(name))
+    lacking = "; ".join(f"{CAPABILITIES[need]} ('{need}')" for need in missing)
+    raise ValueError(
+        f"annealing={method!r} cannot be combined with {type(model).__name__}: the method needs "
+        f"{lacking}, which this model does not have. What works: {', '.join(working)}."
+    )
+
+
+__all__ += ["ANNEALING", "Context", "check_capabilities", "name_of"]
+__all__.sort()

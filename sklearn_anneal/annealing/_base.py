@@ -1,0 +1,223 @@
+"""The hooks through which an annealing method bends the loop of inference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from ..families import Natural, Tempering, mix
+from .schedules import finished
+
+State = dict[str, Any]
+
+AUTO = StrOptions({"auto"})
+N_PASSES = [Interval(Integral, 0, None, closed="left"), AUTO]
+LEARNING_RATE = [Interval(Real, 0, 1, closed="right"), StrOptions({"auto", "decay"})]
+
+CAPABILITIES = {
+    "sample_expectations": "draws of the global parameters in the place of their expectations",
+    "exact_gradient_statistics": (
+        "the exact natural gradient of a draw of the global parameters (the matrix V of "
+        "structured stochastic variational inference)"
+    ),
+    "log_partition": "a log partition function of the tempered model, log C(T)",
+    "unit_log_partition": "a log partition function per data point, log c(T)",
+    "locally_tempered_step": "a local step with one temperature per data point",
+    "initial_temperature": "a rule for its own initial temperature",
+}
+"""What a method can ask of a model beyond the obligatory, in words for error messages."""
+
+
+@dataclass
+class Context:
+    """What every hook sees of the fit that it takes part in.
+
+    Attributes
+    ----------
+    model : ConjugateModel
+    prior : dict of ndarray
+        λ₀, the natural parameters of the prior.
+    summary : object
+        The model's summary of the training data.
+    rng : numpy.random.Generator
+    q : dict of ndarray
+        λ, the current natural parameters.
+    q_start : dict of ndarray
+        λ as the current update found it, before the first of its blocks.
+    state : dict
+        What has to survive from one update to the next: the clocks ``updates`` and ``passes``
+        and whatever the method adds in :meth:`Annealing.initial_state`.
+    scale : float
+        N/|S|: total weight over the weight of the current batch.
+    report : LocalStep or None
+        The latest local step.
+    clean_target : dict of ndarray or None
+        λ̂ without random weights, for methods that ask for it (``needs_clean``).
+    """
+
+    model: Any
+    prior: Natural
+    summary: Any
+    rng: np.random.Generator
+    q: Natural
+    q_start: Natural = field(default_factory=dict)
+    state: State = field(default_factory=lambda: {"updates": 0, "passes": 0.0})
+    scale: float = 1.0
+    report: Any = None
+    clean_target: Natural | None = None
+
+
+class Annealing(BaseEstimator):
+    """Base class of the annealing methods; as it stands, the absence of annealing.
+
+    A method holds hyperparameters only, so that one instance may serve many fits and threads.
+    All that changes during a fit is in the :class:`Context` that every hook receives.
+
+    Attributes
+    ----------
+    needs : tuple of str
+        Names of the model's capabilities without which the method cannot work.
+    finish : bool
+        Whether plain variational inference at T = 1 follows the schedule.
+    damped : bool
+        Whether batch updates are damped by a learning rate too.
+    needs_clean : bool
+        Whether the local step has to return the statistics without random weights as well.
+    exact_bound : bool
+        Whether the lower bound of the current q can be read off its local steps; if not, it is
+        evaluated by an extra pass every ``evaluate_every`` passes.
+    has_unit_temperatures : bool
+        Whether every data point has a temperature of its own.
+    """
+
+    _parameter_constraints: dict = {}
+    _defaults: dict[str, Any] = {}
+
+    finish = True
+    damped = False
+    exact_bound = True
+    evaluate_every = 1
+    has_unit_temperatures = False
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def needs_clean(self) -> bool:
+        return False
+
+    def resolve(self, recommended: dict[str, Any]) -> Annealing:
+        """A new instance with every ``"auto"`` replaced by the model's recommended value.
+
+        Parameters
+        ----------
+        recommended : dict
+            The model's values by parameter name; what is absent takes the method's default.
+
+        Returns
+        -------
+        method : Annealing
+        """
+        values = {**self._defaults, **recommended}
+        changes = {
+            name: values[name]
+            for name, value in self.get_params(deep=False).items()
+            if isinstance(value, str) and value == "auto" and name in values
+        }
+        return clone(self).set_params(**changes)
+
+    def calibrate(self, ctx: Context, units: Any) -> Annealing:
+        """The method with what only the data and the start can tell filled in."""
+        return self
+
+    def schedule_length(self) -> int:
+        """Number of passes before the finish."""
+        return int(getattr(self, "n_passes", 0))
+
+    def progress(self, state: State) -> float:
+        """Share of the schedule that is over, 1 or more after its end."""
+        n = self.schedule_length()
+        return 1.0 if n == 0 else state["passes"] / n
+
+    def is_annealing(self, state: State) -> bool:
+        """Whether the schedule is still running."""
+        return not finished(self.progress(state))
+
+    @property
+    def needs_start(self) -> bool:
+        """Whether the fit starts where the model's ``init_params`` says."""
+        return True
+
+    def initial_natural(self, ctx: Context) -> Natural:
+        """The natural parameters to start from, for methods that do not need a start."""
+        raise NotImplementedError
+
+    def initial_state(self, ctx: Context) -> State:
+        """What the method keeps in the state, besides the clocks."""
+        return {}
+
+    def temper(self, ctx: Context, units: Any) -> Tempering:
+        """The factors on local step, statistics and prior for this update."""
+        return Tempering()
+
+    def expectations(self, ctx: Context) -> tuple[Any, Any]:
+        """What the local step sees of the global parameters, and the draw if it is one."""
+        return ctx.model.expectations(ctx.q), None
+
+    def weights(self, ctx: Context, units: Any) -> np.ndarray | None:
+        """Random factors of the statistics, one per weight unit; None for ones."""
+        return None
+
+    def local_step(
+        self,
+        ctx: Context,
+        units: Any,
+        expected: Any,
+        t: Tempering,
+        noise: np.ndarray | None = None,
+        local: Any = None,
+    ) -> Any:
+        """The local step of one chunk of data. Must not draw from ``ctx.rng``."""
+        return ctx.model.local_step(
+            units, expected, t, noise=noise, local=local, clean=self.needs_clean
+        )
+
+    def local_start(self, ctx: Context, units: Any, local: Any) -> Any:
+        """Where the local variables of a chunk start."""
+        return ctx.model.local_start(units, local, ctx.state)
+
+    def target(self, ctx: Context, target: Natural, stats: Natural, draw: Any) -> Natural:
+        """λ̂, given what the conjugate update proposes."""
+        return target
+
+    def step_size(self, ctx: Context, rho: float) -> float:
+        """The step ρ of this update, given the model's decaying learning rate.
+
+        ``rho`` is the learning rate of stochastic VI where the update is damped (minibatches,
+        and batch mode of ``damped`` methods) and 1 elsewhere.
+        """
+        return rho
+
+    def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
+        """The new λ of the keys of ``q``: by default (1 − ρ) λ + ρ λ̂."""
+        return mix(q, target, rho)
+
+    def advance(self, ctx: Context, report: Any) -> State:
+        """The method's own state after an update whose local step was ``report``."""
+        return ctx.state
+
+
+class DampedMixin:
+    """Methods whose batch updates take steps below 1, set by their ``learning_rate``."""
+
+    damped = True
+    learning_rate: Any
+
+    def step_size(self, ctx: Context, rho: float) -> float:
+        return rho if self.learning_rate == "decay" else float(self.learning_rate)

@@ -1,0 +1,115 @@
+"""Deterministic annealing: the posterior is flattened by a temperature that falls to 1."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from ..families import Natural, Tempering, mix
+from ._base import AUTO, N_PASSES, Annealing, Context
+from .schedules import SCHEDULES
+
+# Powers of x = 1/T on the local step, the statistics and the prior.
+FORMS = {"likelihood": (1, 1, 0), "posterior": (1, 1, 1), "local": (1, 0, 0)}
+
+
+class DeterministicAnnealing(Annealing):
+    """Deterministic annealing: variational inference at a temperature that falls to 1.
+
+    At temperature T the local step is q(z) ∝ exp{E log p(x, z | β) / T}, and the natural
+    parameters λ of q(β) are updated, with b their value at the flat density, to
+
+    - ``"likelihood"``: λ₀ + S/T (annealed variational inference [1]_);
+    - ``"posterior"``: b + (λ₀ + S − b)/T (Katahira et al. [2]_, with the base measure kept);
+    - ``"local"``: λ₀ + S (deterministic annealing EM [3]_).
+
+    The first two are exact coordinate ascent on a tempered bound at fixed T, the third is a
+    heuristic that leaves the global parameters as sharp as ever.
+
+    Parameters
+    ----------
+    form : {"auto", "likelihood", "posterior", "local"}, default="auto"
+        What the temperature acts on.
+    initial_temperature : float or "auto", default="auto"
+        T at the first pass, at least 1. ``"auto"`` is the model's recommended number or its
+        rule: mixtures take the smallest T at which the initial responsibilities have a mean
+        normalised entropy of 0.05, which is never worse than plain inference in median; a larger
+        fixed value gains more on data of many dimensions and can merge components for good on
+        data of few.
+    schedule : {"auto", "geometric", "linear", "constant"}, default="auto"
+        How T falls: T₀^(1 − t/n), linearly, or not at all until the end of the schedule.
+    n_passes : int or "auto", default="auto"
+        Passes over the data until T = 1. More passes give a better optimum for more time.
+    jitter : float or "auto", default="auto"
+        Size of the random displacement of the parameters after each update at T > 1. It breaks
+        the symmetry of equal components, which would otherwise survive the cooling.
+
+    References
+    ----------
+    .. [1] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS,
+       section 3.
+    .. [2] Katahira, Watanabe, Okada (2008). Deterministic annealing variant of variational
+       Bayes method. Journal of Physics: Conference Series 95.
+    .. [3] Ueda, Nakano (1998). Deterministic annealing EM algorithm. Neural Networks 11.
+
+    Examples
+    --------
+    >>> from sklearn_anneal.annealing import DeterministicAnnealing
+    >>> DeterministicAnnealing(initial_temperature=5, schedule="linear")
+    DeterministicAnnealing(initial_temperature=5, schedule='linear')
+    """
+
+    _parameter_constraints: dict = {
+        "form": [StrOptions({*FORMS, "auto"})],
+        "initial_temperature": [Interval(Real, 1, None, closed="left"), AUTO],
+        "schedule": [StrOptions({*SCHEDULES, "auto"})],
+        "n_passes": N_PASSES,
+        "jitter": [Interval(Real, 0, None, closed="left"), AUTO],
+    }
+    _defaults = {"form": "likelihood", "schedule": "geometric", "n_passes": 50, "jitter": 0.0}
+
+    def __init__(
+        self,
+        form="auto",
+        initial_temperature="auto",
+        schedule="auto",
+        n_passes="auto",
+        jitter="auto",
+    ):
+        self.form = form
+        self.initial_temperature = initial_temperature
+        self.schedule = schedule
+        self.n_passes = n_passes
+        self.jitter = jitter
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("initial_temperature",) if self.initial_temperature == "auto" else ()
+
+    def calibrate(self, ctx: Context, units: Any) -> Annealing:
+        if self.initial_temperature != "auto":
+            return self
+        temperature = ctx.model.initial_temperature(units, ctx.q)
+        return clone(self).set_params(initial_temperature=temperature)
+
+    def schedule_length(self) -> int:
+        # At a temperature of 1 from the start there is nothing to wait for.
+        return 0 if self.initial_temperature == 1 else super().schedule_length()
+
+    def temperature(self, ctx: Context) -> float:
+        """T of the coming update."""
+        start = float(self.initial_temperature)
+        return SCHEDULES[self.schedule](start, 1.0, self.progress(ctx.state))
+
+    def temper(self, ctx: Context, units: Any) -> Tempering:
+        x = 1.0 / self.temperature(ctx)
+        return Tempering(*(x**power for power in FORMS[self.form]))
+
+    def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
+        new = mix(q, target, rho)
+        if self.jitter > 0 and self.temperature(ctx) > 1:
+            return ctx.model.jitter(new, self.jitter, ctx.rng, ctx.prior)
+        return new

@@ -1,0 +1,29 @@
+"""Plain variational inference."""
+
+from __future__ import annotations
+
+from ._base import Annealing
+
+
+class NoAnnealing(Annealing):
+    """Plain variational inference: coordinate ascent, or stochastic VI in minibatches.
+
+    With this method the estimators run the algorithm of the classes that they replace. It ends
+    in the local optimum next to its start.
+
+    See Also
+    --------
+    DeterministicAnnealing : The default of the estimators.
+
+    Examples
+    --------
+    >>> from sklearn_anneal.annealing import NoAnnealing
+    >>> NoAnnealing()
+    NoAnnealing()
+    """
+
+    def __init__(self):
+        pass
+
+    def schedule_length(self) -> int:
+        return 0

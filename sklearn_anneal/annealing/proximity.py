@@ -1,0 +1,94 @@
+"""Proximity variational inference: steps that keep the entropy of q near its recent value."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from ..families import Natural, mix
+from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin, State
+from .schedules import linear
+
+_LARGEST_PULL = 0.9
+
+
+class ProximityVI(DampedMixin, Annealing):
+    """Proximity VI with the entropy constraint (experimental).
+
+    The constraint −k (H(q) − H_lag)² on the entropy has, for conjugate models, the natural
+    gradient k d′ (λ − b) with d′ = 2 (H(q_t) − H(q_{t−m})), so that a step is
+
+        λ ← (1 − ρ) λ + ρ λ̂ + ρ k d′ (λ − b),
+
+    b being λ at the flat density. Falling entropy pulls λ back towards b (Altosaar et al. [1]_,
+    in natural coordinates). k falls linearly to 0, k d′ is clipped to ±0.9, and parameters that
+    the pull would take out of the domain are updated without it. Gains are small; the method is
+    here for comparison.
+
+    Parameters
+    ----------
+    strength : float or "auto", default="auto"
+        k at the first pass, per squared nat. Too large a value stops all progress.
+    lag : int or "auto", default="auto"
+        m, in updates.
+    n_passes : int or "auto", default="auto"
+        Passes over the data until k = 0.
+    learning_rate : float, "decay" or "auto", default="auto"
+        The step ρ: a number in (0, 1], or ``"decay"`` for the estimator's
+        (``learning_offset`` + t)^(−``learning_decay``), in batch mode too.
+
+    References
+    ----------
+    .. [1] Altosaar, Ranganath, Blei (2018). Proximity variational inference. AISTATS.
+
+    Examples
+    --------
+    >>> from sklearn_anneal.annealing import ProximityVI
+    >>> ProximityVI(strength=0.001)
+    ProximityVI(strength=0.001)
+    """
+
+    _parameter_constraints: dict = {
+        "strength": [Interval(Real, 0, None, closed="left"), AUTO],
+        "lag": [Interval(Integral, 1, None, closed="left"), AUTO],
+        "n_passes": N_PASSES,
+        "learning_rate": LEARNING_RATE,
+    }
+    _defaults = {"strength": 0.01, "lag": 5, "n_passes": 50, "learning_rate": 0.5}
+
+    def __init__(self, strength="auto", lag="auto", n_passes="auto", learning_rate="auto"):
+        self.strength = strength
+        self.lag = lag
+        self.n_passes = n_passes
+        self.learning_rate = learning_rate
+
+    def initial_state(self, ctx: Context) -> State:
+        return {"entropies": ()}
+
+    def entropy(self, ctx: Context) -> float:
+        """H of the q(β) that the update found, and of q(z) as estimated from its batch, nats."""
+        return ctx.model.entropy(ctx.q_start) + ctx.scale * ctx.report.entropy
+
+    def pull(self, ctx: Context, entropy: float) -> float:
+        """k_t d′, clipped."""
+        lagged = ctx.state["entropies"]
+        if len(lagged) < self.lag:
+            return 0.0
+        k = linear(float(self.strength), 0.0, self.progress(ctx.state))
+        return float(np.clip(2 * k * (entropy - lagged[0]), -_LARGEST_PULL, _LARGEST_PULL))
+
+    def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
+        new = mix(q, target, rho)
+        pull = self.pull(ctx, self.entropy(ctx))
+        if pull == 0:
+            return new
+        base = ctx.model.base(ctx.q)
+        pulled = {key: new[key] + rho * pull * (q[key] - base[key]) for key in new}
+        return ctx.model.replace_invalid(pulled, new)
+
+    def advance(self, ctx: Context, report: Any) -> State:
+        kept = (*ctx.state["entropies"], self.entropy(ctx))[-self.lag :]
+        return {**ctx.state, "entropies": kept}

@@ -1,0 +1,81 @@
+"""Stochastic annealing: every update is mixed with a random initialisation."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from ..families import Natural, mix
+from ._base import AUTO, N_PASSES, Annealing, Context
+from .schedules import finished, geometric, linear
+
+
+class StochasticAnnealing(Annealing):
+    """Stochastic annealing: λ ← (1 − r) λ̂ + r η with fresh random η and falling r.
+
+    η is drawn as a random initialisation would be, so that the mixed parameters stay in the
+    convex natural domain whatever r is. The local step is that of plain inference
+    (Gultekin et al. [1]_, Eq. 12).
+
+    Parameters
+    ----------
+    initial_noise : float or "auto", default="auto"
+        r₀, the share of noise at the first pass, in [0, 1]. Little noise keeps the optimum of
+        the start, much noise forgets it.
+    schedule : {"auto", "linear", "exponential"}, default="auto"
+        r₀ (1 − t/n), or r₀ d^t with d such that d^n = 1/1000. Both are 0 from pass n on.
+    n_passes : int or "auto", default="auto"
+        Passes over the data until r = 0. Slower is better: 200 passes reach better optima of
+        mixtures than the default, for four times the work.
+    start : {"auto", "random", "init_params"}, default="auto"
+        Whether to start from a draw of η, or where the estimator's ``init_params`` says.
+
+    References
+    ----------
+    .. [1] Gultekin, Zhang, Paisley (2018). Stochastic annealing for variational inference.
+
+    Examples
+    --------
+    >>> from sklearn_anneal.annealing import StochasticAnnealing
+    >>> StochasticAnnealing(n_passes=200)
+    StochasticAnnealing(n_passes=200)
+    """
+
+    _parameter_constraints: dict = {
+        "initial_noise": [Interval(Real, 0, 1, closed="both"), AUTO],
+        "schedule": [StrOptions({"auto", "linear", "exponential"})],
+        "n_passes": N_PASSES,
+        "start": [StrOptions({"auto", "random", "init_params"})],
+    }
+    _defaults = {"initial_noise": 0.9, "schedule": "linear", "n_passes": 50, "start": "random"}
+
+    def __init__(self, initial_noise="auto", schedule="auto", n_passes="auto", start="auto"):
+        self.initial_noise = initial_noise
+        self.schedule = schedule
+        self.n_passes = n_passes
+        self.start = start
+
+    def noise_share(self, ctx: Context) -> float:
+        """r of the coming update."""
+        start, progress = float(self.initial_noise), self.progress(ctx.state)
+        if finished(progress):
+            return 0.0
+        if self.schedule == "exponential":
+            return geometric(start, start / 1000.0, progress)
+        return linear(start, 0.0, progress)
+
+    @property
+    def needs_start(self) -> bool:
+        return self.start == "init_params" or self.initial_noise == 0
+
+    def initial_natural(self, ctx: Context) -> Natural:
+        return ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
+
+    def target(self, ctx: Context, target: Natural, stats: Natural, draw: Any) -> Natural:
+        share = self.noise_share(ctx)
+        if share == 0:
+            return target
+        noise = ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
+        return mix(target, {key: noise[key] for key in target}, share)

@@ -1,0 +1,86 @@
+"""Structured stochastic variational inference."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from ..families import Natural
+from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin, State
+
+
+class StructuredVI(DampedMixin, Annealing):
+    """Structured stochastic VI: the local step sees a draw of the global parameters.
+
+    β ~ q(β) is drawn anew for every update, so that the local variables keep their dependence on
+    the global parameters. The rest is stochastic VI with a decaying step, in batch mode too.
+    There is no finish: plain inference would undo what the method gained. The lower bound cannot
+    be read off its steps; it is evaluated by an extra pass every ``evaluate_every`` passes
+    (not a number between) and at the end (Hoffman & Blei [1]_).
+
+    Parameters
+    ----------
+    gradient : {"auto", "approximate", "exact"}, default="auto"
+        ``"approximate"`` (SSVI-A of the paper) uses the statistics as they are, ``"exact"``
+        (SSVI) multiplies them by the matrix V of the paper's Eq. 8, for models that provide it.
+    n_passes : int or "auto", default="auto"
+        Passes over the data.
+    learning_rate : float, "decay" or "auto", default="auto"
+        The step ρ: a number in (0, 1], or ``"decay"`` for the estimator's
+        (``learning_offset`` + t)^(−``learning_decay``).
+    evaluate_every : int or "auto", default="auto"
+        Passes between two evaluations of the lower bound.
+
+    References
+    ----------
+    .. [1] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS.
+
+    Examples
+    --------
+    >>> from sklearn_anneal.annealing import StructuredVI
+    >>> StructuredVI(n_passes=200)
+    StructuredVI(n_passes=200)
+    """
+
+    _parameter_constraints: dict = {
+        "gradient": [StrOptions({"auto", "approximate", "exact"})],
+        "n_passes": N_PASSES,
+        "learning_rate": LEARNING_RATE,
+        "evaluate_every": [Interval(Integral, 1, None, closed="left"), AUTO],
+    }
+    _defaults = {
+        "gradient": "approximate",
+        "n_passes": 100,
+        "learning_rate": "decay",
+        "evaluate_every": 10,
+    }
+
+    finish = False
+    exact_bound = False
+
+    def __init__(
+        self, gradient="auto", n_passes="auto", learning_rate="auto", evaluate_every="auto"
+    ):
+        self.gradient = gradient
+        self.n_passes = n_passes
+        self.learning_rate = learning_rate
+        self.evaluate_every = evaluate_every
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        exact = ("exact_gradient_statistics",) if self.gradient == "exact" else ()
+        return ("sample_expectations", *exact)
+
+    def is_annealing(self, state: State) -> bool:
+        return True
+
+    def expectations(self, ctx: Context) -> tuple[Any, Any]:
+        return ctx.model.sample_expectations(ctx.q, ctx.rng)
+
+    def target(self, ctx: Context, target: Natural, stats: Natural, draw: Any) -> Natural:
+        if self.gradient == "approximate":
+            return target
+        exact = ctx.model.exact_gradient_statistics(draw, ctx.q, ctx.prior, stats)
+        return {key: target[key] + exact[key] - stats[key] for key in target}

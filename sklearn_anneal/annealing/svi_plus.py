@@ -1,0 +1,135 @@
+"""SVI+: stochastic variational inference with a tuneable amount of noise."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from ..families import Natural, mix
+from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin
+from .schedules import SCHEDULES
+
+
+class SVIPlus(DampedMixin, Annealing):
+    """SVI+: random weights give a batch the noise of a smaller effective batch.
+
+    The statistics of data point n are multiplied by w_n, of mean 1, sum |S| and variance
+    |S|/M − 1, M being the effective batch size (Paisley et al. [1]_, Definition 1). The noise is
+    as if M points had been drawn instead of |S|, at the accuracy of |S|. Nothing is random where
+    M ≥ |S|.
+
+    Parameters
+    ----------
+    effective_batch_size : int, float or "auto", default="auto"
+        M at the first pass: an integer is a number of data points, a float in (0, 1] a share of
+        the batch. Smaller is noisier: better at leaving poor optima, slower to settle.
+    noise : {"auto", "dirichlet", "gaussian"}, default="auto"
+        ``"dirichlet"``: w = |S| Dir(a, …, a) with the mean and covariance of the definition and
+        no negative weight, so that every target is valid. ``"gaussian"``: the definition itself;
+        where the mixed parameters of a row would be invalid or too small, their deviation from
+        the noiseless step is halved until they are not.
+    schedule : {"auto", "constant", "linear", "geometric"}, default="auto"
+        How M grows to |S| over ``n_passes``; ``"constant"`` keeps it until their end.
+    n_passes : int or "auto", default="auto"
+        Passes over the data before plain inference takes over.
+    learning_rate : float, "decay" or "auto", default="auto"
+        The step ρ: a number in (0, 1], or ``"decay"`` for the estimator's
+        (``learning_offset`` + t)^(−``learning_decay``), in batch mode too.
+    margin : float or "auto", default="auto"
+        With ``"gaussian"`` noise: the share of its noiseless size (smallest eigenvalue or entry)
+        below which a parameter counts as too small, in [0, 1). 0 asks for validity alone.
+
+    References
+    ----------
+    .. [1] Paisley, Gultekin et al. SVI+: stochastic variational inference with tuneable
+       stochastic annealing, Definition 1 and Eq. 13.
+
+    Examples
+    --------
+    >>> from sklearn_anneal.annealing import SVIPlus
+    >>> SVIPlus(effective_batch_size=0.5)
+    SVIPlus(effective_batch_size=0.5)
+    """
+
+    _parameter_constraints: dict = {
+        "effective_batch_size": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="right"),
+            AUTO,
+        ],
+        "noise": [StrOptions({"auto", "dirichlet", "gaussian"})],
+        "schedule": [StrOptions({*SCHEDULES, "auto"})],
+        "n_passes": N_PASSES,
+        "learning_rate": LEARNING_RATE,
+        "margin": [Interval(Real, 0, 1, closed="left"), AUTO],
+    }
+    _defaults = {
+        "effective_batch_size": 0.25,
+        "noise": "dirichlet",
+        "schedule": "constant",
+        "n_passes": 50,
+        "learning_rate": "decay",
+        "margin": 0.0,
+    }
+
+    def __init__(
+        self,
+        effective_batch_size="auto",
+        noise="auto",
+        schedule="auto",
+        n_passes="auto",
+        learning_rate="auto",
+        margin="auto",
+    ):
+        self.effective_batch_size = effective_batch_size
+        self.noise = noise
+        self.schedule = schedule
+        self.n_passes = n_passes
+        self.learning_rate = learning_rate
+        self.margin = margin
+
+    @property
+    def needs_clean(self) -> bool:
+        return self.noise == "gaussian"
+
+    def effective_size(self, ctx: Context, size: int) -> float:
+        """M for a batch of ``size`` weight units."""
+        start = self.effective_batch_size
+        if not isinstance(start, Integral):
+            start = float(start) * size
+        return SCHEDULES[self.schedule](
+            min(float(start), float(size)), float(size), self.progress(ctx.state)
+        )
+
+    def weights(self, ctx: Context, units: Any) -> np.ndarray | None:
+        size = units.n_weight_units
+        effective = self.effective_size(ctx, size)
+        if size <= effective:
+            return None
+        if self.noise == "gaussian":
+            deviation = ctx.rng.standard_normal(size)
+            deviation *= np.sqrt(size / effective - 1.0)
+            return 1.0 + deviation - deviation.mean()
+        return size * _symmetric_dirichlet(effective / (size - effective) - 1.0 / size, size, ctx.rng)
+
+    def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
+        noisy = mix(q, target, rho)
+        if ctx.clean_target is None:
+            return noisy
+        return ctx.model.backoff(mix(q, ctx.clean_target, rho), noisy, float(self.margin))
+
+
+def _symmetric_dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.ndarray:
+    """One draw of Dir(a, …, a), through log G(a) = log G(a + 1) + log U / a.
+
+    Shapes below 1 cost less that way, and small ones do not underflow all at once.
+    """
+    logs = np.log(rng.standard_gamma(concentration + 1.0, size))
+    logs -= rng.standard_exponential(size) / concentration
+    logs -= logs.max()
+    weights = np.exp(logs, out=logs)
+    weights /= weights.sum()
+    return weights

@@ -1,0 +1,31 @@
+"""Exponential families, each written once: natural and standard parameters, expectations, KL.
+
+``natural`` always means the coordinates in which a conjugate update is *prior plus sufficient
+statistics*; ``_base.py`` says how they relate to the density.
+"""
+
+from __future__ import annotations
+
+from ._base import Family, Natural, Tempering, backoff, mix, posterior
+from .beta import Beta, stick_breaking_log_weights
+from .dirichlet import Dirichlet
+from .gamma import Gamma
+from .gaussian import Gaussian
+from .normal_wishart import NormalWishart
+from .wishart import Wishart
+
+__all__ = [
+    "Beta",
+    "Dirichlet",
+    "Family",
+    "Gamma",
+    "Gaussian",
+    "Natural",
+    "NormalWishart",
+    "Tempering",
+    "Wishart",
+    "backoff",
+    "mix",
+    "posterior",
+    "stick_breaking_log_weights",
+]

@@ -1,0 +1,249 @@
+"""How a symmetric positive definite matrix is stored, and its linear algebra in that storage.
+
+The one place that knows what a covariance type is. A restricted matrix stands for a full one:
+``diag`` for its diagonal (D,), ``spherical`` for trace / D (one number), ``tied`` for the mean
+(D, D) over the rows that share it. All functions broadcast over leading rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+
+def _transpose(matrices: np.ndarray) -> np.ndarray:
+    return np.swapaxes(matrices, -1, -2)
+
+
+def symmetrize(matrices: np.ndarray) -> np.ndarray:
+    """Return the symmetric part of matrices of shape (..., D, D)."""
+    return 0.5 * (matrices + _transpose(matrices))
+
+
+class Structure(ABC):
+    """One way to store symmetric matrices; ``stored`` has leading rows and `event_ndim` axes.
+
+    `shared` says that one stored matrix serves all rows.
+    """
+
+    event_ndim: int
+    shared: bool = False
+
+    def multiplicity(self, n_features: int) -> int:
+        """Return c with tr(A B) = c * sum(A_stored * B_stored), for A or B of this structure."""
+        return 1
+
+    def pool(self, stored: np.ndarray) -> np.ndarray:
+        """Turn one stored matrix per row into what the rows keep: their mean if they share it."""
+        return stored
+
+    @abstractmethod
+    def outer(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the projection of v v^T, stored, for vectors of shape (..., D)."""
+
+    @abstractmethod
+    def cross(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Return the projection of a b^T + b a^T, stored, for vectors of shape (..., D)."""
+
+    @abstractmethod
+    def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
+        """Return the matrices of shape (..., D, D) that `stored` stands for."""
+
+    @abstractmethod
+    def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:
+        """Return the log-determinant (...); LinAlgError where not positive definite."""
+
+    @abstractmethod
+    def inverse(self, stored: np.ndarray) -> np.ndarray:
+        """Return the inverse, stored; LinAlgError where not positive definite."""
+
+    @abstractmethod
+    def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Return the products with vectors of shape (..., D)."""
+
+    @abstractmethod
+    def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Return L^{-T} v, with L L^T the matrix, for vectors of shape (..., D)."""
+
+    @abstractmethod
+    def positive(self, stored: np.ndarray) -> np.ndarray:
+        """Return, per row, whether the matrix is finite and positive definite."""
+
+    @abstractmethod
+    def smallest(self, stored: np.ndarray) -> np.ndarray:
+        """Return the smallest eigenvalue per row, 0 where the matrix is not finite."""
+
+
+class _Full(Structure):
+    event_ndim = 2
+
+    def outer(self, vectors: np.ndarray) -> np.ndarray:
+        return vectors[..., :, None] * vectors[..., None, :]
+
+    def cross(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        product = left[..., :, None] * right[..., None, :]
+        return product + _transpose(product)
+
+    def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
+        return stored
+
+    def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:
+        root = np.linalg.cholesky(stored)
+        return 2.0 * np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
+
+    def inverse(self, stored: np.ndarray) -> np.ndarray:
+        inverse_root = np.linalg.inv(np.linalg.cholesky(stored))
+        return _transpose(inverse_root) @ inverse_root
+
+    def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return (stored @ vectors[..., None])[..., 0]
+
+    def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        root = np.linalg.cholesky(stored)
+        return np.linalg.solve(_transpose(root), vectors[..., None])[..., 0]
+
+    def positive(self, stored: np.ndarray) -> np.ndarray:
+        finite = np.isfinite(stored).all((-2, -1))
+        matrices = _finite_or_zero(stored)
+        if finite.all():
+            try:
+                np.linalg.cholesky(matrices)
+            except np.linalg.LinAlgError:
+                pass
+            else:
+                return finite
+        # The batched factorisation does not say which row failed.
+        verdict = [_has_cholesky(one) for one in matrices.reshape(-1, *matrices.shape[-2:])]
+        return np.reshape(verdict, finite.shape)
+
+    def smallest(self, stored: np.ndarray) -> np.ndarray:
+        return np.linalg.eigvalsh(_finite_or_zero(stored))[..., 0]
+
+
+class _Tied(_Full):
+    shared = True
+
+    def pool(self, stored: np.ndarray) -> np.ndarray:
+        return stored.mean(0)
+
+
+class _Diag(Structure):
+    event_ndim = 1
+
+    def outer(self, vectors: np.ndarray) -> np.ndarray:
+        return vectors**2
+
+    def cross(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return 2.0 * left * right
+
+    def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
+        return stored[..., None] * np.eye(n_features)
+
+    def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:
+        return np.log(_require_positive(stored)).sum(-1)
+
+    def inverse(self, stored: np.ndarray) -> np.ndarray:
+        return 1.0 / _require_positive(stored)
+
+    def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return stored * vectors
+
+    def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return vectors / np.sqrt(_require_positive(stored))
+
+    def positive(self, stored: np.ndarray) -> np.ndarray:
+        return ((stored > 0.0) & np.isfinite(stored)).all(-1)
+
+    def smallest(self, stored: np.ndarray) -> np.ndarray:
+        return np.where(np.isfinite(stored).all(-1), stored.min(-1), 0.0)
+
+
+class _Spherical(Structure):
+    event_ndim = 0
+
+    def multiplicity(self, n_features: int) -> int:
+        return n_features
+
+    def outer(self, vectors: np.ndarray) -> np.ndarray:
+        return (vectors**2).mean(-1)
+
+    def cross(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return 2.0 * (left * right).mean(-1)
+
+    def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
+        return stored[..., None, None] * np.eye(n_features)
+
+    def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:
+        return n_features * np.log(_require_positive(stored))
+
+    def inverse(self, stored: np.ndarray) -> np.ndarray:
+        return 1.0 / _require_positive(stored)
+
+    def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return stored[..., None] * vectors
+
+    def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return vectors / np.sqrt(_require_positive(stored))[..., None]
+
+    def positive(self, stored: np.ndarray) -> np.ndarray:
+        return (stored > 0.0) & np.isfinite(stored)
+
+    def smallest(self, stored: np.ndarray) -> np.ndarray:
+        return np.where(np.isfinite(stored), stored, 0.0)
+
+
+def _require_positive(stored: np.ndarray) -> np.ndarray:
+    # The same error as a failing Cholesky factorisation, in the place of a silent NaN.
+    if not (stored > 0.0).all():
+        raise np.linalg.LinAlgError("Matrix is not positive definite")
+    return stored
+
+
+def _finite_or_zero(matrices: np.ndarray) -> np.ndarray:
+    # A zero matrix is not positive definite; LAPACK's answer to a NaN depends on the build.
+    return np.where(np.isfinite(matrices).all((-2, -1), keepdims=True), matrices, 0.0)
+
+
+def _has_cholesky(matrix: np.ndarray) -> bool:
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+_STRUCTURES: dict[str, Structure] = {
+    "full": _Full(),
+    "diag": _Diag(),
+    "spherical": _Spherical(),
+    "tied": _Tied(),
+}
+
+
+def get_structure(name: str, accepted: tuple[str, ...], parameter: str) -> Structure:
+    """Return the structure called `name`.
+
+    Parameters
+    ----------
+    name : str
+        What was asked for.
+    accepted : tuple of str
+        The structures that the caller can work with.
+    parameter : str
+        Name of the caller's parameter, for the message.
+
+    Returns
+    -------
+    Structure
+        One shared, stateless instance.
+
+    Raises
+    ------
+    ValueError
+        If `name` is not one of `accepted`.
+    """
+    if name not in accepted:
+        options = ", ".join(repr(option) for option in accepted)
+        raise ValueError(f"{parameter}={name!r} is not known; choose one of {options}.")
+    return _STRUCTURES[name]

@@ -1,0 +1,82 @@
+"""The beta distribution, and the stick-breaking weights made of it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import betaln, psi
+
+from ._base import Family, Natural
+from .gamma import log_standard_gamma
+
+
+def stick_breaking_log_weights(log_v: np.ndarray, log_1mv: np.ndarray) -> np.ndarray:
+    """Return the log weights of a broken stick.
+
+    Parameters
+    ----------
+    log_v : ndarray of shape (..., K)
+        Logarithm (or expected logarithm) of the fraction broken off at each step.
+    log_1mv : ndarray of shape (..., K)
+        Logarithm (or expected logarithm) of the fraction that is left.
+
+    Returns
+    -------
+    ndarray of shape (..., K)
+        ``log_v[k] + sum(log_1mv[:k])``, in nats.
+
+    References
+    ----------
+    Sethuraman (1994), A constructive definition of Dirichlet priors; Blei and Jordan (2006),
+    Variational inference for Dirichlet process mixtures.
+    """
+    log_weights = np.array(log_v, dtype=float)
+    log_weights[..., 1:] += np.cumsum(np.asarray(log_1mv)[..., :-1], axis=-1)
+    return log_weights
+
+
+class Beta(Family):
+    """Values v in (0, 1), one per entry: ``a`` and ``b`` of any shape (...), base (1, 1).
+
+    t = (log v, log(1 - v)). The standard parameters are the natural ones, ``a`` and ``b``. A draw
+    has the keys ``log_value`` and ``log_complement``, the logarithms of v and of 1 - v.
+    """
+
+    keys: ClassVar[tuple[str, ...]] = ("a", "b")
+
+    def base(self, natural: Natural) -> Natural:
+        """Return (1, 1), the flat density on the unit interval."""
+        return {"a": np.ones(()), "b": np.ones(())}
+
+    def expectations(self, natural: Natural) -> Natural:
+        """Return (E log v, E log(1 - v)) under the keys ``a`` and ``b``."""
+        a, b = natural["a"], natural["b"]
+        total = psi(a + b)
+        return {"a": psi(a) - total, "b": psi(b) - total}
+
+    def log_normalizer(self, natural: Natural) -> np.ndarray:
+        """Return the log of the beta function, of shape (...), in nats."""
+        return betaln(natural["a"], natural["b"])
+
+    def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw every entry once, in log space so that tiny parameters do not underflow."""
+        log_a = log_standard_gamma(natural["a"], rng)
+        log_b = log_standard_gamma(natural["b"], rng)
+        total = np.logaddexp(log_a, log_b)
+        return {"log_value": log_a - total, "log_complement": log_b - total}
+
+    def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
+        """Return ``a`` and ``b``, of shape (...)."""
+        return {"a": natural["a"], "b": natural["b"]}
+
+    def from_standard(self, a: np.ndarray, b: np.ndarray) -> Natural:
+        """Return the natural parameters of `a` and `b`, of shape (...)."""
+        return {"a": np.asarray(a, dtype=float), "b": np.asarray(b, dtype=float)}
+
+    def _inside(self, natural: Natural) -> np.ndarray:
+        a, b = natural["a"], natural["b"]
+        return (a > 0.0) & (b > 0.0) & np.isfinite(a) & np.isfinite(b)
+
+    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+        return (np.minimum(natural["a"], natural["b"]),)

@@ -1,0 +1,92 @@
+"""The Gaussian distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from ._base import Family, Natural
+from ._structure import Structure, get_structure
+
+
+@dataclass(frozen=True)
+class Gaussian(Family):
+    """Vectors x of length D: precision P and ``natural_mean`` h = P m; base 0.
+
+    The arrays are ``precision``, of shape (..., D, D), (..., D) or (...,) as `structure` says, and
+    ``natural_mean`` of shape (..., D). t = (-x x^T / 2, x), with the first one restricted to its
+    diagonal (diag) or to its trace (spherical). The standard parameters are ``mean`` (..., D) and
+    ``covariance`` (stored like the precision). A draw has the key ``value`` (..., D).
+
+    Parameters
+    ----------
+    structure : {"full", "diag", "spherical"}, default="full"
+        What the precision is restricted to.
+
+    Raises
+    ------
+    ValueError
+        If `structure` is not known.
+    numpy.linalg.LinAlgError
+        By the methods, except ``valid``, if a precision is not positive definite.
+    """
+
+    structure: str = "full"
+
+    keys: ClassVar[tuple[str, ...]] = ("precision", "natural_mean")
+
+    def __post_init__(self) -> None:
+        get_structure(self.structure, ("full", "diag", "spherical"), "structure")
+
+    @cached_property
+    def _structure(self) -> Structure:
+        return get_structure(self.structure, ("full", "diag", "spherical"), "structure")
+
+    def base(self, natural: Natural) -> Natural:
+        """Return 0 for both arrays."""
+        return {"precision": np.zeros(()), "natural_mean": np.zeros(())}
+
+    def expectations(self, natural: Natural) -> Natural:
+        """Return (-E[x x^T] / 2, restricted, and E[x]) under the keys of the natural arrays."""
+        standard = self.to_standard(natural)
+        mean = standard["mean"]
+        second = standard["covariance"] + self._structure.outer(mean)
+        weight = -0.5 * self._structure.multiplicity(mean.shape[-1])
+        return {"precision": weight * second, "natural_mean": mean}
+
+    def log_normalizer(self, natural: Natural) -> np.ndarray:
+        """Return (h^T P^{-1} h - log|P| + D log 2 pi) / 2, of shape (...), in nats."""
+        precision, natural_mean = natural["precision"], natural["natural_mean"]
+        n_features = natural_mean.shape[-1]
+        mean = self._structure.multiply(self._structure.inverse(precision), natural_mean)
+        log_det = self._structure.log_det(precision, n_features)
+        quadratic = (natural_mean * mean).sum(-1)
+        return 0.5 * (quadratic - log_det + n_features * np.log(2.0 * np.pi))
+
+    def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw every row once."""
+        mean = self.to_standard(natural)["mean"]
+        noise = rng.standard_normal(mean.shape)
+        return {"value": mean + self._structure.solve_root(natural["precision"], noise)}
+
+    def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
+        """Return ``mean`` (..., D) and ``covariance``, stored like the precision."""
+        covariance = self._structure.inverse(natural["precision"])
+        mean = self._structure.multiply(covariance, natural["natural_mean"])
+        return {"mean": mean, "covariance": covariance}
+
+    def from_standard(self, mean: np.ndarray, covariance: np.ndarray) -> Natural:
+        """Return the natural parameters of `mean` (..., D) and `covariance`, stored likewise."""
+        precision = self._structure.inverse(np.asarray(covariance, dtype=float))
+        natural_mean = self._structure.multiply(precision, np.asarray(mean, dtype=float))
+        return {"precision": precision, "natural_mean": natural_mean}
+
+    def _inside(self, natural: Natural) -> np.ndarray:
+        finite = np.isfinite(natural["natural_mean"]).all(-1)
+        return self._structure.positive(natural["precision"]) & finite
+
+    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+        return (self._structure.smallest(natural["precision"]),)

@@ -1,0 +1,209 @@
+"""The normal-Wishart distribution with a restricted scale matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from ._base import Family, Natural
+from ._structure import Structure, get_structure, symmetrize
+from .wishart import COVARIANCE_TYPES, Wishart
+
+
+@dataclass(frozen=True)
+class NormalWishart(Family):
+    """Means and precisions, mu | Lambda ~ N(m, (beta Lambda)^{-1}), Lambda ~ W(W, nu).
+
+    The density of one row is proportional to exp{-beta mu^T Lambda mu / 2 + h^T Lambda mu
+    - tr(S Lambda) / 2 + (nu - D) / 2 log|Lambda|} with S = W^{-1} + beta m m^T. The covariance
+    type restricts W alone, and of S only its projection is kept: its diagonal (diag), trace / D
+    (spherical), or mean over the rows (tied). The natural arrays, K = `n_components`:
+
+    - ``mean_precision`` beta, (K,), base 0
+    - ``mean_natural`` h = beta m, (K, D), base 0
+    - ``scatter`` S, (K, D, D) full, (D, D) tied, (K, D) diag, (K,) spherical, base 0
+    - ``dof`` nu, (K,), () for tied, base D
+
+    The standard parameters are ``mean`` m (K, D), ``mean_precision``, ``inverse_scale`` W^{-1},
+    stored like the scatter, and ``dof``. A draw has the keys ``mean`` (K, D), ``precision``
+    (K, D, D), full matrices for every covariance type, and ``log_det_precision`` (K,).
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}
+        What the scale matrix W is restricted to.
+    n_components : int
+        Number of rows K.
+    n_features : int
+        D.
+
+    Raises
+    ------
+    ValueError
+        If the covariance type is not known.
+    numpy.linalg.LinAlgError
+        By the methods, except ``valid``, if a W^{-1} is not positive definite.
+
+    References
+    ----------
+    Bishop (2006), Pattern Recognition and Machine Learning, Eq. 2.157.
+    """
+
+    covariance_type: str
+    n_components: int
+    n_features: int
+
+    keys: ClassVar[tuple[str, ...]] = ("mean_precision", "mean_natural", "scatter", "dof")
+
+    def __post_init__(self) -> None:
+        get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+
+    @cached_property
+    def _wishart(self) -> Wishart:
+        return Wishart(self.covariance_type, self.n_components, self.n_features)
+
+    @property
+    def _structure(self) -> Structure:
+        return self._wishart._structure
+
+    def _wishart_natural(self, natural: Natural) -> Natural:
+        """Return the natural parameters of the marginal q(Lambda)."""
+        # sqrt(beta) m, whose outer product is beta m m^T
+        root = natural["mean_natural"] / np.sqrt(natural["mean_precision"])[:, None]
+        inverse_scale = natural["scatter"] - self._structure.pool(self._structure.outer(root))
+        if self._structure.event_ndim == 2:
+            inverse_scale = symmetrize(inverse_scale)
+        return {"scatter": inverse_scale, "dof": natural["dof"]}
+
+    def base(self, natural: Natural) -> Natural:
+        """Return 0 for all arrays but dof, and dof D."""
+        zero = np.zeros(())
+        dof = np.asarray(float(self.n_features))
+        return {"mean_precision": zero, "mean_natural": zero, "scatter": zero, "dof": dof}
+
+    def log_det_expectation(self, natural: Natural) -> np.ndarray:
+        """Return E log|Lambda| in nats, of shape (K,)."""
+        return self._wishart.log_det_expectation(self._wishart_natural(natural))
+
+    def expected_precision(self, natural: Natural) -> np.ndarray:
+        """Return E[Lambda] = nu W, stored like the scatter."""
+        return self._wishart.expected_precision(self._wishart_natural(natural))
+
+    def expectations(self, natural: Natural) -> Natural:
+        """Return the expectations of (-mu^T Lambda mu, 2 Lambda mu, -Lambda, log|Lambda|) / 2.
+
+        The third is restricted as the scatter is; for tied the last two are summed over rows.
+        """
+        marginal = self._wishart_natural(natural)
+        precision = self._wishart.expected_precision(marginal)
+        beta = natural["mean_precision"]
+        mean = natural["mean_natural"] / beta[:, None]
+        weighted = self._structure.multiply(precision, mean)
+        quadratic = self.n_features / beta + (mean * weighted).sum(-1)
+        log_det = self._wishart._log_det_expectation(marginal)
+        return {
+            "mean_precision": -0.5 * quadratic,
+            "mean_natural": weighted,
+            **self._wishart._expectations(precision, log_det, self.n_features),
+        }
+
+    def log_normalizer(self, natural: Natural) -> np.ndarray:
+        """Return D/2 log(2 pi / beta) plus the Wishart's log-normaliser, (K,), in nats."""
+        gaussian = 0.5 * self.n_features * np.log(2.0 * np.pi / natural["mean_precision"])
+        return gaussian + self._wishart.log_normalizer(self._wishart_natural(natural))
+
+    def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw every row once; the rows are independent, for tied too.
+
+        Parameters
+        ----------
+        natural : dict of ndarray
+            Natural parameters.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        dict of ndarray
+            ``mean`` (K, D), ``precision`` (K, D, D), ``log_det_precision`` (K,).
+        """
+        beta = natural["mean_precision"][:, None]
+        draw, scatter_root, root = self._wishart._draw(self._wishart_natural(natural), rng)
+        noise = rng.standard_normal((self.n_components, self.n_features, 1))
+        # Lambda = F F^T with F = C^{-T} A, so F^{-T} = C A^{-T} gives unit noise the covariance
+        # Lambda^{-1}.
+        deviation = scatter_root @ np.linalg.solve(np.swapaxes(root, -1, -2), noise)
+        mean = natural["mean_natural"] / beta + deviation[..., 0] / np.sqrt(beta)
+        return {"mean": mean, **draw}
+
+    def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
+        """Return ``mean`` (K, D), ``mean_precision`` (K,), ``inverse_scale`` and ``dof``."""
+        marginal = self._wishart_natural(natural)
+        return {
+            "mean": natural["mean_natural"] / natural["mean_precision"][:, None],
+            "mean_precision": natural["mean_precision"],
+            "inverse_scale": marginal["scatter"],
+            "dof": marginal["dof"],
+        }
+
+    def from_standard(
+        self,
+        mean: np.ndarray,
+        mean_precision: np.ndarray,
+        inverse_scale: np.ndarray,
+        dof: np.ndarray,
+    ) -> Natural:
+        """Return the natural parameters of the standard ones.
+
+        Parameters
+        ----------
+        mean : ndarray of shape (K, D)
+            Means m.
+        mean_precision : ndarray of shape (K,)
+            Their precisions beta, in units of Lambda.
+        inverse_scale : ndarray
+            W^{-1}, of the shape of the scatter.
+        dof : ndarray of shape (K,), () for tied
+            Degrees of freedom nu.
+
+        Returns
+        -------
+        dict of ndarray
+            The natural parameters.
+        """
+        beta = np.asarray(mean_precision, dtype=float)
+        natural_mean = beta[:, None] * np.asarray(mean, dtype=float)
+        root = natural_mean / np.sqrt(beta)[:, None]
+        pooled = self._structure.pool(self._structure.outer(root))
+        return {
+            "mean_precision": beta,
+            "mean_natural": natural_mean,
+            "scatter": np.asarray(inverse_scale, dtype=float) + pooled,
+            "dof": np.asarray(dof, dtype=float),
+        }
+
+    def _inside(self, natural: Natural) -> np.ndarray:
+        beta, natural_mean = natural["mean_precision"], natural["mean_natural"]
+        inside = (beta > 0.0) & np.isfinite(beta) & np.isfinite(natural_mean).all(-1)
+        marginal = self._wishart_natural(self._with_usable_means(natural, inside))
+        if self._structure.shared:
+            inside = np.asarray(inside.all())
+        return inside & self._wishart._inside(marginal)
+
+    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+        beta = natural["mean_precision"]
+        usable = (beta > 0.0) & np.isfinite(natural["mean_natural"]).all(-1)
+        marginal = self._wishart_natural(self._with_usable_means(natural, usable))
+        return (beta, *self._wishart._sizes(marginal))
+
+    @staticmethod
+    def _with_usable_means(natural: Natural, usable: np.ndarray) -> Natural:
+        # Rows that are refused anyway must not raise warnings about their square roots.
+        return {
+            **natural,
+            "mean_precision": np.where(usable, natural["mean_precision"], 1.0),
+            "mean_natural": np.where(usable[:, None], natural["mean_natural"], 0.0),
+        }

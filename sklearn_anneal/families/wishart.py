@@ -1,0 +1,205 @@
+"""The Wishart distribution with a restricted scale matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from ._base import Family, Natural
+from ._structure import Structure, get_structure, symmetrize
+from .gamma import log_standard_gamma
+
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+
+# The square root of a smaller chi-square would underflow and leave a singular draw.
+_LOG_TINY = np.log(np.finfo(float).tiny)
+
+
+@dataclass(frozen=True)
+class Wishart(Family):
+    """Precision matrices Lambda: ``scatter`` = W^{-1} and ``dof`` = nu; base (0, D + 1).
+
+    The density is proportional to exp{-tr(W^{-1} Lambda) / 2 + (nu - D - 1) / 2 log|Lambda|} over
+    all positive definite D x D matrices; the covariance type restricts W alone. The arrays are,
+    for rows of shape (...),
+
+    - full: ``scatter`` (..., D, D), ``dof`` (...)
+    - diag: ``scatter`` (..., D), ``dof`` (...)
+    - spherical: ``scatter`` (...), ``dof`` (...)
+    - tied: ``scatter`` (D, D), ``dof`` (), shared by `n_rows` independent matrices
+
+    and t = (-Lambda / 2, log|Lambda| / 2), the first one restricted to its diagonal (diag) or its
+    trace (spherical), both summed over the rows for tied. The standard parameters are
+    ``inverse_scale``, stored like the scatter, and ``dof``. A draw has the keys ``precision``
+    (..., D, D), full matrices for every covariance type, and ``log_det_precision`` (...).
+
+    Parameters
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        What the scale matrix is restricted to.
+    n_rows : int or None, default=None
+        Number of matrices that share the parameters; needed for tied and unused otherwise.
+    n_features : int or None, default=None
+        D; needed for spherical, otherwise read from the scatter.
+
+    Raises
+    ------
+    ValueError
+        If the covariance type is not known or lacks `n_rows` or `n_features`.
+    numpy.linalg.LinAlgError
+        By the methods, except ``valid``, if a scatter is not positive definite.
+
+    References
+    ----------
+    Bishop (2006), Pattern Recognition and Machine Learning, Eqs. B.78 to B.82.
+    """
+
+    covariance_type: str = "full"
+    n_rows: int | None = None
+    n_features: int | None = None
+
+    keys: ClassVar[tuple[str, ...]] = ("scatter", "dof")
+
+    def __post_init__(self) -> None:
+        structure = get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+        if structure.shared and self.n_rows is None:
+            raise ValueError(
+                "n_rows=None, but covariance_type='tied' shares its parameters between rows; "
+                "give n_rows, the number of matrices that share them."
+            )
+        if structure.event_ndim == 0 and self.n_features is None:
+            raise ValueError(
+                "n_features=None, but the scatter of covariance_type='spherical' does not show "
+                "the size of the matrices; give n_features."
+            )
+
+    @cached_property
+    def _structure(self) -> Structure:
+        return get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+
+    def _size(self, natural: Natural) -> int:
+        return natural["scatter"].shape[-1] if self.n_features is None else self.n_features
+
+    def _rows(self, per_parameter: np.ndarray) -> np.ndarray:
+        """Give each row its own value where the rows share their parameters."""
+        return np.full(self._copies, per_parameter) if self._structure.shared else per_parameter
+
+    @property
+    def _copies(self) -> int:
+        return self.n_rows if self._structure.shared and self.n_rows is not None else 1
+
+    def base(self, natural: Natural) -> Natural:
+        """Return scatter 0 and dof D + 1."""
+        return {"scatter": np.zeros(()), "dof": np.asarray(self._size(natural) + 1.0)}
+
+    def log_det_expectation(self, natural: Natural) -> np.ndarray:
+        """Return E log|Lambda| in nats, of shape (...), (n_rows,) for tied (Bishop, Eq. B.81)."""
+        return self._rows(self._log_det_expectation(natural))
+
+    def _log_det_expectation(self, natural: Natural) -> np.ndarray:
+        n_features = self._size(natural)
+        halves = 0.5 * (natural["dof"][..., None] - np.arange(n_features))
+        log_det = self._structure.log_det(natural["scatter"], n_features)
+        return psi(halves).sum(-1) + n_features * np.log(2.0) - log_det
+
+    def expected_precision(self, natural: Natural) -> np.ndarray:
+        """Return E[Lambda] = nu W, stored like the scatter (Bishop, Eq. B.80)."""
+        inverse = self._structure.inverse(natural["scatter"])
+        dof = natural["dof"]
+        return dof.reshape(dof.shape + (1,) * self._structure.event_ndim) * inverse
+
+    def expectations(self, natural: Natural) -> Natural:
+        """Return (-E[Lambda] / 2, E log|Lambda| / 2), restricted and summed as the arrays are."""
+        return self._expectations(
+            self.expected_precision(natural),
+            self._log_det_expectation(natural),
+            self._size(natural),
+        )
+
+    def _expectations(
+        self, expected_precision: np.ndarray, log_det: np.ndarray, n_features: int
+    ) -> Natural:
+        weight = 0.5 * self._copies
+        multiplicity = self._structure.multiplicity(n_features)
+        return {
+            "scatter": -weight * multiplicity * expected_precision,
+            "dof": np.asarray(weight * log_det),
+        }
+
+    def log_normalizer(self, natural: Natural) -> np.ndarray:
+        """Return A in nats, of shape (...), (n_rows,) for tied (Bishop, Eq. B.79)."""
+        n_features, dof = self._size(natural), natural["dof"]
+        halves = 0.5 * (dof[..., None] - np.arange(n_features))
+        log_det = self._structure.log_det(natural["scatter"], n_features)
+        return self._rows(
+            0.5 * dof * (n_features * np.log(2.0) - log_det)
+            + gammaln(halves).sum(-1)
+            + 0.25 * n_features * (n_features - 1) * np.log(np.pi)
+        )
+
+    def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw every row once, by Bartlett's decomposition.
+
+        Parameters
+        ----------
+        natural : dict of ndarray
+            Natural parameters.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        dict of ndarray
+            ``precision`` (..., D, D) and ``log_det_precision`` (...); the rows are independent,
+            for tied too.
+
+        References
+        ----------
+        Bartlett (1933), On the theory of statistical regression.
+        """
+        return self._draw(natural, rng)[0]
+
+    def _draw(
+        self, natural: Natural, rng: np.random.Generator
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """Return the draw, the Cholesky factor C of W^{-1}, and Bartlett's A (..., D, D)."""
+        n_features, dof = self._size(natural), self._rows(natural["dof"])
+        scatter = natural["scatter"]
+        scatter_root = np.linalg.cholesky(self._structure.to_full(scatter, n_features))
+        halves = 0.5 * (dof[..., None] - np.arange(n_features))
+        log_chi_square = np.log(2.0) + log_standard_gamma(halves, rng)
+        log_chi_square = np.maximum(log_chi_square, _LOG_TINY)
+        root = np.tril(rng.standard_normal(dof.shape + (n_features, n_features)), -1)
+        root[..., np.arange(n_features), np.arange(n_features)] = np.exp(0.5 * log_chi_square)
+        # With W^{-1} = C C^T, the draw is Lambda = C^{-T} A A^T C^{-1}.
+        factor = np.linalg.solve(np.swapaxes(scatter_root, -1, -2), root)
+        draw = {
+            "precision": symmetrize(factor @ np.swapaxes(factor, -1, -2)),
+            "log_det_precision": log_chi_square.sum(-1)
+            - self._structure.log_det(scatter, n_features),
+        }
+        return draw, scatter_root, root
+
+    def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
+        """Return ``inverse_scale``, stored like the scatter, and ``dof``."""
+        return {"inverse_scale": natural["scatter"], "dof": natural["dof"]}
+
+    def from_standard(self, inverse_scale: np.ndarray, dof: np.ndarray) -> Natural:
+        """Return the natural parameters of W^{-1}, stored like the scatter, and `dof`."""
+        return {
+            "scatter": np.asarray(inverse_scale, dtype=float),
+            "dof": np.asarray(dof, dtype=float),
+        }
+
+    def _inside(self, natural: Natural) -> np.ndarray:
+        dof = natural["dof"]
+        enough = (dof > self._size(natural) - 1) & np.isfinite(dof)
+        return self._structure.positive(natural["scatter"]) & enough
+
+    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+        above = natural["dof"] - (self._size(natural) - 1)
+        return (self._structure.smallest(natural["scatter"]), above)

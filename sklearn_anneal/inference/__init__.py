@@ -1,0 +1,1 @@
+"""The loop of inference and what it stands on. Nothing here knows a model or a method."""

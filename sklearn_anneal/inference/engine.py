@@ -1,0 +1,309 @@
+"""The loop of variational inference. It knows no model and no annealing method by name.
+
+An update is ``λ̂ = λ₀ + (N/|S|) Σ_n w_n E_q[t(x_n, z_n)]`` and ``λ ← (1 − ρ) λ + ρ λ̂``, with a
+hook of the annealing method at every place that a method may bend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..annealing._base import Annealing, Context
+from ..families import Natural, Tempering, posterior
+from ..models._base import LocalStep
+from .parallel import Workers
+from .units import Units
+
+PLAIN = Annealing()
+_PASSES_BEFORE_TEST = 20
+_WINDOW = 10
+
+
+class Settings(NamedTuple):
+    """How the loop runs.
+
+    Attributes
+    ----------
+    max_iter : int
+        Largest number of passes of the finish.
+    tol : float
+        Rise of the bound per observation and pass, nats, below which a fit has converged.
+    batch_size : int or None
+        Data points per update; None for all.
+    learning_offset, learning_decay : float
+        τ and κ of ρ_t = (τ + t)^(−κ).
+    """
+
+    max_iter: int
+    tol: float
+    batch_size: int | None
+    learning_offset: float
+    learning_decay: float
+
+    def learning_rate(self, updates: int) -> float:
+        """ρ of the update after ``updates`` others."""
+        return float((self.learning_offset + updates + 1) ** -self.learning_decay)
+
+
+@dataclass
+class Trace:
+    """The history of a fit, one entry per pass.
+
+    Attributes
+    ----------
+    lower_bounds : list of float
+        The bound after each pass, T = 1, nats; NaN where it was not evaluated.
+    temperatures : list of float
+    final : float
+        The bound of the returned parameters.
+    converged, stopped : bool
+    """
+
+    lower_bounds: list[float] = field(default_factory=list)
+    temperatures: list[float] = field(default_factory=list)
+    final: float = -np.inf
+    converged: bool = False
+    stopped: bool = False
+
+
+Monitor = Callable[[Context, Trace], bool]
+
+
+class Visit(NamedTuple):
+    """A local step over a batch, with the factors and the draw that it saw."""
+
+    step: LocalStep
+    t: Tempering
+    draw: Any
+    temperature: float
+
+
+def visit(ctx: Context, method: Annealing, batch: Units, workers: Workers) -> Visit:
+    """The local step over a batch: the sum over its chunks, in their order."""
+    expected, draw = method.expectations(ctx)
+    t = method.temper(ctx, batch)
+    noise = method.weights(ctx, batch)
+    tasks = []
+    for index in batch.chunks():
+        units = batch.take(index)
+        chunk_noise = None if noise is None else noise[index]
+        local = method.local_start(ctx, units, None)
+        tasks.append((ctx, units, expected, t, chunk_noise, local))
+    step = workers.sum(method.local_step, tasks)
+    if step.temperature is not None:
+        temperature = step.temperature / batch.total_weight
+    else:
+        temperature = float(np.mean(1.0 / np.asarray(t.local)))
+    return Visit(step, t, draw, temperature)
+
+
+def update(
+    ctx: Context,
+    method: Annealing,
+    batch: Units,
+    seen: Visit,
+    settings: Settings,
+    workers: Workers,
+    *,
+    damped: bool,
+    passes: float,
+) -> None:
+    """One update of all blocks of ``ctx.q`` in their order, given the local step of the first.
+
+    ``passes`` is what the update adds to the clock of the schedules.
+    """
+    rate = settings.learning_rate(ctx.state["updates"]) if damped or method.damped else 1.0
+    rho = method.step_size(ctx, rate)
+    ctx.q_start = ctx.q
+    base = ctx.model.base(ctx.q)
+    for i, block in enumerate(ctx.model.blocks):
+        if block.refresh and i > 0:
+            seen = visit(ctx, method, batch, workers)
+        ctx.report = seen.step
+
+        def target(raw: Natural, block=block, t=seen.t) -> tuple[Natural, Natural]:
+            if ctx.scale != 1.0:
+                raw = {key: ctx.scale * value for key, value in raw.items()}
+            stats = ctx.model.block_statistics(block, raw, ctx.q)
+            prior = {key: ctx.prior[key] for key in block.keys}
+            return posterior(prior, stats, base, t), stats
+
+        clean = seen.step.clean
+        ctx.clean_target = None if clean is None else target(clean)[0]
+        proposed, stats = target(seen.step.statistics)
+        proposed = method.target(ctx, proposed, stats, seen.draw)
+        old = {key: ctx.q[key] for key in block.keys}
+        ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
+    state = method.advance(ctx, seen.step)
+    ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
+
+
+def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:
+    """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
+    step = visit(ctx, PLAIN, units, workers).step
+    return step.energy + step.entropy - ctx.model.kl(ctx.q, ctx.prior)
+
+
+def fit(
+    ctx: Context,
+    strategy: Annealing,
+    units: Units,
+    settings: Settings,
+    workers: Workers,
+    monitor: Monitor | None = None,
+) -> Trace:
+    """Anneal to the end of the schedule, then run plain inference to convergence.
+
+    Parameters
+    ----------
+    ctx : Context
+        With the start in ``q``; on return, the result.
+    strategy : Annealing
+        Resolved and calibrated.
+    units : Units
+        The training data.
+    settings : Settings
+    workers : Workers
+    monitor : callable or None, default=None
+        Called with ``ctx`` and the trace after every pass; True stops the fit.
+
+    Returns
+    -------
+    trace : Trace
+    """
+    small = settings.batch_size is not None and settings.batch_size < units.n_units
+    trace = (_fit_minibatches if small else _fit_batch)(
+        ctx, strategy, units, settings, workers, monitor
+    )
+    if not strategy.finish:
+        trace.converged = not trace.stopped
+    return trace
+
+
+def _fit_batch(
+    ctx: Context,
+    strategy: Annealing,
+    units: Units,
+    settings: Settings,
+    workers: Workers,
+    monitor: Monitor | None,
+) -> Trace:
+    n_annealed, n_passes, first_test = _plan(strategy, settings)
+    trace, bound, temperature = Trace(), -np.inf, 1.0
+    for p in range(n_passes + 1):
+        method = strategy if p < n_annealed else PLAIN
+        seen = visit(ctx, method, units, workers)
+        # The local step tells the bound of the λ that it saw, the result of the pass before.
+        previous, bound = bound, _bound(ctx, method, seen.step, units, workers, p)
+        if p > 0:
+            trace.lower_bounds.append(bound)
+            trace.temperatures.append(temperature)
+            trace.stopped = monitor is not None and monitor(ctx, trace)
+        rise = abs(bound - previous) / units.n_observations
+        trace.converged = p >= first_test and rise < settings.tol
+        if p == n_passes or trace.converged or trace.stopped:
+            break
+        temperature = seen.temperature
+        update(ctx, method, units, seen, settings, workers, damped=False, passes=1.0)
+    trace.final = bound if method is PLAIN else lower_bound(ctx, units, workers)
+    trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
+    return trace
+
+
+def _fit_minibatches(
+    ctx: Context,
+    strategy: Annealing,
+    units: Units,
+    settings: Settings,
+    workers: Workers,
+    monitor: Monitor | None,
+) -> Trace:
+    n_annealed, n_passes, first_test = _plan(strategy, settings)
+    trace, total = Trace(), units.total_weight
+    for p in range(n_passes):
+        method = strategy if p < n_annealed else PLAIN
+        data = LocalStep({}, 0.0, 0.0)
+        heat = 0.0
+        for batch in units.batches(settings.batch_size, ctx.rng):
+            weight = batch.total_weight
+            if weight == 0:
+                continue
+            ctx.scale = total / weight
+            seen = visit(ctx, method, batch, workers)
+            data.energy += seen.step.energy
+            data.entropy += seen.step.entropy
+            heat += weight * seen.temperature
+            share = batch.n_units / units.n_units
+            update(ctx, method, batch, seen, settings, workers, damped=True, passes=share)
+        ctx.scale = 1.0
+        trace.lower_bounds.append(_bound(ctx, method, data, units, workers, p + 1))
+        trace.temperatures.append(heat / total)
+        trace.stopped = monitor is not None and monitor(ctx, trace)
+        trace.converged = p + 1 >= first_test and _settled(
+            trace.lower_bounds[n_annealed:], settings.tol * units.n_observations
+        )
+        if trace.converged or trace.stopped:
+            break
+    trace.final = lower_bound(ctx, units, workers)
+    trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
+    return trace
+
+
+def _plan(strategy: Annealing, settings: Settings) -> tuple[int, int, int]:
+    """Passes of the schedule, passes in all, and the first after which to test convergence."""
+    n_annealed = strategy.schedule_length()
+    n_passes = n_annealed + (settings.max_iter if strategy.finish else 0)
+    return n_annealed, n_passes, n_annealed + (_PASSES_BEFORE_TEST if n_annealed else 1)
+
+
+def _bound(
+    ctx: Context, method: Annealing, step: LocalStep, units: Units, workers: Workers, p: int
+) -> float:
+    """The bound after pass p, from its data's side where the method lets it be read there."""
+    if method.exact_bound:
+        return step.energy + step.entropy - ctx.model.kl(ctx.q, ctx.prior)
+    if p > 0 and p % method.evaluate_every == 0:
+        return lower_bound(ctx, units, workers)
+    return np.nan
+
+
+def _settled(bounds: list[float], tolerance: float) -> bool:
+    """Whether the best of the last passes is hardly above the best of those before them."""
+    if len(bounds) < 2 * _WINDOW:
+        return False
+    recent, before = bounds[-_WINDOW:], bounds[-2 * _WINDOW : -_WINDOW]
+    return max(recent) - max(before) < tolerance
+
+
+def stream(
+    ctx: Context,
+    strategy: Annealing,
+    batch: Units,
+    settings: Settings,
+    workers: Workers,
+    *,
+    passes: float,
+) -> tuple[float, float]:
+    """One update with one batch of a stream.
+
+    Returns
+    -------
+    lower_bound : float
+        Of the parameters that the update found, as this batch estimates it; NaN where a method
+        does not evaluate it.
+    temperature : float
+    """
+    method = strategy if strategy.is_annealing(ctx.state) else PLAIN
+    seen = visit(ctx, method, batch, workers)
+    step = seen.step
+    if not method.exact_bound and ctx.state["updates"] % method.evaluate_every == 0:
+        step = visit(ctx, PLAIN, batch, workers).step
+    elif not method.exact_bound:
+        step = LocalStep({}, np.nan, np.nan)
+    bound = ctx.scale * (step.energy + step.entropy) - ctx.model.kl(ctx.q, ctx.prior)
+    update(ctx, method, batch, seen, settings, workers, damped=True, passes=passes)
+    return bound, seen.temperature

@@ -1,0 +1,103 @@
+"""Parallel work through joblib: chunks and restarts, seeds, and the limit on BLAS threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import cache, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.utils.parallel import Parallel, delayed
+from threadpoolctl import ThreadpoolController
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> Any:
+    """Context in which BLAS and OpenMP run one thread: parallelism is this module's task."""
+    return _controller().limit(limits=1)
+
+
+def seed_sequence(random_state: np.random.RandomState) -> np.random.SeedSequence:
+    """The root of the tree of seeds, from one 128-bit number of ``random_state``."""
+    words = random_state.randint(0, 2**32, size=4, dtype=np.uint32)
+    return np.random.SeedSequence([int(word) for word in words])
+
+
+def generator(seed: np.random.SeedSequence, *path: int) -> np.random.Generator:
+    """The generator at a place of the tree of seeds."""
+    return np.random.default_rng(_descend(seed, path))
+
+
+def legacy_generator(seed: np.random.SeedSequence, *path: int) -> np.random.RandomState:
+    """The same for code that takes a ``RandomState``."""
+    return np.random.RandomState(np.random.MT19937(_descend(seed, path)))
+
+
+def _descend(seed: np.random.SeedSequence, path: tuple[int, ...]) -> np.random.SeedSequence:
+    return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *path))
+
+
+class Workers:
+    """A pool that lives as long as a fit.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        As in scikit-learn.
+    shared_memory : bool, default=False
+        Whether the tasks must see the objects of this process.
+
+    Notes
+    -----
+    Threads are preferred, since kernels release the interpreter's lock;
+    ``joblib.parallel_config(backend=…)`` is honoured. Results come in the order of the tasks, so
+    that sums do not depend on the number of workers.
+    """
+
+    def __init__(self, n_jobs: int | None, shared_memory: bool = False):
+        how = {"require": "sharedmem"} if shared_memory else {"prefer": "threads"}
+        self._parallel = Parallel(n_jobs=n_jobs, **how)
+        self.n_workers = effective_n_jobs(self._parallel.n_jobs)
+        self._running = False
+
+    def __enter__(self) -> Workers:
+        if self.n_workers > 1:
+            self._parallel.__enter__()
+            self._running = True
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._running:
+            self._running = False
+            self._parallel.__exit__(*exception)
+
+    def map(self, function: Callable, tasks: Iterable[tuple]) -> list:
+        """``[function(*task) for task in tasks]``."""
+        tasks = list(tasks)
+        if not self._running or len(tasks) < 2:
+            return [function(*task) for task in tasks]
+        parent = os.getpid()
+        return self._parallel(delayed(_in_worker)(parent, function, *task) for task in tasks)
+
+    def sum(self, function: Callable, tasks: Iterable[tuple]) -> Any:
+        """The results added up in the order of the tasks."""
+        return reduce(add, self.map(function, tasks))
+
+
+def _in_worker(parent: int, function: Callable, *task: Any) -> Any:
+    """Run a task; in another process, where the caller's limit does not reach, limit BLAS."""
+    if os.getpid() == parent:
+        return function(*task)
+    with one_blas_thread():
+        return function(*task)
+
+
+SEQUENTIAL = Workers(1)
+"""Workers that do everything in the calling thread."""

@@ -1,0 +1,134 @@
+"""What one data point is, and how many of them are taken, cut and weighed.
+
+The loop sees data only as *units*: rows here; documents, sequences or users with ratings are
+further subclasses of :class:`Units`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.utils.random import sample_without_replacement
+
+_CHUNKS = 16
+_SMALLEST_CHUNK = 1024
+_SHUFFLE_BLOCK = 65_536
+
+
+class Units(ABC):
+    """Data points that the loop can count, weigh and cut.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n_units,) or None
+        Sample weights; None for ones.
+    """
+
+    weights: np.ndarray | None
+
+    @property
+    @abstractmethod
+    def n_units(self) -> int:
+        """Number of data points."""
+
+    @property
+    def n_weight_units(self) -> int:
+        """Number of entities that get a random weight of their own."""
+        return self.n_units
+
+    @property
+    def n_observations(self) -> float:
+        """Weighted number of observations (rows, tokens, frames, ratings) for tolerances."""
+        return self.total_weight
+
+    @property
+    def total_weight(self) -> float:
+        """Σ w, the effective number of data points."""
+        return float(self.n_units) if self.weights is None else float(self.weights.sum())
+
+    @abstractmethod
+    def take(self, index: np.ndarray | slice) -> Units:
+        """The data points of an index, copied unless the index is a slice."""
+
+    def chunks(self) -> list[slice]:
+        """Contiguous parts for parallel work; a function of the number of units alone."""
+        n = self.n_units
+        size = max(_SMALLEST_CHUNK, -(-n // _CHUNKS))
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[Units]:
+        """One pass over the data in random batches, without an index of all of them.
+
+        Blocks of consecutive data points come in random order, and so do the points of each
+        block. A last, smaller batch takes the rest.
+        """
+        n = self.n_units
+        if size >= n:
+            yield self
+            return
+        length = max(_SHUFFLE_BLOCK, 8 * size)
+        left = np.empty(0, dtype=np.intp)
+        for b in rng.permutation(-(-n // length)):
+            block = np.arange(b * length, min((b + 1) * length, n))
+            rng.shuffle(block)
+            left = np.concatenate([left, block])
+            stop = len(left) // size * size
+            for start in range(0, stop, size):
+                yield self.take(left[start : start + size])
+            left = left[stop:]
+        if len(left):
+            yield self.take(left)
+
+    @abstractmethod
+    def placed(self, summary: Any) -> Units:
+        """The same data points in the coordinates of a model with this summary."""
+
+    def subset(self, size: int, random_state: np.random.RandomState) -> Units:
+        """At most ``size`` random data points, in their order."""
+        n = self.n_units
+        if n <= size:
+            return self
+        # Sorted draws keep the reads of a memory-mapped array in order.
+        return self.take(np.sort(sample_without_replacement(n, size, random_state=random_state)))
+
+
+class Rows(Units):
+    """Rows of a dense array, seen relative to a center.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        float64 or float32; a memory-mapped array is never copied whole.
+    weights : ndarray of shape (n_samples,) or None, default=None
+    center : ndarray of shape (n_features,) or None, default=None
+        What a model subtracts from every row it reads, so that sums of squares keep their
+        digits; None for zero.
+    """
+
+    def __init__(
+        self,
+        X: np.ndarray,
+        weights: np.ndarray | None = None,
+        center: np.ndarray | None = None,
+    ):
+        self.X = X
+        self.weights = weights
+        self.center = np.zeros(X.shape[1]) if center is None else center
+
+    @property
+    def n_units(self) -> int:
+        return self.X.shape[0]
+
+    def take(self, index: np.ndarray | slice) -> Rows:
+        weights = None if self.weights is None else self.weights[index]
+        return Rows(self.X[index], weights, self.center)
+
+    def placed(self, summary: Any) -> Rows:
+        return Rows(self.X, self.weights, summary.center)
+
+    def contiguous(self) -> np.ndarray:
+        """The rows as a C-contiguous array for kernels, copied only where they are not."""
+        return np.ascontiguousarray(self.X)

@@ -1,0 +1,227 @@
+"""What the loop of inference asks of a model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ..families import Family, Natural, Tempering, backoff
+
+Expected = Any
+"""What a model's local step needs of the global parameters; the model's own business."""
+
+
+class Block(NamedTuple):
+    """Natural parameters that are updated together.
+
+    Attributes
+    ----------
+    keys : tuple of str
+    refresh : bool
+        Whether a new local step precedes the update; without one, the statistics of the block
+        before are used again.
+    """
+
+    keys: tuple[str, ...]
+    refresh: bool = True
+
+
+class Factor(NamedTuple):
+    """One factor of q(β): a family and the arrays of the model that hold its parameters.
+
+    Attributes
+    ----------
+    family : Family
+    names : dict
+        The family's key → the model's key.
+    """
+
+    family: Family
+    names: Mapping[str, str]
+
+    def pick(self, natural: Natural) -> Natural:
+        """The family's view of a model's natural parameters."""
+        return {key: natural[name] for key, name in self.names.items()}
+
+    def rename(self, natural: Natural) -> Natural:
+        """The model's view of a family's natural parameters."""
+        return {self.names[key]: value for key, value in natural.items()}
+
+
+@dataclass
+class LocalStep:
+    """What the data say, given the global parameters; sums over data points can be added.
+
+    Attributes
+    ----------
+    statistics : dict of ndarray
+        Raw expected statistics, weighted and multiplied by the factors of annealing.
+    energy : float
+        Σ w E_q[log p(x, z | β)], nats.
+    entropy : float
+        Σ w H[q(z)], nats.
+    clean : dict of ndarray or None
+        The statistics without random weights, where they were asked for.
+    temperature : float or None
+        Σ w T where every data point has a temperature of its own.
+    inverse_temperatures : ndarray of shape (n_units,) or None
+        E[1/T] of each data point, likewise. Not kept by sums.
+    local : object
+        Local variables for warm starts; None for models without. Not kept by sums.
+    """
+
+    statistics: Natural
+    energy: float
+    entropy: float
+    clean: Natural | None = None
+    temperature: float | None = None
+    inverse_temperatures: np.ndarray | None = field(default=None, repr=False)
+    local: Any = None
+
+    def __add__(self, other: LocalStep) -> LocalStep:
+        def add(a, b):
+            return None if a is None else {key: a[key] + b[key] for key in a}
+
+        return LocalStep(
+            statistics={key: self.statistics[key] + other.statistics[key] for key in self.statistics},
+            energy=self.energy + other.energy,
+            entropy=self.entropy + other.entropy,
+            clean=add(self.clean, other.clean),
+            temperature=(
+                None if self.temperature is None else self.temperature + other.temperature  # type: ignore[operator]
+            ),
+        )
+
+
+class ConjugateModel(ABC):
+    """A conditionally conjugate model: hyperparameters, and functions of their arguments.
+
+    Natural parameters, priors and statistics are values that are passed in and returned. What
+    only some annealing methods ask for (``sample_expectations``, ``log_partition``,
+    ``unit_log_partition``, ``locally_tempered_step``, ``initial_temperature``,
+    ``exact_gradient_statistics``) is not declared here: a model has the method or has not, and
+    a combination that lacks one is refused before any work.
+    """
+
+    weight_unit: ClassVar[str] = "row"
+    kernel_module: ClassVar[str]
+    recommended: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    @abstractmethod
+    def factors(self) -> tuple[Factor, ...]:
+        """The factors of q(β) in their order in the bound."""
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks in the order of their updates."""
+        return (Block(tuple(name for f in self.factors() for name in f.names.values())),)
+
+    @abstractmethod
+    def summary(self, units: Any) -> Any:
+        """Total weight and moments of the data, in one pass over them."""
+
+    def resolved(self, summary: Any) -> ConjugateModel:
+        """The model with the hyperparameters that depend on data filled in."""
+        return self
+
+    @abstractmethod
+    def prior(self, summary: Any) -> Natural:
+        """λ₀, of the shapes of λ."""
+
+    @abstractmethod
+    def init(
+        self, units: Any, summary: Any, prior: Natural, random_state: np.random.RandomState
+    ) -> Natural:
+        """The start that ``init_params`` asks for, from ``units`` that may be a subset."""
+
+    @abstractmethod
+    def random_natural(self, summary: Any, prior: Natural, rng: np.random.Generator) -> Natural:
+        """A random initialisation that does not look at single data points."""
+
+    @abstractmethod
+    def expectations(self, q: Natural) -> Expected:
+        """What the local step needs of q(β)."""
+
+    @abstractmethod
+    def local_step(
+        self,
+        units: Any,
+        expected: Expected,
+        t: Tempering,
+        noise: np.ndarray | None = None,
+        local: Any = None,
+        clean: bool = False,
+    ) -> LocalStep:
+        """q(z) ∝ exp{t.local E log p(x, z | β)} and its statistics times t.statistics × noise."""
+
+    def local_start(self, units: Any, local: Any, state: dict[str, Any]) -> Any:
+        """Where the local variables of a visit start; None for models without any."""
+        return None
+
+    def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
+        """The statistics of one block, of the shapes of its natural parameters."""
+        return {key: raw[key] for key in block.keys}
+
+    @abstractmethod
+    def jitter(
+        self, q: Natural, size: float, rng: np.random.Generator, prior: Natural
+    ) -> Natural:
+        """q with its parameters displaced at random, inside the domain."""
+
+    def base(self, q: Natural) -> Natural:
+        """Values of the natural parameters at the flat density, broadcastable to q."""
+        result: Natural = {}
+        for factor in self.factors():
+            result.update(factor.rename(factor.family.base(factor.pick(q))))
+        return result
+
+    def operations_per_unit(self) -> float:
+        """Floating-point operations of one local step per data point, to plan parallel work."""
+        return 0.0
+
+    def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
+        """Pairs of used components that cannot be told apart."""
+        return []
+
+    def kl(self, q: Natural, prior: Natural) -> float:
+        """KL(q(β) ‖ p(β)) in nats, complete."""
+        return sum(f.family.kl(f.pick(q), f.pick(prior)) for f in self.factors())
+
+    def entropy(self, q: Natural) -> float:
+        """H[q(β)] in nats."""
+        return sum(f.family.entropy(f.pick(q)) for f in self.factors())
+
+    def valid(self, q: Natural) -> bool:
+        """Whether all natural parameters lie in their domains."""
+        return all(bool(np.all(f.family.valid(f.pick(q)))) for f in self.factors())
+
+    def backoff(self, clean: Natural, noisy: Natural, margin: float = 0.0) -> Natural:
+        """Per leading row, as much of ``noisy`` as leaves the row valid (see families)."""
+        result: Natural = {}
+        for f in self._within(clean):
+            reference = f.pick(clean)
+
+            def valid(natural, family=f.family, reference=reference):
+                return family.valid(natural, reference, margin)
+
+            result.update(f.rename(backoff(reference, f.pick(noisy), valid)))
+        return result
+
+    def replace_invalid(self, candidate: Natural, fallback: Natural) -> Natural:
+        """``candidate`` where its rows are valid, ``fallback`` where they are not."""
+        result: Natural = {}
+        for f in self._within(candidate):
+            new, old = f.pick(candidate), f.pick(fallback)
+            ok = np.asarray(f.family.valid(new))
+            for key, name in f.names.items():
+                mask = ok.reshape(ok.shape + (1,) * (new[key].ndim - ok.ndim))
+                result[name] = np.where(mask, new[key], old[key])
+        return result
+
+    def _within(self, natural: Natural) -> list[Factor]:
+        """The factors whose arrays are all in a (partial) set of natural parameters."""
+        return [f for f in self.factors() if all(name in natural for name in f.names.values())]

@@ -1,0 +1,1436 @@
+"""Bayesian Gaussian mixtures: the model, and the estimator that replaces scikit-learn's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Real
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import validate_data
+
+from ..annealing import Context
+from ..base import BaseAnnealed, has_unit_temperatures
+from ..families import (
+    Beta,
+    Dirichlet,
+    Gaussian,
+    Natural,
+    NormalWishart,
+    Tempering,
+    Wishart,
+    stick_breaking_log_weights,
+)
+from ..families._structure import Structure, get_structure
+from ..inference.units import Rows, Units
+from ._base import Block, ConjugateModel, Factor, LocalStep
+
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+_ROWS_PER_BLOCK = 256
+_CHUNK = 8192
+_ENTROPY_AT_START = 0.05
+_HOTTEST = 100.0
+_ROWS_FOR_TEMPERATURE = 10_000
+_COINCIDENCE = 1e-6
+_NOTHING = np.empty(0)
+_NO_MATRIX = np.empty((0, 0))
+_ONE = np.ones(1)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Moments of the training data.
+
+    Attributes
+    ----------
+    weight : float
+        N = Σ w.
+    center : ndarray of shape (n_features,)
+        The origin of the model's coordinates.
+    mean : ndarray of shape (n_features,)
+    covariance : ndarray of shape (n_features, n_features) or (n_features,)
+        With N − 1 in the denominator; the variances where the model needs no more.
+    """
+
+    weight: float
+    center: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    def merge(self, other: Summary, seen: float, new: float) -> Summary:
+        """The moments of ``seen`` and ``new`` data together, in the coordinates of this one.
+
+        ``seen`` and ``new`` are total weights; ``weight`` may be that of a stream yet to come.
+        """
+        weight = seen + new
+        difference = other.mean - self.mean
+        outer = np.outer(difference, difference) if self.covariance.ndim == 2 else difference**2
+        scatter = max(seen - 1, 0) * self.covariance + max(new - 1, 0) * other.covariance
+        scatter = scatter + seen * new / weight * outer
+        return replace(
+            self,
+            weight=weight,
+            mean=self.mean + new / weight * difference,
+            covariance=scatter / max(weight - 1, np.finfo(float).tiny),
+        )
+
+
+class Features(NamedTuple):
+    """Coefficients of log p(x, z = k) in the quadratic features [x_i x_j, x, 1] of the kernel.
+
+    Attributes
+    ----------
+    layout : {"full", "tied", "diag", "spherical"}
+        Which quadratic features there are, and for ``"tied"`` that all components share their
+        coefficients.
+    own : ndarray of shape (n_components, n_own)
+    shared : ndarray of shape (n_shared,)
+    """
+
+    layout: str
+    own: np.ndarray
+    shared: np.ndarray
+
+
+class GaussianMixture(ConjugateModel):
+    """Mixture of Gaussians with Dirichlet or stick-breaking weights.
+
+    Hyperparameters only. Natural parameters, K = ``n_components``, D = ``n_features``, all in
+    coordinates whose origin is the mean of the data:
+
+    - ``weight_concentration`` (K,), or ``stick_a`` and ``stick_b`` (K,) for the truncated
+      Dirichlet process;
+    - ``factorization="joint"``: ``mean_precision`` (K,), ``mean_natural`` (K, D), ``scatter``
+      and ``dof`` of Normal–Wishart factors q(μ, Λ);
+    - ``factorization="independent"``: ``mean_precision`` and ``mean_natural`` of Gaussian
+      factors q(μ), ``scatter`` and ``dof`` of Wishart factors q(Λ).
+
+    The covariance type restricts the scale matrices of the Wishart factors; the model has K full
+    precision matrices whatever the type is.
+
+    Parameters
+    ----------
+    n_components, n_features : int
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    weight_prior : {"dirichlet_process", "dirichlet_distribution"}
+    factorization : {"joint", "independent"}
+    init_params : {"kmeans", "k-means++", "random", "random_from_data"}
+    reg_covar : float
+    weight_concentration_prior, mean_precision_prior, degrees_of_freedom_prior : float or None
+    mean_prior : ndarray of shape (n_features,) or None
+    covariance_prior : ndarray or float or None
+
+    References
+    ----------
+    Bishop (2006), Pattern Recognition and Machine Learning, section 10.2; Blei and Jordan (2006)
+    for the stick-breaking weights.
+    """
+
+    weight_unit: ClassVar[str] = "row"
+    kernel_module: ClassVar[str] = "gaussian_mixture"
+    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+        "deterministic": {
+            "form": "likelihood",
+            "initial_temperature": "auto",
+            "schedule": "geometric",
+            "n_passes": 50,
+            "jitter": 0.0,
+        },
+        "stochastic": {
+            "initial_noise": 0.9,
+            "schedule": "linear",
+            "n_passes": 50,
+            "start": "random",
+        },
+        "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
+        "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
+        "svi_plus": {"effective_batch_size": 0.25, "noise": "dirichlet", "schedule": "constant"},
+        "structured": {"gradient": "approximate"},
+        "proximity": {"strength": 0.01, "lag": 5, "learning_rate": 0.5},
+    }
+
+    def __init__(
+        self,
+        n_components: int,
+        n_features: int,
+        covariance_type: str = "full",
+        weight_prior: str = "dirichlet_process",
+        factorization: str = "joint",
+        init_params: str = "kmeans",
+        reg_covar: float = 1e-6,
+        weight_concentration_prior: float | None = None,
+        mean_precision_prior: float | None = None,
+        mean_prior: np.ndarray | None = None,
+        degrees_of_freedom_prior: float | None = None,
+        covariance_prior: Any = None,
+    ):
+        self.n_components = n_components
+        self.n_features = n_features
+        self.covariance_type = covariance_type
+        self.weight_prior = weight_prior
+        self.factorization = factorization
+        self.init_params = init_params
+        self.reg_covar = reg_covar
+        self.weight_concentration_prior = weight_concentration_prior
+        self.mean_precision_prior = mean_precision_prior
+        self.mean_prior = mean_prior
+        self.degrees_of_freedom_prior = degrees_of_freedom_prior
+        self.covariance_prior = covariance_prior
+
+    # What the model is made of
+
+    @cached_property
+    def structure(self) -> Structure:
+        """How matrices of the covariance type are stored."""
+        return get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+
+    @cached_property
+    def _weights(self) -> Factor:
+        if self.weight_prior == "dirichlet_process":
+            return Factor(Beta(), {"a": "stick_a", "b": "stick_b"})
+        return Factor(Dirichlet(), {"concentration": "weight_concentration"})
+
+    @cached_property
+    def _means(self) -> Factor:
+        structure = "full" if self.covariance_type == "tied" else self.covariance_type
+        names = {"precision": "mean_precision", "natural_mean": "mean_natural"}
+        return Factor(Gaussian(structure), names)
+
+    @cached_property
+    def _precisions(self) -> Factor:
+        family = Wishart(self.covariance_type, self.n_components, self.n_features)
+        return Factor(family, {key: key for key in family.keys})
+
+    @cached_property
+    def _joint(self) -> Factor:
+        family = NormalWishart(self.covariance_type, self.n_components, self.n_features)
+        return Factor(family, {key: key for key in family.keys})
+
+    def factors(self) -> tuple[Factor, ...]:
+        if self.factorization == "joint":
+            return self._weights, self._joint
+        return self._weights, self._means, self._precisions
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        if self.factorization == "joint":
+            return super().blocks
+        first = (*self._weights.names.values(), *self._means.names.values())
+        return Block(first), Block(tuple(self._precisions.names.values()), refresh=False)
+
+    def operations_per_unit(self) -> float:
+        d = self.n_features
+        quadratic = {"full": d * (d + 1) / 2, "tied": d * (d + 1) / (2 * self.n_components)}
+        return 4.0 * self.n_components * (quadratic.get(self.covariance_type, d) + d + 1)
+
+    # Data, prior and starts
+
+    def summary(self, units: Rows) -> Summary:
+        total = units.total_weight
+        full = self.covariance_type in ("full", "tied")
+        origin = np.zeros(self.n_features)
+        first: Any = 0.0
+        second: Any = 0.0
+        for start in range(0, units.n_units, _CHUNK):
+            chunk = units.take(slice(start, start + _CHUNK))
+            x = np.asarray(chunk.X, dtype=np.float64)
+            if start == 0:
+                origin = x.mean(axis=0)
+            x = x - origin
+            weighted = x if chunk.weights is None else x * chunk.weights[:, None]
+            first = first + weighted.sum(axis=0)
+            second = second + (weighted.T @ x if full else (weighted * x).sum(axis=0))
+        mean = first / total
+        second = second - total * (np.outer(mean, mean) if full else mean**2)
+        covariance = second / (total - 1) if total > 1 else np.zeros_like(second)
+        return Summary(total, origin + mean, origin + mean, covariance)
+
+    def resolved(self, summary: Summary) -> GaussianMixture:
+        """The model with the priors that depend on data filled in.
+
+        Raises
+        ------
+        ValueError
+            If the data's covariance is not positive definite, and ``covariance_prior`` and
+            ``reg_covar`` are both of no help.
+        """
+
+        def given(value, default):
+            return default if value is None else value
+
+        covariance = self.covariance_prior
+        if covariance is None:
+            covariance = self._default_covariance_prior(summary)
+        return GaussianMixture(
+            self.n_components,
+            self.n_features,
+            self.covariance_type,
+            self.weight_prior,
+            self.factorization,
+            self.init_params,
+            self.reg_covar,
+            given(self.weight_concentration_prior, 1.0 / self.n_components),
+            given(self.mean_precision_prior, 1.0),
+            given(self.mean_prior, summary.mean),
+            given(self.degrees_of_freedom_prior, self.n_features),
+            covariance,
+        )
+
+    def _default_covariance_prior(self, summary: Summary) -> np.ndarray:
+        covariance = summary.covariance
+        full = covariance.ndim == 2
+        if self.covariance_type == "spherical":
+            covariance = np.asarray(covariance.mean())
+        eigenvalues = np.linalg.eigvalsh(covariance) if full else np.atleast_1d(covariance)
+        floor = len(eigenvalues) * np.finfo(float).eps * max(eigenvalues.max(), 0.0)
+        if eigenvalues.min() > floor:
+            return covariance
+        if self.reg_covar == 0:
+            raise ValueError(
+                "The covariance of the data is not positive definite (constant or linearly "
+                "dependent columns, or fewer distinct rows than columns), so it cannot be the "
+                "default covariance_prior. Give covariance_prior, or set reg_covar above 0."
+            )
+        return covariance + self.reg_covar * (np.eye(len(covariance)) if full else 1.0)
+
+    def prior(self, summary: Summary) -> Natural:
+        k, d = self.n_components, self.n_features
+        rows = () if self.structure.shared else (k,)
+        inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
+        inverse_scale = np.broadcast_to(inverse_scale, rows + inverse_scale.shape).copy()
+        mean = np.broadcast_to(self.mean_prior - summary.center, (k, d))
+        dof = np.full(rows, float(self.degrees_of_freedom_prior))
+        concentration = np.full(k, float(self.weight_concentration_prior))
+        strength = float(self.mean_precision_prior)
+        if self.weight_prior == "dirichlet_process":
+            natural = {"stick_a": np.ones(k), "stick_b": concentration}
+        else:
+            natural = {"weight_concentration": concentration}
+        if self.factorization == "joint":
+            joint = self._joint.family.from_standard(mean, np.full(k, strength), inverse_scale, dof)
+            return natural | self._joint.rename(joint)
+        precision = strength * self.structure.inverse(inverse_scale)
+        precision = np.broadcast_to(precision, (k, *precision.shape[len(rows) :])).copy()
+        natural["mean_precision"] = precision
+        natural["mean_natural"] = self._means.family._structure.multiply(precision, mean)
+        return natural | {"scatter": inverse_scale, "dof": dof}
+
+    def init(
+        self,
+        units: Rows,
+        summary: Summary,
+        prior: Natural,
+        random_state: np.random.RandomState,
+    ) -> Natural:
+        responsibilities = self._initial_responsibilities(units, random_state)
+        features = self._empty_statistics(self.covariance_type)
+        kernels = self._kernels()
+        for start in range(0, units.n_units, _CHUNK):
+            chunk = units.take(slice(start, start + _CHUNK))
+            r = responsibilities(slice(start, start + chunk.n_units))
+            if chunk.weights is not None:
+                r = r * chunk.weights[:, None]
+            kernels.statistics_of(
+                chunk.contiguous(),
+                chunk.center,
+                self._kind(self.covariance_type),
+                np.ascontiguousarray(r, dtype=np.float64),
+                len(features.shared),
+                _ROWS_PER_BLOCK,
+                features.own,
+                features.shared,
+            )
+        scale = summary.weight / units.total_weight
+        raw = {key: scale * value for key, value in self._pack(features).items()}
+        start = self._unpack(raw)
+        if self.covariance_type == "tied" and self.init_params not in ("kmeans", "random"):
+            start["second"] = start["second"] + self._unassigned(start, summary)
+        return self._posterior_of(start, prior)
+
+    def _unassigned(self, start: dict[str, np.ndarray], summary: Summary) -> np.ndarray:
+        """Σ x xᵀ / K of the rows without a component, about the origin of the data.
+
+        Starts from single rows leave all other rows without a component. In the shared
+        covariance of scikit-learn's class they count all the same, and to start where it does
+        so must they here.
+        """
+        c = summary.center
+        shift = np.outer(start["first"].sum(axis=0), c)
+        assigned = self.n_components * start["second"] + shift + shift.T
+        assigned += start["count"].sum() * np.outer(c, c)
+        every = (summary.weight - 1) * summary.covariance
+        every = every + summary.weight * np.outer(summary.mean, summary.mean)
+        return (every - assigned) / self.n_components
+
+    def _initial_responsibilities(
+        self, units: Rows, random_state: np.random.RandomState
+    ) -> Callable[[slice], np.ndarray]:
+        """Responsibilities of a part of the rows, with scikit-learn's order of draws."""
+        n, k, weights = units.n_units, self.n_components, units.weights
+        if self.init_params == "random":
+
+            def uniform(rows: slice) -> np.ndarray:
+                r = random_state.uniform(size=(rows.stop - rows.start, k))
+                return r / r.sum(axis=1, keepdims=True)
+
+            return uniform
+        if self.init_params == "kmeans":
+            from sklearn.cluster import KMeans
+
+            means = KMeans(n_clusters=k, n_init=1, random_state=random_state)
+            labels = means.fit(units.X, sample_weight=weights).labels_
+            return lambda rows: np.equal.outer(labels[rows], np.arange(k)).astype(float)
+        if self.init_params == "k-means++":
+            from sklearn.cluster import kmeans_plusplus
+
+            _, chosen = kmeans_plusplus(
+                units.X, k, sample_weight=weights, random_state=random_state
+            )
+        else:
+            share = None if weights is None else weights / weights.sum()
+            chosen = random_state.choice(n, size=k, replace=False, p=share)
+        return lambda rows: np.equal.outer(np.arange(rows.start, rows.stop), chosen).astype(float)
+
+    def random_natural(
+        self, summary: Summary, prior: Natural, rng: np.random.Generator
+    ) -> Natural:
+        """The posterior of a pseudo data set: η of stochastic annealing.
+
+        Counts are N Dir(1), centres are drawn from a Gaussian with the moments of the data, and
+        every component has the covariance of the data around its centre.
+        """
+        counts = summary.weight * rng.dirichlet(np.ones(self.n_components))
+        noise = rng.standard_normal((self.n_components, self.n_features))
+        covariance = summary.covariance
+        if covariance.ndim == 2:
+            values, vectors = np.linalg.eigh(covariance)
+            noise = noise * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+        else:
+            noise = noise * np.sqrt(covariance)
+            if self.covariance_type == "spherical":
+                covariance = covariance.mean()
+        centers = summary.mean - summary.center + noise
+        weight = counts.reshape(-1, *(1,) * covariance.ndim)
+        second = self.structure.outer(centers) + covariance
+        raw = {
+            "count": counts,
+            "first": counts[:, None] * centers,
+            "second": self.structure.pool(weight * second),
+        }
+        return self._posterior_of(raw, prior)
+
+    # Sufficient statistics
+
+    def _empty_statistics(self, layout: str) -> Features:
+        d = self.n_features
+        pairs = d * (d + 1) // 2
+        n_own = {"full": pairs, "tied": 0, "diag": d, "spherical": 1}[layout] + d + 1
+        shared = np.zeros(pairs) if layout == "tied" else np.zeros(0)
+        return Features(layout, np.zeros((self.n_components, n_own)), shared)
+
+    @staticmethod
+    def _pack(features: Features) -> Natural:
+        """Statistics in the kernel's layout, which their key names, so that they add up."""
+        raw = {features.layout: features.own}
+        return raw | ({"shared": features.shared} if features.layout == "tied" else {})
+
+    def _unpack(self, raw: Natural) -> Natural:
+        """N_k, Σ R x and Σ R x xᵀ, the last stored as the covariance type asks."""
+        d = self.n_features
+        layout, own = next((key, value) for key, value in raw.items() if key != "shared")
+        second = own[:, : -d - 1]
+        if layout == "tied":
+            second = self._symmetric(raw["shared"]) / self.n_components
+        elif layout == "spherical":
+            second = second[:, 0] / d
+        elif layout == "full":
+            second = self._symmetric(second)
+            if self.covariance_type == "diag":
+                second = np.diagonal(second, axis1=-2, axis2=-1)
+            elif self.covariance_type == "spherical":
+                second = np.trace(second, axis1=-2, axis2=-1) / d
+            second = self.structure.pool(second)
+        return {"count": own[:, -1], "first": own[:, -d - 1 : -1], "second": second}
+
+    @cached_property
+    def _triangle(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.triu_indices(self.n_features)
+
+    def _symmetric(self, packed: np.ndarray) -> np.ndarray:
+        d = self.n_features
+        i, j = self._triangle
+        matrix = np.empty((*packed.shape[:-1], d, d))
+        matrix[..., i, j] = packed
+        matrix[..., j, i] = packed
+        return matrix
+
+    def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
+        s = raw if "count" in raw else self._unpack(raw)
+        count, first = s["count"], s["first"]
+        if self.factorization == "joint":
+            return self._weight_statistics(count) | self._joint_statistics(s)
+        if "mean_natural" in block.keys:
+            precision = self._precisions.family.expected_precision(self._precisions.pick(q))
+            each = np.broadcast_to(precision, q["mean_precision"].shape)
+            stats = self._weight_statistics(count)
+            stats["mean_precision"] = count.reshape(-1, *(1,) * (each.ndim - 1)) * each
+            stats["mean_natural"] = self.structure.multiply(each, first)
+            return stats
+        standard = self._means.family.to_standard(self._means.pick(q))
+        mean, covariance = standard["mean"], standard["covariance"]
+        spread = self.structure.outer(mean) + covariance
+        around = count.reshape(-1, *(1,) * (spread.ndim - 1)) * spread
+        around = around - self.structure.cross(first, mean)
+        return {
+            "scatter": s["second"] + self.structure.pool(around) + self._regularization(count),
+            "dof": self.structure.pool(count),
+        }
+
+    def _weight_statistics(self, count: np.ndarray) -> Natural:
+        if self.weight_prior == "dirichlet_process":
+            beyond = np.append(np.cumsum(count[:0:-1])[::-1], 0.0)
+            return {"stick_a": count, "stick_b": beyond}
+        return {"weight_concentration": count}
+
+    def _joint_statistics(self, s: Natural) -> Natural:
+        return {
+            "mean_precision": s["count"],
+            "mean_natural": s["first"],
+            "scatter": s["second"] + self._regularization(s["count"]),
+            "dof": self.structure.pool(s["count"]),
+        }
+
+    def _regularization(self, count: np.ndarray) -> np.ndarray:
+        """N_k reg_covar I, as a statistic."""
+        each = self.reg_covar * count
+        if self.structure.event_ndim == 2:
+            each = each[:, None, None] * np.eye(self.n_features)
+        elif self.structure.event_ndim == 1:
+            each = each[:, None]
+        return self.structure.pool(each)
+
+    def _posterior_of(self, s: Natural, prior: Natural) -> Natural:
+        """λ₀ + S for given (pseudo) data, with independent factors matched to the joint ones."""
+        weights = self._weight_statistics(s["count"])
+        q = {key: prior[key] + value for key, value in weights.items()}
+        if self.factorization == "joint":
+            stats = self._joint_statistics(s)
+            return q | {key: prior[key] + value for key, value in stats.items()}
+        count = np.maximum(s["count"], np.finfo(float).tiny)
+        root = s["first"] / np.sqrt(count)[:, None]
+        q["scatter"] = (
+            prior["scatter"]
+            + s["second"]
+            - self.structure.pool(self.structure.outer(root))
+            + self._regularization(s["count"])
+        )
+        q["dof"] = prior["dof"] + self.structure.pool(s["count"])
+        means = self.block_statistics(self.blocks[0], s, q | dict(self._means_of(prior)))
+        return q | {key: prior[key] + means[key] for key in self._means_of(prior)}
+
+    @staticmethod
+    def _means_of(natural: Natural) -> Natural:
+        return {key: natural[key] for key in ("mean_precision", "mean_natural")}
+
+    # The local step
+
+    def log_weights(self, q: Natural) -> np.ndarray:
+        """E log π, of shape (n_components,)."""
+        expected = self._weights.family.expectations(self._weights.pick(q))
+        if self.weight_prior == "dirichlet_process":
+            return stick_breaking_log_weights(expected["a"], expected["b"])
+        return expected["concentration"]
+
+    def expectations(self, q: Natural) -> Features:
+        if self.factorization == "joint":
+            family, natural = self._joint.family, self._joint.pick(q)
+            precision = family.expected_precision(natural)
+            log_det = family.log_det_expectation(natural)
+            mean = q["mean_natural"] / q["mean_precision"][:, None]
+            spread = self.n_features / q["mean_precision"]
+        else:
+            natural = self._precisions.pick(q)
+            precision = self._precisions.family.expected_precision(natural)
+            log_det = self._precisions.family.log_det_expectation(natural)
+            standard = self._means.family.to_standard(self._means.pick(q))
+            mean = standard["mean"]
+            product = np.broadcast_to(precision, standard["covariance"].shape)
+            product = (product * standard["covariance"]).reshape(self.n_components, -1)
+            spread = self.structure.multiplicity(self.n_features) * product.sum(axis=1)
+        constant = self.log_weights(q) + 0.5 * (log_det - spread)
+        return self._features(self.covariance_type, precision, mean, constant)
+
+    def sample_expectations(
+        self, q: Natural, rng: np.random.Generator
+    ) -> tuple[Features, dict[str, np.ndarray]]:
+        """The same for one draw of all global parameters, and the draw."""
+        weights = self._weights.family.sample(self._weights.pick(q), rng)
+        if self.weight_prior == "dirichlet_process":
+            log_weights = stick_breaking_log_weights(
+                weights["log_value"], weights["log_complement"]
+            )
+        else:
+            log_weights = weights["log_probabilities"]
+        if self.factorization == "joint":
+            draw = self._joint.family.sample(self._joint.pick(q), rng)
+        else:
+            draw = self._precisions.family.sample(self._precisions.pick(q), rng)
+            draw["mean"] = self._means.family.sample(self._means.pick(q), rng)["value"]
+        constant = log_weights + 0.5 * draw["log_det_precision"]
+        # A draw of a precision matrix is a full one, whatever its scale is restricted to.
+        features = self._features("full", draw["precision"], draw["mean"], constant)
+        return features, draw | {"log_weights": log_weights}
+
+    def _features(
+        self, layout: str, precision: np.ndarray, mean: np.ndarray, constant: np.ndarray
+    ) -> Features:
+        """Coefficients of constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean)."""
+        structure = get_structure(layout, COVARIANCE_TYPES, "layout")
+        linear = structure.multiply(precision, mean)
+        constant = constant - 0.5 * (self.n_features * _LOG_2PI + (mean * linear).sum(axis=1))
+        if structure.event_ndim == 2:
+            i, j = self._triangle
+            quadratic = np.where(i == j, -0.5, -1.0) * precision[..., i, j]
+        else:
+            quadratic = -0.5 * precision.reshape(self.n_components, -1)
+        own = [linear, constant[:, None]]
+        if structure.shared:
+            return Features(layout, np.hstack(own), quadratic)
+        return Features(layout, np.hstack([quadratic, *own]), _NOTHING)
+
+    @staticmethod
+    def _kernels() -> Any:
+        from ..kernels import gaussian_mixture
+
+        return gaussian_mixture
+
+    def _kind(self, layout: str) -> int:
+        kernels = self._kernels()
+        kinds = {"diag": kernels.DIAGONAL, "spherical": kernels.SPHERICAL}
+        return kinds.get(layout, kernels.FULL)
+
+    def local_step(
+        self,
+        units: Rows,
+        expected: Features,
+        t: Tempering,
+        noise: np.ndarray | None = None,
+        local: Any = None,
+        clean: bool = False,
+    ) -> LocalStep:
+        out = self._empty_statistics(expected.layout)
+        quiet = self._empty_statistics(expected.layout) if clean else None
+        sums = np.zeros(2)
+        self._kernels().local_step(
+            units.contiguous(),
+            units.center,
+            self._kind(expected.layout),
+            expected.own,
+            expected.shared,
+            np.atleast_1d(np.asarray(t.local, dtype=np.float64)),
+            np.atleast_1d(np.asarray(t.statistics, dtype=np.float64)),
+            _NOTHING if units.weights is None else units.weights,
+            _NOTHING if noise is None else noise,
+            _ROWS_PER_BLOCK,
+            out.own,
+            out.shared,
+            _NO_MATRIX if quiet is None else quiet.own,
+            _NOTHING if quiet is None else quiet.shared,
+            sums,
+        )
+        return LocalStep(
+            self._pack(out),
+            float(sums[0]),
+            float(sums[1]),
+            clean=None if quiet is None else self._pack(quiet),
+        )
+
+    def locally_tempered_step(
+        self,
+        units: Rows,
+        expected: Features,
+        inverse_temperatures: np.ndarray,
+        log_partition: np.ndarray,
+        n_rounds: int,
+        noise: np.ndarray | None = None,
+        local: Any = None,
+    ) -> LocalStep:
+        """The local step with one temperature per row, its grid being m/M, m = 1, …, M."""
+        # Energies are measured from where both ends of the grid weigh the same, so that the
+        # terms a_m of the kernel's polynomial stay within the range of floating-point numbers.
+        x = inverse_temperatures
+        span = x[-1] - x[0]
+        reference = float((log_partition[-1] - log_partition[0]) / span)
+        exponents = x * reference - log_partition
+        partition = np.exp(np.maximum(exponents - exponents.max(), -700.0))
+        out = self._empty_statistics(expected.layout)
+        found = np.empty(units.n_units)
+        sums = np.zeros(3)
+        self._kernels().locally_tempered_step(
+            units.contiguous(),
+            units.center,
+            self._kind(expected.layout),
+            expected.own,
+            expected.shared,
+            partition,
+            reference,
+            n_rounds,
+            _NOTHING if units.weights is None else units.weights,
+            _NOTHING if noise is None else noise,
+            _ROWS_PER_BLOCK,
+            out.own,
+            out.shared,
+            found,
+            sums,
+        )
+        return LocalStep(
+            self._pack(out),
+            float(sums[0]),
+            float(sums[1]),
+            temperature=float(sums[2]),
+            inverse_temperatures=found,
+        )
+
+    def log_joint(self, units: Rows, expected: Features) -> np.ndarray:
+        """E log p(x_n, z_n = k) in nats, of shape (n_rows, n_components)."""
+        out = np.empty((units.n_units, self.n_components))
+        for start in range(0, units.n_units, _CHUNK):
+            chunk = units.take(slice(start, start + _CHUNK))
+            self._kernels().log_joint(
+                chunk.contiguous(),
+                chunk.center,
+                self._kind(expected.layout),
+                expected.own,
+                expected.shared,
+                _ROWS_PER_BLOCK,
+                out[start : start + chunk.n_units],
+            )
+        return out
+
+    # What annealing methods ask for
+
+    def initial_temperature(self, units: Rows, q: Natural) -> float:
+        """The smallest T in [1, 100] at which responsibilities have a mean entropy of 0.05 log K.
+
+        1 where the untempered responsibilities have it, and for one component.
+        """
+        if self.n_components == 1:
+            return 1.0
+        n = units.n_units
+        few = min(n, _ROWS_FOR_TEMPERATURE)
+        sample = units.take(np.arange(few) * n // few) if few < n else units
+        joint = self.log_joint(sample, self.expectations(q))
+
+        def excess(temperature: float) -> float:
+            log_r = joint / temperature
+            log_r = log_r - logsumexp(log_r, axis=1, keepdims=True)
+            entropy = -(np.exp(log_r) * log_r).sum(axis=1)
+            mean = np.average(entropy, weights=sample.weights)
+            return float(mean / np.log(self.n_components) - _ENTROPY_AT_START)
+
+        low, high = 1.0, _HOTTEST
+        if excess(low) >= 0:
+            return low
+        if excess(high) <= 0:
+            return high
+        while high - low > 1e-3 * low:
+            middle = np.sqrt(low * high)
+            low, high = (low, middle) if excess(middle) >= 0 else (middle, high)
+        return float(high)
+
+    def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
+        """log c(x) of one row, at the covariance of the data, of the shape of ``x``.
+
+        Equal weights and equal determinants of all components are plugged in: log ∫ p(x | z)^x
+        of a Gaussian summed over the components. The expectation under the prior is infinite
+        for most temperatures.
+        """
+        covariance = summary.covariance
+        if covariance.ndim == 2:
+            values = np.linalg.eigvalsh(covariance)
+        elif self.covariance_type == "spherical":
+            values = np.full(self.n_features, covariance.mean())
+        else:
+            values = covariance
+        # A constant column has no density; the regularisation gives it one.
+        tiny = np.finfo(float).tiny
+        log_det = -np.log(np.maximum(values, 0.0) + max(self.reg_covar, tiny)).sum()
+        d = self.n_features
+        return (
+            0.5 * d * ((1 - x) * _LOG_2PI - np.log(x))
+            - 0.5 * (1 - x) * log_det
+            + (1 - x) * np.log(self.n_components)
+        )
+
+    def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
+        """log C(x) = N log c(x) of all rows."""
+        return summary.weight * self.unit_log_partition(x, summary, q)
+
+    def jitter(
+        self, q: Natural, size: float, rng: np.random.Generator, prior: Natural
+    ) -> Natural:
+        """Displace the means by ``size`` prior standard deviations, keeping all else."""
+        noise = rng.standard_normal((self.n_components, self.n_features))
+        deviation = size * self._prior_deviation(prior) * noise
+        if self.factorization == "joint":
+            standard = self._joint.family.to_standard(self._joint.pick(q))
+            standard["mean"] = standard["mean"] + deviation
+            return q | self._joint.rename(self._joint.family.from_standard(**standard))
+        moved = self._means.family._structure.multiply(q["mean_precision"], deviation)
+        return q | {"mean_natural": q["mean_natural"] + moved}
+
+    def _prior_deviation(self, prior: Natural) -> np.ndarray:
+        """σ_μ per component and feature, at the prior's expected precision."""
+        if self.factorization == "joint":
+            standard = self._joint.family.to_standard(self._joint.pick(prior))
+            scale, strength = standard["inverse_scale"], standard["mean_precision"]
+            shape = (self.n_components, *(1,) * self.structure.event_ndim)
+            dof = prior["dof"].reshape(prior["dof"].shape + (1,) * self.structure.event_ndim)
+            variance = scale / dof / strength.reshape(shape)
+        else:
+            variance = self._means.family.to_standard(self._means.pick(prior))["covariance"]
+        if self.structure.event_ndim == 2:
+            variance = np.diagonal(variance, axis1=-2, axis2=-1)
+        return np.sqrt(variance.reshape(self.n_components, -1))
+
+    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
+        """N_k, the expected number of rows of each component."""
+        key = "stick_a" if self.weight_prior == "dirichlet_process" else "weight_concentration"
+        return q[key] - prior[key]
+
+    def mean_weights(self, q: Natural) -> np.ndarray:
+        """E[π], renormalised over the truncation, of shape (n_components,)."""
+        if self.weight_prior == "dirichlet_process":
+            total = q["stick_a"] + q["stick_b"]
+            log_weights = stick_breaking_log_weights(
+                np.log(q["stick_a"] / total), np.log(q["stick_b"] / total)
+            )
+            return np.exp(log_weights - logsumexp(log_weights))
+        return q["weight_concentration"] / q["weight_concentration"].sum()
+
+    def student_t(self, q: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The components of the posterior predictive density.
+
+        Returns
+        -------
+        dof : ndarray of shape (n_components,)
+        mean : ndarray of shape (n_components, n_features)
+            Relative to the center.
+        scale : ndarray of shape (n_components, n_features, n_features)
+        """
+        d = self.n_features
+        standard = self.standard(q)
+        dof = np.broadcast_to(standard["dof"] + 1.0 - d, (self.n_components,))
+        scale = self.structure.to_full(standard["inverse_scale"], d)
+        scale = scale / dof[:, None, None]
+        if self.factorization == "joint":
+            beta = standard["mean_precision"]
+            return dof, standard["mean"], scale * ((beta + 1) / beta)[:, None, None]
+        covariance = self._means.family.to_standard(self._means.pick(q))["covariance"]
+        full = self._means.family._structure.to_full(covariance, d)
+        return dof, standard["mean"], scale + full
+
+    def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
+        """Log posterior predictive density of each row in nats, shape (n_rows,)."""
+        d = self.n_features
+        dof, mean, scale = self.student_t(q)
+        root = np.linalg.inv(np.linalg.cholesky(scale))
+        precision = np.swapaxes(root, -1, -2) @ root
+        half_log_det = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
+        no_constant = np.full(self.n_components, 0.5 * d * _LOG_2PI)
+        features = self._features("full", precision, mean, no_constant)
+        # Rounding may leave a row at a mean with a distance just below zero.
+        distance = np.maximum(-2.0 * self.log_joint(units, features), 0.0)
+        log_density = (
+            gammaln(0.5 * (dof + d))
+            - gammaln(0.5 * dof)
+            - 0.5 * d * np.log(np.pi * dof)
+            + half_log_det
+            - 0.5 * (dof + d) * np.log1p(distance / dof)
+        )
+        return logsumexp(log_density + np.log(self.mean_weights(q)), axis=1)
+
+    def standard(self, q: Natural) -> dict[str, np.ndarray]:
+        """Means (centred), inverse scales and degrees of freedom of the components."""
+        if self.factorization == "joint":
+            return self._joint.family.to_standard(self._joint.pick(q))
+        mean = self._means.family.to_standard(self._means.pick(q))["mean"]
+        precisions = self._precisions.family.to_standard(self._precisions.pick(q))
+        return {"mean": mean, "mean_precision": q["mean_precision"], **precisions}
+
+    def coinciding(
+        self, q: Natural, summary: Summary, prior: Natural
+    ) -> list[tuple[int, int]]:
+        used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
+        standard = self.standard(q)
+        spread = summary.covariance
+        if spread.ndim == 2:
+            spread = np.diagonal(spread)
+        parts = [standard["mean"] / np.sqrt(np.where(spread > 0, spread, 1.0))]
+        if not self.structure.shared:
+            scale = standard["inverse_scale"] / standard["dof"].reshape(
+                -1, *(1,) * self.structure.event_ndim
+            )
+            parts.append(scale.reshape(len(scale), -1) / max(float(np.mean(spread)), 1e-300))
+        points = np.hstack(parts)[used]
+        pairs = []
+        for i in range(len(used)):
+            near = np.abs(points[i + 1 :] - points[i]).max(axis=1) < _COINCIDENCE
+            pairs += [(int(used[i]), int(used[i + 1 + j])) for j in np.flatnonzero(near)]
+        return pairs
+
+
+class AnnealedBayesianGaussianMixture(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseAnnealed
+):
+    """Bayesian Gaussian mixture, fitted by annealed variational inference.
+
+    It replaces :class:`sklearn.mixture.BayesianGaussianMixture` by a change of the class name:
+    parameters, methods and attributes of that class have the same names, shapes and meaning, and
+    ``annealing="none"`` runs the same algorithm from the same start. What differs on purpose:
+
+    - ``tol`` is the rise of the lower bound per row and pass, not of the total: divide the
+      tolerance of scikit-learn's class by the number of rows;
+    - ``max_iter`` counts the passes at T = 1 only, after those of the annealing schedule;
+    - ``lower_bound_`` is complete, so that fits with different ``n_components`` compare;
+    - ``score_samples`` and ``score`` are the posterior predictive density (a mixture of
+      Student-t densities), which integrates to 1.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of mixture components. Components that the data do not support end with a weight
+        near zero.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        Restriction of the scale matrices of the posterior over precisions.
+    annealing : str or Annealing, default="deterministic"
+        How the fit avoids the local optimum next to its start: ``"none"``,
+        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
+        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
+        :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for mixtures.
+    tol : float, default=1e-6
+        Rise of the lower bound per row in one pass, in nats, below which a fit has converged.
+    reg_covar : float, default=1e-6
+        Added to the diagonal of the covariances, in proportion to the rows of a component.
+    max_iter : int, default=100
+        Largest number of passes at T = 1. 0 stops after the schedule, or at the start.
+    n_init : int, default=1
+        Number of restarts; the one with the best lower bound is kept.
+    init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
+        How the responsibilities start.
+    weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
+            default="dirichlet_process"
+        Prior of the weights: truncated stick-breaking or a finite Dirichlet distribution.
+    weight_concentration_prior : float or None, default=None
+        Concentration of that prior (γ and α₀ in the literature); None: 1 / ``n_components``.
+    mean_precision_prior : float or None, default=None
+        Precision of the prior of the means, in units of a component's precision (β₀); None: 1.
+    mean_prior : array-like of shape (n_features,), default=None
+        Mean of the prior of the means (m₀); None: the mean of the data.
+    degrees_of_freedom_prior : float or None, default=None
+        Degrees of freedom of the Wishart prior (ν₀), above n_features − 1; None: n_features.
+    covariance_prior : float or array-like, default=None
+        Inverse scale of the Wishart prior (W₀⁻¹); None: the covariance of the data. Shape
+        (n_features, n_features) for "full" and "tied", (n_features,) for "diag", a number for
+        "spherical".
+    factorization : {"joint", "independent"}, default="joint"
+        Posterior of mean and precision of a component: a Normal–Wishart distribution, or
+        independent Gaussian and Wishart factors. The second has a lower bound and is here to
+        reproduce results that were obtained with it.
+    batch_size : int or None, default=None
+        None: every update sees all rows. An integer: stochastic variational inference with that
+        many rows per update; starts and automatic temperatures then see a random subset of
+        max(20000, 10 ``batch_size``) rows.
+    learning_offset : float, default=1.0
+        τ of the step ρ_t = (τ + t)^(−κ) of updates that are damped. Larger slows the first steps.
+    learning_decay : float, default=0.6
+        κ of the same, in (0.5, 1] for convergence. Larger forgets less and settles sooner.
+    total_samples : float or None, default=None
+        Rows of the whole stream for ``partial_fit``; None: those seen so far.
+    n_jobs : int or None, default=None
+        Threads for restarts, or for parts of the data where there is one restart. The result
+        does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of starts and of the randomness of annealing.
+    warm_start : bool, default=False
+        Whether another call of ``fit`` goes on from the fitted parameters, at T = 1.
+    verbose : int, default=0
+        1 prints the lower bound and the temperature every ``verbose_interval`` passes.
+    verbose_interval : int, default=10
+        Passes between two prints.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components,)
+        Weights of the components.
+    means_ : ndarray of shape (n_components, n_features)
+        Means of the components.
+    covariances_ : ndarray
+        Covariances, of shape (n_components, n_features, n_features) for "full", (n_features,
+        n_features) for "tied", (n_components, n_features) for "diag", (n_components,) for
+        "spherical".
+    precisions_ : ndarray
+        Their inverses, of the same shape.
+    precisions_cholesky_ : ndarray
+        Cholesky factors of the precisions, of the same shape.
+    lower_bound_ : float
+        Evidence lower bound at T = 1 of the fitted model, in nats, with every constant.
+    lower_bounds_ : ndarray of shape (n_iter_,)
+        Its history, one value per pass (per call in a stream). With ``batch_size`` an estimate,
+        except for the last one.
+    temperatures_ : ndarray of shape (n_iter_,)
+        Temperature of each pass; the mean over rows for local tempering.
+    annealing_ : Annealing
+        The method that ran, with all its settings.
+    converged_ : bool
+        Whether the fit converged; for methods without a finish, whether it ran to its end.
+    n_iter_ : int
+        Number of passes, annealed ones included.
+    restart_lower_bounds_ : ndarray of shape (n_init,)
+        Lower bounds of the restarts.
+    best_restart_ : int
+        Which of them was kept.
+    n_effective_components_ : int
+        Number of components whose expected count of rows exceeds 1.
+    weight_concentration_ : tuple of two ndarrays, or ndarray, of shape (n_components,)
+        Parameters of the posterior of the weights: both of the Beta distributions for
+        "dirichlet_process", the concentration for "dirichlet_distribution".
+    mean_precision_ : ndarray of shape (n_components,)
+        β_k. For "independent", the precision matrices of the means, shaped as the covariance
+        type says (full matrices for "tied").
+    degrees_of_freedom_ : ndarray of shape (n_components,), or float for "tied"
+        ν_k.
+    weight_concentration_prior_, mean_precision_prior_, degrees_of_freedom_prior_ : float
+        The priors in use.
+    mean_prior_ : ndarray of shape (n_features,)
+        The prior mean in use.
+    covariance_prior_ : float or ndarray
+        The prior inverse scale in use.
+    n_features_in_ : int
+        Number of features seen during ``fit``.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during ``fit``, where X has string column names.
+
+    See Also
+    --------
+    sklearn.mixture.BayesianGaussianMixture : The class that this one replaces.
+
+    References
+    ----------
+    .. [1] Bishop (2006). Pattern Recognition and Machine Learning, section 10.2.
+    .. [2] Blei, Jordan (2006). Variational inference for Dirichlet process mixtures. Bayesian
+       Analysis 1.
+    .. [3] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_anneal import AnnealedBayesianGaussianMixture
+    >>> X = np.array([[1, 2], [1, 4], [1, 0], [4, 2], [12, 4], [10, 7]])
+    >>> mixture = AnnealedBayesianGaussianMixture(n_components=2, random_state=42).fit(X)
+    >>> mixture.means_.round(1)
+    array([[ 2.1,  2.2],
+           [10. ,  5.1]])
+    >>> mixture.predict([[0, 0], [9, 3]])
+    array([0, 1])
+    """
+
+    _parameter_constraints: dict = {
+        **BaseAnnealed._parameter_constraints,
+        "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
+        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
+        "init_params": [StrOptions({"kmeans", "k-means++", "random", "random_from_data"})],
+        "weight_concentration_prior_type": [
+            StrOptions({"dirichlet_process", "dirichlet_distribution"})
+        ],
+        "weight_concentration_prior": [None, Interval(Real, 0.0, None, closed="neither")],
+        "mean_precision_prior": [None, Interval(Real, 0.0, None, closed="neither")],
+        "mean_prior": [None, "array-like"],
+        "degrees_of_freedom_prior": [None, Interval(Real, 0.0, None, closed="neither")],
+        "covariance_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "factorization": [StrOptions({"joint", "independent"})],
+    }
+
+    def __init__(
+        self,
+        *,
+        n_components=1,
+        covariance_type="full",
+        annealing="deterministic",
+        tol=1e-6,
+        reg_covar=1e-6,
+        max_iter=100,
+        n_init=1,
+        init_params="kmeans",
+        weight_concentration_prior_type="dirichlet_process",
+        weight_concentration_prior=None,
+        mean_precision_prior=None,
+        mean_prior=None,
+        degrees_of_freedom_prior=None,
+        covariance_prior=None,
+        factorization="joint",
+        batch_size=None,
+        learning_offset=1.0,
+        learning_decay=0.6,
+        total_samples=None,
+        n_jobs=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
+        verbose_interval=10,
+    ):
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.annealing = annealing
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.init_params = init_params
+        self.weight_concentration_prior_type = weight_concentration_prior_type
+        self.weight_concentration_prior = weight_concentration_prior
+        self.mean_precision_prior = mean_precision_prior
+        self.mean_prior = mean_prior
+        self.degrees_of_freedom_prior = degrees_of_freedom_prior
+        self.covariance_prior = covariance_prior
+        self.factorization = factorization
+        self.batch_size = batch_size
+        self.learning_offset = learning_offset
+        self.learning_decay = learning_decay
+        self.total_samples = total_samples
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.verbose_interval = verbose_interval
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.means_.shape[0]
+
+    # What the base class asks for
+
+    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=ensure_min_samples,
+        )
+        if ensure_min_samples > 1 and X.shape[0] < self.n_components:
+            raise ValueError(
+                "Expected n_samples >= n_components but got n_components = "
+                f"{self.n_components}, n_samples = {X.shape[0]}"
+            )
+        return X
+
+    def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
+        return Rows(X, sample_weight)
+
+    def _check_first_batch(self, units: Units) -> None:
+        needed = max(2, self.n_components)
+        if self.mean_prior is not None and self.covariance_prior is not None:
+            return
+        X = units.X if units.weights is None else units.X[units.weights > 0]
+        distinct = len(np.unique(X[: 10 * needed], axis=0))
+        if distinct < needed:
+            distinct = len(np.unique(X, axis=0))
+        if distinct < needed:
+            raise ValueError(
+                f"The first batch of a stream fixes the priors and the start, for which "
+                f"{needed} distinct rows are needed; it has {distinct}. Begin with a larger "
+                "batch, or give mean_prior and covariance_prior."
+            )
+
+    def _make_model(self, X: np.ndarray) -> GaussianMixture:
+        n_features = X.shape[1]
+        dof = self.degrees_of_freedom_prior
+        if dof is not None and dof <= n_features - 1:
+            raise ValueError(
+                "The parameter 'degrees_of_freedom_prior' should be greater than "
+                f"{n_features - 1}, but got {dof:.3f}."
+            )
+        mean = self.mean_prior
+        if mean is not None:
+            mean = check_array(mean, dtype=np.float64, ensure_2d=False)
+            _check_shape(mean, (n_features,), "means")
+        return GaussianMixture(
+            self.n_components,
+            n_features,
+            self.covariance_type,
+            weight_prior=self.weight_concentration_prior_type,
+            factorization=self.factorization,
+            init_params=self.init_params,
+            reg_covar=self.reg_covar,
+            weight_concentration_prior=self.weight_concentration_prior,
+            mean_precision_prior=self.mean_precision_prior,
+            mean_prior=mean,
+            degrees_of_freedom_prior=dof,
+            covariance_prior=self._checked_covariance_prior(n_features),
+        )
+
+    def _checked_covariance_prior(self, n_features: int) -> np.ndarray | None:
+        if self.covariance_prior is None:
+            return None
+        shape = {
+            "full": (n_features, n_features),
+            "tied": (n_features, n_features),
+            "diag": (n_features,),
+            "spherical": (),
+        }[self.covariance_type]
+        prior = np.asarray(self.covariance_prior, dtype=np.float64)
+        _check_shape(prior, shape, f"{self.covariance_type} covariance_prior")
+        structure = get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+        symmetric = prior.ndim < 2 or np.allclose(prior, prior.T)
+        if not symmetric or not structure.positive(prior):
+            raise ValueError(
+                f"'{self.covariance_type} covariance_prior' should be symmetric, "
+                "positive-definite"
+            )
+        return prior
+
+    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+        model, q = ctx.model, ctx.q
+        standard = model.standard(q)
+        structure = model.structure
+        dof = standard["dof"]
+        covariances = standard["inverse_scale"] / dof.reshape(
+            dof.shape + (1,) * structure.event_ndim
+        )
+        if structure.event_ndim == 2:
+            root = np.linalg.cholesky(covariances)
+            precisions_cholesky = np.swapaxes(np.linalg.inv(root), -1, -2)
+            precisions = precisions_cholesky @ np.swapaxes(precisions_cholesky, -1, -2)
+        else:
+            precisions_cholesky = 1.0 / np.sqrt(covariances)
+            precisions = precisions_cholesky**2
+        if model.weight_prior == "dirichlet_process":
+            concentration: Any = (q["stick_a"], q["stick_b"])
+        else:
+            concentration = q["weight_concentration"]
+        return {
+            "weight_concentration_": concentration,
+            "weights_": model.mean_weights(q),
+            "mean_precision_": standard["mean_precision"],
+            "means_": standard["mean"] + ctx.summary.center,
+            "degrees_of_freedom_": dof if dof.ndim else float(dof),
+            "covariances_": covariances,
+            "precisions_cholesky_": precisions_cholesky,
+            "precisions_": precisions,
+            "n_effective_components_": int((model.expected_counts(q, ctx.prior) > 1).sum()),
+            "weight_concentration_prior_": model.weight_concentration_prior,
+            "mean_precision_prior_": model.mean_precision_prior,
+            "mean_prior_": model.mean_prior,
+            "degrees_of_freedom_prior_": model.degrees_of_freedom_prior,
+            "covariance_prior_": model.covariance_prior,
+        }
+
+    # What a user calls
+
+    def fit_predict(self, X, y=None, sample_weight=None):
+        """Fit the model and return the most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training data.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Component labels.
+        """
+        return self.fit(X, y, sample_weight=sample_weight).predict(X)
+
+    def predict(self, X):
+        """Most probable component of each row, by the variational responsibilities at T = 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Component labels.
+        """
+        _, joint = self._log_joint(X)
+        return joint.argmax(axis=1)
+
+    def predict_proba(self, X):
+        """Variational responsibilities of the components for each row, at T = 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        responsibilities : ndarray of shape (n_samples, n_components)
+            They sum to 1 over the components; of the dtype of X if that is a floating one.
+        """
+        X, joint = self._log_joint(X)
+        joint -= joint.max(axis=1, keepdims=True)
+        np.exp(joint, out=joint)
+        joint /= joint.sum(axis=1, keepdims=True)
+        return joint.astype(X.dtype, copy=False)
+
+    def transform(self, X):
+        """Responsibilities of the components for each row, as :meth:`predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        responsibilities : ndarray of shape (n_samples, n_components)
+            One column per component.
+        """
+        return self.predict_proba(X)
+
+    def score_samples(self, X):
+        """Log of the posterior predictive density of each row.
+
+        The density is a mixture of Student-t densities, with the expected weights; it integrates
+        to 1. For ``factorization="independent"`` the components are approximated by Student-t
+        densities whose scale adds the uncertainty of the mean.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+            In nats.
+        """
+        ctx, X = self._context(), self._validate_again(X)
+        return ctx.model.log_predictive(Rows(X, None, ctx.summary.center), ctx.q)
+
+    def score(self, X, y=None, sample_weight=None):
+        """Mean log predictive density per row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows in the mean.
+
+        Returns
+        -------
+        log_density : float
+            In nats per row; higher is better.
+        """
+        scores = self.score_samples(X)
+        weights = self._check_weights(sample_weight, np.asarray(scores))
+        return float(np.average(scores, weights=weights))
+
+    def sample(self, n_samples=1, *, predictive=False):
+        """Draw rows from the fitted mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+        predictive : bool, default=False
+            Whether to draw from the posterior predictive density, as :meth:`score_samples` has
+            it, and not from Gaussians with the fitted means and covariances.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The rows, sorted by component.
+        y : ndarray of shape (n_samples,)
+            Their components.
+        """
+        ctx = self._context()
+        if n_samples < 1:
+            raise ValueError(
+                f"Invalid value for 'n_samples': {n_samples} . The sampling requires at least "
+                "one sample."
+            )
+        random_state = check_random_state(self.random_state)
+        counts = random_state.multinomial(n_samples, self.weights_)
+        n_features = self.means_.shape[1]
+        labels = np.repeat(np.arange(len(counts)), counts)
+        if predictive:
+            dof, mean, scale = ctx.model.student_t(ctx.q)
+            root = np.linalg.cholesky(scale)
+            noise = random_state.standard_normal((n_samples, n_features))
+            noise /= np.sqrt(random_state.chisquare(dof[labels]) / dof[labels])[:, None]
+            rows = (root[labels] @ noise[..., None])[..., 0]
+            return mean[labels] + ctx.summary.center + rows, labels
+        parts = []
+        for k, count in enumerate(counts):
+            covariance = self.covariances_ if self.covariance_type == "tied" else None
+            covariance = self.covariances_[k] if covariance is None else covariance
+            if np.ndim(covariance) == 2:
+                part = random_state.multivariate_normal(self.means_[k], covariance, int(count))
+            else:
+                noise = random_state.standard_normal(size=(count, n_features))
+                part = self.means_[k] + noise * np.sqrt(covariance)
+            parts.append(part)
+        return np.vstack(parts), labels
+
+    @available_if(has_unit_temperatures)
+    def inverse_temperatures(self, X):
+        """Expected inverse temperature of each row, low for outliers.
+
+        Only for ``annealing="local_tempering"``: how much of a row's likelihood the fitted model
+        would listen to.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        inverse_temperatures : ndarray of shape (n_samples,)
+            E[1/T], in (0, 1].
+        """
+        ctx, X = self._context(), self._validate_again(X)
+        units = Rows(X, None, ctx.summary.center)
+        return self.annealing_.inverse_temperatures(ctx, units)
+
+    def _validate_again(self, X: Any) -> np.ndarray:
+        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+
+    def _log_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        ctx, X = self._context(), self._validate_again(X)
+        units = Rows(X, None, ctx.summary.center)
+        return X, ctx.model.log_joint(units, ctx.model.expectations(ctx.q))
+
+
+def _check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> None:
+    if parameter.shape != shape:
+        raise ValueError(
+            f"The parameter '{name}' should have the shape of {shape}, but got {parameter.shape}"
+        )

@@ -1,0 +1,120 @@
+"""The documentation says what the package has, and its commands and examples are the real ones."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PUBLIC_MODULES = ("sklearn_anneal", "sklearn_anneal.annealing", "sklearn_anneal.inspection")
+
+
+def fenced_blocks(language):
+    """Return the contents of README's code blocks of one language, in order."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}[ \t]*\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def documented_names():
+    """Return the full names in the autosummary tables of the API page."""
+    names, module, in_table = [], None, False
+    for line in (ROOT / "doc" / "api.rst").read_text(encoding="utf-8").splitlines():
+        if match := re.match(r"\.\. currentmodule:: (\S+)", line):
+            module = match[1]
+        if line.strip() and not line.startswith(" "):
+            in_table = line.startswith(".. autosummary::")
+        elif in_table and (match := re.fullmatch(r" +(\w+)", line)):
+            names.append(f"{module}.{match[1]}")
+    return names
+
+
+def public_names():
+    """Return the full names in the `__all__` of the public modules, dunder names left out."""
+    return [
+        f"{module}.{name}"
+        for module in PUBLIC_MODULES
+        for name in importlib.import_module(module).__all__
+        if not name.startswith("__")
+    ]
+
+
+def test_api_page_lists_exactly_the_public_names():
+    documented = documented_names()
+    assert len(documented) == len(set(documented))
+    assert sorted(documented) == sorted(public_names())
+
+
+@pytest.mark.parametrize("name", documented_names())
+def test_every_public_name_has_docstrings(name):
+    module, _, attribute = name.rpartition(".")
+    value = getattr(importlib.import_module(module), attribute)
+    assert inspect.getdoc(value)
+    if not inspect.isclass(value):
+        return
+    for method, member in inspect.getmembers(value):
+        ours = (getattr(member, "__module__", None) or "").startswith("sklearn_anneal")
+        if not method.startswith("_") and (ours or isinstance(member, property)):
+            assert inspect.getdoc(member), f"{name}.{method}"
+
+
+def test_user_guide_names_every_annealing_method():
+    guide = (ROOT / "doc" / "user_guide.rst").read_text(encoding="utf-8")
+    listed = set(re.findall(r"~annealing\.(\w+)`", guide))
+    annealing = importlib.import_module("sklearn_anneal.annealing")
+    public = {name: getattr(annealing, name) for name in annealing.__all__}
+    base = annealing.Annealing
+    methods = {
+        name
+        for name, value in public.items()
+        if inspect.isclass(value) and issubclass(value, base) and value is not base
+    }
+    assert listed == methods
+
+
+def test_readme_example_runs(capsys):
+    (example,) = fenced_blocks("python")
+    exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 3
+    assert all("lower bound" in line for line in printed)
+
+
+def test_readme_has_two_commands():
+    commands = [block.strip() for block in fenced_blocks("sh")]
+    assert len(commands) == 2
+    for command, extra in zip(commands, ("plot", "test"), strict=True):
+        assert "\n" not in command
+        parts = command.split(" && ")
+        assert all(part.startswith("python -m ") for part in parts)
+        assert parts[0] == f'python -m pip install ".[{extra}]"'
+    assert commands[1].endswith("&& python -m pytest")
+
+
+@pytest.mark.skipif(
+    os.name == "nt" or shutil.which("bash") is None, reason="a bash of the same system is needed"
+)
+def test_ci_takes_its_command_from_the_readme(tmp_path):
+    def printed(root):
+        script = root / ".ci" / "run"
+        result = subprocess.run(
+            ["bash", str(script), "--print-command"], capture_output=True, text=True, check=True
+        )
+        return result.stdout.strip()
+
+    (_, command) = fenced_blocks("sh")
+    assert printed(ROOT) == command.strip()
+
+    # A README with another command changes what is run: nothing is written down twice.
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    other = "python -m something_else --entirely"
+    (tmp_path / "README.md").write_text(readme.replace(command.strip(), other), encoding="utf-8")
+    assert printed(tmp_path) == other

@@ -1,0 +1,764 @@
+"""The exponential families against finite differences, scipy.stats and Monte Carlo."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import gammaln, multigammaln
+
+from sklearn_anneal.families import (
+    Beta,
+    Dirichlet,
+    Family,
+    Gamma,
+    Gaussian,
+    Natural,
+    NormalWishart,
+    Tempering,
+    Wishart,
+    backoff,
+    mix,
+    posterior,
+    stick_breaking_log_weights,
+)
+
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+N_DRAWS = 20_000
+# With a few hundred comparisons under fixed seeds, a correct mean stays within 5 standard errors.
+N_ERRORS = 5.0
+
+
+def restrict(full, covariance_type):
+    """Project matrices of shape (K, D, D), written independently of the package."""
+    if covariance_type == "tied":
+        return sum(full) / len(full)
+    if covariance_type == "diag":
+        return np.array([np.diag(one) for one in full])
+    if covariance_type == "spherical":
+        return np.array([np.trace(one) / len(one) for one in full])
+    return np.array(full)
+
+
+def unrestrict(stored, covariance_type, n_rows, n_features):
+    """Return the matrices (K, D, D) that a restricted array stands for."""
+    if covariance_type == "tied":
+        return np.array([stored] * n_rows)
+    if covariance_type == "diag":
+        return np.array([np.diag(one) for one in stored])
+    if covariance_type == "spherical":
+        return np.array([one * np.eye(n_features) for one in stored])
+    return stored
+
+
+def random_matrices(rng, n_rows, n_features):
+    factors = rng.normal(size=(n_rows, n_features, n_features + 3))
+    return factors @ factors.transpose(0, 2, 1) / (n_features + 3) + 0.3 * np.eye(n_features)
+
+
+@dataclass
+class Case:
+    """A family with two members q and p, `n_rows` rows each."""
+
+    family: Family
+    q: Natural
+    p: Natural
+    n_rows: int
+    covariance_type: str | None = None
+    n_features: int | None = None
+
+    def replicate(self, natural, n):
+        """Return a family and parameters whose single draw is n draws of every row (n, K, ...)."""
+        if self.covariance_type == "tied" and isinstance(self.family, Wishart):
+            return Wishart("tied", n * self.n_rows), natural
+        if isinstance(self.family, NormalWishart):
+            family = NormalWishart(self.covariance_type, n * self.n_rows, self.n_features)
+            shared = ("scatter", "dof") if self.covariance_type == "tied" else ()
+            return family, {
+                key: value if key in shared else np.tile(value, (n,) + (1,) * (value.ndim - 1))
+                for key, value in natural.items()
+            }
+        tiled = {key: np.broadcast_to(value, (n, *value.shape)) for key, value in natural.items()}
+        return self.family, tiled
+
+    def draws(self, natural, n=N_DRAWS, seed=0):
+        family, tiled = self.replicate(natural, n)
+        drawn = family.sample(tiled, np.random.default_rng(seed))
+        if self.covariance_type is None:
+            return drawn
+        return {
+            k: v.reshape(n, self.n_rows, *v.shape[v.ndim - NDIM[k] :]) for k, v in drawn.items()
+        }
+
+
+NDIM = {"value": 1, "mean": 1, "precision": 2, "log_det_precision": 0}
+
+
+def dirichlet(n_features, n_rows, rng):
+    q, p = ({"concentration": rng.gamma(2.0, 1.0, (n_rows, n_features)) + 0.3} for _ in "qp")
+    return Case(Dirichlet(), q, p, n_rows)
+
+
+def beta(n_features, n_rows, rng):
+    q, p = ({k: rng.gamma(2.0, 1.0, n_rows) + 0.3 for k in ("a", "b")} for _ in "qp")
+    return Case(Beta(), q, p, n_rows)
+
+
+def gamma(n_features, n_rows, rng):
+    q, p = ({k: rng.gamma(2.0, 1.0, n_rows) + 0.3 for k in ("shape", "rate")} for _ in "qp")
+    return Case(Gamma(), q, p, n_rows)
+
+
+def gaussian(structure, n_features, n_rows, rng):
+    def member():
+        return {
+            "precision": restrict(random_matrices(rng, n_rows, n_features), structure),
+            "natural_mean": rng.normal(size=(n_rows, n_features)),
+        }
+
+    family = Gaussian(structure)
+    return Case(family, member(), member(), n_rows, structure, n_features)
+
+
+def random_dof(covariance_type, n_features, n_rows, rng):
+    dof = n_features + 1.0 + rng.gamma(2.0, 1.0, n_rows)
+    return dof.mean() if covariance_type == "tied" else dof
+
+
+def wishart(covariance_type, n_features, n_rows, rng):
+    def member():
+        return {
+            "scatter": restrict(random_matrices(rng, n_rows, n_features), covariance_type),
+            "dof": np.asarray(random_dof(covariance_type, n_features, n_rows, rng)),
+        }
+
+    needs_size = covariance_type == "spherical"
+    family = Wishart(
+        covariance_type,
+        n_rows=n_rows if covariance_type == "tied" else None,
+        n_features=n_features if needs_size else None,
+    )
+    return Case(family, member(), member(), n_rows, covariance_type, n_features)
+
+
+def normal_wishart(covariance_type, n_features, n_rows, rng):
+    def member():
+        mean = rng.normal(size=(n_rows, n_features))
+        beta = rng.gamma(2.0, 1.0, n_rows) + 0.5
+        full = random_matrices(rng, n_rows, n_features)
+        full += beta[:, None, None] * mean[:, :, None] * mean[:, None, :]
+        return {
+            "mean_precision": beta,
+            "mean_natural": beta[:, None] * mean,
+            "scatter": restrict(full, covariance_type),
+            "dof": np.asarray(random_dof(covariance_type, n_features, n_rows, rng)),
+        }
+
+    family = NormalWishart(covariance_type, n_rows, n_features)
+    return Case(family, member(), member(), n_rows, covariance_type, n_features)
+
+
+MAKERS = {
+    "dirichlet": dirichlet,
+    "beta": beta,
+    "gamma": gamma,
+    **{f"gaussian-{s}": partial(gaussian, s) for s in ("full", "diag", "spherical")},
+    **{f"wishart-{c}": partial(wishart, c) for c in COVARIANCE_TYPES},
+    **{f"normal_wishart-{c}": partial(normal_wishart, c) for c in COVARIANCE_TYPES},
+}
+SIZES = [(1, 1), (1, 3), (2, 1), (3, 3)]
+ALL = [
+    pytest.param(name, size, id=f"{name}-D{size[0]}-K{size[1]}")
+    for name, size in itertools.product(MAKERS, SIZES)
+]
+
+
+@pytest.fixture
+def case(request):
+    name, (n_features, n_rows) = request.param
+    rng = np.random.default_rng([n_features, n_rows, *name.encode()])
+    return MAKERS[name](n_features, n_rows, rng)
+
+
+def cases(*prefixes):
+    chosen = [p for p in ALL if p.values[0].startswith(prefixes)] if prefixes else ALL
+    return pytest.mark.parametrize(
+        "case", [pytest.param(p.values, id=p.id) for p in chosen], indirect=True
+    )
+
+
+def per_row(case, natural):
+    """Return one dict of parameters per row, with full matrices, as scipy.stats wants them."""
+    standard = case.family.to_standard(natural)
+    rows = []
+    for k in range(case.n_rows):
+        row = {}
+        for key, value in standard.items():
+            if key in ("covariance", "inverse_scale"):
+                size = (case.n_rows, case.n_features)
+                row[key] = unrestrict(value, case.covariance_type, *size)[k]
+            else:
+                row[key] = value[()] if np.ndim(value) == 0 else value[k]
+        rows.append(row)
+    return rows
+
+
+def scipy_log_density(case, natural, drawn):
+    """Log density of draws, (n_draws, K), from scipy.stats."""
+    columns = []
+    for k, row in enumerate(per_row(case, natural)):
+        d = {key: value[:, k] for key, value in drawn.items()}
+        if isinstance(case.family, Dirichlet):
+            # scipy refuses a probability that rounds to 0 and a sum that is off by one ulp
+            p = np.maximum(d["probabilities"], 1e-300)
+            logs = stats.dirichlet.logpdf((p / p.sum(-1, keepdims=True)).T, row["concentration"])
+            logs = np.broadcast_to(logs, len(p))
+        elif isinstance(case.family, Beta):
+            logs = stats.beta.logpdf(np.exp(d["log_value"]), row["a"], row["b"])
+        elif isinstance(case.family, Gamma):
+            logs = stats.gamma.logpdf(d["value"], row["shape"], scale=1.0 / row["rate"])
+        elif isinstance(case.family, Gaussian):
+            frozen = stats.multivariate_normal(row["mean"], row["covariance"])
+            logs = frozen.logpdf(d["value"]).reshape(-1)
+        else:
+            scale = np.linalg.inv(row["inverse_scale"])
+            precisions = np.moveaxis(d["precision"], 0, -1)
+            logs = np.reshape(stats.wishart.logpdf(precisions, row["dof"], scale), -1)
+            if isinstance(case.family, NormalWishart):
+                difference = d["mean"] - row["mean"]
+                quadratic = np.einsum("nd,nde,ne->n", difference, d["precision"], difference)
+                log_det = np.linalg.slogdet(d["precision"])[1]
+                beta = row["mean_precision"]
+                constant = case.n_features * np.log(beta / (2.0 * np.pi))
+                logs = logs + 0.5 * (constant + log_det - beta * quadratic)
+        columns.append(logs)
+    return np.stack(columns, axis=1)
+
+
+def statistics(case, drawn):
+    """Sufficient statistics t(x) of draws, (n_draws, K, ...), summed over rows where shared."""
+    family, kind = case.family, case.covariance_type
+    if isinstance(family, Dirichlet):
+        return {"concentration": drawn["log_probabilities"]}
+    if isinstance(family, Beta):
+        return {"a": drawn["log_value"], "b": drawn["log_complement"]}
+    if isinstance(family, Gamma):
+        return {"shape": drawn["log_value"], "rate": -drawn["value"]}
+
+    def stored(matrices):
+        diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
+        choices = {"full": matrices, "diag": diagonal, "spherical": diagonal.sum(-1)}
+        return matrices.sum(1) if kind == "tied" else choices[kind]
+
+    if isinstance(family, Gaussian):
+        x = drawn["value"]
+        return {"precision": -0.5 * stored(x[..., :, None] * x[..., None, :]), "natural_mean": x}
+    log_det = np.linalg.slogdet(drawn["precision"])[1]
+    result = {
+        "scatter": -0.5 * stored(drawn["precision"]),
+        "dof": 0.5 * (log_det.sum(1) if kind == "tied" else log_det),
+    }
+    if isinstance(family, NormalWishart):
+        weighted = np.einsum("nkde,nke->nkd", drawn["precision"], drawn["mean"])
+        result["mean_natural"] = weighted
+        result["mean_precision"] = -0.5 * (weighted * drawn["mean"]).sum(-1)
+    return result
+
+
+def assert_mean(samples, expected, what):
+    """The mean of samples (n, ...) is `expected` within the Monte Carlo error."""
+    error = samples.std(0, ddof=1) / np.sqrt(len(samples))
+    excess = np.abs(samples.mean(0) - expected) - N_ERRORS * error
+    assert np.all(excess <= 1e-9), f"{what}: off by {excess.max()} more than {N_ERRORS} errors"
+
+
+def directions(case, key, array):
+    """Directions in which one array may move, with the size of the step to take along each."""
+    matrix = array.ndim >= 2 and array.shape[-1] == array.shape[-2]
+    symmetric = matrix and (
+        (key == "precision" and case.covariance_type == "full")
+        or (key == "scatter" and case.covariance_type in ("full", "tied"))
+    )
+    for index in np.ndindex(array.shape):
+        if symmetric and index[-2] > index[-1]:
+            continue
+        direction = np.zeros(array.shape)
+        direction[index] = 1.0
+        if symmetric:
+            direction[(*index[:-2], index[-1], index[-2])] = 1.0
+        yield direction
+
+
+@cases()
+def test_gradient_of_the_log_normalizer_is_the_expected_statistics(case):
+    expected = case.family.expectations(case.q)
+    assert set(expected) == set(case.family.keys) == set(case.q)
+    step = 1e-5
+    for key, array in case.q.items():
+        assert expected[key].shape == array.shape
+        for direction in directions(case, key, array):
+            up, down = (
+                case.family.log_normalizer({**case.q, key: array + sign * step * direction}).sum()
+                for sign in (1.0, -1.0)
+            )
+            analytic = (expected[key] * direction).sum()
+            np.testing.assert_allclose((up - down) / (2 * step), analytic, rtol=1e-6, atol=1e-7)
+
+
+@cases()
+def test_log_normalizer_has_one_value_per_row(case):
+    assert case.family.log_normalizer(case.q).shape == (case.n_rows,)
+
+
+@cases("dirichlet", "beta", "gamma", "gaussian", "wishart", "normal_wishart-full")
+def test_density_is_normalised_with_every_constant(case):
+    drawn = case.draws(case.q, n=50)
+    t, base = statistics(case, drawn), case.family.base(case.q)
+    shared = case.covariance_type == "tied"
+    log_q = -case.family.log_normalizer(case.q)
+    log_q = np.full(50, log_q.sum()) if shared else np.tile(log_q, (50, 1))
+    for key in case.family.keys:
+        product = (case.q[key] - base[key]) * t[key]
+        log_q = log_q + product.reshape(*log_q.shape, -1).sum(-1)
+    reference = scipy_log_density(case, case.q, drawn)
+    reference = reference.sum(1) if shared else reference
+    np.testing.assert_allclose(log_q, reference, rtol=1e-8, atol=1e-7)
+
+
+@cases()
+def test_draws_have_the_expected_statistics(case):
+    t = statistics(case, case.draws(case.q, seed=1))
+    for key, expected in case.family.expectations(case.q).items():
+        assert_mean(t[key], expected, key)
+
+
+@cases("wishart", "normal_wishart")
+def test_drawn_log_determinant_is_that_of_the_drawn_precision(case):
+    drawn = case.draws(case.q, n=100)
+    np.testing.assert_allclose(
+        drawn["log_det_precision"], np.linalg.slogdet(drawn["precision"])[1], atol=1e-8
+    )
+    np.testing.assert_array_equal(drawn["precision"], drawn["precision"].swapaxes(-1, -2))
+
+
+@pytest.mark.parametrize("maker", [wishart, normal_wishart])
+def test_rows_of_tied_draws_are_independent(maker):
+    case = maker("tied", 2, 3, np.random.default_rng(6))
+    log_det = case.draws(case.q)["log_det_precision"]
+    correlation = np.corrcoef(log_det[:, 0], log_det[:, 1])[0, 1]
+    assert abs(correlation) < N_ERRORS / np.sqrt(N_DRAWS)
+
+
+@cases()
+def test_kl_agrees_with_monte_carlo(case):
+    # scipy.stats.wishart evaluates its density in a Python loop over the draws.
+    slow = isinstance(case.family, (Wishart, NormalWishart))
+    drawn = case.draws(case.q, n=1000 if slow else N_DRAWS, seed=2)
+    ratio = scipy_log_density(case, case.q, drawn) - scipy_log_density(case, case.p, drawn)
+    assert_mean(ratio.sum(1), case.family.kl(case.q, case.p), "KL")
+
+
+@cases()
+def test_kl_is_zero_at_itself_and_positive_elsewhere(case):
+    assert case.family.kl(case.q, case.q) == pytest.approx(0.0, abs=1e-11)
+    assert case.family.kl(case.p, case.p) == pytest.approx(0.0, abs=1e-11)
+    if isinstance(case.family, Dirichlet) and case.q["concentration"].shape[-1] == 1:
+        return  # a point mass, whatever its concentration
+    assert case.family.kl(case.q, case.p) > 1e-4
+    assert case.family.kl(case.p, case.q) > 1e-4
+    near = {key: 0.999 * case.q[key] + 0.001 * case.p[key] for key in case.q}
+    assert 0.0 < case.family.kl(case.q, near) < case.family.kl(case.q, case.p)
+
+
+@cases()
+def test_entropy_agrees_with_scipy(case):
+    total = 0.0
+    for row in per_row(case, case.q):
+        if isinstance(case.family, Dirichlet):
+            total += stats.dirichlet.entropy(row["concentration"])
+        elif isinstance(case.family, Beta):
+            total += stats.beta.entropy(row["a"], row["b"])
+        elif isinstance(case.family, Gamma):
+            total += stats.gamma.entropy(row["shape"], scale=1.0 / row["rate"])
+        elif isinstance(case.family, Gaussian):
+            total += stats.multivariate_normal.entropy(row["mean"], row["covariance"])
+        else:
+            total += stats.wishart.entropy(row["dof"], np.linalg.inv(row["inverse_scale"]))
+    if isinstance(case.family, NormalWishart):
+        log_beta = np.log(case.q["mean_precision"])
+        constant = case.n_features * np.log(2.0 * np.pi * np.e)
+        log_det = case.family.log_det_expectation(case.q)
+        total += 0.5 * np.sum(constant - case.n_features * log_beta - log_det)
+    np.testing.assert_allclose(case.family.entropy(case.q), total, rtol=1e-9, atol=1e-9)
+
+
+@cases("wishart", "normal_wishart")
+def test_restricted_families_are_the_full_one_at_a_restricted_scale(case):
+    """Entropy and KL are those of K full distributions; only W is restricted."""
+    standard = case.family.to_standard
+    if isinstance(case.family, Wishart):
+        full_family: Family = Wishart("full")
+    else:
+        full_family = NormalWishart("full", case.n_rows, case.n_features)
+
+    def as_full(natural):
+        parameters = standard(natural)
+        scale = (parameters["inverse_scale"], case.covariance_type, case.n_rows, case.n_features)
+        parameters["inverse_scale"] = unrestrict(*scale)
+        parameters["dof"] = np.broadcast_to(parameters["dof"], case.n_rows)
+        return full_family.from_standard(**parameters)
+
+    q, p = as_full(case.q), as_full(case.p)
+    assert case.family.entropy(case.q) == pytest.approx(full_family.entropy(q), rel=1e-10)
+    assert case.family.kl(case.q, case.p) == pytest.approx(full_family.kl(q, p), rel=1e-10)
+    np.testing.assert_allclose(
+        case.family.log_normalizer(case.q), full_family.log_normalizer(q), rtol=1e-10
+    )
+    np.testing.assert_allclose(
+        case.family.log_det_expectation(case.q), full_family.log_det_expectation(q), rtol=1e-10
+    )
+    np.testing.assert_allclose(
+        unrestrict(
+            case.family.expected_precision(case.q),
+            case.covariance_type,
+            case.n_rows,
+            case.n_features,
+        ),
+        full_family.expected_precision(q),
+        rtol=1e-9,
+        atol=1e-12,
+    )
+
+
+@cases()
+def test_standard_parameters_round_trip(case):
+    standard = case.family.to_standard(case.q)
+    back = case.family.from_standard(**standard)
+    assert set(back) == set(case.q)
+    for key, value in case.q.items():
+        np.testing.assert_allclose(back[key], value, rtol=1e-10, atol=1e-12)
+    again = case.family.to_standard(back)
+    for key, value in standard.items():
+        np.testing.assert_allclose(again[key], value, rtol=1e-10, atol=1e-12)
+
+
+@cases("normal_wishart")
+def test_normal_wishart_update_is_the_textbook_posterior(case):
+    """Prior plus sufficient statistics of weighted rows gives the known standard parameters."""
+    rng = np.random.default_rng(3)
+    K, D, kind = case.n_rows, case.n_features, case.covariance_type
+    x = rng.normal(size=(40, D)) + 2.0
+    r = rng.dirichlet(np.ones(K), size=40)
+    counts, linear = r.sum(0), r.T @ x
+    second = np.einsum("nk,nd,ne->kde", r, x, x)
+    sums = {
+        "mean_precision": counts,
+        "mean_natural": linear,
+        "scatter": restrict(second, kind),
+        "dof": np.asarray(counts.mean()) if kind == "tied" else counts,
+    }
+    prior, base = case.p, case.family.base(case.p)
+    updated = case.family.to_standard(posterior(prior, sums, base, Tempering()))
+    before = case.family.to_standard(prior)
+
+    beta = before["mean_precision"] + counts
+    centre = linear / counts[:, None]
+    shift = before["mean_precision"] * counts / beta
+    difference = centre - before["mean"]
+    scatter = second - counts[:, None, None] * centre[:, :, None] * centre[:, None, :]
+    scatter += shift[:, None, None] * difference[:, :, None] * difference[:, None, :]
+    np.testing.assert_allclose(
+        updated["inverse_scale"], before["inverse_scale"] + restrict(scatter, kind), rtol=1e-9
+    )
+    mean = (before["mean_precision"][:, None] * before["mean"] + linear) / beta[:, None]
+    np.testing.assert_allclose(updated["mean"], mean, rtol=1e-10)
+    np.testing.assert_allclose(updated["dof"], before["dof"] + sums["dof"])
+
+
+@cases()
+def test_flat_density_is_at_the_base_point(case):
+    """The density of base + x (natural - base) is that of natural to the power x, renormalised."""
+    x = 0.9
+    base = case.family.base(case.q)
+    zero = {key: np.zeros_like(value) for key, value in case.q.items()}
+    tempered = posterior(case.q, zero, base, Tempering(x, x, x))
+    drawn = case.draws(case.q, n=20)
+    gap = scipy_log_density(case, tempered, drawn) - x * scipy_log_density(case, case.q, drawn)
+    np.testing.assert_allclose(gap, np.broadcast_to(gap[0], gap.shape), rtol=1e-7, atol=1e-7)
+
+
+@cases()
+def test_posterior_forms(case):
+    prior, base = case.p, case.family.base(case.p)
+    sums = {key: np.abs(value) for key, value in case.q.items()}
+    plain = posterior(prior, sums, base, Tempering())
+    x = 0.37
+    scaled = {key: x * value for key, value in sums.items()}
+    tempered = posterior(prior, scaled, base, Tempering(x, x, x))
+    likelihood = posterior(prior, scaled, base, Tempering(x, x, 1.0))
+    for key in prior:
+        np.testing.assert_array_equal(plain[key], prior[key] + sums[key])
+        np.testing.assert_array_equal(likelihood[key], prior[key] + scaled[key])
+        expected = base[key] + x * (prior[key] + sums[key] - base[key])
+        np.testing.assert_allclose(tempered[key], expected, rtol=1e-12, atol=1e-13)
+        assert isinstance(plain[key], np.ndarray) and plain[key].shape == prior[key].shape
+
+
+@cases()
+def test_mixing_is_linear_and_stays_in_the_domain(case):
+    end = mix(case.q, case.p, 1.0)
+    half = mix(case.q, case.p, 0.25)
+    for key in case.q:
+        assert end[key] is case.p[key]
+        np.testing.assert_allclose(half[key], 0.75 * case.q[key] + 0.25 * case.p[key])
+    assert case.family.valid(half).all()
+
+
+def spoil(case, part):
+    """Return q with the last row moved out of the domain in one of its arrays."""
+    spoiled = {key: value.copy() for key, value in case.q.items()}
+    array = spoiled[part]
+    tied = case.covariance_type == "tied" and part in ("scatter", "dof")
+    last = ... if tied else -1
+    if part == "dof":
+        array[last] = case.n_features - 1.0
+    elif part in ("mean_natural", "natural_mean"):
+        # Without an edge of its own: too long a mean empties W^{-1}; a Gaussian's must be finite.
+        array[last] = 1e3 if part == "mean_natural" else np.inf
+    elif part in ("scatter", "precision"):
+        array[last] -= 1e3 * np.ones_like(array[last])
+    else:
+        array.reshape(-1)[-1] = 0.0  # one entry is enough
+    return spoiled
+
+
+@cases()
+@pytest.mark.filterwarnings("error")
+def test_valid_answers_for_each_row(case):
+    tied = case.covariance_type == "tied"
+    shape = () if tied else (case.n_rows,)
+    inside = case.family.valid(case.q)
+    assert inside.shape == shape and inside.dtype == bool and inside.all()
+    outside = np.zeros(()) if tied else np.arange(case.n_rows) < case.n_rows - 1
+    for part in case.family.keys:
+        np.testing.assert_array_equal(case.family.valid(spoil(case, part)), outside, part)
+        for bad in (np.nan, np.inf):
+            broken = {key: value.copy() for key, value in case.q.items()}
+            broken[part].reshape(-1)[-1] = bad  # one entry is enough
+            np.testing.assert_array_equal(case.family.valid(broken), outside, f"{part} {bad}")
+            answer = case.family.valid(broken, reference=case.q, margin=0.5)
+            np.testing.assert_array_equal(answer, outside, f"{part} {bad} with reference")
+
+
+@cases()
+def test_valid_keeps_a_distance_from_the_edge(case):
+    """Towards the edge of the domain, the margin is what decides."""
+    standard = case.family.to_standard(case.q)
+    # The smaller entry of a beta's pair is what counts, so its two move together.
+    parts = [("a", "b")] if isinstance(case.family, Beta) else [(k,) for k in standard]
+    for part in parts:
+        if part == ("mean",):
+            continue
+        edge = case.n_features - 1.0 if part == ("dof",) else 0.0
+        for share, kept in ((0.21, True), (0.19, False)):
+            # A covariance of 1 / share is a precision of share.
+            factor = 1.0 / share if part == ("covariance",) else share
+            nearer = {key: edge + factor * (standard[key] - edge) for key in part}
+            natural = case.family.from_standard(**{**standard, **nearer})
+            assert case.family.valid(natural).all()
+            answer = case.family.valid(natural, reference=case.q, margin=0.2)
+            assert answer.shape == case.family.valid(natural).shape
+            assert answer.all() == kept and answer.any() == kept, (part, share)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+def test_backoff_acts_row_by_row(covariance_type):
+    case = wishart(covariance_type, 2, 3, np.random.default_rng(5))
+    noisy = {key: value.copy() for key, value in case.q.items()}
+    noisy["dof"][0] += 0.3
+    # Row 1 leaves the domain at a share of 0.3 of the way, row 2 at once.
+    noisy["dof"][1] = case.q["dof"][1] - (case.q["dof"][1] - 1.0) / 0.3
+    noisy["scatter"][2] -= 1e6 * np.ones_like(noisy["scatter"][2])
+    kept = backoff(case.q, noisy, case.family.valid)
+    assert case.family.valid(kept).all()
+    for key in case.q:
+        np.testing.assert_array_equal(kept[key][0], noisy[key][0])
+        expected = case.q[key][1] + 0.25 * (noisy[key][1] - case.q[key][1])
+        np.testing.assert_allclose(kept[key][1], expected, rtol=1e-14)
+        np.testing.assert_array_equal(kept[key][2], case.q[key][2])
+
+
+@pytest.mark.parametrize("power", range(13))
+def test_backoff_takes_the_largest_valid_share(power):
+    clean, noisy = {"x": np.array([1.0, 1.0])}, {"x": np.array([0.0, 0.5])}
+    edge = 1.0 - 2.0**-power
+    kept = backoff(clean, noisy, lambda natural: natural["x"] >= np.array([edge, 0.0]))
+    np.testing.assert_array_equal(kept["x"], [edge, 0.5])
+
+
+def test_backoff_gives_up_after_the_last_share():
+    clean, noisy = {"x": np.array([1.0])}, {"x": np.array([0.0])}
+    edge = 1.0 - 2.0**-13
+    np.testing.assert_array_equal(backoff(clean, noisy, lambda n: n["x"] >= edge)["x"], [1.0])
+    nothing = backoff(clean, noisy, lambda n: np.zeros(1, dtype=bool))
+    np.testing.assert_array_equal(nothing["x"], clean["x"])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_backoff_from_a_value_that_is_not_finite(value):
+    case = gamma(1, 3, np.random.default_rng(0))
+    noisy = {key: value_.copy() for key, value_ in case.p.items()}
+    noisy["rate"][1] = value
+    kept = backoff(case.q, noisy, case.family.valid)
+    for key in case.q:
+        np.testing.assert_array_equal(kept[key][[0, 2]], case.p[key][[0, 2]])
+        np.testing.assert_array_equal(kept[key][1], case.q[key][1])
+
+
+@pytest.mark.parametrize("maker", [wishart, normal_wishart])
+def test_backoff_moves_a_tied_block_as_one(maker):
+    case = maker("tied", 2, 3, np.random.default_rng(7))
+    noisy = {key: value.copy() for key, value in case.p.items()}
+    noisy["dof"] = case.q["dof"] - (case.q["dof"] - 1.0) / 0.3
+    kept = backoff(case.q, noisy, case.family.valid)
+    for key in case.q:
+        expected = case.q[key] + 0.25 * (noisy[key] - case.q[key])
+        np.testing.assert_allclose(kept[key], expected, rtol=1e-13)
+
+
+def test_validity_of_a_badly_scaled_matrix_is_that_of_its_cholesky_factor():
+    """Units of 1e-9 and 1e9 make eigenvalues useless; one bad row must not condemn this one."""
+    units = np.array([1e-9, 1.0, 1e9])
+    good = units[:, None] * (np.eye(3) + 0.4) * units
+    bad = np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    natural = {"precision": np.stack([good, bad, np.eye(3)]), "natural_mean": np.zeros((3, 3))}
+    np.testing.assert_array_equal(Gaussian().valid(natural), [True, False, True])
+
+
+@pytest.mark.filterwarnings("error")
+def test_tiny_shapes_are_finite_in_log_space():
+    rng = np.random.default_rng(0)
+    n = 2000
+    drawn = Dirichlet().sample({"concentration": np.full((n, 50), 1e-3)}, rng)
+    logs = drawn["log_probabilities"]
+    assert np.isfinite(logs).all()
+    assert logs.min() < np.log(np.finfo(float).tiny)  # what draws outside log space would lose
+    np.testing.assert_allclose(drawn["probabilities"].sum(-1), 1.0)
+
+    drawn = Beta().sample({"a": np.full(n, 1e-3), "b": np.full(n, 1e-3)}, rng)
+    assert all(np.isfinite(value).all() for value in drawn.values())
+    assert abs((drawn["log_value"] < drawn["log_complement"]).mean() - 0.5) < 0.06
+
+    natural = {"shape": np.full(n, 1e-3), "rate": np.full(n, 2.0)}
+    drawn = Gamma().sample(natural, rng)
+    assert np.isfinite(drawn["log_value"]).all()
+    assert_mean(drawn["log_value"], Gamma().expectations(natural)["shape"][0], "E log x")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_draws_at_the_edge_of_the_degrees_of_freedom_are_finite(covariance_type):
+    case = normal_wishart(covariance_type, 3, 3, np.random.default_rng(0))
+    standard = case.family.to_standard(case.q)
+    standard["dof"] = np.full_like(standard["dof"], 2.0 + 1e-3)
+    natural = case.family.from_standard(**standard)
+    for seed in range(20):
+        drawn = case.family.sample(natural, np.random.default_rng(seed))
+        assert all(np.isfinite(value).all() for value in drawn.values())
+
+
+@cases()
+def test_draws_depend_on_the_generator_alone(case):
+    first, again, other = (
+        case.family.sample(case.q, np.random.default_rng(seed)) for seed in (4, 4, 5)
+    )
+    for key, value in first.items():
+        np.testing.assert_array_equal(value, again[key])
+    if not (isinstance(case.family, Dirichlet) and case.q["concentration"].shape[-1] == 1):
+        assert any(not np.array_equal(first[key], other[key]) for key in first)
+
+
+@cases()
+def test_parameters_are_not_modified(case):
+    q, p = ({key: value.copy() for key, value in m.items()} for m in (case.q, case.p))
+    for members in (case.q, case.p):
+        for value in members.values():
+            value.flags.writeable = False
+    case.family.sample(case.q, np.random.default_rng(0))
+    case.family.entropy(case.q), case.family.kl(case.q, case.p)
+    case.family.from_standard(**case.family.to_standard(case.q))
+    case.family.valid(case.q, reference=case.p, margin=0.1)
+    for key in q:
+        np.testing.assert_array_equal(case.q[key], q[key])
+        np.testing.assert_array_equal(case.p[key], p[key])
+
+
+def test_families_take_any_leading_shape():
+    """Rows in a (2, 3) grid are the six rows in a line."""
+    rng = np.random.default_rng(11)
+    for maker in (dirichlet, beta, gamma, partial(gaussian, "full"), partial(wishart, "diag")):
+        case = maker(2, 6, rng)
+        grid = {key: value.reshape(2, 3, *value.shape[1:]) for key, value in case.q.items()}
+        assert case.family.log_normalizer(grid).shape == (2, 3)
+        assert case.family.valid(grid).shape == (2, 3)
+        assert case.family.entropy(grid) == pytest.approx(case.family.entropy(case.q), rel=1e-12)
+        for key, value in case.family.expectations(grid).items():
+            flat = case.family.expectations(case.q)[key]
+            np.testing.assert_allclose(value.reshape(flat.shape), flat, rtol=1e-12)
+
+
+def test_stick_breaking_weights_multiply_out():
+    v = np.random.default_rng(0).beta(1.0, 3.0, size=(4, 6))
+    v[:, -1] = 1.0
+    with np.errstate(divide="ignore"):
+        weights = np.exp(stick_breaking_log_weights(np.log(v), np.log1p(-v)))
+    for row, sticks in zip(weights, v, strict=True):
+        left = 1.0
+        for weight, stick in zip(row, sticks, strict=True):
+            assert weight == pytest.approx(left * stick, rel=1e-12)
+            left *= 1.0 - stick
+    np.testing.assert_allclose(weights.sum(-1), 1.0)
+
+
+def test_wishart_normaliser_in_closed_form():
+    """Against the multivariate gamma function of scipy, which the package does not call."""
+    dof, scatter = 5.5, np.array([[2.0, 0.3], [0.3, 1.0]])
+    expected = (
+        dof * np.log(2.0) - 0.5 * dof * np.log(np.linalg.det(scatter)) + multigammaln(0.5 * dof, 2)
+    )
+    natural = {"scatter": scatter[None], "dof": np.array([dof])}
+    np.testing.assert_allclose(Wishart().log_normalizer(natural), [expected], rtol=1e-13)
+    one = {"scatter": np.array([3.0]), "dof": np.array([dof])}
+    as_gamma = gammaln(0.5 * dof) - 0.5 * dof * np.log(1.5)
+    family = Wishart("spherical", n_features=1)
+    np.testing.assert_allclose(family.log_normalizer(one), [as_gamma], rtol=1e-13)
+
+
+@pytest.mark.parametrize("structure", ["full", "diag", "spherical"])
+def test_a_matrix_that_is_not_positive_definite_is_an_error(structure):
+    case = gaussian(structure, 2, 3, np.random.default_rng(0))
+    for method in (case.family.expectations, case.family.log_normalizer, case.family.to_standard):
+        with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+            method(spoil(case, "precision"))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Gaussian("tied"), ["structure='tied'", "'full', 'diag', 'spherical'"]),
+        (lambda: Wishart("round"), ["covariance_type='round'", "'full', 'tied', 'diag'"]),
+        (lambda: NormalWishart("round", 2, 2), ["covariance_type='round'", "'spherical'"]),
+        (lambda: Wishart("tied"), ["n_rows=None", "covariance_type='tied'", "give n_rows"]),
+        (lambda: Wishart("spherical"), ["n_features=None", "'spherical'", "give n_features"]),
+    ],
+)
+def test_errors_name_the_parameter_and_the_way_out(make, words):
+    with pytest.raises(ValueError) as caught:
+        make()
+    for word in words:
+        assert word in str(caught.value)
