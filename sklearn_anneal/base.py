@@ -82,7 +82,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         """The model's own fitted attributes, by name."""
 
-    def _check_first_batch(self, units: Units) -> None:  # noqa: B027
+    def _check_first_batch(self, units: Units) -> None:
         """Refuse a first batch of a stream that cannot fix the priors."""
 
     # Parameters
@@ -129,9 +129,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     def _check_weights(self, sample_weight: Any, X: Any) -> np.ndarray | None:
         if sample_weight is None:
             return None
-        weights = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, ensure_non_negative=True
-        )
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return weights
 
     # Fitting
@@ -201,7 +199,13 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         # everything else hangs on one number drawn after it.
         start = model.init(sample, summary, prior, random_state) if strategy.needs_start else None
         problem = _Problem(
-            model, strategy, prior, summary, units, sample, self._settings(),
+            model,
+            strategy,
+            prior,
+            summary,
+            units,
+            sample,
+            self._settings(),
             seed_sequence(random_state),
         )
         single = self.n_init == 1
@@ -298,10 +302,16 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         worth = units.n_units * ctx.model.operations_per_unit() >= _WORTH_THREADS[True]
         with Workers(self.n_jobs if worth else 1) as workers:
             bound, temperature = engine.stream(
-                ctx, inference.strategy, units.placed(ctx.summary), self._settings(), workers,
+                ctx,
+                inference.strategy,
+                units.placed(ctx.summary),
+                self._settings(),
+                workers,
                 passes=passes,
             )
-        trace = engine.Trace([*bounds, bound], [*temperatures, temperature], bound)
+        trace = engine.Trace([*bounds, bound], [*temperatures, temperature])
+        finite = [value for value in trace.lower_bounds if np.isfinite(value)]
+        trace.final = finite[-1] if finite else np.nan
         self._keep(inference, trace)
         return self
 
@@ -319,7 +329,13 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         units = units.placed(summary)
         start = model.init(units, summary, prior, random_state) if strategy.needs_start else None
         problem = _Problem(
-            model, strategy, prior, summary, units, units, self._settings(),
+            model,
+            strategy,
+            prior,
+            summary,
+            units,
+            units,
+            self._settings(),
             seed_sequence(random_state),
         )
         ctx, strategy = problem.open(0, start)
@@ -506,5 +522,5 @@ def has_unit_temperatures(estimator: BaseAnnealed) -> bool:
     """Whether an estimator's annealing gives every data point a temperature."""
     method = getattr(estimator, "annealing_", estimator.annealing)
     if isinstance(method, str):
-        method = ANNEALING.get(method, Annealing)
+        return method in ANNEALING and ANNEALING[method].has_unit_temperatures
     return method.has_unit_temperatures

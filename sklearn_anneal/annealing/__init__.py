@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ._base import CAPABILITIES, Annealing, Context
+from ._base import CAPABILITIES, Annealing
+from ._base import Context as Context
 from .deterministic import DeterministicAnnealing
 from .none import NoAnnealing
 from .proximity import ProximityVI
@@ -36,12 +37,6 @@ ANNEALING: dict[str, type[Annealing]] = {
 """The methods by the names that the parameter ``annealing`` of the estimators takes."""
 
 
-def name_of(method: Annealing) -> str:
-    """The name of a method's class in :data:`ANNEALING`, or the class's own name."""
-    names = {cls: name for name, cls in ANNEALING.items()}
-    return names.get(type(method), type(method).__name__)
-
-
 def check_capabilities(method: Annealing, model: object) -> None:
     """Refuse a method that asks for what a model cannot do.
 
@@ -70,7 +65,3 @@ def check_capabilities(method: Annealing, model: object) -> None:
         f"annealing={method!r} cannot be combined with {type(model).__name__}: the method needs "
         f"{lacking}, which this model does not have. What works: {', '.join(working)}."
     )
-
-
-__all__ += ["ANNEALING", "Context", "check_capabilities", "name_of"]
-__all__.sort()

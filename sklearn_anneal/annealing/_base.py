@@ -106,10 +106,12 @@ class Annealing(BaseEstimator):
 
     @property
     def needs(self) -> tuple[str, ...]:
+        """Names of the model's capabilities without which the method cannot work."""
         return ()
 
     @property
     def needs_clean(self) -> bool:
+        """Whether the local step has to return the statistics without random weights too."""
         return False
 
     def resolve(self, recommended: dict[str, Any]) -> Annealing:

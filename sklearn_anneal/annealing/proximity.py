@@ -37,8 +37,8 @@ class ProximityVI(DampedMixin, Annealing):
     n_passes : int or "auto", default="auto"
         Passes over the data until k = 0.
     learning_rate : float, "decay" or "auto", default="auto"
-        The step ρ: a number in (0, 1], or ``"decay"`` for the estimator's
-        (``learning_offset`` + t)^(−``learning_decay``), in batch mode too.
+        The step ρ: a number in (0, 1], or ``"decay"`` for (τ + t)^(−κ) with the estimator's
+        ``learning_offset`` τ and ``learning_decay`` κ, in batch mode too.
 
     References
     ----------

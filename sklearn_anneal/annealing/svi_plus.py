@@ -16,10 +16,10 @@ from .schedules import SCHEDULES
 class SVIPlus(DampedMixin, Annealing):
     """SVI+: random weights give a batch the noise of a smaller effective batch.
 
-    The statistics of data point n are multiplied by w_n, of mean 1, sum |S| and variance
-    |S|/M − 1, M being the effective batch size (Paisley et al. [1]_, Definition 1). The noise is
-    as if M points had been drawn instead of |S|, at the accuracy of |S|. Nothing is random where
-    M ≥ |S|.
+    The statistics of data point n of a batch of B are multiplied by w_n, of mean 1, sum B and
+    variance B/M − 1, M being the effective batch size (Paisley et al. [1]_, Definition 1). The
+    noise is as if M points had been drawn instead of B, at the accuracy of B. Nothing is random
+    where M ≥ B.
 
     Parameters
     ----------
@@ -27,17 +27,17 @@ class SVIPlus(DampedMixin, Annealing):
         M at the first pass: an integer is a number of data points, a float in (0, 1] a share of
         the batch. Smaller is noisier: better at leaving poor optima, slower to settle.
     noise : {"auto", "dirichlet", "gaussian"}, default="auto"
-        ``"dirichlet"``: w = |S| Dir(a, …, a) with the mean and covariance of the definition and
+        ``"dirichlet"``: w = B Dir(a, …, a) with the mean and covariance of the definition and
         no negative weight, so that every target is valid. ``"gaussian"``: the definition itself;
         where the mixed parameters of a row would be invalid or too small, their deviation from
         the noiseless step is halved until they are not.
     schedule : {"auto", "constant", "linear", "geometric"}, default="auto"
-        How M grows to |S| over ``n_passes``; ``"constant"`` keeps it until their end.
+        How M grows to B over ``n_passes``; ``"constant"`` keeps it until their end.
     n_passes : int or "auto", default="auto"
         Passes over the data before plain inference takes over.
     learning_rate : float, "decay" or "auto", default="auto"
-        The step ρ: a number in (0, 1], or ``"decay"`` for the estimator's
-        (``learning_offset`` + t)^(−``learning_decay``), in batch mode too.
+        The step ρ: a number in (0, 1], or ``"decay"`` for (τ + t)^(−κ) with the estimator's
+        ``learning_offset`` τ and ``learning_decay`` κ, in batch mode too.
     margin : float or "auto", default="auto"
         With ``"gaussian"`` noise: the share of its noiseless size (smallest eigenvalue or entry)
         below which a parameter counts as too small, in [0, 1). 0 asks for validity alone.
@@ -113,7 +113,9 @@ class SVIPlus(DampedMixin, Annealing):
             deviation = ctx.rng.standard_normal(size)
             deviation *= np.sqrt(size / effective - 1.0)
             return 1.0 + deviation - deviation.mean()
-        return size * _symmetric_dirichlet(effective / (size - effective) - 1.0 / size, size, ctx.rng)
+        return size * _symmetric_dirichlet(
+            effective / (size - effective) - 1.0 / size, size, ctx.rng
+        )
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
         noisy = mix(q, target, rho)

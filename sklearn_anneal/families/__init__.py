@@ -7,14 +7,16 @@ statistics*; ``_base.py`` says how they relate to the density.
 from __future__ import annotations
 
 from ._base import Family, Natural, Tempering, backoff, mix, posterior
+from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
 from .dirichlet import Dirichlet
 from .gamma import Gamma
 from .gaussian import Gaussian
 from .normal_wishart import NormalWishart
-from .wishart import Wishart
+from .wishart import COVARIANCE_TYPES, Wishart
 
 __all__ = [
+    "COVARIANCE_TYPES",
     "Beta",
     "Dirichlet",
     "Family",
@@ -22,9 +24,11 @@ __all__ = [
     "Gaussian",
     "Natural",
     "NormalWishart",
+    "Structure",
     "Tempering",
     "Wishart",
     "backoff",
+    "get_structure",
     "mix",
     "posterior",
     "stick_breaking_log_weights",

@@ -24,9 +24,7 @@ class FitCallbacks:
         Sample weights and the like, as the scorers of callbacks take them.
     """
 
-    def __init__(
-        self, estimator: Any, n_restarts: int, X: Any, y: Any, metadata: dict[str, Any]
-    ):
+    def __init__(self, estimator: Any, n_restarts: int, X: Any, y: Any, metadata: dict[str, Any]):
         self.estimator = estimator
         self.stopped = False
         # Scoring callbacks skip tasks without y; scorers of unsupervised models ignore it.

@@ -224,11 +224,12 @@ def _fit_minibatches(
 ) -> Trace:
     n_annealed, n_passes, first_test = _plan(strategy, settings)
     trace, total = Trace(), units.total_weight
+    size = settings.batch_size or units.n_units
     for p in range(n_passes):
         method = strategy if p < n_annealed else PLAIN
         data = LocalStep({}, 0.0, 0.0)
         heat = 0.0
-        for batch in units.batches(settings.batch_size, ctx.rng):
+        for batch in units.batches(size, ctx.rng):
             weight = batch.total_weight
             if weight == 0:
                 continue

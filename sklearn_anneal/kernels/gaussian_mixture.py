@@ -160,8 +160,11 @@ def _signatures(template):
     return result
 
 
-@kernel(_signatures("rows vector int matrix vector vector vector vector vector int "
-                    "out2 out1 out2 out1 out1"))
+@kernel(
+    _signatures(
+        "rows vector int matrix vector vector vector vector vector int out2 out1 out2 out1 out1"
+    )
+)
 def local_step(
     x,
     center,
@@ -249,8 +252,11 @@ def local_step(
         _accumulate(joint, features, n_shared, statistics, shared_statistics)
 
 
-@kernel(_signatures("rows vector int matrix vector vector float int vector vector int "
-                    "out2 out1 out1 out1"))
+@kernel(
+    _signatures(
+        "rows vector int matrix vector vector float int vector vector int out2 out1 out1 out1"
+    )
+)
 def locally_tempered_step(
     x,
     center,
@@ -346,7 +352,9 @@ def log_joint(x, center, kind, coefficients, shared, block, out):
 
 
 @kernel(_signatures("rows vector int matrix int int out2 out1"))
-def statistics_of(x, center, kind, responsibilities, n_shared, block, statistics, shared_statistics):
+def statistics_of(
+    x, center, kind, responsibilities, n_shared, block, statistics, shared_statistics
+):
     """Statistics of given (weighted) responsibilities of shape (n, n_components)."""
     n = x.shape[0]
     n_components = responsibilities.shape[1]

@@ -86,14 +86,17 @@ class LocalStep:
         def add(a, b):
             return None if a is None else {key: a[key] + b[key] for key in a}
 
+        def total(a, b):
+            return None if a is None else a + b
+
         return LocalStep(
-            statistics={key: self.statistics[key] + other.statistics[key] for key in self.statistics},
+            statistics={
+                key: self.statistics[key] + other.statistics[key] for key in self.statistics
+            },
             energy=self.energy + other.energy,
             entropy=self.entropy + other.entropy,
             clean=add(self.clean, other.clean),
-            temperature=(
-                None if self.temperature is None else self.temperature + other.temperature  # type: ignore[operator]
-            ),
+            temperature=total(self.temperature, other.temperature),
         )
 
 
@@ -167,9 +170,7 @@ class ConjugateModel(ABC):
         return {key: raw[key] for key in block.keys}
 
     @abstractmethod
-    def jitter(
-        self, q: Natural, size: float, rng: np.random.Generator, prior: Natural
-    ) -> Natural:
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """q with its parameters displaced at random, inside the domain."""
 
     def base(self, q: Natural) -> Natural:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from copy import copy
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -19,115 +19,50 @@ from sklearn.utils.validation import validate_data
 from ..annealing import Context
 from ..base import BaseAnnealed, has_unit_temperatures
 from ..families import (
+    COVARIANCE_TYPES,
     Beta,
     Dirichlet,
-    Gaussian,
     Natural,
-    NormalWishart,
     Tempering,
-    Wishart,
+    get_structure,
     stick_breaking_log_weights,
 )
-from ..families._structure import Structure, get_structure
-from ..inference.units import Rows, Units
+from ..inference.units import Rows
 from ._base import Block, ConjugateModel, Factor, LocalStep
+from ._gaussian import (
+    CHUNK,
+    ROWS_PER_BLOCK,
+    Features,
+    GaussianComponents,
+    Summary,
+    feature_kind,
+    kernels,
+)
 
-COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
-
-_LOG_2PI = float(np.log(2.0 * np.pi))
-_ROWS_PER_BLOCK = 256
-_CHUNK = 8192
 _ENTROPY_AT_START = 0.05
 _HOTTEST = 100.0
 _ROWS_FOR_TEMPERATURE = 10_000
-_COINCIDENCE = 1e-6
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
-_ONE = np.ones(1)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Moments of the training data.
-
-    Attributes
-    ----------
-    weight : float
-        N = Σ w.
-    center : ndarray of shape (n_features,)
-        The origin of the model's coordinates.
-    mean : ndarray of shape (n_features,)
-    covariance : ndarray of shape (n_features, n_features) or (n_features,)
-        With N − 1 in the denominator; the variances where the model needs no more.
-    """
-
-    weight: float
-    center: np.ndarray
-    mean: np.ndarray
-    covariance: np.ndarray
-
-    def merge(self, other: Summary, seen: float, new: float) -> Summary:
-        """The moments of ``seen`` and ``new`` data together, in the coordinates of this one.
-
-        ``seen`` and ``new`` are total weights; ``weight`` may be that of a stream yet to come.
-        """
-        weight = seen + new
-        difference = other.mean - self.mean
-        outer = np.outer(difference, difference) if self.covariance.ndim == 2 else difference**2
-        scatter = max(seen - 1, 0) * self.covariance + max(new - 1, 0) * other.covariance
-        scatter = scatter + seen * new / weight * outer
-        return replace(
-            self,
-            weight=weight,
-            mean=self.mean + new / weight * difference,
-            covariance=scatter / max(weight - 1, np.finfo(float).tiny),
-        )
-
-
-class Features(NamedTuple):
-    """Coefficients of log p(x, z = k) in the quadratic features [x_i x_j, x, 1] of the kernel.
-
-    Attributes
-    ----------
-    layout : {"full", "tied", "diag", "spherical"}
-        Which quadratic features there are, and for ``"tied"`` that all components share their
-        coefficients.
-    own : ndarray of shape (n_components, n_own)
-    shared : ndarray of shape (n_shared,)
-    """
-
-    layout: str
-    own: np.ndarray
-    shared: np.ndarray
 
 
 class GaussianMixture(ConjugateModel):
     """Mixture of Gaussians with Dirichlet or stick-breaking weights.
 
-    Hyperparameters only. Natural parameters, K = ``n_components``, D = ``n_features``, all in
-    coordinates whose origin is the mean of the data:
-
-    - ``weight_concentration`` (K,), or ``stick_a`` and ``stick_b`` (K,) for the truncated
-      Dirichlet process;
-    - ``factorization="joint"``: ``mean_precision`` (K,), ``mean_natural`` (K, D), ``scatter``
-      and ``dof`` of Normal–Wishart factors q(μ, Λ);
-    - ``factorization="independent"``: ``mean_precision`` and ``mean_natural`` of Gaussian
-      factors q(μ), ``scatter`` and ``dof`` of Wishart factors q(Λ).
-
-    The covariance type restricts the scale matrices of the Wishart factors; the model has K full
-    precision matrices whatever the type is.
+    Hyperparameters only. The natural parameters are those of :class:`GaussianComponents`, and
+    ``weight_concentration`` (K,), or ``stick_a`` and ``stick_b`` (K,) for the truncated
+    Dirichlet process.
 
     Parameters
     ----------
     n_components, n_features : int
     covariance_type : {"full", "tied", "diag", "spherical"}
     weight_prior : {"dirichlet_process", "dirichlet_distribution"}
-    factorization : {"joint", "independent"}
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}
-    reg_covar : float
-    weight_concentration_prior, mean_precision_prior, degrees_of_freedom_prior : float or None
-    mean_prior : ndarray of shape (n_features,) or None
-    covariance_prior : ndarray or float or None
+    weight_concentration_prior : float or None
+        None: 1 / ``n_components``.
+    **components : dict
+        Further parameters of :class:`GaussianComponents`.
 
     References
     ----------
@@ -164,34 +99,19 @@ class GaussianMixture(ConjugateModel):
         n_features: int,
         covariance_type: str = "full",
         weight_prior: str = "dirichlet_process",
-        factorization: str = "joint",
         init_params: str = "kmeans",
-        reg_covar: float = 1e-6,
         weight_concentration_prior: float | None = None,
-        mean_precision_prior: float | None = None,
-        mean_prior: np.ndarray | None = None,
-        degrees_of_freedom_prior: float | None = None,
-        covariance_prior: Any = None,
+        **components: Any,
     ):
+        self.components = GaussianComponents(
+            n_components, n_features, covariance_type, **components
+        )
         self.n_components = n_components
-        self.n_features = n_features
-        self.covariance_type = covariance_type
         self.weight_prior = weight_prior
-        self.factorization = factorization
         self.init_params = init_params
-        self.reg_covar = reg_covar
-        self.weight_concentration_prior = weight_concentration_prior
-        self.mean_precision_prior = mean_precision_prior
-        self.mean_prior = mean_prior
-        self.degrees_of_freedom_prior = degrees_of_freedom_prior
-        self.covariance_prior = covariance_prior
-
-    # What the model is made of
-
-    @cached_property
-    def structure(self) -> Structure:
-        """How matrices of the covariance type are stored."""
-        return get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+        self.weight_concentration_prior = (
+            1.0 / n_components if weight_concentration_prior is None else weight_concentration_prior
+        )
 
     @cached_property
     def _weights(self) -> Factor:
@@ -199,130 +119,40 @@ class GaussianMixture(ConjugateModel):
             return Factor(Beta(), {"a": "stick_a", "b": "stick_b"})
         return Factor(Dirichlet(), {"concentration": "weight_concentration"})
 
-    @cached_property
-    def _means(self) -> Factor:
-        structure = "full" if self.covariance_type == "tied" else self.covariance_type
-        names = {"precision": "mean_precision", "natural_mean": "mean_natural"}
-        return Factor(Gaussian(structure), names)
-
-    @cached_property
-    def _precisions(self) -> Factor:
-        family = Wishart(self.covariance_type, self.n_components, self.n_features)
-        return Factor(family, {key: key for key in family.keys})
-
-    @cached_property
-    def _joint(self) -> Factor:
-        family = NormalWishart(self.covariance_type, self.n_components, self.n_features)
-        return Factor(family, {key: key for key in family.keys})
-
     def factors(self) -> tuple[Factor, ...]:
-        if self.factorization == "joint":
-            return self._weights, self._joint
-        return self._weights, self._means, self._precisions
+        return self._weights, *self.components.factors
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        if self.factorization == "joint":
-            return super().blocks
-        first = (*self._weights.names.values(), *self._means.names.values())
-        return Block(first), Block(tuple(self._precisions.names.values()), refresh=False)
+        # Independent factors take turns: means, then precisions from the same local step.
+        weights, *components = (tuple(f.names.values()) for f in self.factors())
+        first, *others = components
+        return Block(weights + first), *(Block(keys, refresh=False) for keys in others)
 
     def operations_per_unit(self) -> float:
-        d = self.n_features
+        d = self.components.n_features
         quadratic = {"full": d * (d + 1) / 2, "tied": d * (d + 1) / (2 * self.n_components)}
-        return 4.0 * self.n_components * (quadratic.get(self.covariance_type, d) + d + 1)
+        own = quadratic.get(self.components.covariance_type, d) + d + 1
+        return 4.0 * self.n_components * own
 
     # Data, prior and starts
 
     def summary(self, units: Rows) -> Summary:
-        total = units.total_weight
-        full = self.covariance_type in ("full", "tied")
-        origin = np.zeros(self.n_features)
-        first: Any = 0.0
-        second: Any = 0.0
-        for start in range(0, units.n_units, _CHUNK):
-            chunk = units.take(slice(start, start + _CHUNK))
-            x = np.asarray(chunk.X, dtype=np.float64)
-            if start == 0:
-                origin = x.mean(axis=0)
-            x = x - origin
-            weighted = x if chunk.weights is None else x * chunk.weights[:, None]
-            first = first + weighted.sum(axis=0)
-            second = second + (weighted.T @ x if full else (weighted * x).sum(axis=0))
-        mean = first / total
-        second = second - total * (np.outer(mean, mean) if full else mean**2)
-        covariance = second / (total - 1) if total > 1 else np.zeros_like(second)
-        return Summary(total, origin + mean, origin + mean, covariance)
+        return self.components.summary(units)
 
     def resolved(self, summary: Summary) -> GaussianMixture:
-        """The model with the priors that depend on data filled in.
-
-        Raises
-        ------
-        ValueError
-            If the data's covariance is not positive definite, and ``covariance_prior`` and
-            ``reg_covar`` are both of no help.
-        """
-
-        def given(value, default):
-            return default if value is None else value
-
-        covariance = self.covariance_prior
-        if covariance is None:
-            covariance = self._default_covariance_prior(summary)
-        return GaussianMixture(
-            self.n_components,
-            self.n_features,
-            self.covariance_type,
-            self.weight_prior,
-            self.factorization,
-            self.init_params,
-            self.reg_covar,
-            given(self.weight_concentration_prior, 1.0 / self.n_components),
-            given(self.mean_precision_prior, 1.0),
-            given(self.mean_prior, summary.mean),
-            given(self.degrees_of_freedom_prior, self.n_features),
-            covariance,
-        )
-
-    def _default_covariance_prior(self, summary: Summary) -> np.ndarray:
-        covariance = summary.covariance
-        full = covariance.ndim == 2
-        if self.covariance_type == "spherical":
-            covariance = np.asarray(covariance.mean())
-        eigenvalues = np.linalg.eigvalsh(covariance) if full else np.atleast_1d(covariance)
-        floor = len(eigenvalues) * np.finfo(float).eps * max(eigenvalues.max(), 0.0)
-        if eigenvalues.min() > floor:
-            return covariance
-        if self.reg_covar == 0:
-            raise ValueError(
-                "The covariance of the data is not positive definite (constant or linearly "
-                "dependent columns, or fewer distinct rows than columns), so it cannot be the "
-                "default covariance_prior. Give covariance_prior, or set reg_covar above 0."
-            )
-        return covariance + self.reg_covar * (np.eye(len(covariance)) if full else 1.0)
+        model = copy(self)
+        model.components = self.components.resolved(summary)
+        return model
 
     def prior(self, summary: Summary) -> Natural:
-        k, d = self.n_components, self.n_features
-        rows = () if self.structure.shared else (k,)
-        inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
-        inverse_scale = np.broadcast_to(inverse_scale, rows + inverse_scale.shape).copy()
-        mean = np.broadcast_to(self.mean_prior - summary.center, (k, d))
-        dof = np.full(rows, float(self.degrees_of_freedom_prior))
+        k = self.n_components
         concentration = np.full(k, float(self.weight_concentration_prior))
-        strength = float(self.mean_precision_prior)
         if self.weight_prior == "dirichlet_process":
-            natural = {"stick_a": np.ones(k), "stick_b": concentration}
+            weights = {"stick_a": np.ones(k), "stick_b": concentration}
         else:
-            natural = {"weight_concentration": concentration}
-        if self.factorization == "joint":
-            joint = self._joint.family.from_standard(mean, np.full(k, strength), inverse_scale, dof)
-            return natural | self._joint.rename(joint)
-        precision = strength * self.structure.inverse(inverse_scale)
-        precision = np.broadcast_to(precision, (k, *precision.shape[len(rows) :])).copy()
-        natural["mean_precision"] = precision
-        natural["mean_natural"] = self._means.family._structure.multiply(precision, mean)
-        return natural | {"scatter": inverse_scale, "dof": dof}
+            weights = {"weight_concentration": concentration}
+        return weights | self.components.prior(summary)
 
     def init(
         self,
@@ -332,27 +162,26 @@ class GaussianMixture(ConjugateModel):
         random_state: np.random.RandomState,
     ) -> Natural:
         responsibilities = self._initial_responsibilities(units, random_state)
-        features = self._empty_statistics(self.covariance_type)
-        kernels = self._kernels()
-        for start in range(0, units.n_units, _CHUNK):
-            chunk = units.take(slice(start, start + _CHUNK))
-            r = responsibilities(slice(start, start + chunk.n_units))
+        layout = self.components.covariance_type
+        out = self.components.empty_statistics(layout)
+        for begin in range(0, units.n_units, CHUNK):
+            chunk = units.take(slice(begin, begin + CHUNK))
+            r = responsibilities(slice(begin, begin + chunk.n_units))
             if chunk.weights is not None:
                 r = r * chunk.weights[:, None]
-            kernels.statistics_of(
+            kernels().statistics_of(
                 chunk.contiguous(),
                 chunk.center,
-                self._kind(self.covariance_type),
+                feature_kind(layout),
                 np.ascontiguousarray(r, dtype=np.float64),
-                len(features.shared),
-                _ROWS_PER_BLOCK,
-                features.own,
-                features.shared,
+                len(out.shared),
+                ROWS_PER_BLOCK,
+                out.own,
+                out.shared,
             )
         scale = summary.weight / units.total_weight
-        raw = {key: scale * value for key, value in self._pack(features).items()}
-        start = self._unpack(raw)
-        if self.covariance_type == "tied" and self.init_params not in ("kmeans", "random"):
+        start = self.components.unpack({key: scale * value for key, value in out.pack().items()})
+        if layout == "tied" and self.init_params not in ("kmeans", "random"):
             start["second"] = start["second"] + self._unassigned(start, summary)
         return self._posterior_of(start, prior)
 
@@ -400,146 +229,26 @@ class GaussianMixture(ConjugateModel):
             chosen = random_state.choice(n, size=k, replace=False, p=share)
         return lambda rows: np.equal.outer(np.arange(rows.start, rows.stop), chosen).astype(float)
 
-    def random_natural(
-        self, summary: Summary, prior: Natural, rng: np.random.Generator
-    ) -> Natural:
-        """The posterior of a pseudo data set: η of stochastic annealing.
-
-        Counts are N Dir(1), centres are drawn from a Gaussian with the moments of the data, and
-        every component has the covariance of the data around its centre.
-        """
+    def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
+        """The posterior of a pseudo data set, with counts N Dir(1): η of stochastic annealing."""
         counts = summary.weight * rng.dirichlet(np.ones(self.n_components))
-        noise = rng.standard_normal((self.n_components, self.n_features))
-        covariance = summary.covariance
-        if covariance.ndim == 2:
-            values, vectors = np.linalg.eigh(covariance)
-            noise = noise * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-        else:
-            noise = noise * np.sqrt(covariance)
-            if self.covariance_type == "spherical":
-                covariance = covariance.mean()
-        centers = summary.mean - summary.center + noise
-        weight = counts.reshape(-1, *(1,) * covariance.ndim)
-        second = self.structure.outer(centers) + covariance
-        raw = {
-            "count": counts,
-            "first": counts[:, None] * centers,
-            "second": self.structure.pool(weight * second),
-        }
-        return self._posterior_of(raw, prior)
+        return self._posterior_of(self.components.pseudo_data(counts, summary, rng), prior)
 
-    # Sufficient statistics
-
-    def _empty_statistics(self, layout: str) -> Features:
-        d = self.n_features
-        pairs = d * (d + 1) // 2
-        n_own = {"full": pairs, "tied": 0, "diag": d, "spherical": 1}[layout] + d + 1
-        shared = np.zeros(pairs) if layout == "tied" else np.zeros(0)
-        return Features(layout, np.zeros((self.n_components, n_own)), shared)
-
-    @staticmethod
-    def _pack(features: Features) -> Natural:
-        """Statistics in the kernel's layout, which their key names, so that they add up."""
-        raw = {features.layout: features.own}
-        return raw | ({"shared": features.shared} if features.layout == "tied" else {})
-
-    def _unpack(self, raw: Natural) -> Natural:
-        """N_k, Σ R x and Σ R x xᵀ, the last stored as the covariance type asks."""
-        d = self.n_features
-        layout, own = next((key, value) for key, value in raw.items() if key != "shared")
-        second = own[:, : -d - 1]
-        if layout == "tied":
-            second = self._symmetric(raw["shared"]) / self.n_components
-        elif layout == "spherical":
-            second = second[:, 0] / d
-        elif layout == "full":
-            second = self._symmetric(second)
-            if self.covariance_type == "diag":
-                second = np.diagonal(second, axis1=-2, axis2=-1)
-            elif self.covariance_type == "spherical":
-                second = np.trace(second, axis1=-2, axis2=-1) / d
-            second = self.structure.pool(second)
-        return {"count": own[:, -1], "first": own[:, -d - 1 : -1], "second": second}
-
-    @cached_property
-    def _triangle(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.triu_indices(self.n_features)
-
-    def _symmetric(self, packed: np.ndarray) -> np.ndarray:
-        d = self.n_features
-        i, j = self._triangle
-        matrix = np.empty((*packed.shape[:-1], d, d))
-        matrix[..., i, j] = packed
-        matrix[..., j, i] = packed
-        return matrix
+    def _posterior_of(self, s: Natural, prior: Natural) -> Natural:
+        weights = self._weight_statistics(s["count"])
+        q = {key: prior[key] + value for key, value in weights.items()}
+        return q | self.components.posterior_of(s, prior)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
-        s = raw if "count" in raw else self._unpack(raw)
-        count, first = s["count"], s["first"]
-        if self.factorization == "joint":
-            return self._weight_statistics(count) | self._joint_statistics(s)
-        if "mean_natural" in block.keys:
-            precision = self._precisions.family.expected_precision(self._precisions.pick(q))
-            each = np.broadcast_to(precision, q["mean_precision"].shape)
-            stats = self._weight_statistics(count)
-            stats["mean_precision"] = count.reshape(-1, *(1,) * (each.ndim - 1)) * each
-            stats["mean_natural"] = self.structure.multiply(each, first)
-            return stats
-        standard = self._means.family.to_standard(self._means.pick(q))
-        mean, covariance = standard["mean"], standard["covariance"]
-        spread = self.structure.outer(mean) + covariance
-        around = count.reshape(-1, *(1,) * (spread.ndim - 1)) * spread
-        around = around - self.structure.cross(first, mean)
-        return {
-            "scatter": s["second"] + self.structure.pool(around) + self._regularization(count),
-            "dof": self.structure.pool(count),
-        }
+        s = self.components.unpack(raw)
+        stats = self.components.statistics(block.keys, s, q)
+        return stats if block.refresh is False else stats | self._weight_statistics(s["count"])
 
     def _weight_statistics(self, count: np.ndarray) -> Natural:
         if self.weight_prior == "dirichlet_process":
             beyond = np.append(np.cumsum(count[:0:-1])[::-1], 0.0)
             return {"stick_a": count, "stick_b": beyond}
         return {"weight_concentration": count}
-
-    def _joint_statistics(self, s: Natural) -> Natural:
-        return {
-            "mean_precision": s["count"],
-            "mean_natural": s["first"],
-            "scatter": s["second"] + self._regularization(s["count"]),
-            "dof": self.structure.pool(s["count"]),
-        }
-
-    def _regularization(self, count: np.ndarray) -> np.ndarray:
-        """N_k reg_covar I, as a statistic."""
-        each = self.reg_covar * count
-        if self.structure.event_ndim == 2:
-            each = each[:, None, None] * np.eye(self.n_features)
-        elif self.structure.event_ndim == 1:
-            each = each[:, None]
-        return self.structure.pool(each)
-
-    def _posterior_of(self, s: Natural, prior: Natural) -> Natural:
-        """λ₀ + S for given (pseudo) data, with independent factors matched to the joint ones."""
-        weights = self._weight_statistics(s["count"])
-        q = {key: prior[key] + value for key, value in weights.items()}
-        if self.factorization == "joint":
-            stats = self._joint_statistics(s)
-            return q | {key: prior[key] + value for key, value in stats.items()}
-        count = np.maximum(s["count"], np.finfo(float).tiny)
-        root = s["first"] / np.sqrt(count)[:, None]
-        q["scatter"] = (
-            prior["scatter"]
-            + s["second"]
-            - self.structure.pool(self.structure.outer(root))
-            + self._regularization(s["count"])
-        )
-        q["dof"] = prior["dof"] + self.structure.pool(s["count"])
-        means = self.block_statistics(self.blocks[0], s, q | dict(self._means_of(prior)))
-        return q | {key: prior[key] + means[key] for key in self._means_of(prior)}
-
-    @staticmethod
-    def _means_of(natural: Natural) -> Natural:
-        return {key: natural[key] for key in ("mean_precision", "mean_natural")}
 
     # The local step
 
@@ -551,28 +260,12 @@ class GaussianMixture(ConjugateModel):
         return expected["concentration"]
 
     def expectations(self, q: Natural) -> Features:
-        if self.factorization == "joint":
-            family, natural = self._joint.family, self._joint.pick(q)
-            precision = family.expected_precision(natural)
-            log_det = family.log_det_expectation(natural)
-            mean = q["mean_natural"] / q["mean_precision"][:, None]
-            spread = self.n_features / q["mean_precision"]
-        else:
-            natural = self._precisions.pick(q)
-            precision = self._precisions.family.expected_precision(natural)
-            log_det = self._precisions.family.log_det_expectation(natural)
-            standard = self._means.family.to_standard(self._means.pick(q))
-            mean = standard["mean"]
-            product = np.broadcast_to(precision, standard["covariance"].shape)
-            product = (product * standard["covariance"]).reshape(self.n_components, -1)
-            spread = self.structure.multiplicity(self.n_features) * product.sum(axis=1)
-        constant = self.log_weights(q) + 0.5 * (log_det - spread)
-        return self._features(self.covariance_type, precision, mean, constant)
+        return self.components.expectations(q, self.log_weights(q))
 
     def sample_expectations(
         self, q: Natural, rng: np.random.Generator
     ) -> tuple[Features, dict[str, np.ndarray]]:
-        """The same for one draw of all global parameters, and the draw."""
+        """Coefficients for one draw of all global parameters, and the draw."""
         weights = self._weights.family.sample(self._weights.pick(q), rng)
         if self.weight_prior == "dirichlet_process":
             log_weights = stick_breaking_log_weights(
@@ -580,43 +273,8 @@ class GaussianMixture(ConjugateModel):
             )
         else:
             log_weights = weights["log_probabilities"]
-        if self.factorization == "joint":
-            draw = self._joint.family.sample(self._joint.pick(q), rng)
-        else:
-            draw = self._precisions.family.sample(self._precisions.pick(q), rng)
-            draw["mean"] = self._means.family.sample(self._means.pick(q), rng)["value"]
-        constant = log_weights + 0.5 * draw["log_det_precision"]
-        # A draw of a precision matrix is a full one, whatever its scale is restricted to.
-        features = self._features("full", draw["precision"], draw["mean"], constant)
+        features, draw = self.components.sample_expectations(q, log_weights, rng)
         return features, draw | {"log_weights": log_weights}
-
-    def _features(
-        self, layout: str, precision: np.ndarray, mean: np.ndarray, constant: np.ndarray
-    ) -> Features:
-        """Coefficients of constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean)."""
-        structure = get_structure(layout, COVARIANCE_TYPES, "layout")
-        linear = structure.multiply(precision, mean)
-        constant = constant - 0.5 * (self.n_features * _LOG_2PI + (mean * linear).sum(axis=1))
-        if structure.event_ndim == 2:
-            i, j = self._triangle
-            quadratic = np.where(i == j, -0.5, -1.0) * precision[..., i, j]
-        else:
-            quadratic = -0.5 * precision.reshape(self.n_components, -1)
-        own = [linear, constant[:, None]]
-        if structure.shared:
-            return Features(layout, np.hstack(own), quadratic)
-        return Features(layout, np.hstack([quadratic, *own]), _NOTHING)
-
-    @staticmethod
-    def _kernels() -> Any:
-        from ..kernels import gaussian_mixture
-
-        return gaussian_mixture
-
-    def _kind(self, layout: str) -> int:
-        kernels = self._kernels()
-        kinds = {"diag": kernels.DIAGONAL, "spherical": kernels.SPHERICAL}
-        return kinds.get(layout, kernels.FULL)
 
     def local_step(
         self,
@@ -627,20 +285,20 @@ class GaussianMixture(ConjugateModel):
         local: Any = None,
         clean: bool = False,
     ) -> LocalStep:
-        out = self._empty_statistics(expected.layout)
-        quiet = self._empty_statistics(expected.layout) if clean else None
+        out = self.components.empty_statistics(expected.layout)
+        quiet = self.components.empty_statistics(expected.layout) if clean else None
         sums = np.zeros(2)
-        self._kernels().local_step(
+        kernels().local_step(
             units.contiguous(),
             units.center,
-            self._kind(expected.layout),
+            feature_kind(expected.layout),
             expected.own,
             expected.shared,
             np.atleast_1d(np.asarray(t.local, dtype=np.float64)),
             np.atleast_1d(np.asarray(t.statistics, dtype=np.float64)),
             _NOTHING if units.weights is None else units.weights,
             _NOTHING if noise is None else noise,
-            _ROWS_PER_BLOCK,
+            ROWS_PER_BLOCK,
             out.own,
             out.shared,
             _NO_MATRIX if quiet is None else quiet.own,
@@ -648,10 +306,10 @@ class GaussianMixture(ConjugateModel):
             sums,
         )
         return LocalStep(
-            self._pack(out),
+            out.pack(),
             float(sums[0]),
             float(sums[1]),
-            clean=None if quiet is None else self._pack(quiet),
+            clean=None if quiet is None else quiet.pack(),
         )
 
     def locally_tempered_step(
@@ -672,13 +330,13 @@ class GaussianMixture(ConjugateModel):
         reference = float((log_partition[-1] - log_partition[0]) / span)
         exponents = x * reference - log_partition
         partition = np.exp(np.maximum(exponents - exponents.max(), -700.0))
-        out = self._empty_statistics(expected.layout)
+        out = self.components.empty_statistics(expected.layout)
         found = np.empty(units.n_units)
         sums = np.zeros(3)
-        self._kernels().locally_tempered_step(
+        kernels().locally_tempered_step(
             units.contiguous(),
             units.center,
-            self._kind(expected.layout),
+            feature_kind(expected.layout),
             expected.own,
             expected.shared,
             partition,
@@ -686,14 +344,14 @@ class GaussianMixture(ConjugateModel):
             n_rounds,
             _NOTHING if units.weights is None else units.weights,
             _NOTHING if noise is None else noise,
-            _ROWS_PER_BLOCK,
+            ROWS_PER_BLOCK,
             out.own,
             out.shared,
             found,
             sums,
         )
         return LocalStep(
-            self._pack(out),
+            out.pack(),
             float(sums[0]),
             float(sums[1]),
             temperature=float(sums[2]),
@@ -702,19 +360,7 @@ class GaussianMixture(ConjugateModel):
 
     def log_joint(self, units: Rows, expected: Features) -> np.ndarray:
         """E log p(x_n, z_n = k) in nats, of shape (n_rows, n_components)."""
-        out = np.empty((units.n_units, self.n_components))
-        for start in range(0, units.n_units, _CHUNK):
-            chunk = units.take(slice(start, start + _CHUNK))
-            self._kernels().log_joint(
-                chunk.contiguous(),
-                chunk.center,
-                self._kind(expected.layout),
-                expected.own,
-                expected.shared,
-                _ROWS_PER_BLOCK,
-                out[start : start + chunk.n_units],
-            )
-        return out
+        return self.components.evaluate(units, expected)
 
     # What annealing methods ask for
 
@@ -748,59 +394,22 @@ class GaussianMixture(ConjugateModel):
         return float(high)
 
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """log c(x) of one row, at the covariance of the data, of the shape of ``x``.
+        """log c(x) of one row, with equal weights and determinants of all components plugged in.
 
-        Equal weights and equal determinants of all components are plugged in: log ∫ p(x | z)^x
-        of a Gaussian summed over the components. The expectation under the prior is infinite
-        for most temperatures.
+        Of the shape of ``x``, in nats.
         """
-        covariance = summary.covariance
-        if covariance.ndim == 2:
-            values = np.linalg.eigvalsh(covariance)
-        elif self.covariance_type == "spherical":
-            values = np.full(self.n_features, covariance.mean())
-        else:
-            values = covariance
-        # A constant column has no density; the regularisation gives it one.
-        tiny = np.finfo(float).tiny
-        log_det = -np.log(np.maximum(values, 0.0) + max(self.reg_covar, tiny)).sum()
-        d = self.n_features
-        return (
-            0.5 * d * ((1 - x) * _LOG_2PI - np.log(x))
-            - 0.5 * (1 - x) * log_det
-            + (1 - x) * np.log(self.n_components)
-        )
+        mixing = (1 - x) * np.log(self.n_components)
+        return self.components.tempered_log_volume(x, summary) + mixing
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """log C(x) = N log c(x) of all rows."""
         return summary.weight * self.unit_log_partition(x, summary, q)
 
-    def jitter(
-        self, q: Natural, size: float, rng: np.random.Generator, prior: Natural
-    ) -> Natural:
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Displace the means by ``size`` prior standard deviations, keeping all else."""
-        noise = rng.standard_normal((self.n_components, self.n_features))
-        deviation = size * self._prior_deviation(prior) * noise
-        if self.factorization == "joint":
-            standard = self._joint.family.to_standard(self._joint.pick(q))
-            standard["mean"] = standard["mean"] + deviation
-            return q | self._joint.rename(self._joint.family.from_standard(**standard))
-        moved = self._means.family._structure.multiply(q["mean_precision"], deviation)
-        return q | {"mean_natural": q["mean_natural"] + moved}
+        return self.components.jitter(q, size, rng, prior)
 
-    def _prior_deviation(self, prior: Natural) -> np.ndarray:
-        """σ_μ per component and feature, at the prior's expected precision."""
-        if self.factorization == "joint":
-            standard = self._joint.family.to_standard(self._joint.pick(prior))
-            scale, strength = standard["inverse_scale"], standard["mean_precision"]
-            shape = (self.n_components, *(1,) * self.structure.event_ndim)
-            dof = prior["dof"].reshape(prior["dof"].shape + (1,) * self.structure.event_ndim)
-            variance = scale / dof / strength.reshape(shape)
-        else:
-            variance = self._means.family.to_standard(self._means.pick(prior))["covariance"]
-        if self.structure.event_ndim == 2:
-            variance = np.diagonal(variance, axis1=-2, axis2=-1)
-        return np.sqrt(variance.reshape(self.n_components, -1))
+    # What the fitted parameters say
 
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """N_k, the expected number of rows of each component."""
@@ -817,76 +426,14 @@ class GaussianMixture(ConjugateModel):
             return np.exp(log_weights - logsumexp(log_weights))
         return q["weight_concentration"] / q["weight_concentration"].sum()
 
-    def student_t(self, q: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The components of the posterior predictive density.
-
-        Returns
-        -------
-        dof : ndarray of shape (n_components,)
-        mean : ndarray of shape (n_components, n_features)
-            Relative to the center.
-        scale : ndarray of shape (n_components, n_features, n_features)
-        """
-        d = self.n_features
-        standard = self.standard(q)
-        dof = np.broadcast_to(standard["dof"] + 1.0 - d, (self.n_components,))
-        scale = self.structure.to_full(standard["inverse_scale"], d)
-        scale = scale / dof[:, None, None]
-        if self.factorization == "joint":
-            beta = standard["mean_precision"]
-            return dof, standard["mean"], scale * ((beta + 1) / beta)[:, None, None]
-        covariance = self._means.family.to_standard(self._means.pick(q))["covariance"]
-        full = self._means.family._structure.to_full(covariance, d)
-        return dof, standard["mean"], scale + full
-
     def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
         """Log posterior predictive density of each row in nats, shape (n_rows,)."""
-        d = self.n_features
-        dof, mean, scale = self.student_t(q)
-        root = np.linalg.inv(np.linalg.cholesky(scale))
-        precision = np.swapaxes(root, -1, -2) @ root
-        half_log_det = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
-        no_constant = np.full(self.n_components, 0.5 * d * _LOG_2PI)
-        features = self._features("full", precision, mean, no_constant)
-        # Rounding may leave a row at a mean with a distance just below zero.
-        distance = np.maximum(-2.0 * self.log_joint(units, features), 0.0)
-        log_density = (
-            gammaln(0.5 * (dof + d))
-            - gammaln(0.5 * dof)
-            - 0.5 * d * np.log(np.pi * dof)
-            + half_log_det
-            - 0.5 * (dof + d) * np.log1p(distance / dof)
-        )
-        return logsumexp(log_density + np.log(self.mean_weights(q)), axis=1)
+        log_weights = np.log(self.mean_weights(q))
+        return logsumexp(self.components.log_student_t(units, q) + log_weights, axis=1)
 
-    def standard(self, q: Natural) -> dict[str, np.ndarray]:
-        """Means (centred), inverse scales and degrees of freedom of the components."""
-        if self.factorization == "joint":
-            return self._joint.family.to_standard(self._joint.pick(q))
-        mean = self._means.family.to_standard(self._means.pick(q))["mean"]
-        precisions = self._precisions.family.to_standard(self._precisions.pick(q))
-        return {"mean": mean, "mean_precision": q["mean_precision"], **precisions}
-
-    def coinciding(
-        self, q: Natural, summary: Summary, prior: Natural
-    ) -> list[tuple[int, int]]:
+    def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
-        standard = self.standard(q)
-        spread = summary.covariance
-        if spread.ndim == 2:
-            spread = np.diagonal(spread)
-        parts = [standard["mean"] / np.sqrt(np.where(spread > 0, spread, 1.0))]
-        if not self.structure.shared:
-            scale = standard["inverse_scale"] / standard["dof"].reshape(
-                -1, *(1,) * self.structure.event_ndim
-            )
-            parts.append(scale.reshape(len(scale), -1) / max(float(np.mean(spread)), 1e-300))
-        points = np.hstack(parts)[used]
-        pairs = []
-        for i in range(len(used)):
-            near = np.abs(points[i + 1 :] - points[i]).max(axis=1) < _COINCIDENCE
-            pairs += [(int(used[i]), int(used[i + 1 + j])) for j in np.flatnonzero(near)]
-        return pairs
+        return self.components.coinciding(q, summary, used)
 
 
 class AnnealedBayesianGaussianMixture(
@@ -1142,7 +689,7 @@ class AnnealedBayesianGaussianMixture(
     def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
         return Rows(X, sample_weight)
 
-    def _check_first_batch(self, units: Units) -> None:
+    def _check_first_batch(self, units: Rows) -> None:  # type: ignore[override]
         needed = max(2, self.n_components)
         if self.mean_prior is not None and self.covariance_prior is not None:
             return
@@ -1173,11 +720,11 @@ class AnnealedBayesianGaussianMixture(
             self.n_components,
             n_features,
             self.covariance_type,
-            weight_prior=self.weight_concentration_prior_type,
+            self.weight_concentration_prior_type,
+            self.init_params,
+            self.weight_concentration_prior,
             factorization=self.factorization,
-            init_params=self.init_params,
             reg_covar=self.reg_covar,
-            weight_concentration_prior=self.weight_concentration_prior,
             mean_precision_prior=self.mean_precision_prior,
             mean_prior=mean,
             degrees_of_freedom_prior=dof,
@@ -1199,19 +746,17 @@ class AnnealedBayesianGaussianMixture(
         symmetric = prior.ndim < 2 or np.allclose(prior, prior.T)
         if not symmetric or not structure.positive(prior):
             raise ValueError(
-                f"'{self.covariance_type} covariance_prior' should be symmetric, "
-                "positive-definite"
+                f"'{self.covariance_type} covariance_prior' should be symmetric, positive-definite"
             )
         return prior
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model, q = ctx.model, ctx.q
-        standard = model.standard(q)
-        structure = model.structure
+        components = model.components
+        standard = components.standard(q)
+        structure = components.structure
         dof = standard["dof"]
-        covariances = standard["inverse_scale"] / dof.reshape(
-            dof.shape + (1,) * structure.event_ndim
-        )
+        covariances = components.covariances(standard["inverse_scale"], dof)
         if structure.event_ndim == 2:
             root = np.linalg.cholesky(covariances)
             precisions_cholesky = np.swapaxes(np.linalg.inv(root), -1, -2)
@@ -1234,10 +779,10 @@ class AnnealedBayesianGaussianMixture(
             "precisions_": precisions,
             "n_effective_components_": int((model.expected_counts(q, ctx.prior) > 1).sum()),
             "weight_concentration_prior_": model.weight_concentration_prior,
-            "mean_precision_prior_": model.mean_precision_prior,
-            "mean_prior_": model.mean_prior,
-            "degrees_of_freedom_prior_": model.degrees_of_freedom_prior,
-            "covariance_prior_": model.covariance_prior,
+            "mean_precision_prior_": components.mean_precision_prior,
+            "mean_prior_": components.mean_prior,
+            "degrees_of_freedom_prior_": components.degrees_of_freedom_prior,
+            "covariance_prior_": components.covariance_prior,
         }
 
     # What a user calls
@@ -1381,7 +926,7 @@ class AnnealedBayesianGaussianMixture(
         n_features = self.means_.shape[1]
         labels = np.repeat(np.arange(len(counts)), counts)
         if predictive:
-            dof, mean, scale = ctx.model.student_t(ctx.q)
+            dof, mean, scale = ctx.model.components.student_t(ctx.q)
             root = np.linalg.cholesky(scale)
             noise = random_state.standard_normal((n_samples, n_features))
             noise /= np.sqrt(random_state.chisquare(dof[labels]) / dof[labels])[:, None]

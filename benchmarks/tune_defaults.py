@@ -1,0 +1,245 @@
+"""How the settings of every annealing method act on Gaussian mixtures, over several data sets.
+
+Each configuration is fitted to three quarters of the rows of every data set (MNIST: to 1,000 rows,
+with 1,000 others held out) and compared with plain variational inference from the k-means start of
+the same seed and split: rise of the lower bound and of the held-out log predictive density, both in
+nats per row, and fitting time. Printed are medians over seeds, averaged over the data sets of a
+group (digits of one class, MNIST digits of one class, low-dimensional sets), the worst data set,
+and the ratio of the fitting times.
+
+    python -m benchmarks.tune_defaults                    # everything, about 20 minutes
+    python -m benchmarks.tune_defaults --only svi_plus --csv /tmp/svi_plus.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import ANNEALING
+
+from . import _data
+
+GROUPS = ("digits", "MNIST", "low-dimensional")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Settings of a method and of the estimator that are compared with plain inference.
+
+    Attributes
+    ----------
+    method : str
+        Name of the method.
+    settings : dict
+        Parameters of the method; what is absent keeps its default.
+    estimator : dict
+        Parameters of the estimator.
+    """
+
+    method: str
+    settings: dict[str, Any]
+    estimator: dict[str, Any] = field(default_factory=dict)
+
+    def label(self) -> str:
+        both = {**self.settings, **self.estimator}
+        return ", ".join(f"{name}={value}" for name, value in both.items()) or "default"
+
+
+def grid(method: str, **values: Iterable[Any]) -> Iterator[Configuration]:
+    """All combinations of some settings of a method."""
+    for combination in itertools.product(*values.values()):
+        yield Configuration(method, dict(zip(values, combination, strict=True)))
+
+
+def minibatch(sizes: Iterable[int]) -> Iterator[Configuration]:
+    """Plain stochastic inference over learning rates."""
+    for size, offset, decay in itertools.product(sizes, (1, 10, 64), (0.5, 0.6, 0.7, 0.9)):
+        yield Configuration(
+            "none",
+            {},
+            {"batch_size": size, "learning_offset": offset, "learning_decay": decay},
+        )
+
+
+def configurations() -> dict[str, list[Configuration]]:
+    """What is measured, by section of the table."""
+    passes = (20, 50, 100, 200)
+    return {
+        "deterministic": [
+            *grid(
+                "deterministic", initial_temperature=("auto", 2, 4, 6, 10), n_passes=passes
+            ),
+            *grid("deterministic", form=("posterior", "local"), n_passes=(50,)),
+            *grid("deterministic", schedule=("linear",), n_passes=(50,)),
+            *grid("deterministic", initial_temperature=(6,), schedule=("linear",), n_passes=(50,)),
+        ],
+        "stochastic": list(
+            grid(
+                "stochastic",
+                start=("random", "init_params"),
+                initial_noise=(0.3, 0.5, 0.9),
+                n_passes=(50, 100, 200),
+            )
+        ),
+        "tempering": list(
+            grid(
+                "tempering",
+                max_temperature=(2.0, 5.0, 10.0, 30.0),
+                damping=(0.02, 0.05, 0.1, 0.2),
+                n_passes=(50, 100, 200),
+            )
+        ),
+        "local_tempering": list(grid("local_tempering", n_passes=(20, 50, 100))),
+        "svi_plus": list(
+            grid(
+                "svi_plus",
+                effective_batch_size=(0.1, 0.25, 0.5),
+                schedule=("constant", "linear", "geometric"),
+                n_passes=(20, 50, 100),
+                learning_rate=("decay", 0.5, 0.85),
+            )
+        ),
+        "structured": list(
+            grid("structured", n_passes=(100, 300, 500), learning_rate=("decay", 0.1))
+        ),
+        "proximity": list(
+            grid(
+                "proximity",
+                strength=(0.0, 1e-4, 1e-3, 1e-2, 1e-1),
+                learning_rate=(0.3, 0.5, 0.7),
+                n_passes=(20, 50, 100),
+            )
+        ),
+        "minibatch": list(minibatch((50,))),
+    }
+
+
+def tasks() -> list[_data.Task]:
+    """The data sets; those whose files are absent are left out with a message."""
+    found = [
+        _data.Task('digits "0"', "digits", _data.digits_of(0), 6),
+        _data.Task('digits "5"', "digits", _data.digits_of(5), 12),
+        _data.Task('digits "8"', "digits", _data.digits_of(8), 8),
+        _data.Task("iris", "low-dimensional", _data.iris(), 5),
+        _data.Task("wine", "low-dimensional", _data.wine(), 4),
+    ]
+    try:
+        found += [_data.mnist_task(3, 6), _data.mnist_task(8, 12), _data.pima_task()]
+    except _data.DataNotFoundError as error:
+        print(f"Left out: {error}", file=sys.stderr)
+    return found
+
+
+def fit(
+    task: _data.Task, seed: int, annealing: Any, estimator: dict[str, Any]
+) -> tuple[float, float, float]:
+    """Bound per row, held-out density per row (nats) and seconds of one fit."""
+    train, held_out = task.split(seed)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=task.n_components,
+        weight_concentration_prior_type="dirichlet_distribution",
+        annealing=annealing,
+        max_iter=300,
+        random_state=seed,
+        **estimator,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        begun = perf_counter()
+        mixture.fit(train)
+        seconds = perf_counter() - begun
+    return mixture.lower_bound_ / len(train), mixture.score(held_out), seconds
+
+
+class Comparison:
+    """Fits against plain variational inference from k-means, task by task and seed by seed."""
+
+    def __init__(self, among: list[_data.Task], n_seeds: dict[str, int]):
+        self.tasks = among
+        self.n_seeds = n_seeds
+        fit(among[0], 0, "none", {})  # kernels are compiled or loaded; not counted
+        self.plain = {
+            (task.name, seed): fit(task, seed, "none", {})
+            for task in among
+            for seed in range(n_seeds[task.group])
+        }
+
+    def measure(self, configuration: Configuration) -> dict[str, tuple[float, float, float]]:
+        """Medians over seeds, by task: bound gain, held-out gain, ratio of times."""
+        method = ANNEALING[configuration.method]
+        result = {}
+        for task in self.tasks:
+            rows = []
+            for seed in range(self.n_seeds[task.group]):
+                annealing = method(**configuration.settings)
+                bound, held_out, seconds = fit(task, seed, annealing, configuration.estimator)
+                plain = self.plain[task.name, seed]
+                rows.append((bound - plain[0], held_out - plain[1], seconds / plain[2]))
+            result[task.name] = tuple(np.median(rows, axis=0))
+        return result
+
+
+def summary(
+    measured: dict[str, tuple[float, float, float]], among: list[_data.Task]
+) -> list[tuple[str, float]]:
+    """Means over the data sets of a group, the worst data set, and the geometric mean of times."""
+    cells = []
+    for column, what in enumerate(("bound", "held-out")):
+        for group in GROUPS:
+            values = [measured[t.name][column] for t in among if t.group == group]
+            if values:
+                cells.append((f"{what} {group}", float(np.mean(values))))
+        cells.append((f"{what} worst", min(v[column] for v in measured.values())))
+    cells.append(("time ratio", float(np.exp(np.mean([np.log(v[2]) for v in measured.values()])))))
+    return cells
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    sections = configurations()
+    parser.add_argument("--only", nargs="+", choices=sorted(sections), default=sorted(sections))
+    parser.add_argument("--seeds", type=int, default=5, help="seeds of small sets; MNIST: half")
+    parser.add_argument("--csv", help="write one row per configuration and data set here")
+    arguments = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    among = tasks()
+    n_seeds = {group: arguments.seeds for group in GROUPS} | {"MNIST": (arguments.seeds + 1) // 2}
+    comparison = Comparison(among, n_seeds)
+    rows = []
+    for section in arguments.only:
+        for i, configuration in enumerate(sections[section]):
+            measured = comparison.measure(configuration)
+            cells = summary(measured, among)
+            if i == 0:
+                print(f"\n### {section}: gain over plain VI from k-means, nats per row\n")
+                print("| settings | " + " | ".join(name for name, _ in cells) + " |")
+                print("|---" * (len(cells) + 1) + "|")
+            values = [f"{value:+.3f}" for _, value in cells[:-1]] + [f"{cells[-1][1]:.1f}"]
+            print(f"| {configuration.label()} | " + " | ".join(values) + " |", flush=True)
+            rows += [
+                (section, configuration.label(), name, *(f"{v:.5f}" for v in values))
+                for name, values in measured.items()
+            ]
+    if arguments.csv:
+        with open(arguments.csv, "w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(("section", "settings", "data", "bound", "held_out", "time_ratio"))
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+"""Pictures of fitted estimators; they need matplotlib, which is imported when one is drawn."""
+
+from __future__ import annotations
+
+from ._lower_bound import LowerBoundDisplay
+from ._mixture import MixtureEllipseDisplay
+from ._temperature import TemperatureDisplay
+
+__all__ = ["LowerBoundDisplay", "MixtureEllipseDisplay", "TemperatureDisplay"]

@@ -1,0 +1,120 @@
+"""What the pictures share: axes, colours, and the history of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..base import BaseAnnealed
+
+# Okabe and Ito (2008), apart for the three common forms of colour blindness; their yellow is left
+# out because thin lines of it vanish on white.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
+_STYLES = ("-", (0, (6, 2)), (0, (1.5, 1.5)))
+
+
+class Curve(NamedTuple):
+    """What one fit did pass by pass.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_iter,)
+    n_annealed : int
+        How many of the passes were annealed.
+    """
+
+    values: np.ndarray
+    n_annealed: int
+
+
+def new_axes(ax: Any, caller: str) -> Any:
+    """The given axes, or those of a new figure."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            f"{caller} draws with matplotlib, which is not installed; "
+            'python -m pip install "sklearn-anneal[plot]" installs it.'
+        ) from error
+    return plt.subplots(layout="constrained")[1] if ax is None else ax
+
+
+def appearance(index: int) -> dict[str, Any]:
+    """Colour and line style of the curve of this index; 21 that differ."""
+    return {
+        "color": COLORS[index % len(COLORS)],
+        "linestyle": _STYLES[index // len(COLORS) % len(_STYLES)],
+    }
+
+
+def read_curves(estimators: Mapping[str, Any], attribute: str, caller: str) -> dict[str, Curve]:
+    """The history in ``attribute`` of every estimator, by name."""
+    if not isinstance(estimators, Mapping) or not estimators:
+        raise ValueError(
+            f"{caller}.from_estimators takes a dict with at least one entry, from names for the "
+            f"legend to fitted estimators, but got {estimators!r}. For a single estimator use "
+            "from_estimator."
+        )
+    return {str(name): _read_curve(e, attribute, caller) for name, e in estimators.items()}
+
+
+def _read_curve(estimator: Any, attribute: str, caller: str) -> Curve:
+    if not isinstance(estimator, BaseAnnealed):
+        raise TypeError(
+            f"{caller} draws the {attribute} of estimators of sklearn_anneal, but got "
+            f"{type(estimator).__name__}. For the algorithm of a scikit-learn class, fit the "
+            'estimator that replaces it with annealing="none".'
+        )
+    check_is_fitted(estimator)
+    values = np.array(getattr(estimator, attribute), dtype=float)
+    # In a stream one entry is one call, which may be less than a pass on the schedule's clock.
+    passes = estimator._inference.ctx.state["passes"]
+    length = estimator.annealing_.schedule_length()
+    n_annealed = round(length * len(values) / passes) if passes > 0 else 0
+    return Curve(values, min(n_annealed, len(values)))
+
+
+def draw_curve(ax: Any, name: str, curve: Curve, index: int, **kwargs: Any) -> Any:
+    """One curve over the passes; a dot ends its annealed phase."""
+    passes = np.arange(1, len(curve.values) + 1)
+    known = np.isfinite(curve.values)
+    style: dict[str, Any] = {"linewidth": 1.6, **appearance(index)}
+    if not known.all():
+        style |= {"marker": "D", "markersize": 3.5}
+    (line,) = ax.plot(passes[known], curve.values[known], label=name, **{**style, **kwargs})
+    annealed = np.flatnonzero(known[: curve.n_annealed])
+    if len(annealed):
+        at = annealed[-1]
+        ax.plot(
+            passes[at],
+            curve.values[at],
+            marker="o",
+            markersize=8,
+            markerfacecolor="white",
+            markeredgewidth=1.8,
+            color=line.get_color(),
+            zorder=line.get_zorder() + 1,
+        )
+    return line
+
+
+def add_legend(ax: Any, curves: Mapping[str, Curve]) -> None:
+    """Names beside the axes, where they hide nothing, and what the dot means."""
+    handles, labels = ax.get_legend_handles_labels()
+    if any(curve.n_annealed for curve in curves.values()):
+        from matplotlib.lines import Line2D
+
+        dot = {"marker": "o", "markersize": 8, "markerfacecolor": "white", "markeredgewidth": 1.8}
+        handles.append(Line2D([], [], linestyle="none", color="0.35", **dot))
+        labels.append("end of annealing")
+    ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+
+
+def tidy(ax: Any) -> None:
+    """Grid lines behind the data, no box around it."""
+    ax.grid(color="0.9", linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,569 @@
+"""Gaussian components: means and precisions of K Gaussians, for mixtures and their kin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from ..families import (
+    COVARIANCE_TYPES,
+    Gaussian,
+    Natural,
+    NormalWishart,
+    Structure,
+    Wishart,
+    get_structure,
+)
+from ._base import Factor
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+ROWS_PER_BLOCK = 256
+CHUNK = 8192
+
+_COINCIDENCE = 1e-6
+_NOTHING = np.empty(0)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Moments of the training data.
+
+    Attributes
+    ----------
+    weight : float
+        N = Σ w.
+    center : ndarray of shape (n_features,)
+        The origin of the model's coordinates.
+    mean : ndarray of shape (n_features,)
+    covariance : ndarray of shape (n_features, n_features) or (n_features,)
+        With N − 1 in the denominator; the variances where the model needs no more.
+    """
+
+    weight: float
+    center: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    def merge(self, other: Summary, seen: float, new: float) -> Summary:
+        """The moments of ``seen`` and ``new`` data together, in the coordinates of this one.
+
+        ``seen`` and ``new`` are total weights; ``weight`` may be that of a stream yet to come.
+        """
+        weight = seen + new
+        difference = other.mean - self.mean
+        outer = np.outer(difference, difference) if self.covariance.ndim == 2 else difference**2
+        scatter = max(seen - 1, 0) * self.covariance + max(new - 1, 0) * other.covariance
+        scatter = scatter + seen * new / weight * outer
+        return replace(
+            self,
+            weight=weight,
+            mean=self.mean + new / weight * difference,
+            covariance=scatter / max(weight - 1, np.finfo(float).tiny),
+        )
+
+
+class Features(NamedTuple):
+    """Coefficients of log p(x, z = k) in the quadratic features [x_i x_j, x, 1] of the kernel.
+
+    Attributes
+    ----------
+    layout : {"full", "tied", "diag", "spherical"}
+        Which quadratic features there are, and for ``"tied"`` that all components share their
+        coefficients.
+    own : ndarray of shape (n_components, n_own)
+    shared : ndarray of shape (n_shared,)
+    """
+
+    layout: str
+    own: np.ndarray
+    shared: np.ndarray
+
+    def pack(self) -> Natural:
+        """Statistics in this layout, which their key names, as arrays that add up."""
+        raw = {self.layout: self.own}
+        return raw | ({"shared": self.shared} if self.layout == "tied" else {})
+
+
+def kernels() -> Any:
+    """The compiled kernels, imported when they are first needed."""
+    from ..kernels import gaussian_mixture
+
+    return gaussian_mixture
+
+
+def feature_kind(layout: str) -> int:
+    """The kernels' number for the quadratic features of a layout."""
+    kinds = {"diag": kernels().DIAGONAL, "spherical": kernels().SPHERICAL}
+    return kinds.get(layout, kernels().FULL)
+
+
+class GaussianComponents:
+    """K Gaussians with unknown means and precisions; hyperparameters only.
+
+    Natural parameters, K = ``n_components``, D = ``n_features``, in coordinates whose origin is
+    the center of the data:
+
+    - ``factorization="joint"``: ``mean_precision`` (K,), ``mean_natural`` (K, D), ``scatter``
+      and ``dof`` of Normal–Wishart factors q(μ, Λ);
+    - ``factorization="independent"``: ``mean_precision`` and ``mean_natural`` of Gaussian
+      factors q(μ), ``scatter`` and ``dof`` of Wishart factors q(Λ).
+
+    The covariance type restricts the scale matrices of the Wishart factors; there are K full
+    precision matrices whatever the type is.
+
+    Parameters
+    ----------
+    n_components, n_features : int
+    covariance_type : {"full", "tied", "diag", "spherical"}
+    factorization : {"joint", "independent"}
+    reg_covar : float
+    mean_precision_prior, degrees_of_freedom_prior : float or None
+    mean_prior : ndarray of shape (n_features,) or None
+    covariance_prior : ndarray or float or None
+        None, here and before: from the data, by :meth:`resolved`.
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        n_features: int,
+        covariance_type: str = "full",
+        factorization: str = "joint",
+        reg_covar: float = 1e-6,
+        mean_precision_prior: Any = None,
+        mean_prior: Any = None,
+        degrees_of_freedom_prior: Any = None,
+        covariance_prior: Any = None,
+    ):
+        self.n_components = n_components
+        self.n_features = n_features
+        self.covariance_type = covariance_type
+        self.factorization = factorization
+        self.reg_covar = reg_covar
+        self.mean_precision_prior = mean_precision_prior
+        self.mean_prior = mean_prior
+        self.degrees_of_freedom_prior = degrees_of_freedom_prior
+        self.covariance_prior = covariance_prior
+
+    @cached_property
+    def structure(self) -> Structure:
+        """How matrices of the covariance type are stored."""
+        return get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
+
+    @cached_property
+    def _normal_wishart(self) -> NormalWishart:
+        return NormalWishart(self.covariance_type, self.n_components, self.n_features)
+
+    @cached_property
+    def _wishart(self) -> Wishart:
+        return Wishart(self.covariance_type, self.n_components, self.n_features)
+
+    @cached_property
+    def _gaussian(self) -> Gaussian:
+        return Gaussian("full" if self.structure.event_ndim == 2 else self.covariance_type)
+
+    @property
+    def joint(self) -> bool:
+        """Whether mean and precision of a component share a factor."""
+        return self.factorization == "joint"
+
+    @cached_property
+    def factors(self) -> tuple[Factor, ...]:
+        """q(μ, Λ), or q(μ) and q(Λ)."""
+        if self.joint:
+            return (Factor(self._normal_wishart, {key: key for key in NormalWishart.keys}),)
+        names = {"precision": "mean_precision", "natural_mean": "mean_natural"}
+        precisions = Factor(self._wishart, {key: key for key in Wishart.keys})
+        return Factor(self._gaussian, names), precisions
+
+    def _pick(self, q: Natural, factor: int) -> Natural:
+        return self.factors[factor].pick(q)
+
+    def summary(self, units: Any) -> Summary:
+        """Moments of the rows, in one pass over them."""
+        total = units.total_weight
+        full = self.structure.event_ndim == 2
+        origin = np.zeros(self.n_features)
+        first: Any = 0.0
+        second: Any = 0.0
+        for start in range(0, units.n_units, CHUNK):
+            chunk = units.take(slice(start, start + CHUNK))
+            x = np.asarray(chunk.X, dtype=np.float64)
+            if start == 0:
+                origin = x.mean(axis=0)
+            x = x - origin
+            weighted = x if chunk.weights is None else x * chunk.weights[:, None]
+            first = first + weighted.sum(axis=0)
+            second = second + (weighted.T @ x if full else (weighted * x).sum(axis=0))
+        mean = first / total
+        second = second - total * (np.outer(mean, mean) if full else mean**2)
+        covariance = second / (total - 1) if total > 1 else np.zeros_like(second)
+        return Summary(total, origin + mean, origin + mean, covariance)
+
+    def resolved(self, summary: Summary) -> GaussianComponents:
+        """The components with the priors that depend on data filled in.
+
+        Raises
+        ------
+        ValueError
+            If the data's covariance is not positive definite, and ``covariance_prior`` and
+            ``reg_covar`` are both of no help.
+        """
+
+        def given(value, default):
+            return default if value is None else value
+
+        covariance = self.covariance_prior
+        if covariance is None:
+            covariance = self._default_covariance_prior(summary)
+        return GaussianComponents(
+            self.n_components,
+            self.n_features,
+            self.covariance_type,
+            self.factorization,
+            self.reg_covar,
+            given(self.mean_precision_prior, 1.0),
+            given(self.mean_prior, summary.mean),
+            given(self.degrees_of_freedom_prior, self.n_features),
+            covariance,
+        )
+
+    def _default_covariance_prior(self, summary: Summary) -> np.ndarray:
+        covariance = summary.covariance
+        full = covariance.ndim == 2
+        if self.covariance_type == "spherical":
+            covariance = np.asarray(covariance.mean())
+        eigenvalues = np.linalg.eigvalsh(covariance) if full else np.atleast_1d(covariance)
+        floor = len(eigenvalues) * np.finfo(float).eps * max(eigenvalues.max(), 0.0)
+        if eigenvalues.min() > floor:
+            return covariance
+        if self.reg_covar == 0:
+            raise ValueError(
+                "The covariance of the data is not positive definite (constant or linearly "
+                "dependent columns, or fewer distinct rows than columns), so it cannot be the "
+                "default covariance_prior. Give covariance_prior, or set reg_covar above 0."
+            )
+        return covariance + self.reg_covar * (np.eye(len(covariance)) if full else 1.0)
+
+    def prior(self, summary: Summary) -> Natural:
+        """λ₀ of all components; the priors must be resolved."""
+        k, d = self.n_components, self.n_features
+        rows = () if self.structure.shared else (k,)
+        inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
+        inverse_scale = np.broadcast_to(inverse_scale, rows + inverse_scale.shape).copy()
+        mean = np.broadcast_to(self.mean_prior - summary.center, (k, d))
+        dof = np.full(rows, float(self.degrees_of_freedom_prior))
+        strength = float(self.mean_precision_prior)
+        if self.joint:
+            joint = self._normal_wishart.from_standard(
+                mean, np.full(k, strength), inverse_scale, dof
+            )
+            return self.factors[0].rename(joint)
+        precision = strength * self.structure.inverse(inverse_scale)
+        precision = np.broadcast_to(precision, (k, *precision.shape[len(rows) :])).copy()
+        return {
+            "mean_precision": precision,
+            "mean_natural": self.structure.multiply(precision, mean),
+            "scatter": inverse_scale,
+            "dof": dof,
+        }
+
+    def pseudo_data(
+        self, counts: np.ndarray, summary: Summary, rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """Statistics of random components with the given numbers of rows.
+
+        Centres are drawn from a Gaussian with the moments of the data, and every component has
+        the covariance of the data around its centre.
+        """
+        noise = rng.standard_normal((self.n_components, self.n_features))
+        covariance = summary.covariance
+        if covariance.ndim == 2:
+            values, vectors = np.linalg.eigh(covariance)
+            noise = noise * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+        else:
+            noise = noise * np.sqrt(covariance)
+            if self.covariance_type == "spherical":
+                covariance = covariance.mean()
+        centers = summary.mean - summary.center + noise
+        second = self.structure.outer(centers) + covariance
+        return {
+            "count": counts,
+            "first": counts[:, None] * centers,
+            "second": self.structure.pool(self._per_row(counts) * second),
+        }
+
+    def _per_row(self, values: np.ndarray) -> np.ndarray:
+        """One value per component, broadcastable to their matrices."""
+        return values.reshape(-1, *(1,) * self.structure.event_ndim)
+
+    def empty_statistics(self, layout: str) -> Features:
+        """Zeros in the layout of a kernel's statistics."""
+        d = self.n_features
+        pairs = d * (d + 1) // 2
+        n_own = {"full": pairs, "tied": 0, "diag": d, "spherical": 1}[layout] + d + 1
+        shared = np.zeros(pairs) if layout == "tied" else np.zeros(0)
+        return Features(layout, np.zeros((self.n_components, n_own)), shared)
+
+    def unpack(self, raw: Natural) -> Natural:
+        """N_k, Σ R x and Σ R x xᵀ, the last stored as the covariance type asks."""
+        d = self.n_features
+        layout, own = next((key, value) for key, value in raw.items() if key != "shared")
+        second = own[:, : -d - 1]
+        if layout == "tied":
+            second = self._symmetric(raw["shared"]) / self.n_components
+        elif layout == "spherical":
+            second = second[:, 0] / d
+        elif layout == "full":
+            second = self._symmetric(second)
+            if self.covariance_type == "diag":
+                second = np.diagonal(second, axis1=-2, axis2=-1)
+            elif self.covariance_type == "spherical":
+                second = np.trace(second, axis1=-2, axis2=-1) / d
+            second = self.structure.pool(second)
+        return {"count": own[:, -1], "first": own[:, -d - 1 : -1], "second": second}
+
+    @cached_property
+    def _triangle(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.triu_indices(self.n_features)
+
+    def _symmetric(self, packed: np.ndarray) -> np.ndarray:
+        d = self.n_features
+        i, j = self._triangle
+        matrix = np.empty((*packed.shape[:-1], d, d))
+        matrix[..., i, j] = packed
+        matrix[..., j, i] = packed
+        return matrix
+
+    def statistics(self, keys: tuple[str, ...], s: Natural, q: Natural) -> Natural:
+        """The statistics of those of ``keys`` that are the components' own.
+
+        Those of independent factors depend on the current q of the other factor.
+        """
+        if self.joint:
+            return self._joint_statistics(s)
+        return self._precision_statistics(s, q) if "dof" in keys else self._mean_statistics(s, q)
+
+    def _mean_statistics(self, s: Natural, q: Natural) -> Natural:
+        precision = self._wishart.expected_precision(self._pick(q, 1))
+        return {
+            "mean_precision": self._per_row(s["count"]) * precision,
+            "mean_natural": self.structure.multiply(precision, s["first"]),
+        }
+
+    def _precision_statistics(self, s: Natural, q: Natural) -> Natural:
+        standard = self._gaussian.to_standard(self._pick(q, 0))
+        spread = self.structure.outer(standard["mean"]) + standard["covariance"]
+        around = self._per_row(s["count"]) * spread
+        around = around - self.structure.cross(s["first"], standard["mean"])
+        return {
+            "scatter": s["second"] + self.structure.pool(around) + self._regularization(s["count"]),
+            "dof": np.asarray(self.structure.pool(s["count"])),
+        }
+
+    def _joint_statistics(self, s: Natural) -> Natural:
+        return {
+            "mean_precision": s["count"],
+            "mean_natural": s["first"],
+            "scatter": s["second"] + self._regularization(s["count"]),
+            "dof": self.structure.pool(s["count"]),
+        }
+
+    def _regularization(self, count: np.ndarray) -> np.ndarray:
+        """N_k reg_covar I, as a statistic."""
+        each = self.reg_covar * self._per_row(count)
+        if self.structure.event_ndim == 2:
+            each = each * np.eye(self.n_features)
+        return self.structure.pool(each)
+
+    def posterior_of(self, s: Natural, prior: Natural) -> Natural:
+        """λ₀ + S for given (pseudo) data; independent factors are matched to the joint ones."""
+        if self.joint:
+            return {key: prior[key] + value for key, value in self._joint_statistics(s).items()}
+        root = s["first"] / np.sqrt(np.maximum(s["count"], np.finfo(float).tiny))[:, None]
+        around = s["second"] - self.structure.pool(self.structure.outer(root))
+        q = {
+            "scatter": prior["scatter"] + around + self._regularization(s["count"]),
+            "dof": prior["dof"] + self.structure.pool(s["count"]),
+        }
+        means = self._mean_statistics(s, q)
+        return q | {key: prior[key] + value for key, value in means.items()}
+
+    def expectations(self, q: Natural, log_weights: np.ndarray) -> Features:
+        """Coefficients of E log p(x, z = k), given E log π of shape (n_components,)."""
+        if self.joint:
+            natural = self._pick(q, 0)
+            precision = self._normal_wishart.expected_precision(natural)
+            log_det = self._normal_wishart.log_det_expectation(natural)
+            mean = q["mean_natural"] / q["mean_precision"][:, None]
+            spread = self.n_features / q["mean_precision"]
+        else:
+            natural = self._pick(q, 1)
+            precision = self._wishart.expected_precision(natural)
+            log_det = self._wishart.log_det_expectation(natural)
+            standard = self._gaussian.to_standard(self._pick(q, 0))
+            mean = standard["mean"]
+            product = (precision * standard["covariance"]).reshape(self.n_components, -1)
+            spread = self.structure.multiplicity(self.n_features) * product.sum(axis=1)
+        constant = log_weights + 0.5 * (log_det - spread)
+        return self._features(self.covariance_type, precision, mean, constant)
+
+    def sample_expectations(
+        self, q: Natural, log_weights: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Features, dict[str, np.ndarray]]:
+        """The same for one draw of the means and precisions, and the draw."""
+        if self.joint:
+            draw = self._normal_wishart.sample(self._pick(q, 0), rng)
+        else:
+            draw = self._wishart.sample(self._pick(q, 1), rng)
+            draw["mean"] = self._gaussian.sample(self._pick(q, 0), rng)["value"]
+        constant = log_weights + 0.5 * draw["log_det_precision"]
+        # A draw of a precision matrix is a full one, whatever its scale is restricted to.
+        return self._features("full", draw["precision"], draw["mean"], constant), draw
+
+    def _features(
+        self, layout: str, precision: np.ndarray, mean: np.ndarray, constant: np.ndarray
+    ) -> Features:
+        """Coefficients of constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean)."""
+        structure = get_structure(layout, COVARIANCE_TYPES, "layout")
+        linear = structure.multiply(precision, mean)
+        constant = constant - 0.5 * (self.n_features * LOG_2PI + (mean * linear).sum(axis=1))
+        if structure.event_ndim == 2:
+            i, j = self._triangle
+            quadratic = np.where(i == j, -0.5, -1.0) * precision[..., i, j]
+        else:
+            quadratic = -0.5 * precision.reshape(self.n_components, -1)
+        own = [linear, constant[:, None]]
+        if structure.shared:
+            return Features(layout, np.hstack(own), quadratic)
+        return Features(layout, np.hstack([quadratic, *own]), _NOTHING)
+
+    def evaluate(self, units: Any, expected: Features) -> np.ndarray:
+        """E log p(x_n, z_n = k) in nats for all rows, of shape (n_rows, n_components)."""
+        out = np.empty((units.n_units, self.n_components))
+        for start in range(0, units.n_units, CHUNK):
+            chunk = units.take(slice(start, start + CHUNK))
+            kernels().log_joint(
+                chunk.contiguous(),
+                chunk.center,
+                feature_kind(expected.layout),
+                expected.own,
+                expected.shared,
+                ROWS_PER_BLOCK,
+                out[start : start + chunk.n_units],
+            )
+        return out
+
+    def tempered_log_volume(self, x: np.ndarray, summary: Summary) -> np.ndarray:
+        """log ∫ N(x | μ, Λ⁻¹)^x, at the covariance of the data, of the shape of ``x``.
+
+        The expectation under the prior is infinite for most temperatures.
+        """
+        covariance = summary.covariance
+        if covariance.ndim == 2:
+            values = np.linalg.eigvalsh(covariance)
+        elif self.covariance_type == "spherical":
+            values = np.full(self.n_features, covariance.mean())
+        else:
+            values = covariance
+        # A constant column has no density; the regularisation gives it one.
+        tiny = np.finfo(float).tiny
+        log_det = -np.log(np.maximum(values, 0.0) + max(self.reg_covar, tiny)).sum()
+        d = self.n_features
+        return 0.5 * d * ((1 - x) * LOG_2PI - np.log(x)) - 0.5 * (1 - x) * log_det
+
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
+        """Displace the means by ``size`` prior standard deviations, keeping all else."""
+        noise = rng.standard_normal((self.n_components, self.n_features))
+        deviation = size * self._prior_deviation(prior) * noise
+        if self.joint:
+            standard = self._normal_wishart.to_standard(self._pick(q, 0))
+            standard["mean"] = standard["mean"] + deviation
+            return q | self.factors[0].rename(self._normal_wishart.from_standard(**standard))
+        moved = self.structure.multiply(q["mean_precision"], deviation)
+        return q | {"mean_natural": q["mean_natural"] + moved}
+
+    def covariances(self, inverse_scale: np.ndarray, dof: np.ndarray) -> np.ndarray:
+        """W⁻¹/ν, stored as the covariance type asks."""
+        return inverse_scale / dof.reshape(dof.shape + (1,) * self.structure.event_ndim)
+
+    def _prior_deviation(self, prior: Natural) -> np.ndarray:
+        """σ_μ per component and feature, at the prior's expected precision."""
+        if self.joint:
+            standard = self._normal_wishart.to_standard(self._pick(prior, 0))
+            scale, strength = standard["inverse_scale"], standard["mean_precision"]
+            variance = self.covariances(scale, prior["dof"]) / self._per_row(strength)
+        else:
+            variance = self._gaussian.to_standard(self._pick(prior, 0))["covariance"]
+        if self.structure.event_ndim == 2:
+            variance = np.diagonal(variance, axis1=-2, axis2=-1)
+        return np.sqrt(variance.reshape(self.n_components, -1))
+
+    def student_t(self, q: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The components of the posterior predictive density.
+
+        Returns
+        -------
+        dof : ndarray of shape (n_components,)
+        mean : ndarray of shape (n_components, n_features)
+            Relative to the center.
+        scale : ndarray of shape (n_components, n_features, n_features)
+        """
+        d = self.n_features
+        standard = self.standard(q)
+        dof = np.broadcast_to(standard["dof"] + 1.0 - d, (self.n_components,))
+        scale = self.structure.to_full(standard["inverse_scale"], d)
+        scale = scale / dof[:, None, None]
+        if self.joint:
+            beta = standard["mean_precision"]
+            return dof, standard["mean"], scale * ((beta + 1) / beta)[:, None, None]
+        covariance = self._gaussian.to_standard(self._pick(q, 0))["covariance"]
+        return dof, standard["mean"], scale + self.structure.to_full(covariance, d)
+
+    def log_student_t(self, units: Any, q: Natural) -> np.ndarray:
+        """Log predictive densities of the components in nats, (n_rows, n_components)."""
+        d = self.n_features
+        dof, mean, scale = self.student_t(q)
+        root = np.linalg.inv(np.linalg.cholesky(scale))
+        precision = np.swapaxes(root, -1, -2) @ root
+        half_log_det = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
+        no_constant = np.full(self.n_components, 0.5 * d * LOG_2PI)
+        features = self._features("full", precision, mean, no_constant)
+        # Rounding may leave a row at a mean with a distance just below zero.
+        distance = np.maximum(-2.0 * self.evaluate(units, features), 0.0)
+        return (
+            gammaln(0.5 * (dof + d))
+            - gammaln(0.5 * dof)
+            - 0.5 * d * np.log(np.pi * dof)
+            + half_log_det
+            - 0.5 * (dof + d) * np.log1p(distance / dof)
+        )
+
+    def standard(self, q: Natural) -> dict[str, np.ndarray]:
+        """Means (centred), inverse scales and degrees of freedom of the components."""
+        if self.joint:
+            return self._normal_wishart.to_standard(self._pick(q, 0))
+        mean = self._gaussian.to_standard(self._pick(q, 0))["mean"]
+        precisions = self._wishart.to_standard(self._pick(q, 1))
+        return {"mean": mean, "mean_precision": q["mean_precision"], **precisions}
+
+    def coinciding(self, q: Natural, summary: Summary, used: np.ndarray) -> list[tuple[int, int]]:
+        """Pairs among the components of the index ``used`` that cannot be told apart."""
+        standard = self.standard(q)
+        spread = summary.covariance
+        if spread.ndim == 2:
+            spread = np.diagonal(spread)
+        parts = [standard["mean"] / np.sqrt(np.where(spread > 0, spread, 1.0))]
+        if not self.structure.shared:
+            scale = self.covariances(standard["inverse_scale"], standard["dof"])
+            parts.append(scale.reshape(len(scale), -1) / max(float(np.mean(spread)), 1e-300))
+        points = np.hstack(parts)[used]
+        pairs = []
+        for i in range(len(used)):
+            near = np.abs(points[i + 1 :] - points[i]).max(axis=1) < _COINCIDENCE
+            pairs += [(int(used[i]), int(used[i + 1 + j])) for j in np.flatnonzero(near)]
+        return pairs

@@ -1,0 +1,224 @@
+"""One entry per model: what the tests of all models × methods need to know of it.
+
+A new model joins by one line in ``ENTRIES`` (its factory and its references beside it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from enumeration import gaussian_mixture_log_evidence
+from quadrature import integral_of_density
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import ANNEALING, Context
+from sklearn_anneal.inference import engine
+from sklearn_anneal.inference.parallel import SEQUENTIAL
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model as the common tests see it.
+
+    Attributes
+    ----------
+    name : str
+    make : callable
+        ``make(**params)``, a small estimator without what falsifies bounds (regularisation), in
+        which every number of passes is small.
+    data : callable
+        ``data(rng, n)``, n units.
+    variants : mapping
+        Id → parameters of each form of the model that has equations of its own. The first one
+        stands for the model where a property is about the loop and not about equations.
+    tiny : mapping
+        Id → ``tiny[id](rng)``, data so small that ``log_evidence`` can enumerate.
+    log_evidence : callable or None
+        ``log_evidence(estimator, X)``, exact, from the fitted priors; nats.
+    exact : tuple of (parameters, id of tiny data)
+        Where the exact posterior lies in the variational family.
+    total_probability : callable or None
+        ``total_probability(estimator)``, sum or integral of exp(score_samples).
+    spaces : mapping
+        Id → ``spaces[id](rng, n)``: data in spaces small enough for ``total_probability``.
+    refused : mapping
+        Name of annealing → capability that the model lacks.
+    repeat : callable
+        ``repeat(X, counts)``, unit i ``counts[i]`` times.
+    """
+
+    name: str
+    make: Callable[..., Any]
+    data: Callable[[np.random.Generator, int], Any]
+    variants: Mapping[str, dict[str, Any]]
+    tiny: Mapping[str, Callable[[np.random.Generator], Any]] = field(default_factory=dict)
+    log_evidence: Callable[[Any, Any], float] | None = None
+    exact: tuple[tuple[dict[str, Any], str], ...] = ()
+    total_probability: Callable[[Any], float] | None = None
+    spaces: Mapping[str, Callable[[np.random.Generator, int], Any]] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    repeat: Callable[[Any, np.ndarray], Any] = lambda X, counts: X[
+        np.repeat(np.arange(len(counts)), counts)
+    ]
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """Parameters of the variant that stands for the model."""
+        return next(iter(self.variants.values()))
+
+
+def clusters(n_features: int) -> Callable[[np.random.Generator, int], np.ndarray]:
+    """Rows of three overlapping clusters, of different sizes, far from the origin."""
+
+    def make(rng: np.random.Generator, n: int) -> np.ndarray:
+        centers = 2.0 * np.eye(3, n_features) + 10.0
+        labels = rng.choice(3, size=n, p=[0.5, 0.3, 0.2])
+        return centers[labels] + 0.7 * rng.standard_normal((n, n_features))
+
+    return make
+
+
+def small_gaussian_mixture(**params: Any) -> AnnealedBayesianGaussianMixture:
+    settings = {"n_components": 3, "reg_covar": 0.0, "max_iter": 5, "random_state": 0}
+    return AnnealedBayesianGaussianMixture(**(settings | params))
+
+
+def gaussian_mixture_variants() -> dict[str, dict[str, Any]]:
+    types = ("full", "tied", "diag", "spherical")
+    priors = ("dirichlet_process", "dirichlet_distribution")
+    return {
+        f"{covariance}-{prior.split('_')[1]}-{factorization}": {
+            "covariance_type": covariance,
+            "weight_concentration_prior_type": prior,
+            "factorization": factorization,
+        }
+        for factorization, covariance, prior in product(("joint", "independent"), types, priors)
+    }
+
+
+ONE_FULL_COMPONENT = {"n_components": 1, "covariance_type": "full"}
+ENTRIES = [
+    Entry(
+        "gaussian_mixture",
+        make=small_gaussian_mixture,
+        data=clusters(3),
+        variants=gaussian_mixture_variants(),
+        tiny={"D=1": lambda rng: clusters(1)(rng, 6), "D=2": lambda rng: clusters(2)(rng, 6)},
+        log_evidence=gaussian_mixture_log_evidence,
+        exact=(
+            (ONE_FULL_COMPONENT, "D=2"),
+            (ONE_FULL_COMPONENT | {"weight_concentration_prior_type": "dirichlet_distribution"},
+             "D=2"),
+            *(({"n_components": 1, "covariance_type": t}, "D=1") for t in ("tied", "diag")),
+            ({"n_components": 1, "covariance_type": "spherical"}, "D=1"),
+        ),
+        total_probability=integral_of_density,
+        spaces={"D=1": clusters(1), "D=2": clusters(2)},
+    ),
+]  # fmt: skip
+
+
+def models() -> list[Any]:
+    """All entries, for ``pytest.mark.parametrize("entry", …)``."""
+    return [pytest.param(entry, id=entry.name) for entry in ENTRIES]
+
+
+def variants() -> list[Any]:
+    """All variants of all entries, for ``parametrize(("entry", "params"), …)``."""
+    return [
+        pytest.param(entry, params, id=f"{entry.name}-{name}")
+        for entry in ENTRIES
+        for name, params in entry.variants.items()
+    ]
+
+
+def combinations(names: Any = None) -> list[Any]:
+    """Entries × names of annealing that work, for ``parametrize(("entry", "name"), …)``."""
+    return [
+        pytest.param(entry, name, id=f"{entry.name}-{name}")
+        for entry in ENTRIES
+        for name in (ANNEALING if names is None else names)
+        if name not in entry.refused
+    ]
+
+
+def quick(name: str, n_passes: int = 4, **params: Any) -> Any:
+    """The method of a name with few passes, and with more than that set if asked."""
+    method = ANNEALING[name]()
+    if "n_passes" in method.get_params():
+        params = {"n_passes": n_passes} | params
+    return method.set_params(**params)
+
+
+def open_run(
+    estimator: Any, X: Any, sample_weight: np.ndarray | None = None, q: Any = None, seed: int = 0
+) -> tuple[Context, Any, Any]:
+    """The context of a fit at its start (or at ``q``), its method, and its units.
+
+    What ``fit`` does before the loop, so that tests can drive single updates.
+    """
+    X = estimator._validate_data(X, reset=True)
+    model = estimator._make_model(X)
+    method = estimator._strategy(model)
+    estimator._load_kernels(model)
+    units = estimator._make_units(X, sample_weight)
+    summary = model.summary(units)
+    model = model.resolved(summary)
+    prior = model.prior(summary)
+    units = units.placed(summary)
+    ctx = Context(model, prior, summary, np.random.default_rng(seed), q={})
+    if q is None:
+        q = model.init(units, summary, prior, np.random.RandomState(seed))
+    ctx.q = q
+    method = method.calibrate(ctx, units)
+    ctx.state |= method.initial_state(ctx)
+    return ctx, method, units
+
+
+FULL_STEPS = engine.Settings(
+    max_iter=0, tol=0.0, batch_size=None, learning_offset=1.0, learning_decay=0.0
+)
+
+
+def one_update(
+    ctx: Context, method: Any, units: Any, *, settings: Any = FULL_STEPS, damped: bool = False
+) -> engine.Visit:
+    """One visit of all units and one update of ``ctx``; the visit of the λ before the update."""
+    seen = engine.visit(ctx, method, units, SEQUENTIAL)
+    engine.update(ctx, method, units, seen, settings, SEQUENTIAL, damped=damped, passes=1.0)
+    return seen
+
+
+def largest_difference(a: Any, b: Any) -> float:
+    """Largest difference of two sets of natural parameters, relative to each array's size."""
+    assert a.keys() == b.keys()
+    return max(
+        float(np.max(np.abs(a[key] - b[key])) / max(np.max(np.abs(b[key])), 1e-300)) for key in a
+    )
+
+
+def fitted_state(estimator: Any) -> dict[str, Any]:
+    """Everything that a fit leaves behind, as arrays, the settings of its method included."""
+    state = {
+        name: value
+        for name, value in vars(estimator).items()
+        if name.endswith("_") and not name.startswith("_") and name != "annealing_"
+    }
+    ctx = estimator._inference.ctx
+    state |= {f"q: {key}": value for key, value in ctx.q.items()}
+    state |= {f"state: {key}": value for key, value in ctx.state.items()}
+    state |= {f"annealing_: {k}": v for k, v in estimator.annealing_.get_params().items()}
+    return state
+
+
+def assert_identical(a: Any, b: Any) -> None:
+    """Two fitted estimators are equal bit for bit."""
+    one, other = fitted_state(a), fitted_state(b)
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(other[name]), err_msg=name)
