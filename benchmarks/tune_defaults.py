@@ -79,9 +79,7 @@ def configurations() -> dict[str, list[Configuration]]:
     passes = (20, 50, 100, 200)
     return {
         "deterministic": [
-            *grid(
-                "deterministic", initial_temperature=("auto", 2, 4, 6, 10), n_passes=passes
-            ),
+            *grid("deterministic", initial_temperature=("auto", 2, 4, 6, 10), n_passes=passes),
             *grid("deterministic", form=("posterior", "local"), n_passes=(50,)),
             *grid("deterministic", schedule=("linear",), n_passes=(50,)),
             *grid("deterministic", initial_temperature=(6,), schedule=("linear",), n_passes=(50,)),
@@ -94,35 +92,35 @@ def configurations() -> dict[str, list[Configuration]]:
                 n_passes=(50, 100, 200),
             )
         ),
-        "tempering": list(
-            grid(
-                "tempering",
-                max_temperature=(2.0, 5.0, 10.0, 30.0),
-                damping=(0.02, 0.05, 0.1, 0.2),
-                n_passes=(50, 100, 200),
-            )
-        ),
+        "tempering": [
+            *grid("tempering", max_temperature=(2, 5, 10, 30), damping=(0.02, 0.05, 0.1, 0.2)),
+            *grid("tempering", max_temperature=(10, 30), n_passes=(50, 200)),
+        ],
         "local_tempering": list(grid("local_tempering", n_passes=(20, 50, 100))),
-        "svi_plus": list(
-            grid(
+        "svi_plus": [
+            *grid(
                 "svi_plus",
                 effective_batch_size=(0.1, 0.25, 0.5),
                 schedule=("constant", "linear", "geometric"),
-                n_passes=(20, 50, 100),
                 learning_rate=("decay", 0.5, 0.85),
-            )
-        ),
-        "structured": list(
-            grid("structured", n_passes=(100, 300, 500), learning_rate=("decay", 0.1))
-        ),
-        "proximity": list(
-            grid(
-                "proximity",
-                strength=(0.0, 1e-4, 1e-3, 1e-2, 1e-1),
-                learning_rate=(0.3, 0.5, 0.7),
-                n_passes=(20, 50, 100),
-            )
-        ),
+            ),
+            *grid(
+                "svi_plus",
+                schedule=("constant", "linear"),
+                learning_rate=("decay", 0.85),
+                n_passes=(20, 100),
+            ),
+        ],
+        "structured": [
+            *grid("structured", n_passes=(100, 300, 500)),
+            *grid("structured", n_passes=(300,), learning_rate=(0.1,)),
+        ],
+        "proximity": [
+            *grid(
+                "proximity", strength=(0.0, 1e-4, 1e-3, 1e-2, 1e-1), learning_rate=(0.3, 0.5, 0.7)
+            ),
+            *grid("proximity", strength=(1e-3,), n_passes=(20, 100)),
+        ],
         "minibatch": list(minibatch((50,))),
     }
 

@@ -102,7 +102,12 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         """
         if any(name.startswith("annealing__") for name in params):
             method = params.get("annealing", self.annealing)
-            if isinstance(method, str) and method in ANNEALING:
+            if isinstance(method, str):
+                if method not in ANNEALING:
+                    raise ValueError(
+                        f"annealing={method!r} has no parameters: it is not among the names "
+                        f"{sorted(ANNEALING)}. Set annealing to one of them first."
+                    )
                 params["annealing"] = ANNEALING[method]()
         return super().set_params(**params)
 
@@ -126,11 +131,18 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             learning_decay=self.learning_decay,
         )
 
-    def _check_weights(self, sample_weight: Any, X: Any) -> np.ndarray | None:
+    def _check_weights(
+        self, sample_weight: Any, X: Any, allow_all_zero: bool = False
+    ) -> np.ndarray | None:
         if sample_weight is None:
             return None
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return weights
+        return _check_sample_weight(
+            sample_weight,
+            X,
+            dtype=np.float64,
+            ensure_non_negative=True,
+            allow_all_zero_weights=allow_all_zero,
+        )
 
     # Fitting
 
@@ -159,7 +171,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> BaseAnnealed:
         warm = self.warm_start and hasattr(self, "_inference")
         X = self._validate_data(X, reset=not warm)
-        weights = self._check_weights(sample_weight, X)
+        weights = self._check_weights(sample_weight, X, allow_all_zero=True)
         if weights is not None and not weights.any():
             raise ValueError(
                 "All sample weights are zero, so there is nothing to fit. Give a positive weight "
@@ -280,7 +292,8 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     def _partial_fit(self, X: Any, sample_weight: Any) -> BaseAnnealed:
         first = not hasattr(self, "_inference")
         X = self._validate_data(X, reset=first, ensure_min_samples=1)
-        weights = self._check_weights(sample_weight, X)
+        # A later batch of weight zero has nothing to say; a first one cannot begin a stream.
+        weights = self._check_weights(sample_weight, X, allow_all_zero=not first)
         units = self._make_units(X, weights)
         weight = units.total_weight
         if first:

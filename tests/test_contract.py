@@ -254,7 +254,9 @@ def neutral_methods(n):
 
 
 @pytest.mark.parametrize("damped", [False, True])
-@pytest.mark.parametrize("method", neutral_methods(50), ids=repr)
+@pytest.mark.parametrize(
+    "method", list(neutral_methods(50)), ids=lambda m: " ".join(repr(m).split())
+)
 @pytest.mark.parametrize("entry", models())
 def test_method_without_temperature_or_noise_is_plain_inference(entry, method, damped, rng):
     X = entry.data(rng, 50)
@@ -532,7 +534,7 @@ def test_lack_of_a_capability_is_one_sentence_before_any_work(
             with pytest.raises(ValueError, match=f"'{capability}'") as caught:
                 fit(X)
             message = str(caught.value)
-            assert repr(method) in message
+            assert type(method).__name__ in message
             assert CAPABILITIES[capability] in message
             works = message.split("What works: ")[1]
             assert "'none'" in works

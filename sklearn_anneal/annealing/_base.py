@@ -222,4 +222,5 @@ class DampedMixin:
     learning_rate: Any
 
     def step_size(self, ctx: Context, rho: float) -> float:
+        """``learning_rate``, or the decaying ``rho`` where that is what it asks for."""
         return rho if self.learning_rate == "decay" else float(self.learning_rate)

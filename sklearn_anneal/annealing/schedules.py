@@ -14,7 +14,9 @@ _END = 1.0 - 1e-9
 
 def geometric(start: float, end: float, progress: float) -> float:
     """``start^(1-u) end^u``; both ends positive."""
-    return end if progress >= _END else start ** (1.0 - progress) * end**progress
+    # Powers of equal ends would multiply to not quite the same.
+    over = progress >= _END or start == end
+    return end if over else start ** (1.0 - progress) * end**progress
 
 
 def linear(start: float, end: float, progress: float) -> float:

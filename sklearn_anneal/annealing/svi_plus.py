@@ -25,7 +25,7 @@ class SVIPlus(DampedMixin, Annealing):
     ----------
     effective_batch_size : int, float or "auto", default="auto"
         M at the first pass: an integer is a number of data points, a float in (0, 1] a share of
-        the batch. Smaller is noisier: better at leaving poor optima, slower to settle.
+        the batch, at least one data point. Smaller is noisier: better at leaving poor optima, slower to settle.
     noise : {"auto", "dirichlet", "gaussian"}, default="auto"
         ``"dirichlet"``: w = B Dir(a, …, a) with the mean and covariance of the definition and
         no negative weight, so that every target is valid. ``"gaussian"``: the definition itself;
@@ -99,7 +99,8 @@ class SVIPlus(DampedMixin, Annealing):
         """M for a batch of ``size`` weight units."""
         start = self.effective_batch_size
         if not isinstance(start, Integral):
-            start = float(start) * size
+            # The moments of the definition exist for M > n / (n + 1) alone.
+            start = max(1.0, float(start) * size)
         return SCHEDULES[self.schedule](
             min(float(start), float(size)), float(size), self.progress(ctx.state)
         )
@@ -125,13 +126,12 @@ class SVIPlus(DampedMixin, Annealing):
 
 
 def _symmetric_dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.ndarray:
-    """One draw of Dir(a, …, a), through log G(a) = log G(a + 1) + log U / a.
-
-    Shapes below 1 cost less that way, and small ones do not underflow all at once.
-    """
-    logs = np.log(rng.standard_gamma(concentration + 1.0, size))
-    logs -= rng.standard_exponential(size) / concentration
-    logs -= logs.max()
-    weights = np.exp(logs, out=logs)
+    """One draw of Dir(a, …, a), with G(a) = G(a + 1) U^{1/a}, which is fast for shapes below 1."""
+    weights = rng.standard_gamma(concentration + 1.0, size)
+    exponents = rng.standard_exponential(size)
+    exponents /= -concentration
+    # Tiny shapes would underflow all at once; the largest power is set to 1.
+    exponents -= exponents.max()
+    weights *= np.exp(exponents, out=exponents)
     weights /= weights.sum()
     return weights

@@ -78,6 +78,10 @@ class Workers:
             self._running = False
             self._parallel.__exit__(*exception)
 
+    def __reduce__(self) -> Any:
+        # A pool stays where it is: in another process its tasks run one after another.
+        return Workers, (1,)
+
     def map(self, function: Callable, tasks: Iterable[tuple]) -> list:
         """``[function(*task) for task in tasks]``."""
         tasks = list(tasks)

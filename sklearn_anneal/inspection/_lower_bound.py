@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ._plotting import Curve, add_legend, draw_curve, new_axes, read_curves, tidy
+from ._plotting import Curve, add_legend, count_passes, draw_curve, new_axes, read_curves, tidy
 
 
 class LowerBoundDisplay:
@@ -95,8 +95,8 @@ class LowerBoundDisplay:
             for i, (name, curve) in enumerate(curves.items())
         ]
         if not whole_range:
-            _focus(ax, [curve.values for curve in curves.values()])
-        ax.set_xlabel("Pass over the data")
+            _focus(ax, curves.values())
+        count_passes(ax)
         ax.set_ylabel("Lower bound (nats)")
         # Bounds are large numbers of which the last digits matter.
         ax.ticklabel_format(axis="y", style="plain", useOffset=False)
@@ -175,18 +175,21 @@ class LowerBoundDisplay:
         return display.plot(ax, whole_range=whole_range, curve_kwargs=curve_kwargs)
 
 
-def _focus(ax: Any, histories: list[np.ndarray]) -> None:
-    """Cut off what lies far below the ends of the curves."""
-    known = [values[np.isfinite(values)] for values in histories]
-    known = [values for values in known if len(values)]
+def _focus(ax: Any, curves: Iterable[Curve]) -> None:
+    """Cut off what lies far below where the curves end and spend most of their passes."""
+    known, landmarks = [], []
+    for curve in curves:
+        finite = np.isfinite(curve.values)
+        if finite.any():
+            known.append(curve.values[finite])
+            annealed = curve.values[: curve.n_annealed][finite[: curve.n_annealed]]
+            landmarks += [known[-1][-1], *annealed[-1:]]
     if not known:
         return
     top = max(values.max() for values in known)
-    lowest = min(values.min() for values in known)
-    # Enough to see where the ends differ, and at least the second half of every curve's rise.
-    ends = min(values[-1] for values in known)
-    halves = min(np.median(values) for values in known[:1]) if len(known) == 1 else ends
-    bottom = max(lowest, min(top - 2.5 * (top - ends), halves))
+    typical = np.median([np.quantile(values, 0.25) for values in known])
+    reach = max(1.2 * (top - min(landmarks)), 2.5 * (top - typical))
+    bottom = max(top - reach, min(values.min() for values in known))
     if top > bottom:
         margin = 0.05 * (top - bottom)
         ax.set_ylim(bottom - margin, top + margin)

@@ -10,6 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._plotting import COLORS, new_axes, tidy
 
+_COLORS = COLORS[:6]  # black and grey would look like data or emphasis
+
 
 class MixtureEllipseDisplay:
     """Components of a Gaussian mixture of two features, as ellipses over the data.
@@ -109,7 +111,7 @@ class MixtureEllipseDisplay:
             zip(self.means, self.covariances, shares, strict=True)
         ):
             variances, axes = np.linalg.eigh(covariance)
-            color = COLORS[k % len(COLORS)]
+            color = _COLORS[k % len(_COLORS)]
             shape = {
                 "angle": np.degrees(np.arctan2(axes[1, 1], axes[0, 1])),
                 "facecolor": (color, 0.06 + 0.22 * share),
@@ -130,6 +132,10 @@ class MixtureEllipseDisplay:
                 ax.add_patch(patch)
             ax.scatter(*mean, s=12 + 70 * share, color=color, edgecolors="white", zorder=3)
             self.ellipses_.append(patches)
+        key = Ellipse((0, 0), 1, 1, facecolor="0.93", edgecolor="0.4")
+        counts = " and ".join(f"{r:g}" for r in radii[::-1])
+        plural = "" if list(radii) == [1.0] else "s"
+        ax.legend([key], [f"{counts} standard deviation{plural}"], framealpha=0.9, fontsize="small")
         names = ("Feature 0", "Feature 1") if self.feature_names is None else self.feature_names
         ax.set_xlabel(names[0])
         ax.set_ylabel(names[1])

@@ -10,10 +10,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..base import BaseAnnealed
 
-# Okabe and Ito (2008), apart for the three common forms of colour blindness; their yellow is left
-# out because thin lines of it vanish on white.
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
+# Okabe and Ito (2008), apart for the three common forms of colour blindness; grey takes the place
+# of their yellow, of which thin lines vanish on white.
+COLORS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c8c8c",
+)  # fmt: skip
 _STYLES = ("-", (0, (6, 2)), (0, (1.5, 1.5)))
+_DOT: dict[str, Any] = {
+    "marker": "o", "markersize": 8, "markerfacecolor": "white", "markeredgewidth": 1.8,
+}  # fmt: skip
 
 
 class Curve(NamedTuple):
@@ -43,7 +48,7 @@ def new_axes(ax: Any, caller: str) -> Any:
 
 
 def appearance(index: int) -> dict[str, Any]:
-    """Colour and line style of the curve of this index; 21 that differ."""
+    """Colour and line style of the curve of this index; 24 that differ."""
     return {
         "color": COLORS[index % len(COLORS)],
         "linestyle": _STYLES[index // len(COLORS) % len(_STYLES)],
@@ -53,9 +58,11 @@ def appearance(index: int) -> dict[str, Any]:
 def read_curves(estimators: Mapping[str, Any], attribute: str, caller: str) -> dict[str, Curve]:
     """The history in ``attribute`` of every estimator, by name."""
     if not isinstance(estimators, Mapping) or not estimators:
+        kind = type(estimators).__name__
+        given = f"an empty {kind}" if isinstance(estimators, Mapping) else f"a {kind}"
         raise ValueError(
             f"{caller}.from_estimators takes a dict with at least one entry, from names for the "
-            f"legend to fitted estimators, but got {estimators!r}. For a single estimator use "
+            f"legend to fitted estimators, but got {given}. For a single estimator use "
             "from_estimator."
         )
     return {str(name): _read_curve(e, attribute, caller) for name, e in estimators.items()}
@@ -91,10 +98,7 @@ def draw_curve(ax: Any, name: str, curve: Curve, index: int, **kwargs: Any) -> A
         ax.plot(
             passes[at],
             curve.values[at],
-            marker="o",
-            markersize=8,
-            markerfacecolor="white",
-            markeredgewidth=1.8,
+            **_DOT,
             color=line.get_color(),
             zorder=line.get_zorder() + 1,
         )
@@ -107,10 +111,17 @@ def add_legend(ax: Any, curves: Mapping[str, Curve]) -> None:
     if any(curve.n_annealed for curve in curves.values()):
         from matplotlib.lines import Line2D
 
-        dot = {"marker": "o", "markersize": 8, "markerfacecolor": "white", "markeredgewidth": 1.8}
-        handles.append(Line2D([], [], linestyle="none", color="0.35", **dot))
+        handles.append(Line2D([], [], linestyle="none", color="0.35", **_DOT))
         labels.append("end of annealing")
     ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+
+
+def count_passes(ax: Any) -> None:
+    """The horizontal axis of a history."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set_xlabel("Pass over the data")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
 def tidy(ax: Any) -> None:

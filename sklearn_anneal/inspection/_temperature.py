@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ._plotting import Curve, add_legend, draw_curve, new_axes, read_curves, tidy
+from ._plotting import Curve, add_legend, count_passes, draw_curve, new_axes, read_curves, tidy
 
 
 class TemperatureDisplay:
@@ -108,13 +109,14 @@ class TemperatureDisplay:
         if flat:
             longest = max(len(curves[name].values) for name in flat)
             style = {"color": "0.55", "linewidth": 4.0, "alpha": 0.6, "zorder": 1.5}
-            label = "always 1: " + ",\n".join(flat)
+            label = textwrap.fill("always 1: " + ", ".join(flat), 26)
             self.lines_ += ax.plot(
                 np.arange(1, longest + 1), np.ones(longest), label=label, **(style | kwargs)
             )
         hottest = max((curve.values.max() for curve in hot.values()), default=1.0)
-        ax.set_yscale("log" if yscale == "log" or yscale == "auto" and hottest >= 10 else "linear")
-        ax.set_xlabel("Pass over the data")
+        if yscale == "log" or (yscale == "auto" and hottest >= 10):
+            _plain_log_axis(ax)
+        count_passes(ax)
         ax.set_ylabel("Temperature")
         tidy(ax)
         add_legend(ax, hot)
@@ -188,3 +190,13 @@ class TemperatureDisplay:
             n_annealed={name: curve.n_annealed for name, curve in curves.items()},
         )
         return display.plot(ax, yscale=yscale, curve_kwargs=curve_kwargs)
+
+
+def _plain_log_axis(ax: Any) -> None:
+    """A logarithmic axis labelled 1, 2, 5, 10, … instead of by powers."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    ax.yaxis.set_minor_formatter(NullFormatter())

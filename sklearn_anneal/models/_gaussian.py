@@ -210,9 +210,14 @@ class GaussianComponents:
         Raises
         ------
         ValueError
-            If the data's covariance is not positive definite, and ``covariance_prior`` and
-            ``reg_covar`` are both of no help.
+            If the data's covariance overflows; or if it is not positive definite, and
+            ``covariance_prior`` and ``reg_covar`` are both of no help.
         """
+        if not np.all(np.isfinite(summary.covariance)):
+            raise ValueError(
+                "The covariance of X overflows: its values are too large for sums of their "
+                "squares. Rescale X, for example with StandardScaler."
+            )
 
         def given(value, default):
             return default if value is None else value

@@ -205,7 +205,9 @@ class GaussianMixture(ConjugateModel):
     ) -> Callable[[slice], np.ndarray]:
         """Responsibilities of a part of the rows, with scikit-learn's order of draws."""
         n, k, weights = units.n_units, self.n_components, units.weights
-        if self.init_params == "random":
+        # A stream whose priors are given may begin with fewer rows than components.
+        n_weighted = n if weights is None else np.count_nonzero(weights)
+        if self.init_params == "random" or n_weighted < k:
 
             def uniform(rows: slice) -> np.ndarray:
                 r = random_state.uniform(size=(rows.stop - rows.start, k))
@@ -585,8 +587,8 @@ class AnnealedBayesianGaussianMixture(
     >>> X = np.array([[1, 2], [1, 4], [1, 0], [4, 2], [12, 4], [10, 7]])
     >>> mixture = AnnealedBayesianGaussianMixture(n_components=2, random_state=42).fit(X)
     >>> mixture.means_.round(1)
-    array([[ 2.1,  2.2],
-           [10. ,  5.1]])
+    array([[2.5, 2.3],
+           [8.4, 4.5]])
     >>> mixture.predict([[0, 0], [9, 3]])
     array([0, 1])
     """
@@ -714,8 +716,8 @@ class AnnealedBayesianGaussianMixture(
             )
         mean = self.mean_prior
         if mean is not None:
-            mean = check_array(mean, dtype=np.float64, ensure_2d=False)
-            _check_shape(mean, (n_features,), "means")
+            mean = check_array(mean, dtype=np.float64, ensure_2d=False, input_name="mean_prior")
+            _check_shape(mean, (n_features,), "mean_prior")
         return GaussianMixture(
             self.n_components,
             n_features,

@@ -1,0 +1,448 @@
+"""What is not accepted is refused in words that say what would be; what looks odd but works, works."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, csr_matrix
+from sklearn.exceptions import NotFittedError
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import (
+    ANNEALING,
+    DeterministicAnnealing,
+    LocalVariationalTempering,
+    ProximityVI,
+    StochasticAnnealing,
+    StructuredVI,
+    SVIPlus,
+    VariationalTempering,
+)
+
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+STARTS = ("kmeans", "k-means++", "random", "random_from_data")
+READERS = ("predict", "predict_proba", "transform", "score_samples", "score", "partial_fit")
+
+all_covariance_types = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+all_methods = pytest.mark.parametrize("annealing", ANNEALING)
+all_starts = pytest.mark.parametrize("init_params", STARTS)
+
+
+def rows(n=30, n_features=2):
+    return np.random.default_rng(0).normal(size=(n, n_features))
+
+
+def mixture(**parameters):
+    return AnnealedBayesianGaussianMixture(**{"random_state": 0, **parameters})
+
+
+def assert_sound(fitted, X):
+    """The fit is finite, and reads rows."""
+    for name in ("weights_", "means_", "covariances_", "precisions_", "lower_bounds_"):
+        value = getattr(fitted, name)
+        assert not np.any(np.isinf(value)), name
+        assert name == "lower_bounds_" or not np.any(np.isnan(value)), name
+    assert np.isfinite(fitted.lower_bound_)
+    assert fitted.weights_.sum() == pytest.approx(1)
+    assert np.all(np.isfinite(fitted.score_samples(X)))
+    np.testing.assert_allclose(fitted.transform(X).sum(axis=1), 1)
+
+
+# X
+
+
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
+@pytest.mark.parametrize("method", ["fit", "first partial_fit", *READERS])
+def test_missing_and_infinite_values(method, value, word):
+    X = rows()
+    X[3, 1] = value
+    estimator = mixture(n_components=2)
+    if method in READERS:
+        estimator.fit(rows())
+    with pytest.raises(ValueError, match=f"Input X contains {word}"):
+        getattr(estimator, method.removeprefix("first "))(X)
+
+
+@pytest.mark.parametrize("method", READERS)
+def test_wrong_number_of_columns_names_both(method):
+    estimator = mixture(n_components=2).fit(rows())
+    for n_features in (1, 3):
+        message = f"X has {n_features} features, but .* is expecting 2 features"
+        with pytest.raises(ValueError, match=message):
+            getattr(estimator, method)(np.ones((5, n_features)))
+
+
+@pytest.mark.parametrize("sparse", [csr_array, csr_matrix])
+@pytest.mark.parametrize("method", ["fit", *READERS])
+def test_sparse_rows(method, sparse):
+    estimator = mixture(n_components=2)
+    if method in READERS:
+        estimator.fit(rows())
+    with pytest.raises(TypeError, match="Sparse data was passed for X, but dense data is required"):
+        getattr(estimator, method)(sparse(rows()))
+
+
+def test_fewer_rows_than_components():
+    with pytest.raises(ValueError, match="n_components = 31, n_samples = 30"):
+        mixture(n_components=31).fit(rows())
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (rows()[:, 0], "Expected 2D array, got 1D array instead"),
+        (rows()[None], "Found array with dim 3"),
+        (np.empty((0, 2)), r"Found array with 0 sample\(s\).* minimum of 2 is required"),
+        (rows()[:1], r"Found array with 1 sample\(s\).* minimum of 2 is required"),
+        (np.empty((5, 0)), r"Found array with 0 feature\(s\)"),
+        ([["a", "b"]] * 4, "could not convert string to float: 'a'"),
+        (rows() * 1j, "Complex data not supported"),
+    ],
+)
+def test_not_a_table_of_rows(X, message):
+    with pytest.raises(ValueError, match=message):
+        mixture().fit(X)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (rows()[0], "Expected 2D array, got 1D array instead"),
+        (np.empty((0, 2)), r"Found array with 0 sample\(s\).* minimum of 1 is required"),
+    ],
+)
+def test_not_a_batch_of_rows(X, message):
+    for estimator in (mixture(), mixture().fit(rows())):
+        with pytest.raises(ValueError, match=message):
+            estimator.partial_fit(X)
+
+
+def test_other_column_names():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(rows(), columns=["a", "b"])
+    estimator = mixture(n_components=2).fit(frame)
+    with pytest.raises(ValueError, match="Feature names must be in the same order"):
+        estimator.predict(frame[["b", "a"]])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@all_covariance_types
+def test_values_whose_squares_overflow(covariance_type):
+    with pytest.raises(ValueError, match="covariance of X overflows.*Rescale X"):
+        mixture(covariance_type=covariance_type).fit(1e200 * rows())
+
+
+@pytest.mark.parametrize("method", ["predict", "transform", "score", "sample"])
+def test_not_fitted(method):
+    arguments = () if method == "sample" else (rows(),)
+    with pytest.raises(NotFittedError, match="instance is not fitted yet"):
+        getattr(mixture(), method)(*arguments)
+    with pytest.raises(NotFittedError, match="instance is not fitted yet"):
+        mixture(annealing="local_tempering").inverse_temperatures(rows())
+
+
+@pytest.mark.parametrize("n_samples", [0, -3])
+def test_number_of_draws(n_samples):
+    with pytest.raises(ValueError, match=f"'n_samples': {n_samples} .* at least one sample"):
+        mixture().fit(rows()).sample(n_samples)
+
+
+# Weights
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.zeros(30), "All sample weights are zero.*Give a positive weight"),
+        (-np.ones(30), "Negative values in data passed to `sample_weight`"),
+        (np.full(30, np.nan), "sample_weight contains NaN"),
+        (np.full(30, np.inf), "sample_weight contains infinity"),
+        (np.ones(3), r"sample_weight.shape == \(3,\), expected \(30,\)"),
+        (np.ones((30, 2)), "Sample weights must be 1D array or scalar"),
+    ],
+)
+def test_weights(weights, message):
+    with pytest.raises(ValueError, match=message):
+        mixture().fit(rows(), sample_weight=weights)
+    estimator = mixture().fit(rows())
+    if weights.any():
+        with pytest.raises(ValueError, match=message):
+            estimator.partial_fit(rows(), sample_weight=weights)
+        with pytest.raises(ValueError, match=message):
+            estimator.score(rows(), sample_weight=weights)
+
+
+def test_weights_of_zero_cannot_begin_a_stream_nor_weigh_a_score():
+    zeros = np.zeros(30)
+    message = "Sample weights must contain at least one non-zero number"
+    with pytest.raises(ValueError, match=message):
+        mixture().partial_fit(rows(), sample_weight=zeros)
+    with pytest.raises(ValueError, match=message):
+        mixture().fit(rows()).score(rows(), sample_weight=zeros)
+
+
+@all_starts
+@pytest.mark.parametrize("n_positive", [1, 2, 10])
+def test_weights_of_zero_in_most_rows(n_positive, init_params):
+    weights = (np.arange(30) < n_positive).astype(float)
+    X = rows()
+    fitted = mixture(n_components=5, init_params=init_params).fit(X, sample_weight=weights)
+    assert_sound(fitted, X)
+    counts = fitted.mean_precision_ - fitted.mean_precision_prior_
+    assert counts.sum() == pytest.approx(n_positive)
+
+
+@all_methods
+def test_tiny_and_huge_weights(annealing):
+    X = rows()
+    for scale in (1e-6, 1e6):
+        weights = np.full(len(X), scale)
+        assert_sound(mixture(n_components=2, annealing=annealing).fit(X, sample_weight=weights), X)
+
+
+# Priors
+
+
+@pytest.mark.parametrize("mean", [[0.0, 0.0, 0.0], [[0.0, 0.0]], [0.0]])
+def test_shape_of_the_mean_prior(mean):
+    with pytest.raises(ValueError, match=r"'mean_prior' should have the shape of \(2,\), but got"):
+        mixture(mean_prior=mean).fit(rows())
+
+
+def test_missing_value_in_the_mean_prior():
+    with pytest.raises(ValueError, match="mean_prior contains NaN"):
+        mixture(mean_prior=[0.0, np.nan]).fit(rows())
+
+
+@all_covariance_types
+def test_shape_of_the_covariance_prior(covariance_type):
+    shape = {"full": "(2, 2)", "tied": "(2, 2)", "diag": "(2,)", "spherical": "()"}
+    with pytest.raises(ValueError, match="covariance_prior' should have the shape of") as caught:
+        mixture(covariance_type=covariance_type, covariance_prior=np.eye(3)).fit(rows())
+    assert f"'{covariance_type} covariance_prior'" in str(caught.value)
+    assert f"of {shape[covariance_type]}, but got (3, 3)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("covariance_type", "prior"),
+    [
+        ("full", [[1.0, 2.0], [2.0, 1.0]]),
+        ("full", [[1.0, 0.5], [0.0, 1.0]]),
+        ("full", [[1.0, np.nan], [np.nan, 1.0]]),
+        ("tied", -np.eye(2)),
+        ("diag", [1.0, 0.0]),
+        ("diag", [1.0, np.nan]),
+        ("spherical", np.array(-1.0)),
+    ],
+)
+def test_covariance_prior_is_not_positive_definite(covariance_type, prior):
+    message = f"'{covariance_type} covariance_prior' should be symmetric, positive-definite"
+    with pytest.raises(ValueError, match=message):
+        mixture(covariance_type=covariance_type, covariance_prior=prior).fit(rows())
+
+
+@pytest.mark.parametrize("dof", [0.5, 1.0])
+def test_degrees_of_freedom_prior(dof):
+    with pytest.raises(ValueError, match=f"'degrees_of_freedom_prior' should be greater than 1, but got {dof:.3f}"):
+        mixture(degrees_of_freedom_prior=dof).fit(rows())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("n_components", 0, r"an int in the range \[1, inf\)"),
+        ("n_components", 2.5, r"an int in the range \[1, inf\)"),
+        ("covariance_type", "block", "'full'"),
+        ("init_params", "pca", "'k-means\\+\\+'"),
+        ("factorization", "mean-field", "'independent'"),
+        ("weight_concentration_prior_type", "uniform", "'dirichlet_process'"),
+        ("weight_concentration_prior", 0, r"\(0.0, inf\)"),
+        ("mean_precision_prior", -1, r"\(0.0, inf\)"),
+        ("degrees_of_freedom_prior", -1, r"\(0.0, inf\)"),
+        ("covariance_prior", -1.0, "an array-like"),
+        ("reg_covar", -1e-6, r"\[0.0, inf\)"),
+        ("tol", -1, r"\[0.0, inf\)"),
+        ("max_iter", -1, r"\[0, inf\)"),
+        ("n_init", 0, r"\[1, inf\)"),
+        ("batch_size", 0, r"\[1, inf\)"),
+        ("learning_offset", -1, r"\[0.0, inf\)"),
+        ("learning_decay", 1.5, r"\[0.0, 1.0\]"),
+        ("total_samples", 0, r"\(0.0, inf\)"),
+        ("n_jobs", 1.5, "'int' or None"),
+    ],
+)
+def test_parameters_out_of_range(name, value, accepted):
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=f"'{name}' parameter.*{accepted}.*Got"):
+            getattr(mixture(**{name: value}), method)(rows())
+
+
+# Annealing
+
+
+def test_name_of_annealing():
+    with pytest.raises(ValueError, match="'annealing' parameter.*Got 'simulated' instead") as caught:
+        mixture(annealing="simulated").fit(rows())
+    for name in ANNEALING:
+        assert repr(name) in str(caught.value)
+    with pytest.raises(ValueError, match="'annealing' parameter.*Got <class"):
+        mixture(annealing=DeterministicAnnealing).fit(rows())
+
+
+@pytest.mark.parametrize(
+    ("strategy", "name"),
+    [
+        (DeterministicAnnealing(initial_temperature=0.5), "initial_temperature"),
+        (DeterministicAnnealing(schedule="cubic"), "schedule"),
+        (DeterministicAnnealing(form="prior"), "form"),
+        (DeterministicAnnealing(n_passes=-1), "n_passes"),
+        (DeterministicAnnealing(jitter=-1), "jitter"),
+        (StochasticAnnealing(initial_noise=1.5), "initial_noise"),
+        (StochasticAnnealing(start="kmeans"), "start"),
+        (VariationalTempering(max_temperature=1), "max_temperature"),
+        (VariationalTempering(damping=0), "damping"),
+        (LocalVariationalTempering(n_rounds=0), "n_rounds"),
+        (LocalVariationalTempering(n_temperatures=1), "n_temperatures"),
+        (SVIPlus(effective_batch_size=0), "effective_batch_size"),
+        (SVIPlus(noise="cauchy"), "noise"),
+        (SVIPlus(margin=1), "margin"),
+        (StructuredVI(gradient="stochastic"), "gradient"),
+        (StructuredVI(evaluate_every=0), "evaluate_every"),
+        (ProximityVI(strength=-1), "strength"),
+        (ProximityVI(learning_rate=0), "learning_rate"),
+    ],
+)
+def test_parameter_of_a_strategy(strategy, name):
+    value = getattr(strategy, name)
+    for method in ("fit", "partial_fit"):
+        estimator = mixture(annealing=strategy)
+        with pytest.raises(ValueError, match=f"'{name}' parameter of {type(strategy).__name__}") as e:
+            getattr(estimator, method)(rows())
+        assert f"Got {value!r} instead" in str(e.value)
+
+
+def test_nested_parameters_that_do_not_exist():
+    with pytest.raises(ValueError, match="Invalid parameter 'heat' for estimator Deterministic"):
+        mixture().set_params(annealing__heat=3)
+    with pytest.raises(ValueError, match="annealing='simulated' has no parameters.*'stochastic'"):
+        mixture(annealing="simulated").set_params(annealing__n_passes=3)
+
+
+def test_combination_that_the_model_cannot_do():
+    with pytest.raises(ValueError, match="cannot be combined with GaussianMixture") as caught:
+        mixture(annealing=StructuredVI(gradient="exact")).fit(rows())
+    message = str(caught.value)
+    assert "the exact natural gradient of a draw of the global parameters" in message
+    assert "What works:" in message
+    for name in ANNEALING:
+        assert repr(name) in message
+
+
+# What looks odd but works
+
+
+@all_methods
+@all_covariance_types
+def test_constant_column(covariance_type, annealing):
+    X = np.column_stack([rows(), np.full(30, 3.0)])
+    fitted = mixture(n_components=3, covariance_type=covariance_type, annealing=annealing).fit(X)
+    assert_sound(fitted, X)
+    np.testing.assert_allclose(fitted.means_[:, 2], 3.0)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag"])
+def test_constant_column_without_regularisation(covariance_type):
+    X = np.column_stack([rows(), np.full(30, 3.0)])
+    estimator = mixture(n_components=3, covariance_type=covariance_type, reg_covar=0)
+    message = "not positive definite.*Give covariance_prior, or set reg_covar above 0"
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=message):
+            getattr(estimator, method)(X)
+    prior = np.ones(3) if covariance_type == "diag" else np.eye(3)
+    assert_sound(estimator.set_params(covariance_prior=prior).fit(X), X)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+def test_linearly_dependent_columns(covariance_type):
+    X = rows()
+    X = np.column_stack([X, X.sum(axis=1)])
+    estimator = mixture(n_components=3, covariance_type=covariance_type)
+    assert_sound(estimator.fit(X), X)
+    with pytest.raises(ValueError, match="linearly dependent columns"):
+        estimator.set_params(reg_covar=0).fit(X)
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+@all_starts
+@all_methods
+def test_duplicated_rows(annealing, init_params):
+    X = np.repeat(rows(6), 10, axis=0)
+    fitted = mixture(n_components=3, annealing=annealing, init_params=init_params).fit(X)
+    assert_sound(fitted, X)
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+@all_starts
+@all_covariance_types
+@pytest.mark.parametrize("n_distinct", [1, 3])
+def test_more_components_than_distinct_rows(n_distinct, covariance_type, init_params):
+    X = np.repeat(rows(n_distinct), 20, axis=0)
+    estimator = mixture(
+        n_components=8, covariance_type=covariance_type, init_params=init_params, max_iter=20
+    )
+    for annealing in ANNEALING:
+        assert_sound(estimator.set_params(annealing=annealing).fit(X), X)
+
+
+@all_starts
+@all_methods
+def test_one_column(annealing, init_params):
+    X = rows(40, 1)
+    X[::2] += 8
+    fits = {
+        covariance_type: mixture(
+            n_components=2,
+            covariance_type=covariance_type,
+            annealing=annealing,
+            init_params=init_params,
+        ).fit(X)
+        for covariance_type in ("full", "diag", "spherical")
+    }
+    for fitted in fits.values():
+        assert_sound(fitted, X)
+        # In one dimension these are the same model.
+        assert fitted.lower_bound_ == pytest.approx(fits["full"].lower_bound_, rel=1e-8)
+
+
+@all_covariance_types
+def test_more_columns_than_rows(covariance_type):
+    X = rows(6, 20)
+    assert_sound(mixture(n_components=2, covariance_type=covariance_type).fit(X), X)
+
+
+def test_integers_booleans_and_lists():
+    X = np.arange(24).reshape(12, 2) % 7
+    expected = mixture(n_components=2).fit(X.astype(float)).lower_bound_
+    for other in (X, X.astype(np.int32), X.astype(np.uint8), X.tolist()):
+        assert mixture(n_components=2).fit(other).lower_bound_ == expected
+    assert_sound(mixture(n_components=2).fit(X > 3), X > 3)
+
+
+def test_odd_memory_layouts():
+    X = rows(60)
+    expected = mixture(n_components=2).fit(X).lower_bound_
+    read_only = X.copy()
+    read_only.setflags(write=False)
+    strided = np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3]
+    for other in (np.asfortranarray(X), read_only, strided, X.astype(">f8")):
+        assert mixture(n_components=2).fit(other).lower_bound_ == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_good_fit_says_nothing():
+    X = rows(200)
+    X[::2] += 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mixture(n_components=2).fit(X).score(X)

@@ -1,0 +1,61 @@
+"""scikit-learn's common checks, for every value of ``annealing``."""
+
+from __future__ import annotations
+
+import pytest
+from registry import ENTRIES, EXPECTED_FAILURES, expected_failures, models
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
+
+from sklearn_anneal.annealing import ANNEALING
+
+
+def estimators(entry):
+    """The defaults, every value of ``annealing`` with two components, and the entry's own list."""
+    cls = type(entry.make())
+    yield cls()
+    for name in ANNEALING.keys() - entry.refused.keys():
+        yield cls(n_components=2, annealing=name)
+    for params in entry.checked:
+        yield cls(**params)
+
+
+# An expected failure that passes is a failure: the list must not outlive its reasons.
+@parametrize_with_checks(
+    [
+        estimator
+        for entry in ENTRIES
+        for estimator in sorted(estimators(entry), key=lambda est: str(est.get_params()))
+    ],
+    expected_failed_checks=expected_failures,
+    xfail_strict=True,
+)
+def test_common_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("entry", models())
+def test_expected_failures_concern_checks_that_are_run(entry):
+    listed = EXPECTED_FAILURES.get(entry.name, {})
+    for check, expected in listed.items():
+        concerned = [est for est in estimators(entry) if expected.concerns(est)]
+        assert concerned, f"{check} is listed for no estimator"
+        generated = estimator_checks_generator(concerned[0])
+        assert check in {getattr(c, "func", c).__name__ for _, c in generated}
+        assert expected.reason.endswith(".")
+
+
+def test_expected_failures_belong_to_entries():
+    assert EXPECTED_FAILURES.keys() <= {entry.name for entry in ENTRIES}
+
+
+@pytest.mark.parametrize("entry", models())
+def test_listed_checks_fail(entry):
+    """Whatever pytest's configuration makes of a listed check that passes."""
+    for estimator in estimators(entry):
+        listed = expected_failures(estimator)
+        if not listed:
+            continue
+        for estimator, check in estimator_checks_generator(estimator):
+            if getattr(check, "func", check).__name__ in listed:
+                with pytest.raises(AssertionError):
+                    check(estimator)

@@ -1,0 +1,377 @@
+"""The compiled kernels against numpy, through the model that calls them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numba
+import numpy as np
+import pytest
+from registry import ENTRIES, open_run
+from scipy.special import logsumexp, psi, softmax
+
+from sklearn_anneal.families import Tempering, stick_breaking_log_weights
+from sklearn_anneal.inference.units import Rows
+from sklearn_anneal.kernels import _compile
+from sklearn_anneal.kernels import gaussian_mixture as kernels
+from sklearn_anneal.kernels._math import exp
+from sklearn_anneal.models._gaussian import feature_kind
+
+MIXTURE = next(entry for entry in ENTRIES if entry.name == "gaussian_mixture")
+TYPES = ("full", "tied", "diag", "spherical")
+PRIORS = ("dirichlet_process", "dirichlet_distribution")
+
+
+# Written from the equations: standard parameters in, full matrices, no features.
+
+
+def expected_log_joint(model, q, x):
+    """E log p(x_n, z_n = k) of Normal–Wishart factors, shape (n, K); x relative to the centre."""
+    k, d = model.n_components, model.components.n_features
+    standard = model.components.standard(q)
+    inverse_scale = full_matrices(standard["inverse_scale"], model.components.covariance_type, k, d)
+    dof = np.broadcast_to(standard["dof"], (k,))
+    if model.weight_prior == "dirichlet_process":
+        a, b = q["stick_a"], q["stick_b"]
+        log_weights = stick_breaking_log_weights(psi(a) - psi(a + b), psi(b) - psi(a + b))
+    else:
+        a = q["weight_concentration"]
+        log_weights = psi(a) - psi(a.sum())
+    result = np.empty((len(x), k))
+    for j in range(k):
+        log_det = psi(0.5 * (dof[j] - np.arange(d))).sum() + d * np.log(2.0)
+        log_det -= np.linalg.slogdet(inverse_scale[j])[1]
+        deviation = x - standard["mean"][j]
+        solved = np.linalg.solve(inverse_scale[j], deviation.T).T
+        distance = dof[j] * (deviation * solved).sum(axis=1)
+        constant = log_det - d * np.log(2 * np.pi) - d / standard["mean_precision"][j]
+        result[:, j] = log_weights[j] + 0.5 * (constant - distance)
+    return result
+
+
+def full_matrices(stored, covariance_type, k, d):
+    if covariance_type == "full":
+        return stored
+    if covariance_type == "tied":
+        return np.array([stored] * k)
+    if covariance_type == "diag":
+        return np.array([np.diag(one) for one in stored])
+    return np.array([one * np.eye(d) for one in stored])
+
+
+def weighted_moments(responsibilities, x, covariance_type):
+    """N_k, Σ R x, and Σ R x xᵀ restricted as the covariance type says."""
+    second = np.einsum("nk,ni,nj->kij", responsibilities, x, x)
+    if covariance_type == "tied":
+        second = second.mean(axis=0)
+    elif covariance_type == "diag":
+        second = np.array([np.diag(one) for one in second])
+    elif covariance_type == "spherical":
+        second = np.array([np.trace(one) for one in second]) / x.shape[1]
+    return {
+        "count": responsibilities.sum(axis=0),
+        "first": responsibilities.T @ x,
+        "second": second,
+    }
+
+
+def assert_statistics(model, found, expected, rtol=1e-12):
+    found = model.components.unpack(found)
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_allclose(
+            found[key], value, rtol=rtol, atol=rtol * np.abs(value).max(), err_msg=key
+        )
+
+
+def problem(rng, n=600, **params):
+    """A context, the centred rows as the reference sees them, and the units."""
+    X = MIXTURE.data(rng, n)
+    ctx, _, units = open_run(MIXTURE.make(annealing="none", **params), X)
+    return ctx, X - ctx.summary.center, units
+
+
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 600])
+@pytest.mark.parametrize("weight_prior", PRIORS)
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_local_step(covariance_type, weight_prior, n, rng):
+    """Every combination of factors that annealing methods ask for, around the block size."""
+    ctx, _, units = problem(
+        rng,
+        covariance_type=covariance_type,
+        weight_concentration_prior_type=weight_prior,
+        n_components=4,
+    )
+    model = ctx.model
+    units = units.take(slice(n))
+    x = units.X - units.center
+    joint = expected_log_joint(model, ctx.q, x)
+    expected = model.expectations(ctx.q)
+    np.testing.assert_allclose(model.log_joint(units, expected), joint, rtol=1e-12, atol=1e-11)
+    per_row = rng.uniform(0.2, 1.0, n)
+    for t in (Tempering(), Tempering(0.4, 0.7), Tempering(per_row, per_row)):
+        for weights in (None, rng.uniform(0.0, 3.0, n)):
+            for noise in (None, rng.standard_normal(n)):
+                r = softmax(np.reshape(t.local, (-1, 1)) * joint, axis=1)
+                w = np.ones(n) if weights is None else weights
+                clean = r * (w * t.statistics)[:, None]
+                noisy = clean if noise is None else clean * noise[:, None]
+                rows = Rows(units.X, weights, units.center)
+                for quiet in (False, True):
+                    step = model.local_step(rows, expected, t, noise=noise, clean=quiet)
+                    assert_statistics(
+                        model, step.statistics, weighted_moments(noisy, x, covariance_type), 1e-11
+                    )
+                    assert (step.clean is not None) == quiet
+                    if quiet:
+                        moments = weighted_moments(clean, x, covariance_type)
+                        assert_statistics(model, step.clean, moments)
+                    log_r = np.log(np.where(r > 0, r, 1.0))
+                    energy = w @ (r * joint).sum(axis=1)
+                    entropy = -w @ (r * log_r).sum(axis=1)
+                    assert step.energy == pytest.approx(energy, rel=1e-12)
+                    assert step.entropy == pytest.approx(entropy, rel=1e-11, abs=1e-11 * n)
+
+
+def test_bound_needs_no_second_softmax(rng):
+    """Σ R L + H[R] = logsumexp(x L) + (1 − x) Σ R L."""
+    ctx, x, units = problem(rng)
+    joint = expected_log_joint(ctx.model, ctx.q, x)
+    step = ctx.model.local_step(units, ctx.model.expectations(ctx.q), Tempering(0.3, 0.3))
+    energy = (softmax(0.3 * joint, axis=1) * joint).sum()
+    assert step.energy + step.entropy == pytest.approx(
+        logsumexp(0.3 * joint, axis=1).sum() + 0.7 * energy, rel=1e-12
+    )
+
+
+def local_temperatures(joint, x_grid, log_partition, n_rounds):
+    """Rounds r ↔ q(z) from uniform r: E_r[x] per row and the responsibilities."""
+    mean = np.full(len(joint), x_grid.mean())
+    for _ in range(n_rounds):
+        r = softmax(mean[:, None] * joint, axis=1)
+        energy = (r * joint).sum(axis=1)
+        mean = softmax(np.outer(energy, x_grid) - log_partition, axis=1) @ x_grid
+    return mean, softmax(mean[:, None] * joint, axis=1)
+
+
+def log_c(x, covariance, k):
+    """log Σ_k ∫ {p(x, k)}^x dx of equal weights and equal covariances."""
+    d = len(covariance)
+    return (
+        0.5 * d * ((1 - x) * np.log(2 * np.pi) - np.log(x))
+        + np.log(k) * (1 - x)
+        + 0.5 * (1 - x) * np.linalg.slogdet(covariance)[1]
+    )
+
+
+@pytest.mark.parametrize("n_rounds", [1, 2, 5])
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_locally_tempered_step(covariance_type, n_rounds, rng):
+    ctx, x, units = problem(rng, covariance_type=covariance_type)
+    # Some gross outliers, so that temperatures differ.
+    units.X[:20] += 15.0
+    x = units.X - units.center
+    model = ctx.model
+    grid = np.arange(1, 101) / 100
+    covariance = np.cov(x[20:].T)
+    restricted = {"full": covariance, "tied": covariance, "diag": np.diag(np.diag(covariance))}
+    spherical = np.eye(3) * np.trace(covariance) / 3
+    partition = log_c(grid, restricted.get(covariance_type, spherical), 3)
+    joint = expected_log_joint(model, ctx.q, x)
+    mean, r = local_temperatures(joint, grid, partition, n_rounds)
+    assert mean[:20].max() < 0.5 < np.median(mean)
+    for weights in (None, rng.uniform(0.0, 3.0, len(x))):
+        for noise in (None, rng.uniform(0.0, 2.0, len(x))):
+            w = np.ones(len(x)) if weights is None else weights
+            rows = Rows(units.X, weights, units.center)
+            step = model.locally_tempered_step(
+                rows, model.expectations(ctx.q), grid, partition, n_rounds, noise=noise
+            )
+            np.testing.assert_allclose(step.inverse_temperatures, mean, rtol=1e-10)
+            factor = w * mean * (1.0 if noise is None else noise)
+            moments = weighted_moments(r * factor[:, None], x, covariance_type)
+            assert_statistics(model, step.statistics, moments, 1e-10)
+            assert step.energy == pytest.approx(w @ (r * joint).sum(axis=1), rel=1e-10)
+            log_r = np.log(np.where(r > 0, r, 1.0))
+            entropy = -w @ (r * log_r).sum(axis=1)
+            assert step.entropy == pytest.approx(entropy, rel=1e-9)
+            assert step.temperature == pytest.approx(w @ (1 / mean), rel=1e-10)
+
+
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_unit_log_partition_of_the_model_is_at_the_covariance_of_the_data(covariance_type, rng):
+    ctx, x, _ = problem(rng, covariance_type=covariance_type)
+    covariance = np.cov(x.T)
+    if covariance_type == "diag":
+        covariance = np.diag(np.diag(covariance))
+    elif covariance_type == "spherical":
+        covariance = np.eye(3) * np.trace(covariance) / 3
+    grid = np.arange(1, 101) / 100
+    found = ctx.model.unit_log_partition(grid, ctx.summary, ctx.q)
+    np.testing.assert_allclose(found, log_c(grid, covariance, 3), rtol=1e-12, atol=1e-12)
+    total = ctx.model.log_partition(grid, ctx.summary, ctx.q)
+    np.testing.assert_allclose(total, len(x) * found, rtol=1e-14)
+
+
+def test_one_temperature_of_one_is_the_plain_step(rng):
+    """The kernel's grid {1}: local tempering without any temperature to choose."""
+    ctx, _, units = problem(rng)
+    model = ctx.model
+    expected = model.expectations(ctx.q)
+    plain = model.local_step(units, expected, Tempering())
+    out, found, sums = model.components.empty_statistics("full"), np.empty(units.n_units), np.zeros(3)
+    kernels.locally_tempered_step(
+        units.X, units.center, kernels.FULL, expected.own, expected.shared, np.ones(1), 0.0, 2,
+        np.empty(0), np.empty(0), 256, out.own, out.shared, found, sums,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found, 1.0)
+    np.testing.assert_array_equal(out.own, plain.statistics["full"])
+    assert tuple(sums) == (plain.energy, plain.entropy, units.n_units)
+
+
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_statistics_of_given_responsibilities(covariance_type, rng):
+    ctx, x, units = problem(rng, covariance_type=covariance_type)
+    model = ctx.model
+    r = rng.dirichlet(np.ones(3), size=len(x))
+    out = model.components.empty_statistics(covariance_type)
+    kind = feature_kind(covariance_type)
+    n_shared = len(out.shared)
+    kernels.statistics_of(units.X, units.center, kind, r, n_shared, 256, out.own, out.shared)
+    assert_statistics(model, out.pack(), weighted_moments(r, x, covariance_type))
+
+
+def layouts(X, tmp_path):
+    """The same rows in every form in which they may come."""
+    yield "C", np.ascontiguousarray(X)
+    yield "Fortran", np.asfortranarray(X)
+    wide = np.zeros((2 * len(X), 2 * X.shape[1]), dtype=X.dtype)
+    wide[::2, ::2] = X
+    yield "strided", wide[::2, ::2]
+    yield "reversed", np.ascontiguousarray(X[::-1])[::-1]
+    frozen = X.copy()
+    frozen.setflags(write=False)
+    yield "read-only", frozen
+    np.save(tmp_path / "rows.npy", X)
+    for mode in ("r", "c"):
+        yield f"memory-mapped {mode}", np.load(tmp_path / "rows.npy", mmap_mode=mode)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_layout_of_the_rows_does_not_matter(covariance_type, dtype, rng, tmp_path):
+    ctx, _, units = problem(rng, covariance_type=covariance_type)
+    model, rows = ctx.model, units.X.astype(dtype)
+    # Features are float64 whatever the rows are: only the rounding of the rows is left.
+    x = rows.astype(np.float64) - units.center
+    joint = expected_log_joint(model, ctx.q, x)
+    moments = weighted_moments(softmax(joint, axis=1), x, covariance_type)
+    expected = model.expectations(ctx.q)
+    grid = np.arange(1, 11) / 10
+    partition = log_c(grid, np.cov(x.T), 3)
+    first = None
+    for name, X in layouts(rows, tmp_path):
+        before = np.array(X)
+        other = Rows(X, None, units.center)
+        step = model.local_step(other, expected, Tempering())
+        assert_statistics(model, step.statistics, moments, 1e-11)
+        np.testing.assert_allclose(model.log_joint(other, expected), joint, atol=1e-10)
+        tempered = model.locally_tempered_step(other, expected, grid, partition, 2)
+        found = [step.statistics, tempered.statistics, [step.energy, tempered.energy]]
+        arrays = [v for s in found for v in (s.values() if isinstance(s, dict) else s)]
+        first = arrays if first is None else first
+        for a, b in zip(arrays, first, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=name)
+        np.testing.assert_array_equal(X, before)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, ">f8", np.float16])
+def test_rows_of_other_types_are_cast(dtype, rng):
+    X = np.round(5 * MIXTURE.data(rng, 100)).astype(dtype)
+    est = MIXTURE.make(annealing="none").fit(X)
+    same = MIXTURE.make(annealing="none").fit(X.astype(np.float64))
+    assert est.lower_bound_ == same.lower_bound_
+    np.testing.assert_array_equal(est.transform(X), same.transform(X.astype(np.float64)))
+
+
+def test_far_outliers_and_far_components_do_not_overflow(rng):
+    ctx, _, units = problem(rng)
+    units.X[0] = 1e8
+    step = ctx.model.local_step(units, ctx.model.expectations(ctx.q), Tempering())
+    assert np.isfinite(step.energy) and np.isfinite(step.entropy)
+    grid = np.arange(1, 101) / 100
+    partition = ctx.model.unit_log_partition(grid, ctx.summary, ctx.q)
+    expected = ctx.model.expectations(ctx.q)
+    local = ctx.model.locally_tempered_step(units, expected, grid, partition, 2)
+    assert local.inverse_temperatures[0] == pytest.approx(grid[0])
+    assert (local.inverse_temperatures > 0).all() and (local.inverse_temperatures <= 1).all()
+
+
+# The helpers
+
+
+@numba.njit
+def _exponentials(x, out):
+    for i in range(len(x)):
+        out[i] = exp(x[i])
+
+
+def test_exponential_is_accurate(rng):
+    x = np.concatenate([
+        np.linspace(-745.0, 700.0, 100_001),
+        rng.uniform(-1.0, 1.0, 100_000),
+        # Where the argument reduction changes its integer.
+        (np.arange(-1000, 1000) + 0.5) * np.log(2.0),
+        [0.0, -0.0, 1e-300, -1e-300, 5e-17, 700.0, -707.99, -708.0, -745.0],
+    ])  # fmt: skip
+    found = np.empty_like(x)
+    _exponentials(x, found)
+    exact = np.exp(x.astype(np.longdouble))
+    normal = x > -708.0
+    relative = np.abs(found[normal] / exact[normal] - 1)
+    assert relative.max() < 2 * np.finfo(float).eps
+    assert (found[~normal] == 0).all()
+    assert (found[x == 0] == 1).all()
+    order = np.argsort(x)
+    assert (np.diff(found[order]) >= -1e-15 * found[order][1:]).all()
+    _exponentials(np.array([-np.inf, -1e300, -1e5]), found)
+    assert (found[:3] == 0).all()
+
+
+def test_kernel_without_a_cache_directory_warns_once_and_works(monkeypatch):
+    njit = numba.njit
+
+    def without_cache(*args, cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function 'f': no locator available for file 'f.py'")
+        return njit(*args, **options)
+
+    monkeypatch.setattr(numba, "njit", without_cache)
+    monkeypatch.setattr(_compile, "_warned", False)
+    with pytest.warns(RuntimeWarning, match="NUMBA_CACHE_DIR") as caught:
+        double = _compile.kernel(["float64(float64)"])(lambda x: 2 * x)
+    assert len(caught) == 1
+    assert "no locator available" in str(caught[0].message)
+    assert double(3.0) == 6.0
+    assert double.nopython_signatures
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        triple = _compile.kernel(["float64(float64)"])(lambda x: 3 * x)
+    assert triple(3.0) == 9.0
+
+
+def test_other_errors_of_the_compiler_are_not_hidden(monkeypatch):
+    def broken(*args, **options):
+        raise RuntimeError("out of patience")
+
+    monkeypatch.setattr(numba, "njit", broken)
+    with pytest.raises(RuntimeError, match="out of patience"):
+        _compile.kernel(["float64(float64)"])(lambda x: x)
+
+
+def test_kernels_have_two_signatures_and_release_the_lock():
+    public = [kernels.local_step, kernels.locally_tempered_step, kernels.log_joint]
+    for function in (*public, kernels.statistics_of):
+        assert len(function.nopython_signatures) == 2
+        assert function.targetoptions["nogil"]
+        assert not function.targetoptions.get("parallel", False)
