@@ -1,4 +1,4 @@
-"""Data sets of the measurements: scikit-learn's own, synthetic ones, and files that are not shipped.
+"""Data sets of the measurements: scikit-learn's, synthetic ones, and files that are not shipped.
 
 The files (``mnist.npz``, ``pima.npz``) are looked for in the directory that the environment
 variable ``SKLEARN_ANNEAL_DATA`` names, and in ``../shared/data`` relative to the repository where
@@ -167,8 +167,7 @@ def synthetic_tasks() -> list[Task]:
     return [
         Task('digits "0"', "digits", digits_of(0), 6),
         Task('digits "5"', "digits", digits_of(5), 12),
-        Task("all digits", "digits, all", all_digits(), 20),
-        Task("iris", "low-dimensional", iris(), 5),
+        Task("all digits", "digits, all", all_digits(), 10),
         Task("wine", "low-dimensional", wine(), 4),
         Task("easy 2-D", "low-dimensional", easy_clusters(), 3),
     ]

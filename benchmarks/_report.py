@@ -47,7 +47,7 @@ class Page:
 
 def markdown_table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
     header = list(header)
-    body = ["| " + " | ".join(row) + " |" for row in rows]
+    body = ["| " + " | ".join(c.replace("|", r"\|") for c in row) + " |" for row in rows]
     return ["| " + " | ".join(header) + " |", "|---" * len(header) + "|", *body]
 
 

@@ -4,8 +4,8 @@ Each configuration is fitted to three quarters of the rows of every data set (MN
 with 1,000 others held out) and compared with plain variational inference from the k-means start of
 the same seed and split: rise of the lower bound and of the held-out log predictive density, both in
 nats per row, and fitting time. Printed are medians over seeds, averaged over the data sets of a
-group (digits of one class, MNIST digits of one class, low-dimensional sets), the worst data set,
-and the ratio of the fitting times.
+group (digits of one class, MNIST digits of one class, low-dimensional sets, clusters in the plane),
+the worst data set, and the ratio of the fitting times.
 
     python -m benchmarks.tune_defaults                    # everything, about 20 minutes
     python -m benchmarks.tune_defaults --only svi_plus --csv /tmp/svi_plus.csv
@@ -32,7 +32,7 @@ from sklearn_anneal.annealing import ANNEALING
 
 from . import _data
 
-GROUPS = ("digits", "MNIST", "low-dimensional")
+GROUPS = ("digits", "MNIST", "low-dimensional", "2-D")
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,19 @@ def minibatch(sizes: Iterable[int]) -> Iterator[Configuration]:
 
 def configurations() -> dict[str, list[Configuration]]:
     """What is measured, by section of the table."""
-    passes = (20, 50, 100, 200)
     return {
         "deterministic": [
-            *grid("deterministic", initial_temperature=("auto", 2, 4, 6, 10), n_passes=passes),
-            *grid("deterministic", form=("posterior", "local"), n_passes=(50,)),
-            *grid("deterministic", schedule=("linear",), n_passes=(50,)),
-            *grid("deterministic", initial_temperature=(6,), schedule=("linear",), n_passes=(50,)),
+            *grid("deterministic", n_passes=(20, 50, 100, 200)),
+            *grid("deterministic", n_passes=(20, 50), jitter=(0.1, 0.3)),
+            *grid(
+                "deterministic",
+                initial_temperature=(4, 6, 10, 15),
+                n_passes=(20, 50),
+                jitter=(0.0, 0.1, 0.3, 0.5),
+            ),
+            *grid("deterministic", initial_temperature=(6, 10), n_passes=(100,), jitter=(0.3,)),
+            *grid("deterministic", initial_temperature=(6,), form=("posterior", "local")),
+            *grid("deterministic", initial_temperature=(6,), schedule=("linear",)),
         ],
         "stochastic": list(
             grid(
@@ -106,9 +112,10 @@ def configurations() -> dict[str, list[Configuration]]:
             ),
             *grid(
                 "svi_plus",
-                schedule=("constant", "linear"),
-                learning_rate=("decay", 0.85),
-                n_passes=(20, 100),
+                effective_batch_size=(0.1, 0.25),
+                schedule=("linear",),
+                learning_rate=(0.7, 0.85, 1.0),
+                n_passes=(20, 50, 100),
             ),
         ],
         "structured": [
@@ -133,6 +140,9 @@ def tasks() -> list[_data.Task]:
         _data.Task('digits "8"', "digits", _data.digits_of(8), 8),
         _data.Task("iris", "low-dimensional", _data.iris(), 5),
         _data.Task("wine", "low-dimensional", _data.wine(), 4),
+        _data.Task("easy 2-D", "2-D", _data.easy_clusters(), 3),
+        _data.Task("four clusters", "2-D", _data.four_clusters(), 4),
+        _data.Task("four clusters, K = 8", "2-D", _data.four_clusters(), 8),
     ]
     try:
         found += [_data.mnist_task(3, 6), _data.mnist_task(8, 12), _data.pima_task()]

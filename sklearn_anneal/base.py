@@ -324,7 +324,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             )
         trace = engine.Trace([*bounds, bound], [*temperatures, temperature])
         finite = [value for value in trace.lower_bounds if np.isfinite(value)]
-        trace.final = finite[-1] if finite else np.nan
+        trace.final = float(finite[-1]) if finite else np.nan
         self._keep(inference, trace)
         return self
 
@@ -533,7 +533,7 @@ class _Watch:
 
 def has_unit_temperatures(estimator: BaseAnnealed) -> bool:
     """Whether an estimator's annealing gives every data point a temperature."""
-    method = getattr(estimator, "annealing_", estimator.annealing)
+    method: Any = getattr(estimator, "annealing_", estimator.annealing)
     if isinstance(method, str):
-        return method in ANNEALING and ANNEALING[method].has_unit_temperatures
-    return method.has_unit_temperatures
+        method = ANNEALING.get(method, Annealing)
+    return bool(method.has_unit_temperatures)

@@ -390,7 +390,7 @@ def test_duplicated_rows(annealing, init_params):
 def test_more_components_than_distinct_rows(n_distinct, covariance_type, init_params):
     X = np.repeat(rows(n_distinct), 20, axis=0)
     estimator = mixture(
-        n_components=8, covariance_type=covariance_type, init_params=init_params, max_iter=20
+        n_components=8, covariance_type=covariance_type, init_params=init_params, max_iter=5
     )
     for annealing in ANNEALING:
         assert_sound(estimator.set_params(annealing=annealing).fit(X), X)

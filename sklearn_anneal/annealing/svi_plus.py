@@ -25,7 +25,8 @@ class SVIPlus(DampedMixin, Annealing):
     ----------
     effective_batch_size : int, float or "auto", default="auto"
         M at the first pass: an integer is a number of data points, a float in (0, 1] a share of
-        the batch, at least one data point. Smaller is noisier: better at leaving poor optima, slower to settle.
+        the batch, at least one data point. Smaller is noisier: better at leaving poor optima,
+        slower to settle.
     noise : {"auto", "dirichlet", "gaussian"}, default="auto"
         ``"dirichlet"``: w = B Dir(a, …, a) with the mean and covariance of the definition and
         no negative weight, so that every target is valid. ``"gaussian"``: the definition itself;

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,31 +76,45 @@ Monitor = Callable[[Context, Trace], bool]
 
 
 class Visit(NamedTuple):
-    """A local step over a batch, with the factors and the draw that it saw."""
+    """A local step over a batch, with the factors and the draw that it saw.
+
+    ``local`` has the local variables of each chunk, for a warm start of the next visit.
+    """
 
     step: LocalStep
     t: Tempering
     draw: Any
     temperature: float
+    local: list[Any]
 
 
-def visit(ctx: Context, method: Annealing, batch: Units, workers: Workers) -> Visit:
-    """The local step over a batch: the sum over its chunks, in their order."""
+def visit(
+    ctx: Context,
+    method: Annealing,
+    batch: Units,
+    workers: Workers,
+    before: Visit | None = None,
+) -> Visit:
+    """The local step over a batch: the sum over its chunks, in their order.
+
+    ``before`` is the last visit to the same batch, where there was one.
+    """
     expected, draw = method.expectations(ctx)
     t = method.temper(ctx, batch)
     noise = method.weights(ctx, batch)
     tasks = []
-    for index in batch.chunks():
+    for i, index in enumerate(batch.chunks()):
         units = batch.take(index)
         chunk_noise = None if noise is None else noise[index]
-        local = method.local_start(ctx, units, None)
+        local = method.local_start(ctx, units, None if before is None else before.local[i])
         tasks.append((ctx, units, expected, t, chunk_noise, local))
-    step = workers.sum(method.local_step, tasks)
+    steps = workers.map(method.local_step, tasks)
+    step = reduce(add, steps)
     if step.temperature is not None:
         temperature = step.temperature / batch.total_weight
     else:
         temperature = float(np.mean(1.0 / np.asarray(t.local)))
-    return Visit(step, t, draw, temperature)
+    return Visit(step, t, draw, temperature, [part.local for part in steps])
 
 
 def update(
@@ -122,7 +138,7 @@ def update(
     base = ctx.model.base(ctx.q)
     for i, block in enumerate(ctx.model.blocks):
         if block.refresh and i > 0:
-            seen = visit(ctx, method, batch, workers)
+            seen = visit(ctx, method, batch, workers, seen)
         ctx.report = seen.step
 
         def target(raw: Natural, block=block, t=seen.t) -> tuple[Natural, Natural]:
@@ -193,10 +209,10 @@ def _fit_batch(
     monitor: Monitor | None,
 ) -> Trace:
     n_annealed, n_passes, first_test = _plan(strategy, settings)
-    trace, bound, temperature = Trace(), -np.inf, 1.0
+    trace, bound, temperature, seen = Trace(), -np.inf, 1.0, None
     for p in range(n_passes + 1):
         method = strategy if p < n_annealed else PLAIN
-        seen = visit(ctx, method, units, workers)
+        seen = visit(ctx, method, units, workers, seen)
         # The local step tells the bound of the λ that it saw, the result of the pass before.
         previous, bound = bound, _bound(ctx, method, seen.step, units, workers, p)
         if p > 0:

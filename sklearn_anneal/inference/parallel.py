@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from functools import cache, reduce
-from operator import add
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -89,10 +88,6 @@ class Workers:
             return [function(*task) for task in tasks]
         parent = os.getpid()
         return self._parallel(delayed(_in_worker)(parent, function, *task) for task in tasks)
-
-    def sum(self, function: Callable, tasks: Iterable[tuple]) -> Any:
-        """The results added up in the order of the tasks."""
-        return reduce(add, self.map(function, tasks))
 
 
 def _in_worker(parent: int, function: Callable, *task: Any) -> Any:

@@ -483,6 +483,8 @@ class GaussianComponents:
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Displace the means by ``size`` prior standard deviations, keeping all else."""
+        if "mean_natural" not in q:
+            return q  # the block of the precisions alone
         noise = rng.standard_normal((self.n_components, self.n_features))
         deviation = size * self._prior_deviation(prior) * noise
         if self.joint:

@@ -1,0 +1,95 @@
+"""A fit needs little memory beyond its data, and never a copy of a memory-mapped file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture, warm_up
+
+ROOT = Path(__file__).resolve().parents[1]
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/status").exists()
+    or "RssAnon" not in Path("/proc/self/status").read_text(),
+    reason="the system does not tell the anonymous memory of a process",
+)
+
+
+@pytest.fixture(scope="module")
+def bench_memory():
+    if not (ROOT / "benchmarks" / "bench_memory.py").exists():
+        pytest.skip("the benchmarks are in the repository only")
+    sys.path.insert(0, str(ROOT))
+    try:
+        from benchmarks import bench_memory
+    finally:
+        sys.path.remove(str(ROOT))
+    warm_up()  # so that none of the measured interpreters has to compile
+    return bench_memory
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "predict"])
+def test_memmap_is_not_copied_by_validation(method, dtype, tmp_path, monkeypatch):
+    X = np.memmap(tmp_path / "rows", dtype=dtype, mode="w+", shape=(300, 4))
+    X[:] = np.random.default_rng(0).normal(size=X.shape)
+    X.flush()
+    mapped = np.memmap(tmp_path / "rows", dtype=dtype, mode="r", shape=X.shape)
+    mixture = AnnealedBayesianGaussianMixture(n_components=2, batch_size=50, random_state=0)
+    mixture.fit(X)
+    seen = []
+    for name in ("_validate_data", "_validate_again"):
+        validate = getattr(mixture, name)
+
+        def spy(*args, validate=validate, **kwargs):
+            seen.append(validate(*args, **kwargs))
+            return seen[-1]
+
+        monkeypatch.setattr(mixture, name, spy)
+    getattr(mixture, method)(mapped)
+    assert seen
+    assert all(np.shares_memory(rows, mapped) for rows in seen)
+
+
+@pytest.mark.parametrize("batch_size", [None, 50])
+def test_memmap_fits_as_an_array_does(batch_size, tmp_path):
+    X = np.random.default_rng(0).normal(size=(300, 4))
+    X.tofile(tmp_path / "rows")
+    mapped = np.memmap(tmp_path / "rows", mode="r", shape=X.shape, dtype=float)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=2, batch_size=batch_size, max_iter=5, random_state=0
+    )
+    bounds = mixture.fit(X).lower_bounds_
+    np.testing.assert_array_equal(mixture.fit(mapped).lower_bounds_, bounds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("annealing", ["none", "local_tempering"])
+def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, bench_memory):
+    # One float64 per row may stay during a fit; a copy would be 40 bytes per row or more.
+    small, large = 150_000, 1_500_000
+    of_small = bench_memory.measure_memmap(annealing, rows=small)
+    of_large = bench_memory.measure_memmap(annealing, rows=large)
+    assert of_large["growth"] < 300
+    allowed = 8 * (large - small) / 1e6 + 5
+    assert of_large["growth"] - of_small["growth"] < allowed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("annealing", ["none", "local_tempering", "svi_plus"])
+def test_no_temporary_of_rows_times_components_times_features(annealing, bench_memory):
+    found = bench_memory.measure_array(annealing)
+    # Rows x components alone would be 8 MB, times the features 240 MB.
+    assert found["growth"] < 100
+
+
+@pytest.mark.slow
+def test_the_measurement_sees_a_copy(bench_memory):
+    before = bench_memory.anonymous_megabytes()
+    with bench_memory.Sampler() as sampler:
+        copy = np.ones(5_000_000)
+    assert sampler.peak - before > 0.9 * copy.nbytes / 1e6
