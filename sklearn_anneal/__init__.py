@@ -28,6 +28,7 @@ def warm_up() -> None:
     from pkgutil import iter_modules
 
     from . import kernels
+    from .kernels._compile import compile_all
 
     for module in iter_modules(kernels.__path__):
-        import_module(f"{kernels.__name__}.{module.name}")
+        compile_all(import_module(f"{kernels.__name__}.{module.name}"))

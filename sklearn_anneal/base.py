@@ -399,6 +399,10 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             )
         importlib.import_module(name)
 
+    def __sklearn_is_fitted__(self) -> bool:
+        # Validation sets attributes with a trailing underscore before a fit can fail.
+        return hasattr(self, "_inference")
+
     def _context(self) -> Context:
         """The fitted parameters, for prediction."""
         check_is_fitted(self)

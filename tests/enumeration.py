@@ -62,10 +62,7 @@ def _normal_wishart_marginal(X, mean, strength, inverse_scale, dof):
     total = strength + n
     center = (strength * mean + X.sum(axis=0)) / total
     scatter = (
-        inverse_scale
-        + X.T @ X
-        + strength * np.outer(mean, mean)
-        - total * np.outer(center, center)
+        inverse_scale + X.T @ X + strength * np.outer(mean, mean) - total * np.outer(center, center)
     )
     return (
         -0.5 * n * d * np.log(np.pi)

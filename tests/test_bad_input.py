@@ -1,4 +1,4 @@
-"""What is not accepted is refused in words that say what would be; what looks odd but works, works."""
+"""What is not accepted is refused in words that help; what looks odd but works, works."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def assert_sound(fitted, X):
 # X
 
 
-@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
+@pytest.mark.parametrize(
+    ("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")]
+)
 @pytest.mark.parametrize("method", ["fit", "first partial_fit", *READERS])
 def test_missing_and_infinite_values(method, value, word):
     X = rows()
@@ -245,7 +247,9 @@ def test_covariance_prior_is_not_positive_definite(covariance_type, prior):
 
 @pytest.mark.parametrize("dof", [0.5, 1.0])
 def test_degrees_of_freedom_prior(dof):
-    with pytest.raises(ValueError, match=f"'degrees_of_freedom_prior' should be greater than 1, but got {dof:.3f}"):
+    with pytest.raises(
+        ValueError, match=f"'degrees_of_freedom_prior' should be greater than 1, but got {dof:.3f}"
+    ):
         mixture(degrees_of_freedom_prior=dof).fit(rows())
 
 
@@ -283,7 +287,9 @@ def test_parameters_out_of_range(name, value, accepted):
 
 
 def test_name_of_annealing():
-    with pytest.raises(ValueError, match="'annealing' parameter.*Got 'simulated' instead") as caught:
+    with pytest.raises(
+        ValueError, match="'annealing' parameter.*Got 'simulated' instead"
+    ) as caught:
         mixture(annealing="simulated").fit(rows())
     for name in ANNEALING:
         assert repr(name) in str(caught.value)
@@ -318,7 +324,9 @@ def test_parameter_of_a_strategy(strategy, name):
     value = getattr(strategy, name)
     for method in ("fit", "partial_fit"):
         estimator = mixture(annealing=strategy)
-        with pytest.raises(ValueError, match=f"'{name}' parameter of {type(strategy).__name__}") as e:
+        with pytest.raises(
+            ValueError, match=f"'{name}' parameter of {type(strategy).__name__}"
+        ) as e:
             getattr(estimator, method)(rows())
         assert f"Got {value!r} instead" in str(e.value)
 

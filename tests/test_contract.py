@@ -512,9 +512,7 @@ class _Without:
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("entry", models())
-def test_lack_of_a_capability_is_one_sentence_before_any_work(
-    entry, capability, rng, monkeypatch
-):
+def test_lack_of_a_capability_is_one_sentence_before_any_work(entry, capability, rng, monkeypatch):
     X = entry.data(rng, 50)
     make_model = type(entry.make())._make_model
     monkeypatch.setattr(

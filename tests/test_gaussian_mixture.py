@@ -397,9 +397,7 @@ def density_on_plane(mixture, n_radii=800, n_angles=256):
 @all_weight_priors
 @all_covariance_types
 def test_density_integrates_to_1_on_a_line(covariance_type, weight_prior, factorization):
-    _, width, density = density_on_line(
-        small_fit(1, covariance_type, weight_prior, factorization)
-    )
+    _, width, density = density_on_line(small_fit(1, covariance_type, weight_prior, factorization))
     assert (width * density).sum() == pytest.approx(1, abs=1e-7)
 
 
@@ -418,7 +416,9 @@ def test_score_is_the_weighted_mean_of_score_samples():
     weight = np.arange(len(X)) % 3
     each = mixture.score_samples(X)
     assert mixture.score(X) == pytest.approx(each.mean())
-    assert mixture.score(X, sample_weight=weight) == pytest.approx((weight * each).sum() / weight.sum())
+    assert mixture.score(X, sample_weight=weight) == pytest.approx(
+        (weight * each).sum() / weight.sum()
+    )
 
 
 def distance_of_distributions(mixture, rows):

@@ -219,7 +219,11 @@ def test_one_temperature_of_one_is_the_plain_step(rng):
     model = ctx.model
     expected = model.expectations(ctx.q)
     plain = model.local_step(units, expected, Tempering())
-    out, found, sums = model.components.empty_statistics("full"), np.empty(units.n_units), np.zeros(3)
+    out, found, sums = (
+        model.components.empty_statistics("full"),
+        np.empty(units.n_units),
+        np.zeros(3),
+    )
     kernels.locally_tempered_step(
         units.X, units.center, kernels.FULL, expected.own, expected.shared, np.ones(1), 0.0, 2,
         np.empty(0), np.empty(0), 256, out.own, out.shared, found, sums,
@@ -236,8 +240,7 @@ def test_statistics_of_given_responsibilities(covariance_type, rng):
     r = rng.dirichlet(np.ones(3), size=len(x))
     out = model.components.empty_statistics(covariance_type)
     kind = feature_kind(covariance_type)
-    n_shared = len(out.shared)
-    kernels.statistics_of(units.X, units.center, kind, r, n_shared, 256, out.own, out.shared)
+    kernels.statistics_of(units.X, units.center, kind, r, 256, out.own, out.shared)
     assert_statistics(model, out.pack(), weighted_moments(r, x, covariance_type))
 
 
@@ -338,6 +341,11 @@ def test_exponential_is_accurate(rng):
     assert (found[:3] == 0).all()
 
 
+def add_twice(x, out):
+    for i in range(x.shape[0]):
+        out[i] += 2.0 * x[i, 0]
+
+
 def test_kernel_without_a_cache_directory_warns_once_and_works(monkeypatch):
     njit = numba.njit
 
@@ -348,16 +356,21 @@ def test_kernel_without_a_cache_directory_warns_once_and_works(monkeypatch):
 
     monkeypatch.setattr(numba, "njit", without_cache)
     monkeypatch.setattr(_compile, "_warned", False)
+    double = _compile.kernel("rows out1")(add_twice)
+    out = np.zeros(3)
     with pytest.warns(RuntimeWarning, match="NUMBA_CACHE_DIR") as caught:
-        double = _compile.kernel(["float64(float64)"])(lambda x: 2 * x)
+        double(np.ones((3, 1)), out)
     assert len(caught) == 1
     assert "no locator available" in str(caught[0].message)
-    assert double(3.0) == 6.0
-    assert double.nopython_signatures
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        triple = _compile.kernel(["float64(float64)"])(lambda x: 3 * x)
-    assert triple(3.0) == 9.0
+        double(np.ones((3, 1), dtype=np.float32), out)
+    np.testing.assert_array_equal(out, 4.0)
+
+
+def test_kernels_refuse_other_dtypes():
+    with pytest.raises(TypeError, match="add_twice takes float64 or float32 data, not int64"):
+        _compile.kernel("rows out1")(add_twice)(np.ones((3, 1), dtype=int), np.zeros(3))
 
 
 def test_other_errors_of_the_compiler_are_not_hidden(monkeypatch):
@@ -366,12 +379,14 @@ def test_other_errors_of_the_compiler_are_not_hidden(monkeypatch):
 
     monkeypatch.setattr(numba, "njit", broken)
     with pytest.raises(RuntimeError, match="out of patience"):
-        _compile.kernel(["float64(float64)"])(lambda x: x)
+        _compile.kernel("rows out1")(add_twice).compile("float64")
 
 
 def test_kernels_have_two_signatures_and_release_the_lock():
     public = [kernels.local_step, kernels.locally_tempered_step, kernels.log_joint]
     for function in (*public, kernels.statistics_of):
-        assert len(function.nopython_signatures) == 2
-        assert function.targetoptions["nogil"]
-        assert not function.targetoptions.get("parallel", False)
+        for dtype in ("float64", "float32"):
+            compiled = function.compile(dtype)
+            assert len(compiled.nopython_signatures) == 1
+            assert compiled.targetoptions["nogil"]
+            assert not compiled.targetoptions.get("parallel", False)

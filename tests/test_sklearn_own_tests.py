@@ -78,7 +78,9 @@ def test_tests_were_found():
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "arguments"), CASES, ids=[f"{name}-{i}" for i, (_, name, _) in enumerate(CASES)]
+    ("module", "name", "arguments"),
+    CASES,
+    ids=[f"{name}-{i}" for i, (_, name, _) in enumerate(CASES)],
 )
 def test_passes_with_our_class(module, name, arguments, monkeypatch):
     monkeypatch.setattr(module, NAME, replacement, raising=False)

@@ -1,4 +1,4 @@
-"""The one decorator through which every kernel is compiled."""
+"""How every kernel is compiled: ahead of its first call, for the dtype that the call brings."""
 
 from __future__ import annotations
 
@@ -7,43 +7,96 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
+from numba import types
+
+# No reassociation: sums keep their order, so that results do not depend on the compiler's mood.
+_OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+
+_ARGUMENTS = {
+    "vector": types.Array(types.float64, 1, "C", readonly=True),
+    "matrix": types.Array(types.float64, 2, "C", readonly=True),
+    "out1": types.float64[::1],
+    "out2": types.float64[:, ::1],
+    "int": types.int64,
+    "float": types.float64,
+}
+_DTYPES = {"float64": types.float64, "float32": types.float32}
 
 _warned = False
 
 
-def kernel(signatures: Any = None, *, inline: bool = False) -> Callable:
-    """Compile a function to machine code that runs without the interpreter's lock.
+class Kernel:
+    """A function on arrays as machine code that runs without the interpreter's lock.
 
-    Code is cached on disk. Where no cache directory is writable the kernel is compiled anew
-    in every process, and one warning says so.
+    It is compiled for float64 and for float32 data, each when it is first needed, and kept on
+    disk. Where no cache directory is writable, every process compiles anew, and one warning says
+    so. Inputs are C-contiguous and may be read-only.
 
     Parameters
     ----------
-    signatures : list of str or None, default=None
-        The explicit numba signatures, at most two (float64 and float32 data). ``None``
-        compiles for the types of the first call: only for helpers that other kernels call.
-    inline : bool, default=False
-        Whether the function is a helper that is merged into the kernels that call it.
-
-    Returns
-    -------
-    decorator : callable
+    function : callable
+    arguments : str
+        The kinds of the arguments, separated by spaces: first ``rows`` (the data, of shape
+        (n, n_features)), then any of ``vector``, ``matrix`` (float64, read), ``out1``, ``out2``
+        (float64, written), ``int`` and ``float``.
     """
-    options = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
 
-    def decorate(function: Callable) -> Callable:
-        arguments = () if signatures is None else (signatures,)
-        if inline:
-            return numba.njit(*arguments, **options)(function)
-        try:
-            return numba.njit(*arguments, cache=True, **options)(function)
-        except RuntimeError as error:
-            if "cannot cache" not in str(error):
-                raise
-            _warn_once(error)
-            return numba.njit(*arguments, **options)(function)
+    def __init__(self, function: Callable, arguments: str):
+        self._function = function
+        self._arguments = arguments.split()
+        self._variants: dict[str, Callable] = {}
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
 
-    return decorate
+    def __call__(self, x: np.ndarray, *arguments: Any) -> None:
+        """Run the kernel on data ``x``, float64 or float32."""
+        variant = self._variants.get(x.dtype.name) or self.compile(x.dtype.name)
+        variant(x, *arguments)
+
+    def compile(self, dtype: str) -> Callable:
+        """Compile for data of a dtype, or load what was compiled before.
+
+        Raises
+        ------
+        TypeError
+            If the dtype is neither float64 nor float32.
+        """
+        if dtype not in _DTYPES:
+            raise TypeError(f"{self.__name__} takes float64 or float32 data, not {dtype}.")
+        rows = types.Array(_DTYPES[dtype], 2, "C", readonly=True)
+        kinds = {"rows": rows, **_ARGUMENTS}
+        signature = numba.void(*(kinds[kind] for kind in self._arguments))
+        self._variants[dtype] = variant = _cached(self._function, [signature])
+        return variant
+
+
+def kernel(arguments: str) -> Callable[[Callable], Kernel]:
+    """Make a :class:`Kernel` of the function below."""
+    return lambda function: Kernel(function, arguments)
+
+
+def helper(function: Callable) -> Callable:
+    """Make a function that kernels may call; it is compiled into them."""
+    return numba.njit(**_OPTIONS)(function)
+
+
+def compile_all(module: Any) -> None:
+    """Compile all kernels of a module for both dtypes."""
+    for value in vars(module).values():
+        if isinstance(value, Kernel):
+            for dtype in _DTYPES:
+                value.compile(dtype)
+
+
+def _cached(function: Callable, signatures: list[Any]) -> Callable:
+    try:
+        return numba.njit(signatures, cache=True, **_OPTIONS)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        _warn_once(error)
+        return numba.njit(signatures, **_OPTIONS)(function)
 
 
 def _warn_once(error: Exception) -> None:
@@ -54,5 +107,5 @@ def _warn_once(error: Exception) -> None:
             f"Compiled kernels cannot be kept on disk ({error}); every new process compiles them "
             "again. Set the environment variable NUMBA_CACHE_DIR to a writable directory.",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ._compile import kernel
+from ._compile import helper
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01
@@ -35,7 +35,7 @@ def _bits_of_float(typingctx, value):
     return types.int64(types.float64), codegen
 
 
-@kernel(inline=True)
+@helper
 def exp(x):
     """Exponential of a float64 x <= 709 to 2 units in the last place; 0 below -708."""
     y = max(x, _SMALLEST)

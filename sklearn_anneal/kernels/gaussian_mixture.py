@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import kernel
+from ._compile import helper, kernel
 from ._math import exp
 
 FULL, DIAGONAL, SPHERICAL = 0, 1, 2
 
 
-@kernel(inline=True)
+@helper
 def _features(x, start, stop, center, kind, out):
     n_features = center.shape[0]
     m = stop - start
@@ -52,19 +52,20 @@ def _features(x, start, stop, center, kind, out):
                 target[i] += left[i] * left[i]
 
 
-@kernel(inline=True)
+@helper
 def _log_joint(coefficients, shared, features, out):
-    n_shared = shared.shape[0]
+    n_shared = shared.shape[1]
     np.dot(coefficients, features[n_shared:], out)
     if n_shared > 0:
-        common = np.dot(shared, features[:n_shared])
+        common = np.empty((1, out.shape[1]))
+        np.dot(shared, features[:n_shared], common)
         for k in range(out.shape[0]):
             row = out[k]
             for i in range(row.shape[0]):
-                row[i] += common[i]
+                row[i] += common[0, i]
 
 
-@kernel(inline=True)
+@helper
 def _column_maximum(values, maximum):
     maximum[:] = values[0]
     for k in range(1, values.shape[0]):
@@ -73,7 +74,7 @@ def _column_maximum(values, maximum):
             maximum[i] = max(maximum[i], row[i])
 
 
-@kernel(inline=True)
+@helper
 def _tempered_exponentials(joint, maximum, inverse_temperature, out, total, energy):
     """exp{x (L - max)}, their sum, and their weighted sum of L - max, per row."""
     total[:] = 0.0
@@ -89,7 +90,7 @@ def _tempered_exponentials(joint, maximum, inverse_temperature, out, total, ener
             energy[i] += value * difference
 
 
-@kernel(inline=True)
+@helper
 def _scale_columns(values, factor):
     for k in range(values.shape[0]):
         row = values[k]
@@ -97,19 +98,23 @@ def _scale_columns(values, factor):
             row[i] *= factor[i]
 
 
-@kernel(inline=True)
+@helper
 def _accumulate(weighted, features, n_shared, per_component, shared):
-    per_component += np.dot(weighted, features[n_shared:].T)
+    product = np.empty(per_component.shape)
+    np.dot(weighted, features[n_shared:].T, product)
+    per_component += product
     if n_shared > 0:
-        total = np.zeros(weighted.shape[1])
+        total = np.zeros((1, weighted.shape[1]))
         for k in range(weighted.shape[0]):
             row = weighted[k]
             for i in range(row.shape[0]):
-                total[i] += row[i]
-        shared += np.dot(features[:n_shared], total)
+                total[0, i] += row[i]
+        product = np.empty(shared.shape)
+        np.dot(total, features[:n_shared].T, product)
+        shared += product
 
 
-@kernel(inline=True)
+@helper
 def _expected_inverse_temperature(energy, reference, coefficients, slope, out):
     """E_r[x] with r_m ∝ a_m z^m, z = exp{(energy - reference)/M}: two Horner recursions.
 
@@ -133,38 +138,7 @@ def _expected_inverse_temperature(energy, reference, coefficients, slope, out):
         out[i] = mean[i] / (norm[i] * n)
 
 
-_ROWS = "Array({0}, 2, 'C', readonly=True)"
-_VECTOR = "Array(float64, 1, 'C', readonly=True)"
-_MATRIX = "Array(float64, 2, 'C', readonly=True)"
-
-
-def _signatures(template):
-    """One signature for float64 rows, one for float32 rows."""
-    import numba
-    from numba import types
-
-    names = {name: getattr(types, name) for name in ("Array", "float64", "float32", "int64")}
-    fixed = {
-        "rows": None,
-        "vector": eval(_VECTOR, names),
-        "matrix": eval(_MATRIX, names),
-        "out1": types.float64[::1],
-        "out2": types.float64[:, ::1],
-        "int": types.int64,
-        "float": types.float64,
-    }
-    result = []
-    for dtype in ("float64", "float32"):
-        fixed["rows"] = eval(_ROWS.format(dtype), names)
-        result.append(numba.void(*(fixed[word] for word in template.split())))
-    return result
-
-
-@kernel(
-    _signatures(
-        "rows vector int matrix vector vector vector vector vector int out2 out1 out2 out1 out1"
-    )
-)
+@kernel("rows vector int matrix matrix vector vector vector vector int out2 out2 out2 out2 out1")
 def local_step(
     x,
     center,
@@ -193,7 +167,7 @@ def local_step(
         ``FULL``, ``DIAGONAL`` or ``SPHERICAL`` quadratic features.
     coefficients : array of shape (n_components, n_own)
         Coefficients of the features that every component weighs itself (the last ones).
-    shared : array of shape (n_shared,)
+    shared : array of shape (1, n_shared)
         Coefficients of the leading features when all components weigh them alike.
     inverse_temperature : array of shape (n,) or (1,)
     factor : array of shape (n,) or (1,)
@@ -204,7 +178,7 @@ def local_step(
         Further factor of the statistics alone; empty: ones.
     block : int
         Rows per block.
-    statistics, shared_statistics : arrays of shape (n_components, n_own) and (n_shared,)
+    statistics, shared_statistics : arrays of shape (n_components, n_own) and (1, n_shared)
     clean, shared_clean : as the two before, or empty
         If not empty, the statistics without noise.
     sums : array of shape (2,)
@@ -212,7 +186,7 @@ def local_step(
     """
     n = x.shape[0]
     n_components = coefficients.shape[0]
-    n_shared = shared.shape[0]
+    n_shared = shared.shape[1]
     n_rows = n_shared + coefficients.shape[1]
     feature_buffer = np.empty(n_rows * min(block, n))
     joint_buffer = np.empty(n_components * min(block, n))
@@ -252,11 +226,7 @@ def local_step(
         _accumulate(joint, features, n_shared, statistics, shared_statistics)
 
 
-@kernel(
-    _signatures(
-        "rows vector int matrix vector vector float int vector vector int out2 out1 out1 out1"
-    )
-)
+@kernel("rows vector int matrix matrix vector float int vector vector int out2 out2 out1 out1")
 def locally_tempered_step(
     x,
     center,
@@ -291,7 +261,7 @@ def locally_tempered_step(
     """
     n = x.shape[0]
     n_components = coefficients.shape[0]
-    n_shared = shared.shape[0]
+    n_shared = shared.shape[1]
     n_rows = n_shared + coefficients.shape[1]
     n_temperatures = partition.shape[0]
     feature_buffer = np.empty(n_rows * min(block, n))
@@ -331,12 +301,12 @@ def locally_tempered_step(
         _accumulate(work, features, n_shared, statistics, shared_statistics)
 
 
-@kernel(_signatures("rows vector int matrix vector int out2"))
+@kernel("rows vector int matrix matrix int out2")
 def log_joint(x, center, kind, coefficients, shared, block, out):
     """``coefficients @ f(x)`` for every row, into ``out`` of shape (n, n_components)."""
     n = x.shape[0]
     n_components = coefficients.shape[0]
-    n_rows = shared.shape[0] + coefficients.shape[1]
+    n_rows = shared.shape[1] + coefficients.shape[1]
     feature_buffer = np.empty(n_rows * min(block, n))
     joint_buffer = np.empty(n_components * min(block, n))
     for start in range(0, n, block):
@@ -351,13 +321,12 @@ def log_joint(x, center, kind, coefficients, shared, block, out):
                 out[start + i, k] = joint[k, i]
 
 
-@kernel(_signatures("rows vector int matrix int int out2 out1"))
-def statistics_of(
-    x, center, kind, responsibilities, n_shared, block, statistics, shared_statistics
-):
+@kernel("rows vector int matrix int out2 out2")
+def statistics_of(x, center, kind, responsibilities, block, statistics, shared_statistics):
     """Statistics of given (weighted) responsibilities of shape (n, n_components)."""
     n = x.shape[0]
     n_components = responsibilities.shape[1]
+    n_shared = shared_statistics.shape[1]
     n_rows = n_shared + statistics.shape[1]
     feature_buffer = np.empty(n_rows * min(block, n))
     weighted_buffer = np.empty(n_components * min(block, n))

@@ -25,7 +25,7 @@ ROWS_PER_BLOCK = 256
 CHUNK = 8192
 
 _COINCIDENCE = 1e-6
-_NOTHING = np.empty(0)
+_NOTHING = np.empty((1, 0))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Features(NamedTuple):
         Which quadratic features there are, and for ``"tied"`` that all components share their
         coefficients.
     own : ndarray of shape (n_components, n_own)
-    shared : ndarray of shape (n_shared,)
+    shared : ndarray of shape (1, n_shared)
     """
 
     layout: str
@@ -311,7 +311,7 @@ class GaussianComponents:
         d = self.n_features
         pairs = d * (d + 1) // 2
         n_own = {"full": pairs, "tied": 0, "diag": d, "spherical": 1}[layout] + d + 1
-        shared = np.zeros(pairs) if layout == "tied" else np.zeros(0)
+        shared = np.zeros((1, pairs if layout == "tied" else 0))
         return Features(layout, np.zeros((self.n_components, n_own)), shared)
 
     def unpack(self, raw: Natural) -> Natural:
@@ -320,7 +320,7 @@ class GaussianComponents:
         layout, own = next((key, value) for key, value in raw.items() if key != "shared")
         second = own[:, : -d - 1]
         if layout == "tied":
-            second = self._symmetric(raw["shared"]) / self.n_components
+            second = self._symmetric(raw["shared"][0]) / self.n_components
         elif layout == "spherical":
             second = second[:, 0] / d
         elif layout == "full":
@@ -444,7 +444,7 @@ class GaussianComponents:
             quadratic = -0.5 * precision.reshape(self.n_components, -1)
         own = [linear, constant[:, None]]
         if structure.shared:
-            return Features(layout, np.hstack(own), quadratic)
+            return Features(layout, np.hstack(own), quadratic[None])
         return Features(layout, np.hstack([quadratic, *own]), _NOTHING)
 
     def evaluate(self, units: Any, expected: Features) -> np.ndarray:

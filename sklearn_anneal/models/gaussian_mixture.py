@@ -174,7 +174,6 @@ class GaussianMixture(ConjugateModel):
                 chunk.center,
                 feature_kind(layout),
                 np.ascontiguousarray(r, dtype=np.float64),
-                len(out.shared),
                 ROWS_PER_BLOCK,
                 out.own,
                 out.shared,
@@ -304,7 +303,7 @@ class GaussianMixture(ConjugateModel):
             out.own,
             out.shared,
             _NO_MATRIX if quiet is None else quiet.own,
-            _NOTHING if quiet is None else quiet.shared,
+            _NO_MATRIX if quiet is None else quiet.shared,
             sums,
         )
         return LocalStep(
