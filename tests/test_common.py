@@ -55,7 +55,7 @@ def test_listed_checks_fail(entry):
         listed = expected_failures(estimator)
         if not listed:
             continue
-        for estimator, check in estimator_checks_generator(estimator):
+        for copy, check in estimator_checks_generator(estimator):
             if getattr(check, "func", check).__name__ in listed:
                 with pytest.raises(AssertionError):
-                    check(estimator)
+                    check(copy)

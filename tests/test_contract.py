@@ -52,22 +52,18 @@ def tempering(form, x):
 
 
 def tempered_bound(ctx, units, t):
-    """The tempered bound of ``ctx.q`` at its best q(z), up to a constant of the prior.
+    """The tempered bound of ``ctx.q`` at its best q(z), nats.
 
-    With x = t.local,
+    With x = t.local and y = t.prior, which is 1 (likelihood form) or x (posterior form),
 
-        F_x(q) = x E log p(X, z | β) + H[q(z)] − KL(q(β) ‖ p_x(β)),
+        F_x(q) = x E log p(X, z | β) + H[q(z)] + y E log p(β) + H[q(β)],
 
-    where p_x is the prior (likelihood form) or the prior to the power x, renormalised, whose
-    natural parameters are b + x (λ₀ − b) (posterior form: x E log p(β) + H[q(β)] differs from
-    −KL(q ‖ p_x) by the normaliser of p_x only, which does not depend on q).
+    and E log p(β) = −KL(q(β) ‖ p(β)) − H[q(β)].
     """
     model = ctx.model
-    step = engine.visit(ctx, NoAnnealing() if t.local == 1 else _Fixed(t), units, SEQUENTIAL).step
-    base_point = model.base(ctx.prior)
-    nothing = {key: np.zeros(()) for key in ctx.prior}
-    prior = posterior(ctx.prior, nothing, base_point, Tempering(prior=t.prior))
-    return t.local * step.energy + step.entropy - model.kl(ctx.q, prior)
+    step = engine.visit(ctx, _Fixed(t), units, SEQUENTIAL).step
+    prior = -t.prior * model.kl(ctx.q, ctx.prior) + (1 - t.prior) * model.entropy(ctx.q)
+    return t.local * step.energy + step.entropy + prior
 
 
 class _Fixed(NoAnnealing):
@@ -543,7 +539,7 @@ def test_lack_of_a_capability_is_one_sentence_before_any_work(entry, capability,
 def test_bare_model_works_with_what_needs_nothing():
     """A model with the obligatory methods alone."""
     bare = type("Bare", (), {"recommended": {}})()
-    for name, cls in ANNEALING.items():
+    for cls in ANNEALING.values():
         method = cls().resolve({})
         if method.needs:
             with pytest.raises(ValueError, match="cannot be combined with Bare"):
