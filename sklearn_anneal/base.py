@@ -9,6 +9,7 @@ import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ from .inference.units import Units
 from .models._base import ConjugateModel
 
 _SUBSET = 20_000
+_ROWS_FOR_CALIBRATION = 10_000
 # Below these numbers of floating-point operations per pass, threads cost more than they give.
 _WORTH_THREADS = {True: 5e7, False: 2e7}  # one restart split into chunks; several restarts
 
@@ -372,9 +374,8 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     def _warn(self, ctx: Context, trace: engine.Trace) -> None:
         if not trace.converged and not trace.stopped and self.max_iter > 0:
             warnings.warn(
-                f"The best of {self.n_init} restarts did not converge in max_iter="
-                f"{self.max_iter} passes at T = 1. Increase max_iter or tol, or check for "
-                "degenerate data.",
+                f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1. "
+                "Increase max_iter or tol, or check for degenerate data.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -453,7 +454,9 @@ class _Problem(NamedTuple):
         else:
             random_state = legacy_generator(self.seed, index, 1)
             ctx.q = self.model.init(self.sample, self.summary, self.prior, random_state)
-        strategy = self.strategy.calibrate(ctx, self.sample)
+        sample = self.sample.spread(_ROWS_FOR_CALIBRATION)
+        rehearse = partial(engine.rehearse, ctx, sample, self.settings)
+        strategy = self.strategy.calibrate(ctx, sample, rehearse)
         ctx.state |= strategy.initial_state(ctx)
         return ctx, strategy
 

@@ -342,7 +342,6 @@ def test_bound_of_rescaled_data_is_shifted_by_the_change_of_density():
     assert scaled == pytest.approx(bound - X.size * np.log(2.0**20), rel=1e-10)
 
 
-@pytest.mark.xfail(reason="the automatic temperature is so high that it merges the clusters")
 @pytest.mark.parametrize("n_features", [2, 5])
 @pytest.mark.parametrize("separation", [8, 12])
 def test_default_finds_separated_clusters(separation, n_features):

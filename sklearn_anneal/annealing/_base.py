@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -28,7 +29,10 @@ CAPABILITIES = {
     "log_partition": "a log partition function of the tempered model, log C(T)",
     "unit_log_partition": "a log partition function per data point, log c(T)",
     "locally_tempered_step": "a local step with one temperature per data point",
-    "initial_temperature": "a rule for its own initial temperature",
+    "assignment_entropy": (
+        "the entropy of its assignments as a function of the temperature, from which an initial "
+        "temperature could be told"
+    ),
 }
 """What a method can ask of a model beyond the obligatory, in words for error messages."""
 
@@ -70,6 +74,9 @@ class Context:
     scale: float = 1.0
     report: Any = None
     clean_target: Natural | None = None
+
+
+Rehearsal = Callable[["Annealing", int], Natural]
 
 
 class Annealing(BaseEstimator):
@@ -134,8 +141,12 @@ class Annealing(BaseEstimator):
         }
         return clone(self).set_params(**changes)
 
-    def calibrate(self, ctx: Context, units: Any) -> Annealing:
-        """The method with what only the data and the start can tell filled in."""
+    def calibrate(self, ctx: Context, units: Any, rehearse: Rehearsal) -> Annealing:
+        """The method with what only the data and the start can tell filled in.
+
+        ``rehearse(method, n)`` returns the natural parameters that ``n`` batch updates of
+        another method would lead to from the start, which stays as it is.
+        """
         return self
 
     def schedule_length(self) -> int:

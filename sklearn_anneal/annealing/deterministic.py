@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -9,11 +11,18 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..families import Natural, Tempering, mix
-from ._base import AUTO, N_PASSES, Annealing, Context
+from ._base import AUTO, N_PASSES, Annealing, Context, Rehearsal
 from .schedules import SCHEDULES
 
 # Powers of x = 1/T on the local step, the statistics and the prior.
 FORMS = {"likelihood": (1, 1, 0), "posterior": (1, 1, 1), "local": (1, 0, 0)}
+
+_ENTROPY_AT_START = 0.05
+_HOTTEST = 100.0
+_LUKEWARM = 1.05
+# Updates at constant temperature after which components that are going to merge have done so.
+_REHEARSAL = 20
+_MERGED = 0.2
 
 
 class DeterministicAnnealing(Annealing):
@@ -36,9 +45,9 @@ class DeterministicAnnealing(Annealing):
     initial_temperature : float or "auto", default="auto"
         T at the first pass, at least 1. ``"auto"`` is the model's recommended number or its
         rule: mixtures take the smallest T at which the initial responsibilities have a mean
-        normalised entropy of 0.05, which is never worse than plain inference in median; a larger
-        fixed value gains more on data of many dimensions and can merge components for good on
-        data of few.
+        normalised entropy of 0.05, and halve T − 1 for as long as a rehearsal of 20 updates at
+        that T merges the components. A larger fixed value gains more on data of many dimensions
+        and can merge components for good on data of few.
     schedule : {"auto", "geometric", "linear", "constant"}, default="auto"
         How T falls: T₀^(1 − t/n), linearly, or not at all until the end of the schedule.
     n_passes : int or "auto", default="auto"
@@ -87,13 +96,19 @@ class DeterministicAnnealing(Annealing):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("initial_temperature",) if self.initial_temperature == "auto" else ()
+        return ("assignment_entropy",) if self.initial_temperature == "auto" else ()
 
-    def calibrate(self, ctx: Context, units: Any) -> Annealing:
+    def calibrate(self, ctx: Context, units: Any, rehearse: Rehearsal) -> Annealing:
         if self.initial_temperature != "auto":
             return self
-        temperature = ctx.model.initial_temperature(units, ctx.q)
-        return clone(self).set_params(initial_temperature=temperature)
+        temperature = _temperature_of_entropy(ctx.model.assignment_entropy(units, ctx.q))
+        trial = clone(self).set_params(schedule="constant", n_passes=_REHEARSAL, jitter=0.0)
+        while temperature > 1:
+            q = rehearse(trial.set_params(initial_temperature=temperature), _REHEARSAL)
+            if ctx.model.assignment_entropy(units, q)(1.0) < _MERGED:
+                break
+            temperature = 1 + (temperature - 1) / 2 if temperature > _LUKEWARM else 1.0
+        return clone(self).set_params(initial_temperature=float(temperature))
 
     def schedule_length(self) -> int:
         # At a temperature of 1 from the start there is nothing to wait for.
@@ -113,3 +128,16 @@ class DeterministicAnnealing(Annealing):
         if self.jitter > 0 and self.temperature(ctx) > 1:
             return ctx.model.jitter(new, self.jitter, ctx.rng, ctx.prior)
         return new
+
+
+def _temperature_of_entropy(entropy: Callable[[float], float]) -> float:
+    """The smallest T in [1, 100] whose mean normalised entropy is at least 0.05, to 0.1 %."""
+    low, high = 1.0, _HOTTEST
+    if entropy(low) >= _ENTROPY_AT_START:
+        return low
+    if entropy(high) <= _ENTROPY_AT_START:
+        return high
+    while high - low > 1e-3 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if entropy(middle) >= _ENTROPY_AT_START else (middle, high)
+    return high

@@ -6,8 +6,9 @@ hook of the annealing method at every place that a method may bend.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 from ..annealing._base import Annealing, Context
 from ..families import Natural, Tempering, posterior
 from ..models._base import LocalStep
-from .parallel import Workers
+from .parallel import SEQUENTIAL, Workers
 from .units import Units
 
 PLAIN = Annealing()
@@ -162,6 +163,20 @@ def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:
     """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
     step = visit(ctx, PLAIN, units, workers).step
     return step.energy + step.entropy - ctx.model.kl(ctx.q, ctx.prior)
+
+
+def rehearse(
+    ctx: Context, units: Units, settings: Settings, method: Annealing, n_updates: int
+) -> Natural:
+    """What batch updates of a method would lead to, from ``units`` alone; ``ctx`` stays."""
+    trial = replace(ctx, state={"updates": 0, "passes": 0.0}, rng=copy.deepcopy(ctx.rng))
+    trial.state |= method.initial_state(trial)
+    trial.scale = ctx.summary.weight / units.total_weight
+    seen = None
+    for _ in range(n_updates):
+        seen = visit(trial, method, units, SEQUENTIAL, seen)
+        update(trial, method, units, seen, settings, SEQUENTIAL, damped=False, passes=1.0)
+    return trial.q
 
 
 def fit(

@@ -86,6 +86,11 @@ class Units(ABC):
     def placed(self, summary: Any) -> Units:
         """The same data points in the coordinates of a model with this summary."""
 
+    def spread(self, size: int) -> Units:
+        """At most ``size`` data points, at equal distances."""
+        n = self.n_units
+        return self if n <= size else self.take(np.arange(size) * n // size)
+
     def subset(self, size: int, random_state: np.random.RandomState) -> Units:
         """At most ``size`` random data points, in their order."""
         n = self.n_units

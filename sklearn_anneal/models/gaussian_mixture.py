@@ -39,9 +39,6 @@ from ._gaussian import (
     kernels,
 )
 
-_ENTROPY_AT_START = 0.05
-_HOTTEST = 100.0
-_ROWS_FOR_TEMPERATURE = 10_000
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 
@@ -365,34 +362,19 @@ class GaussianMixture(ConjugateModel):
 
     # What annealing methods ask for
 
-    def initial_temperature(self, units: Rows, q: Natural) -> float:
-        """The smallest T in [1, 100] at which responsibilities have a mean entropy of 0.05 log K.
+    def assignment_entropy(self, units: Rows, q: Natural) -> Callable[[float], float]:
+        """The mean entropy of tempered responsibilities as a share of log K, given T."""
+        joint = self.log_joint(units, self.expectations(q))
 
-        1 where the untempered responsibilities have it, and for one component.
-        """
-        if self.n_components == 1:
-            return 1.0
-        n = units.n_units
-        few = min(n, _ROWS_FOR_TEMPERATURE)
-        sample = units.take(np.arange(few) * n // few) if few < n else units
-        joint = self.log_joint(sample, self.expectations(q))
-
-        def excess(temperature: float) -> float:
+        def share(temperature: float) -> float:
             log_r = joint / temperature
-            log_r = log_r - logsumexp(log_r, axis=1, keepdims=True)
+            log_r -= logsumexp(log_r, axis=1, keepdims=True)
             entropy = -(np.exp(log_r) * log_r).sum(axis=1)
-            mean = np.average(entropy, weights=sample.weights)
-            return float(mean / np.log(self.n_components) - _ENTROPY_AT_START)
+            mean = np.average(entropy, weights=units.weights)
+            # One component has nothing to be uncertain about: it counts as fully uncertain.
+            return float(mean / np.log(self.n_components)) if self.n_components > 1 else 1.0
 
-        low, high = 1.0, _HOTTEST
-        if excess(low) >= 0:
-            return low
-        if excess(high) <= 0:
-            return high
-        while high - low > 1e-3 * low:
-            middle = np.sqrt(low * high)
-            low, high = (low, middle) if excess(middle) >= 0 else (middle, high)
-        return float(high)
+        return share
 
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """log c(x) of one row, with equal weights and determinants of all components plugged in.
@@ -534,7 +516,8 @@ class AnnealedBayesianGaussianMixture(
         Evidence lower bound at T = 1 of the fitted model, in nats, with every constant.
     lower_bounds_ : ndarray of shape (n_iter_,)
         Its history, one value per pass (per call in a stream). With ``batch_size`` an estimate,
-        except for the last one.
+        except for the last one. While annealing, the bound is that of the tempered
+        responsibilities, which is a little lower than the best for the same parameters.
     temperatures_ : ndarray of shape (n_iter_,)
         Temperature of each pass; the mean over rows for local tempering.
     annealing_ : Annealing
