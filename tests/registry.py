@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -216,7 +217,7 @@ def open_run(
     if q is None:
         q = model.init(units, summary, prior, np.random.RandomState(seed))
     ctx.q = q
-    method = method.calibrate(ctx, units)
+    method = method.calibrate(ctx, units, partial(engine.rehearse, ctx, units, FULL_STEPS))
     ctx.state |= method.initial_state(ctx)
     return ctx, method, units
 

@@ -509,7 +509,8 @@ def run_engine(mixture, X, sample_weight, X_of_start):
     rng = np.random.default_rng(0)
     ctx = Context(model, prior, summary, rng, model.random_natural(start_summary, prior, rng))
     units = rows.placed(summary)
-    strategy = mixture._strategy(model).calibrate(ctx, units)
+    rehearse = partial(engine.rehearse, ctx, units, mixture._settings())
+    strategy = mixture._strategy(model).calibrate(ctx, units, rehearse)
     ctx.state |= strategy.initial_state(ctx)
     trace = engine.fit(ctx, strategy, units, mixture._settings(), SEQUENTIAL)
     return ctx, trace
