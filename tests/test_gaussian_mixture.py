@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
