@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from registry import ENTRIES, FULL_STEPS, largest_difference, one_update, open_run, quick
 from scipy.integrate import quad
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 from sklearn.base import clone
@@ -165,19 +165,34 @@ def test_given_settings_are_kept(rng):
                 assert settings[key] == value
 
 
-def test_automatic_initial_temperature_is_where_responsibilities_have_some_entropy(rng):
-    X = np.vstack([rng.normal(c, 0.15, size=(60, 2)) for c in (-1.0, 0.0, 1.0)])
+@pytest.mark.parametrize("deviation", [0.25, 0.15, 0.05])
+def test_automatic_initial_temperature(deviation, rng):
+    """Where responsibilities have some entropy, T − 1 halved until no components merge."""
+    X = np.vstack([rng.normal(c, deviation, size=(60, 2)) for c in (-1.0, 0.0, 1.0)])
     ctx, method, units = run("deterministic", X)
-    temperature = method.initial_temperature
-    joint = ctx.model.log_joint(units, ctx.model.expectations(ctx.q))
+    chosen = method.initial_temperature
 
-    def entropy(t):
+    def entropy(q, t):
+        joint = ctx.model.log_joint(units, ctx.model.expectations(q))
         r = softmax(joint / t, axis=1)
         return -(r * np.log(np.where(r > 0, r, 1.0))).sum(axis=1).mean() / np.log(3)
 
-    assert temperature > 1
-    assert entropy(temperature) == pytest.approx(0.05, rel=5e-3)
-    assert entropy(temperature) >= 0.05
+    def entropy_after_updates(t):
+        constant = DeterministicAnnealing("likelihood", t, "constant", 20, 0.0)
+        trial, constant, _ = open_run(mixture(constant), X, q=ctx.q)
+        for _ in range(20):
+            one_update(trial, constant, units)
+        return entropy(trial.q, 1.0)
+
+    assert entropy(ctx.q, 1.0) < 0.05 < entropy(ctx.q, 100.0)
+    uncertain = brentq(lambda t: entropy(ctx.q, t) - 0.05, 1.0, 100.0)
+    assert chosen > 1
+    halvings = np.log2((uncertain - 1) / (chosen - 1))
+    assert round(halvings) >= 0
+    assert chosen - 1 == pytest.approx((uncertain - 1) / 2 ** round(halvings), rel=0.02)
+    assert entropy_after_updates(chosen) < 0.2
+    for merging in range(round(halvings)):
+        assert entropy_after_updates(1 + (uncertain - 1) / 2**merging) >= 0.2
 
 
 def test_temperature_of_one_skips_the_schedule(rng):
