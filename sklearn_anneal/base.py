@@ -121,7 +121,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         method._validate_params()
         name = next((n for n, cls in ANNEALING.items() if type(method) is cls), "")
         strategy = method.resolve(model.recommended.get(name, {}))
-        check_capabilities(strategy, model)
+        check_capabilities(strategy, model, self.annealing)
         return strategy
 
     def _settings(self) -> engine.Settings:
@@ -310,7 +310,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             ctx.summary, inference.seen = summary, inference.seen + weight
             bounds, temperatures = list(self.lower_bounds_), list(self.temperatures_)
         ctx = inference.ctx
-        total = max(self.total_samples or 0.0, inference.seen)
+        total = self.total_samples or inference.seen
         ctx.summary = replace(ctx.summary, weight=total)
         ctx.scale = total / weight
         passes = 1.0 if self.total_samples is None else weight / self.total_samples
@@ -340,7 +340,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         model = model.resolved(summary)
         prior = model.prior(summary)
         seen = units.total_weight
-        summary = replace(summary, weight=max(self.total_samples or 0.0, seen))
+        summary = replace(summary, weight=self.total_samples or seen)
         units = units.placed(summary)
         start = model.init(units, summary, prior, random_state) if strategy.needs_start else None
         problem = _Problem(

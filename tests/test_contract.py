@@ -543,10 +543,10 @@ def test_bare_model_works_with_what_needs_nothing():
         method = cls().resolve({})
         if method.needs:
             with pytest.raises(ValueError, match="cannot be combined with Bare"):
-                check_capabilities(method, bare)
+                check_capabilities(method, bare, method)
         else:
-            check_capabilities(method, bare)
+            check_capabilities(method, bare, method)
     assert not VariationalTempering().resolve({}).needs == ()
-    check_capabilities(DeterministicAnnealing(initial_temperature=2.0), bare)
+    check_capabilities(DeterministicAnnealing(initial_temperature=2.0), bare, "deterministic")
     for capability in CAPABILITIES:
         assert not hasattr(ConjugateModel, capability)

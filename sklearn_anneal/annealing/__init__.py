@@ -37,7 +37,7 @@ ANNEALING: dict[str, type[Annealing]] = {
 """The methods by the names that the parameter ``annealing`` of the estimators takes."""
 
 
-def check_capabilities(method: Annealing, model: object) -> None:
+def check_capabilities(method: Annealing, model: object, given: object) -> None:
     """Refuse a method that asks for what a model cannot do.
 
     Parameters
@@ -45,6 +45,8 @@ def check_capabilities(method: Annealing, model: object) -> None:
     method : Annealing
         Resolved: without any ``"auto"`` that the model's recommendations fill in.
     model : ConjugateModel
+    given : Annealing or str
+        The method as the user gave it, for the message.
 
     Raises
     ------
@@ -62,6 +64,6 @@ def check_capabilities(method: Annealing, model: object) -> None:
             working.append(repr(name))
     lacking = "; ".join(f"{CAPABILITIES[need]} ('{need}')" for need in missing)
     raise ValueError(
-        f"annealing={method!r} cannot be combined with {type(model).__name__}: the method needs "
+        f"annealing={given!r} cannot be combined with {type(model).__name__}: the method needs "
         f"{lacking}, which this model does not have. What works: {', '.join(working)}."
     )

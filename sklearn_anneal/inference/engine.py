@@ -269,7 +269,7 @@ def _fit_minibatches(
             data.energy += seen.step.energy
             data.entropy += seen.step.entropy
             heat += weight * seen.temperature
-            share = batch.n_units / units.n_units
+            share = weight / total
             update(ctx, method, batch, seen, settings, workers, damped=True, passes=share)
         ctx.scale = 1.0
         trace.lower_bounds.append(_bound(ctx, method, data, units, workers, p + 1))

@@ -7,7 +7,7 @@ further subclasses of :class:`Units`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -87,17 +87,26 @@ class Units(ABC):
         """The same data points in the coordinates of a model with this summary."""
 
     def spread(self, size: int) -> Units:
-        """At most ``size`` data points, at equal distances."""
-        n = self.n_units
-        return self if n <= size else self.take(np.arange(size) * n // size)
+        """At most ``size`` data points of positive weight, at equal distances."""
+        return self._few(size, lambda n: np.arange(size) * n // size)
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Units:
-        """At most ``size`` random data points, in their order."""
-        n = self.n_units
-        if n <= size:
+        """At most ``size`` random data points of positive weight, in their order."""
+
+        def draw(n: int) -> np.ndarray:
+            # In order, so that a memory-mapped array is read from its beginning to its end.
+            return np.sort(sample_without_replacement(n, size, random_state=random_state))
+
+        return self._few(size, draw)
+
+    def _few(self, size: int, choose: Callable[[int], np.ndarray]) -> Units:
+        """``size`` data points that ``choose`` picks among those of positive weight."""
+        if self.n_units <= size:
             return self
-        # Sorted draws keep the reads of a memory-mapped array in order.
-        return self.take(np.sort(sample_without_replacement(n, size, random_state=random_state)))
+        if self.weights is None:
+            return self.take(choose(self.n_units))
+        positive = np.flatnonzero(self.weights)
+        return self.take(positive if len(positive) <= size else positive[choose(len(positive))])
 
 
 class Rows(Units):
