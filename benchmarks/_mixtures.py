@@ -63,7 +63,7 @@ class Size:
     """
 
     seeds: int = 20
-    few: int = 6
+    few: int = 8
     n_rows: int = 1000
     passes: int = 60
     quick: bool = False

@@ -56,38 +56,72 @@ def quartiles(values: np.ndarray, digits: int = 0) -> str:
     return f"{middle:.{digits}f} ({low:.{digits}f} … {high:.{digits}f})"
 
 
-def above(a: np.ndarray, b: np.ndarray) -> tuple[bool, float, float]:
-    """Whether a is above b in paired runs; the median difference and the p-value."""
-    difference = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
+def above(a: np.ndarray, b: np.ndarray, digits: int = 1) -> tuple[float, float, float]:
+    """How far a is above b in paired runs.
+
+    Differences are rounded to ``digits`` first: what would be printed as zero is the tolerance of
+    the convergence test and no difference.
+
+    Returns
+    -------
+    median : float
+    p_above, p_below : float
+        One-sided p-values of Wilcoxon's signed-rank test.
+    """
+    difference = np.round(np.asarray(a, dtype=float) - np.asarray(b, dtype=float), digits)
     median = float(np.median(difference))
     if not np.any(difference):
-        return False, median, 1.0
-    p = float(wilcoxon(difference, alternative="greater").pvalue)
-    return median > 0 and p < LEVEL, median, p
+        return median, 1.0, 1.0
+    p_above, p_below = (
+        float(wilcoxon(difference, alternative=side).pvalue) for side in ("greater", "less")
+    )
+    return median, p_above, p_below
+
+
+def holm(p: Iterable[float]) -> np.ndarray:
+    """P-values adjusted for the number of tests, by Holm's method."""
+    values = np.asarray(list(p), dtype=float)
+    order = np.argsort(values)
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    return np.minimum(adjusted, 1.0)
 
 
 def verdict(holds: Iterable[bool]) -> str:
+    """In words, how many of the parts of a claim hold: all, some or none."""
     holds = list(holds)
     if holds and all(holds):
         return "reproduced"
     return "partly" if any(holds) else "not reproduced"
 
 
+def outcomes(
+    pairs: Iterable[tuple[str, np.ndarray, np.ndarray]], digits: int = 0
+) -> tuple[list[bool], list[bool], str]:
+    """Which of some pairs are won and which are lost, and the figures in words.
+
+    p-values are adjusted within the claim, wins and losses separately.
+    """
+    results = [(name, *above(a, b, digits)) for name, a, b in pairs]
+    better = holm(p for _, _, p, _ in results)
+    worse = holm(p for _, _, _, p in results)
+    medians = [median for _, median, _, _ in results]
+    wins = [bool(m > 0 and p < LEVEL) for m, p in zip(medians, better, strict=True)]
+    losses = [bool(m < 0 and p < LEVEL) for m, p in zip(medians, worse, strict=True)]
+    each = []
+    for (name, median, _, _), up, down in zip(results, better, worse, strict=True):
+        p = up if median >= 0 else down
+        each.append(f"{name}: {median:+.{digits}f} (p = {p:.2g})")
+    return wins, losses, "; ".join(each)
+
+
 def compared(
     source: str, text: str, pairs: Iterable[tuple[str, np.ndarray, np.ndarray]], digits: int = 0
 ) -> Claim:
     """A claim that in every one of some pairs the first is above the second."""
-    results = [(name, *above(a, b)) for name, a, b in pairs]
-    wins = sum(win for _, win, _, _ in results)
-    figures = "; ".join(
-        f"{name}: {median:+.{digits}f} (p = {p:.2g})" for name, _, median, p in results
-    )
-    return Claim(
-        source,
-        text,
-        verdict(win for _, win, _, _ in results),
-        f"{wins} of {len(results)} comparisons. Median differences: {figures}",
-    )
+    wins, losses, figures = outcomes(pairs, digits)
+    count = f"{sum(wins)} won, {sum(losses)} lost of {len(wins)}."
+    return Claim(source, text, verdict(wins), f"{count} Median differences: {figures}")
 
 
 def machine() -> str:

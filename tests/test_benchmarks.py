@@ -49,9 +49,20 @@ def test_verdicts_follow_from_the_figures():
         "partly",
         "not reproduced",
     )
-    # A median above without significance is no win.
+    assert "0 won, 1 lost of 1" in below.figures
+    # Neither a median above without significance nor a difference that prints as zero is a win.
     noisy = compared("", "", [("a", np.array([1.0, 1.0, -5.0]), np.zeros(3))])
-    assert noisy.verdict == "not reproduced"
+    tied = compared("", "", [("a", low + 0.01, low)])
+    assert noisy.verdict == tied.verdict == "not reproduced"
+
+
+def test_p_values_are_adjusted_for_the_comparisons_of_a_claim():
+    from benchmarks._report import compared, holm
+
+    np.testing.assert_allclose(holm([0.04, 0.01, 0.03]), [0.06, 0.03, 0.06])
+    ahead = ("a", np.arange(1.0, 6.0), np.zeros(5))  # p = 1/32
+    assert compared("", "", [ahead]).verdict == "reproduced"
+    assert compared("", "", [ahead, ahead]).verdict == "not reproduced"
 
 
 def test_a_quick_run_writes_every_section_that_needs_no_file(monkeypatch, tmp_path):

@@ -514,11 +514,11 @@ class AnnealedBayesianGaussianMixture(
         Cholesky factors of the precisions, of the same shape.
     lower_bound_ : float
         Evidence lower bound at T = 1 of the fitted model, in nats, with every constant.
-    lower_bounds_ : ndarray of shape (n_iter_,)
+    lower_bounds_ : ndarray of shape (n_passes,)
         Its history, one value per pass (per call in a stream). With ``batch_size`` an estimate,
         except for the last one. While annealing, the bound is that of the tempered
         responsibilities, which is a little lower than the best for the same parameters.
-    temperatures_ : ndarray of shape (n_iter_,)
+    temperatures_ : ndarray of shape (n_passes,)
         Temperature of each pass; the mean over rows for local tempering.
     annealing_ : Annealing
         The method that ran, with all its settings.
@@ -548,7 +548,7 @@ class AnnealedBayesianGaussianMixture(
         The prior inverse scale in use.
     n_features_in_ : int
         Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of features seen during ``fit``, where X has string column names.
 
     See Also
