@@ -440,9 +440,7 @@ def section_forms(page: Page, size: Size) -> None:
             {"init_params": "random"},
         )
         variants[f"{name}, drawn start"] = (
-            lambda strength=strength: DrawnProximityVI(
-                strength=0.01 if strength == "auto" else strength
-            ),
+            lambda strength=strength: DrawnProximityVI(strength=strength),
             {},
         )
     n_seeds = size.seeds if size.quick else size.seeds // 2

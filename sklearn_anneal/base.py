@@ -119,7 +119,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         if isinstance(method, str):
             method = ANNEALING[method]()
         method._validate_params()
-        name = next((n for n, cls in ANNEALING.items() if type(method) is cls), "")
+        name = next((n for n, cls in ANNEALING.items() if isinstance(method, cls)), "")
         strategy = method.resolve(model.recommended.get(name, {}))
         check_capabilities(strategy, model, self.annealing)
         return strategy

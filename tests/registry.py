@@ -228,11 +228,11 @@ FULL_STEPS = engine.Settings(
 
 
 def one_update(
-    ctx: Context, method: Any, units: Any, *, settings: Any = FULL_STEPS, damped: bool = False
+    ctx: Context, method: Any, units: Any, *, settings: Any = FULL_STEPS, minibatch: bool = False
 ) -> engine.Visit:
     """One visit of all units and one update of ``ctx``; the visit of the λ before the update."""
     seen = engine.visit(ctx, method, units, SEQUENTIAL)
-    engine.update(ctx, method, units, seen, settings, SEQUENTIAL, damped=damped, passes=1.0)
+    engine.update(ctx, method, units, seen, settings, SEQUENTIAL, minibatch=minibatch, passes=1.0)
     return seen
 
 

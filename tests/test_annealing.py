@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from registry import ENTRIES, FULL_STEPS, largest_difference, one_update, open_run, quick
 from scipy.integrate import quad
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 from sklearn.base import clone
@@ -167,14 +167,13 @@ def test_given_settings_are_kept(rng):
 
 @pytest.mark.parametrize("deviation", [0.25, 0.15, 0.05])
 def test_automatic_initial_temperature(deviation, rng):
-    """Where responsibilities have some entropy, T − 1 halved until no components merge."""
+    """6, with T − 1 halved until twenty updates do not merge the components."""
     X = np.vstack([rng.normal(c, deviation, size=(60, 2)) for c in (-1.0, 0.0, 1.0)])
     ctx, method, units = run("deterministic", X)
     chosen = method.initial_temperature
 
-    def entropy(q, t):
-        joint = ctx.model.log_joint(units, ctx.model.expectations(q))
-        r = softmax(joint / t, axis=1)
+    def entropy(q):
+        r = softmax(ctx.model.log_joint(units, ctx.model.expectations(q)), axis=1)
         return -(r * np.log(np.where(r > 0, r, 1.0))).sum(axis=1).mean() / np.log(3)
 
     def entropy_after_updates(t):
@@ -182,17 +181,21 @@ def test_automatic_initial_temperature(deviation, rng):
         trial, constant, _ = open_run(mixture(constant), X, q=ctx.q)
         for _ in range(20):
             one_update(trial, constant, units)
-        return entropy(trial.q, 1.0)
+        return entropy(trial.q)
 
-    assert entropy(ctx.q, 1.0) < 0.05 < entropy(ctx.q, 100.0)
-    uncertain = brentq(lambda t: entropy(ctx.q, t) - 0.05, 1.0, 100.0)
-    assert chosen > 1
-    halvings = np.log2((uncertain - 1) / (chosen - 1))
-    assert round(halvings) >= 0
-    assert chosen - 1 == pytest.approx((uncertain - 1) / 2 ** round(halvings), rel=0.02)
+    assert entropy(ctx.q) < 0.05
+    assert 1 < chosen <= 6
+    halvings = np.log2(5 / (chosen - 1))
+    assert halvings == round(halvings)
     assert entropy_after_updates(chosen) < 0.2
     for merging in range(round(halvings)):
-        assert entropy_after_updates(1 + (uncertain - 1) / 2**merging) >= 0.2
+        assert entropy_after_updates(1 + 5 / 2**merging) >= 0.2
+
+
+def test_uncertain_assignments_are_not_annealed_automatically(rng):
+    """Clusters on top of each other would merge at any temperature."""
+    X = rng.normal(size=(200, 2))
+    assert mixture("deterministic").fit(X).annealing_.initial_temperature == 1
 
 
 def test_temperature_of_one_skips_the_schedule(rng):
@@ -939,14 +942,14 @@ def test_learning_rate_counts_updates(rng):
     seen = []
 
     class Watcher(NoAnnealing):
-        def step_size(self, ctx, rho):
+        def update(self, ctx, q, target, rho):
             seen.append(rho)
-            return rho
+            return super().update(ctx, q, target, rho)
 
     ctx, _, units = run("none", MIXTURE.data(rng, 40))
     settings = FULL_STEPS._replace(learning_offset=3.0, learning_decay=0.8)
     for _ in range(4):
-        one_update(ctx, Watcher(), units, settings=settings, damped=True)
+        one_update(ctx, Watcher(), units, settings=settings, minibatch=True)
     np.testing.assert_allclose(seen, (3.0 + np.arange(1, 5)) ** -0.8)
     one_update(ctx, Watcher(), units, settings=settings)
     assert seen[-1] == 1.0

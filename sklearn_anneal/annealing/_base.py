@@ -30,8 +30,7 @@ CAPABILITIES = {
     "unit_log_partition": "a log partition function per data point, log c(T)",
     "locally_tempered_step": "a local step with one temperature per data point",
     "assignment_entropy": (
-        "the entropy of its assignments as a function of the temperature, from which an initial "
-        "temperature could be told"
+        "the entropy of its assignments, from which an initial temperature could be told"
     ),
 }
 """What a method can ask of a model beyond the obligatory, in words for error messages."""
@@ -91,8 +90,6 @@ class Annealing(BaseEstimator):
         Names of the model's capabilities without which the method cannot work.
     finish : bool
         Whether plain variational inference at T = 1 follows the schedule.
-    damped : bool
-        Whether batch updates are damped by a learning rate too.
     needs_clean : bool
         Whether the local step has to return the statistics without random weights as well.
     exact_bound : bool
@@ -106,7 +103,6 @@ class Annealing(BaseEstimator):
     _defaults: dict[str, Any] = {}
 
     finish = True
-    damped = False
     exact_bound = True
     evaluate_every = 1
     has_unit_temperatures = False
@@ -209,13 +205,13 @@ class Annealing(BaseEstimator):
         """λ̂, given what the conjugate update proposes."""
         return target
 
-    def step_size(self, ctx: Context, rho: float) -> float:
-        """The step ρ of this update, given the model's decaying learning rate.
+    def batch_step(self, decaying: float) -> float:
+        """The step ρ of an update that sees all the data.
 
-        ``rho`` is the learning rate of stochastic VI where the update is damped (minibatches,
-        and batch mode of ``damped`` methods) and 1 elsewhere.
+        ``decaying`` is the learning rate that a minibatch would have; the default of 1 is
+        coordinate ascent.
         """
-        return rho
+        return 1.0
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
         """The new λ of the keys of ``q``: by default (1 − ρ) λ + ρ λ̂."""
@@ -229,9 +225,8 @@ class Annealing(BaseEstimator):
 class DampedMixin:
     """Methods whose batch updates take steps below 1, set by their ``learning_rate``."""
 
-    damped = True
     learning_rate: Any
 
-    def step_size(self, ctx: Context, rho: float) -> float:
-        """``learning_rate``, or the decaying ``rho`` where that is what it asks for."""
-        return rho if self.learning_rate == "decay" else float(self.learning_rate)
+    def batch_step(self, decaying: float) -> float:
+        """``learning_rate``, or the decaying one of minibatches where that is asked for."""
+        return decaying if self.learning_rate == "decay" else float(self.learning_rate)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -17,9 +15,10 @@ from .schedules import SCHEDULES
 # Powers of x = 1/T on the local step, the statistics and the prior.
 FORMS = {"likelihood": (1, 1, 0), "posterior": (1, 1, 1), "local": (1, 0, 0)}
 
-_ENTROPY_AT_START = 0.05
-_HOTTEST = 100.0
+# The rule for the initial temperature; benchmarks/tune_defaults.py measures it.
+_HOTTEST = 6.0
 _LUKEWARM = 1.05
+_CERTAIN = 0.05  # mean normalised entropy of a start whose assignments are not in doubt
 # Updates at constant temperature after which components that are going to merge have done so.
 _REHEARSAL = 20
 _MERGED = 0.2
@@ -101,11 +100,12 @@ class DeterministicAnnealing(Annealing):
     def calibrate(self, ctx: Context, units: Any, rehearse: Rehearsal) -> Annealing:
         if self.initial_temperature != "auto":
             return self
-        temperature = _temperature_of_entropy(ctx.model.assignment_entropy(units, ctx.q))
+        uncertain = ctx.model.assignment_entropy(units, ctx.q)
+        temperature = _HOTTEST if uncertain < _CERTAIN else 1.0
         trial = clone(self).set_params(schedule="constant", n_passes=_REHEARSAL, jitter=0.0)
         while temperature > 1:
             q = rehearse(trial.set_params(initial_temperature=temperature), _REHEARSAL)
-            if ctx.model.assignment_entropy(units, q)(1.0) < _MERGED:
+            if ctx.model.assignment_entropy(units, q) < _MERGED:
                 break
             temperature = 1 + (temperature - 1) / 2 if temperature > _LUKEWARM else 1.0
         return clone(self).set_params(initial_temperature=float(temperature))
@@ -128,16 +128,3 @@ class DeterministicAnnealing(Annealing):
         if self.jitter > 0 and self.temperature(ctx) > 1:
             return ctx.model.jitter(new, self.jitter, ctx.rng, ctx.prior)
         return new
-
-
-def _temperature_of_entropy(entropy: Callable[[float], float]) -> float:
-    """The smallest T in [1, 100] whose mean normalised entropy is at least 0.05, to 0.1 %."""
-    low, high = 1.0, _HOTTEST
-    if entropy(low) >= _ENTROPY_AT_START:
-        return low
-    if entropy(high) <= _ENTROPY_AT_START:
-        return high
-    while high - low > 1e-3 * low:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if entropy(middle) >= _ENTROPY_AT_START else (middle, high)
-    return high

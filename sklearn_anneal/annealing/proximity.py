@@ -37,8 +37,8 @@ class ProximityVI(DampedMixin, Annealing):
     n_passes : int or "auto", default="auto"
         Passes over the data until k = 0.
     learning_rate : float, "decay" or "auto", default="auto"
-        The step ρ: a number in (0, 1], or ``"decay"`` for (τ + t)^(−κ) with the estimator's
-        ``learning_offset`` τ and ``learning_decay`` κ, in batch mode too.
+        The step ρ of batch mode: a number in (0, 1], or ``"decay"`` for that of minibatches,
+        (τ + t)^(−κ) with the estimator's ``learning_offset`` τ and ``learning_decay`` κ.
 
     References
     ----------
@@ -57,7 +57,7 @@ class ProximityVI(DampedMixin, Annealing):
         "n_passes": N_PASSES,
         "learning_rate": LEARNING_RATE,
     }
-    _defaults = {"strength": 0.01, "lag": 5, "n_passes": 50, "learning_rate": 0.5}
+    _defaults = {"strength": 0.003, "lag": 5, "n_passes": 50, "learning_rate": 0.5}
 
     def __init__(self, strength="auto", lag="auto", n_passes="auto", learning_rate="auto"):
         self.strength = strength

@@ -28,8 +28,8 @@ class StructuredVI(DampedMixin, Annealing):
     n_passes : int or "auto", default="auto"
         Passes over the data.
     learning_rate : float, "decay" or "auto", default="auto"
-        The step ρ: a number in (0, 1], or ``"decay"`` for (τ + t)^(−κ) with the estimator's
-        ``learning_offset`` τ and ``learning_decay`` κ, in batch mode too.
+        The step ρ of batch mode: a number in (0, 1], or ``"decay"`` for that of minibatches,
+        (τ + t)^(−κ) with the estimator's ``learning_offset`` τ and ``learning_decay`` κ.
     evaluate_every : int or "auto", default="auto"
         Passes between two evaluations of the lower bound.
 

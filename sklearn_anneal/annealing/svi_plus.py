@@ -37,8 +37,8 @@ class SVIPlus(DampedMixin, Annealing):
     n_passes : int or "auto", default="auto"
         Passes over the data before plain inference takes over.
     learning_rate : float, "decay" or "auto", default="auto"
-        The step ρ: a number in (0, 1], or ``"decay"`` for (τ + t)^(−κ) with the estimator's
-        ``learning_offset`` τ and ``learning_decay`` κ, in batch mode too.
+        The step ρ of batch mode: a number in (0, 1], or ``"decay"`` for that of minibatches,
+        (τ + t)^(−κ) with the estimator's ``learning_offset`` τ and ``learning_decay`` κ.
     margin : float or "auto", default="auto"
         With ``"gaussian"`` noise: the share of its noiseless size (smallest eigenvalue or entry)
         below which a parameter counts as too small, in [0, 1). 0 asks for validity alone.
@@ -70,9 +70,9 @@ class SVIPlus(DampedMixin, Annealing):
     _defaults = {
         "effective_batch_size": 0.25,
         "noise": "dirichlet",
-        "schedule": "constant",
+        "schedule": "linear",
         "n_passes": 50,
-        "learning_rate": "decay",
+        "learning_rate": 0.85,
         "margin": 0.0,
     }
 

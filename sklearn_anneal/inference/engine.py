@@ -126,15 +126,15 @@ def update(
     settings: Settings,
     workers: Workers,
     *,
-    damped: bool,
+    minibatch: bool,
     passes: float,
 ) -> None:
     """One update of all blocks of ``ctx.q`` in their order, given the local step of the first.
 
     ``passes`` is what the update adds to the clock of the schedules.
     """
-    rate = settings.learning_rate(ctx.state["updates"]) if damped or method.damped else 1.0
-    rho = method.step_size(ctx, rate)
+    rate = settings.learning_rate(ctx.state["updates"])
+    rho = rate if minibatch else method.batch_step(rate)
     ctx.q_start = ctx.q
     base = ctx.model.base(ctx.q)
     for i, block in enumerate(ctx.model.blocks):
@@ -175,7 +175,7 @@ def rehearse(
     seen = None
     for _ in range(n_updates):
         seen = visit(trial, method, units, SEQUENTIAL, seen)
-        update(trial, method, units, seen, settings, SEQUENTIAL, damped=False, passes=1.0)
+        update(trial, method, units, seen, settings, SEQUENTIAL, minibatch=False, passes=1.0)
     return trial.q
 
 
@@ -239,7 +239,7 @@ def _fit_batch(
         if p == n_passes or trace.converged or trace.stopped:
             break
         temperature = seen.temperature
-        update(ctx, method, units, seen, settings, workers, damped=False, passes=1.0)
+        update(ctx, method, units, seen, settings, workers, minibatch=False, passes=1.0)
     trace.final = bound if method is PLAIN else lower_bound(ctx, units, workers)
     trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
     return trace
@@ -270,7 +270,7 @@ def _fit_minibatches(
             data.entropy += seen.step.entropy
             heat += weight * seen.temperature
             share = weight / total
-            update(ctx, method, batch, seen, settings, workers, damped=True, passes=share)
+            update(ctx, method, batch, seen, settings, workers, minibatch=True, passes=share)
         ctx.scale = 1.0
         trace.lower_bounds.append(_bound(ctx, method, data, units, workers, p + 1))
         trace.temperatures.append(heat / total)
@@ -337,5 +337,5 @@ def stream(
     elif not method.exact_bound:
         step = LocalStep({}, np.nan, np.nan)
     bound = ctx.scale * (step.energy + step.entropy) - ctx.model.kl(ctx.q, ctx.prior)
-    update(ctx, method, batch, seen, settings, workers, damped=True, passes=passes)
+    update(ctx, method, batch, seen, settings, workers, minibatch=True, passes=passes)
     return bound, seen.temperature

@@ -85,9 +85,9 @@ class GaussianMixture(ConjugateModel):
         },
         "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
         "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
-        "svi_plus": {"effective_batch_size": 0.25, "noise": "dirichlet", "schedule": "constant"},
+        "svi_plus": {"effective_batch_size": 0.25, "noise": "dirichlet", "schedule": "linear"},
         "structured": {"gradient": "approximate"},
-        "proximity": {"strength": 0.01, "lag": 5, "learning_rate": 0.5},
+        "proximity": {"strength": 0.003, "lag": 5, "learning_rate": 0.5},
     }
 
     def __init__(
@@ -362,19 +362,15 @@ class GaussianMixture(ConjugateModel):
 
     # What annealing methods ask for
 
-    def assignment_entropy(self, units: Rows, q: Natural) -> Callable[[float], float]:
-        """The mean entropy of tempered responsibilities as a share of log K, given T."""
-        joint = self.log_joint(units, self.expectations(q))
+    def assignment_entropy(self, units: Rows, q: Natural) -> float:
+        """The mean entropy of the responsibilities as a share of log K.
 
-        def share(temperature: float) -> float:
-            log_r = joint / temperature
-            log_r -= logsumexp(log_r, axis=1, keepdims=True)
-            entropy = -(np.exp(log_r) * log_r).sum(axis=1)
-            mean = np.average(entropy, weights=units.weights)
-            # One component has nothing to be uncertain about: it counts as fully uncertain.
-            return float(mean / np.log(self.n_components)) if self.n_components > 1 else 1.0
-
-        return share
+        1 for one component, of which annealing has nothing to gain.
+        """
+        if self.n_components == 1:
+            return 1.0
+        step = self.local_step(units, self.expectations(q), Tempering())
+        return step.entropy / units.total_weight / float(np.log(self.n_components))
 
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """log c(x) of one row, with equal weights and determinants of all components plugged in.
