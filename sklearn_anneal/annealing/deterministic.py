@@ -42,11 +42,11 @@ class DeterministicAnnealing(Annealing):
     form : {"auto", "likelihood", "posterior", "local"}, default="auto"
         What the temperature acts on.
     initial_temperature : float or "auto", default="auto"
-        T at the first pass, at least 1. ``"auto"`` is the model's recommended number or its
-        rule: mixtures take the smallest T at which the initial responsibilities have a mean
-        normalised entropy of 0.05, and halve T − 1 for as long as a rehearsal of 20 updates at
-        that T merges the components. A larger fixed value gains more on data of many dimensions
-        and can merge components for good on data of few.
+        T at the first pass, at least 1. ``"auto"`` is the model's recommended number, or a rule
+        for models with assignments: 6, with T − 1 halved for as long as a rehearsal of 20
+        updates at T, on at most 10,000 data points, merges the components; 1 where the initial
+        assignments are in doubt already (mean entropy above 0.05 log K). A number above what
+        the rule finds can merge components for good; one below gains less.
     schedule : {"auto", "geometric", "linear", "constant"}, default="auto"
         How T falls: T₀^(1 − t/n), linearly, or not at all until the end of the schedule.
     n_passes : int or "auto", default="auto"
