@@ -7,11 +7,11 @@ import importlib
 import sys
 import warnings
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, _fit_context
@@ -22,22 +22,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from .annealing import ANNEALING, Annealing, Context, check_capabilities
-from .families import Natural
 from .inference import engine
-from .inference.callbacks import FitCallbacks
-from .inference.parallel import (
-    SEQUENTIAL,
-    Workers,
-    generator,
-    legacy_generator,
-    one_blas_thread,
-    seed_sequence,
-)
+from .inference.callbacks import Watch
+from .inference.parallel import SEQUENTIAL, Workers, one_thread, seed_sequence
+from .inference.restarts import Problem, restart
 from .inference.units import Units
 from .models._base import ConjugateModel
 
 _SUBSET = 20_000
-_ROWS_FOR_CALIBRATION = 10_000
 # Below these numbers of floating-point operations per pass, threads cost more than they give.
 _WORTH_THREADS = {True: 5e7, False: 2e7}  # one restart split into chunks; several restarts
 
@@ -59,12 +51,19 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         "learning_offset": [Interval(Real, 0.0, None, closed="left")],
         "learning_decay": [Interval(Real, 0.0, 1.0, closed="both")],
         "total_samples": [Interval(Real, 0.0, None, closed="neither"), None],
-        "n_jobs": [Integral, None],
+        "n_jobs": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Integral, None, -1, closed="right"),
+            None,
+        ],
         "random_state": ["random_state"],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
         "verbose_interval": [Interval(Integral, 1, None, closed="left")],
     }
+
+    # The parameters that define the model: they cannot change while fitted ones are kept.
+    _model_parameters: tuple[str, ...] = ("n_components",)
 
     # What a subclass provides
 
@@ -134,17 +133,26 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         )
 
     def _check_weights(
-        self, sample_weight: Any, X: Any, allow_all_zero: bool = False
+        self, sample_weight: Any, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
         if sample_weight is None:
             return None
-        return _check_sample_weight(
+        weights = _check_sample_weight(
             sample_weight,
             X,
             dtype=np.float64,
             ensure_non_negative=True,
-            allow_all_zero_weights=allow_all_zero,
+            allow_all_zero_weights=True,
         )
+        if not allow_nothing and not weights.any():
+            raise ValueError(
+                "All sample weights are zero, so nothing is left of the data. Give a positive "
+                "weight to at least one row, or leave sample_weight out."
+            )
+        return weights
+
+    def _check_training(self, units: Units) -> None:
+        """Refuse data that the model cannot be fitted to."""
 
     # Fitting
 
@@ -167,37 +175,35 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         self : estimator instance
             The fitted estimator.
         """
-        with one_blas_thread():
+        with one_thread():
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> BaseAnnealed:
         warm = self.warm_start and hasattr(self, "_inference")
         X = self._validate_data(X, reset=not warm)
-        weights = self._check_weights(sample_weight, X, allow_all_zero=True)
-        if weights is not None and not weights.any():
-            raise ValueError(
-                "All sample weights are zero, so there is nothing to fit. Give a positive weight "
-                "to at least one row, or leave sample_weight out."
-            )
-        units = self._make_units(X, weights)
+        units = self._make_units(X, self._check_weights(sample_weight, X))
+        self._check_training(units)
         metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
-        watch = _Watch.of(self, 1 if warm else self.n_init, X, y, metadata)
-        results = self._go_on(units, watch) if warm else self._start_anew(X, units, watch)
-        bounds = np.array([trace.final for _, _, trace in results])
+        watch = Watch.of(self, 1 if warm else self.n_init, X, y, metadata)
+        with _explained():
+            results = self._go_on(units, watch) if warm else self._start_anew(X, units, watch)
+        # Restarts that a callback kept from beginning have no bound.
+        bounds = np.array([np.nan if result is None else result[2].final for result in results])
         best = int(np.argmax(np.where(np.isnan(bounds), -np.inf, bounds)))
         ctx, strategy, trace = results[best]
         if warm:
             trace.lower_bounds[:0] = list(self.lower_bounds_)
             trace.temperatures[:0] = list(self.temperatures_)
-        self._keep(_Inference(ctx, strategy, units.total_weight, self.n_components), trace)
-        self.restart_lower_bounds_ = bounds
-        self.best_restart_ = best
+        # What comes after a fit goes on at T = 1, after one that was stopped too.
+        after = engine.PLAIN if strategy.finish else strategy
+        inference = _Inference(ctx, after, units.total_weight, self._fixed_parameters())
+        self._keep(inference, strategy, trace, bounds, best)
         if watch is not None:
             watch.end(ctx)
         self._warn(ctx, trace)
         return self
 
-    def _start_anew(self, X: Any, units: Units, watch: _Watch | None) -> list[_Result]:
+    def _start_anew(self, X: Any, units: Units, watch: Watch | None) -> list[Any]:
         model = self._make_model(X)
         strategy = self._strategy(model)
         self._load_kernels(model)
@@ -212,7 +218,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         # The first start makes the draws of the class that this one replaces, in their order;
         # everything else hangs on one number drawn after it.
         start = model.init(sample, summary, prior, random_state) if strategy.needs_start else None
-        problem = _Problem(
+        problem = Problem(
             model,
             strategy,
             prior,
@@ -232,28 +238,32 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             tasks = [
                 (problem, i, start if i == 0 else None, inner, watch) for i in range(self.n_init)
             ]
-            results = outer.map(_restart, tasks)
-        return [result for result in results if result is not None]
+            return outer.map(restart, tasks)
 
-    def _go_on(self, units: Units, watch: _Watch | None) -> list[_Result]:
+    def _go_on(self, units: Units, watch: Watch | None) -> list[Any]:
         """Plain inference from the fitted parameters."""
-        kept = self._checked_inference("warm_start=True goes on from a fit")
+        kept = self._checked_inference("warm_start=True goes on from the last fit", ("annealing",))
         ctx = kept.context()
         self._load_kernels(ctx.model)
         monitor = None if watch is None else watch.begin(0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=watch is not None) as workers:
             units = units.placed(ctx.summary)
             trace = engine.fit(ctx, engine.PLAIN, units, self._settings(), workers, monitor)
-        return [(ctx, kept.strategy, trace)]
+        return [(ctx, self.annealing_, trace)]
 
-    def _checked_inference(self, what: str) -> _Inference:
+    def _fixed_parameters(self) -> dict[str, Any]:
+        """The parameters that must stay as they are while the fitted parameters are kept."""
+        return {name: getattr(self, name) for name in ("annealing", *self._model_parameters)}
+
+    def _checked_inference(self, what: str, free: tuple[str, ...] = ()) -> _Inference:
+        """What was kept, if it is still what the parameters ask for."""
         kept = self._inference
-        if kept.n_components != self.n_components:
-            raise ValueError(
-                f"{what} with n_components={kept.n_components}, but n_components="
-                f"{self.n_components} now. Restore the number of components, or fit anew with "
-                "warm_start=False."
-            )
+        for name, value in self._fixed_parameters().items():
+            if name not in free and not _same(kept.fixed[name], value):
+                raise ValueError(
+                    f"{what}, which had {name}={kept.fixed[name]!r}, but {name}={value!r} now. "
+                    f"Restore {name}, or begin anew with fit and warm_start=False."
+                )
         return kept
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -284,7 +294,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         """
         before = dict(self.__dict__)
         try:
-            with one_blas_thread():
+            with one_thread():
                 return self._partial_fit(X, sample_weight)
         except BaseException:
             self.__dict__.clear()
@@ -295,39 +305,40 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         first = not hasattr(self, "_inference")
         X = self._validate_data(X, reset=first, ensure_min_samples=1)
         # A later batch of weight zero has nothing to say; a first one cannot begin a stream.
-        weights = self._check_weights(sample_weight, X, allow_all_zero=not first)
+        weights = self._check_weights(sample_weight, X, allow_nothing=not first)
         units = self._make_units(X, weights)
         weight = units.total_weight
         if first:
             inference = self._open_stream(X, units)
-            bounds, temperatures = [], []
         elif weight == 0:
             return self
         else:
-            inference = copy.copy(self._checked_inference("partial_fit goes on from parameters"))
+            inference = copy.copy(self._checked_inference("partial_fit goes on with a stream"))
             inference.ctx = ctx = inference.context()
-            summary = ctx.summary.merge(ctx.model.summary(units), inference.seen, weight)
-            ctx.summary, inference.seen = summary, inference.seen + weight
-            bounds, temperatures = list(self.lower_bounds_), list(self.temperatures_)
+            ctx.summary = ctx.summary.merge(ctx.model.summary(units))
+            inference.seen += weight
         ctx = inference.ctx
         total = self.total_samples or inference.seen
         ctx.summary = replace(ctx.summary, weight=total)
         ctx.scale = total / weight
-        passes = 1.0 if self.total_samples is None else weight / self.total_samples
         worth = units.n_units * ctx.model.operations_per_unit() >= _WORTH_THREADS[True]
-        with Workers(self.n_jobs if worth else 1) as workers:
+        with Workers(self.n_jobs if worth else 1) as workers, _explained():
             bound, temperature = engine.stream(
                 ctx,
                 inference.strategy,
                 units.placed(ctx.summary),
                 self._settings(),
                 workers,
-                passes=passes,
+                passes=1.0 if self.total_samples is None else weight / self.total_samples,
             )
-        trace = engine.Trace([*bounds, bound], [*temperatures, temperature])
-        finite = [value for value in trace.lower_bounds if np.isfinite(value)]
-        trace.final = float(finite[-1]) if finite else np.nan
-        self._keep(inference, trace)
+        nothing = np.empty(0)
+        bounds = np.append(nothing if first else self.lower_bounds_, [bound])
+        temperatures = np.append(nothing if first else self.temperatures_, [temperature])
+        # Methods whose bound is not evaluated at every call leave the last one that was.
+        final = bound if first or np.isfinite(bound) else self.lower_bound_
+        method = inference.strategy if first else self.annealing_
+        trace = engine.Trace(bounds, temperatures, final)  # type: ignore[arg-type]
+        self._keep(inference, method, trace, np.array([final]), 0)
         return self
 
     def _open_stream(self, X: Any, units: Units) -> _Inference:
@@ -343,7 +354,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         summary = replace(summary, weight=self.total_samples or seen)
         units = units.placed(summary)
         start = model.init(units, summary, prior, random_state) if strategy.needs_start else None
-        problem = _Problem(
+        problem = Problem(
             model,
             strategy,
             prior,
@@ -353,21 +364,31 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             self._settings(),
             seed_sequence(random_state),
         )
-        ctx, strategy = problem.open(0, start)
-        return _Inference(ctx, strategy, seen, self.n_components)
+        with _explained():
+            ctx, strategy = problem.open(0, start)
+        return _Inference(ctx, strategy, seen, self._fixed_parameters())
 
-    def _keep(self, inference: _Inference, trace: engine.Trace) -> None:
+    def _keep(
+        self,
+        inference: _Inference,
+        method: Annealing,
+        trace: engine.Trace,
+        restarts: np.ndarray,
+        best: int,
+    ) -> None:
         """Set the fitted attributes."""
         ctx = inference.ctx
         ctx.report = ctx.clean_target = None
         ctx.q_start = {}
         self._inference = inference
-        self.annealing_ = inference.strategy
+        self.annealing_ = method
         self.lower_bound_ = trace.final
         self.lower_bounds_ = np.array(trace.lower_bounds)
         self.temperatures_ = np.array(trace.temperatures)
         self.n_iter_ = len(trace.lower_bounds)
         self.converged_ = trace.converged
+        self.restart_lower_bounds_ = restarts
+        self.best_restart_ = best
         for name, value in self._fitted_attributes(ctx).items():
             setattr(self, name, value)
 
@@ -377,7 +398,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
                 f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1. "
                 "Increase max_iter or tol, or check for degenerate data.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
         pairs = ctx.model.coinciding(ctx.q, ctx.summary, ctx.prior)
         if pairs:
@@ -387,7 +408,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
                 "temperature or give the annealing jitter, start from another init_params or "
                 "random_state, or ask for fewer components.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
 
     def _load_kernels(self, model: ConjugateModel) -> None:
@@ -404,6 +425,12 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         # Validation sets attributes with a trailing underscore before a fit can fail.
         return hasattr(self, "_inference")
 
+    def _snapshot(self, ctx: Context) -> dict[str, Any]:
+        """The fitted attributes of a moment of a fit, for callbacks that ask."""
+        kept = replace(ctx, report=None, clean_target=None)
+        inference = _Inference(kept, engine.PLAIN, 0.0, self._fixed_parameters())
+        return {"_inference": inference, **self._fitted_attributes(kept)}
+
     def _context(self) -> Context:
         """The fitted parameters, for prediction."""
         check_is_fitted(self)
@@ -412,12 +439,15 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
 
 @dataclass
 class _Inference:
-    """What a fitted estimator needs to go on: the context, the method, the weight seen."""
+    """What a fitted estimator needs to go on.
+
+    The context, the method of a stream, the weight seen, and the parameters that must not change.
+    """
 
     ctx: Context
     strategy: Annealing
     seen: float
-    n_components: int
+    fixed: dict[str, Any]
 
     def context(self) -> Context:
         """A copy of the context that can be changed without touching this one."""
@@ -428,114 +458,26 @@ class _Inference:
         return ctx
 
 
-_Result = tuple[Context, Annealing, engine.Trace]
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what to do where parameters left their domain."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            "Fitting failed because some components have ill-defined covariances (of too few "
+            "rows, or of rows whose scales differ too much for floating-point numbers). Increase "
+            "reg_covar, ask for fewer components, give a larger covariance_prior, or rescale X."
+        ) from error
 
 
-class _Problem(NamedTuple):
-    """What all restarts of a fit share; ``sample`` is what starts are computed from."""
-
-    model: ConjugateModel
-    strategy: Annealing
-    prior: Natural
-    summary: Any
-    units: Units
-    sample: Units
-    settings: engine.Settings
-    seed: np.random.SeedSequence
-
-    def open(self, index: int, start: Natural | None) -> tuple[Context, Annealing]:
-        """The context of a restart at its start, and the method calibrated to it."""
-        rng = generator(self.seed, index, 0)
-        ctx = Context(self.model, self.prior, self.summary, rng, q={})
-        if not self.strategy.needs_start:
-            ctx.q = self.strategy.initial_natural(ctx)
-        elif start is not None:
-            ctx.q = start
-        else:
-            random_state = legacy_generator(self.seed, index, 1)
-            ctx.q = self.model.init(self.sample, self.summary, self.prior, random_state)
-        sample = self.sample.spread(_ROWS_FOR_CALIBRATION)
-        rehearse = partial(engine.rehearse, ctx, sample, self.settings)
-        strategy = self.strategy.calibrate(ctx, sample, rehearse)
-        ctx.state |= strategy.initial_state(ctx)
-        return ctx, strategy
-
-
-def _restart(
-    problem: _Problem, index: int, start: Natural | None, workers: Workers, watch: _Watch | None
-) -> _Result | None:
-    if watch is not None and watch.stopped:
-        return None
-    ctx, strategy = problem.open(index, start)
-    monitor = None
-    if watch is not None:
-        finish = problem.settings.max_iter if strategy.finish else 0
-        monitor = watch.begin(index, strategy.schedule_length() + finish)
-    trace = engine.fit(ctx, strategy, problem.units, problem.settings, workers, monitor)
-    if watch is not None:
-        watch.end_restart(index, ctx)
-    return ctx, strategy, trace
-
-
-class _Watch:
-    """Who looks on while a fit runs: callbacks, and the printer of ``verbose``."""
-
-    def __init__(self, estimator: BaseAnnealed, callbacks: FitCallbacks | None):
-        self.estimator = estimator
-        self.callbacks = callbacks
-
-    @classmethod
-    def of(
-        cls, estimator: BaseAnnealed, n_restarts: int, X: Any, y: Any, metadata: dict[str, Any]
-    ) -> _Watch | None:
-        """The watch of a fit, None if nobody looks on."""
-        callbacks = None
-        if getattr(estimator, "_skl_callbacks", []):
-            callbacks = FitCallbacks(estimator, n_restarts, X, y, metadata)
-        elif not estimator.verbose:
-            return None
-        return cls(estimator, callbacks)
-
-    @property
-    def stopped(self) -> bool:
-        return self.callbacks is not None and self.callbacks.stopped
-
-    def begin(self, index: int, max_passes: int) -> engine.Monitor:
-        """What the engine calls after every pass of a restart."""
-        if self.callbacks is not None:
-            self.callbacks.begin_restart(index, max_passes)
-
-        def after_pass(ctx: Context, trace: engine.Trace) -> bool:
-            n = len(trace.lower_bounds)
-            if self.estimator.verbose and n % self.estimator.verbose_interval == 0:
-                print(
-                    f"restart {index}, pass {n}: lower bound {trace.lower_bounds[-1]:.6f}, "
-                    f"temperature {trace.temperatures[-1]:.4f}",
-                    flush=True,
-                )
-            return self.callbacks is not None and self.callbacks.end_pass(
-                index, self._attributes(ctx)
-            )
-
-        return after_pass
-
-    def end_restart(self, index: int, ctx: Context) -> None:
-        if self.callbacks is not None:
-            self.callbacks.end_restart(index, self._attributes(ctx))
-
-    def end(self, ctx: Context) -> None:
-        if self.callbacks is not None:
-            self.callbacks.end(self._attributes(ctx))
-
-    def _attributes(self, ctx: Context) -> Callable[[], dict[str, Any]]:
-        """The fitted attributes of the moment, built only for callbacks that ask."""
-
-        def build() -> dict[str, Any]:
-            kept = replace(ctx, report=None, clean_target=None)
-            inference = _Inference(kept, engine.PLAIN, 0.0, self.estimator.n_components)
-            return {"_inference": inference, **self.estimator._fitted_attributes(kept)}
-
-        return build
+def _same(old: Any, new: Any) -> bool:
+    """Whether two values of a parameter are equal, arrays and estimators included."""
+    if isinstance(old, BaseEstimator) and isinstance(new, BaseEstimator):
+        return type(old) is type(new) and old.get_params() == new.get_params()
+    if isinstance(old, str) or isinstance(new, str) or old is None or new is None:
+        return type(old) is type(new) and old == new
+    return np.array_equal(old, new)
 
 
 def has_unit_temperatures(estimator: BaseAnnealed) -> bool:

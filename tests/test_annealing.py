@@ -637,18 +637,19 @@ def test_stochastic_annealing_mixes_the_target_with_a_fresh_draw(params, rng):
         rng_of_noise.bit_generator.state = state
         plain, none, _ = run("none", X, **params)
         plain.q = q
-        # Block by block, each with a draw of its own.
+        # One draw for all blocks.
         expected = _mixed_update(plain, none, units, share, rng_of_noise)
         assert largest_difference(found, expected) < 1e-12
         assert ctx.model.valid(found)
 
 
 def _mixed_update(ctx, none, units, share, rng):
+    eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
+
     class Mixed(NoAnnealing):
         def target(self, ctx, target, stats, draw):
             if share == 0:
                 return target
-            eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
             return {k: (1 - share) * v + share * eta[k] for k, v in target.items()}
 
     one_update(ctx, Mixed(), units)

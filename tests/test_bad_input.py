@@ -178,7 +178,7 @@ def test_weights(weights, message):
 
 def test_weights_of_zero_cannot_begin_a_stream_nor_weigh_a_score():
     zeros = np.zeros(30)
-    message = "Sample weights must contain at least one non-zero number"
+    message = "All sample weights are zero.* Give a positive weight"
     with pytest.raises(ValueError, match=message):
         mixture().partial_fit(rows(), sample_weight=zeros)
     with pytest.raises(ValueError, match=message):
@@ -186,7 +186,7 @@ def test_weights_of_zero_cannot_begin_a_stream_nor_weigh_a_score():
 
 
 @all_starts
-@pytest.mark.parametrize("n_positive", [1, 2, 10])
+@pytest.mark.parametrize("n_positive", [5, 10])
 def test_weights_of_zero_in_most_rows(n_positive, init_params):
     weights = (np.arange(30) < n_positive).astype(float)
     X = rows()
@@ -196,12 +196,61 @@ def test_weights_of_zero_in_most_rows(n_positive, init_params):
     assert counts.sum() == pytest.approx(n_positive)
 
 
+@all_starts
+@pytest.mark.parametrize("n_positive", [1, 2, 4])
+def test_rows_of_weight_zero_do_not_count_as_rows(n_positive, init_params):
+    weights = (np.arange(30) < n_positive).astype(float)
+    message = f"n_components = 5, n_samples = {n_positive} of positive weight"
+    with pytest.raises(ValueError, match=message):
+        mixture(n_components=5, init_params=init_params).fit(rows(), sample_weight=weights)
+
+
 @all_methods
 def test_tiny_and_huge_weights(annealing):
     X = rows()
+    priors = {"mean_prior": X.mean(axis=0), "covariance_prior": np.cov(X.T)}
     for scale in (1e-6, 1e6):
         weights = np.full(len(X), scale)
-        assert_sound(mixture(n_components=2, annealing=annealing).fit(X, sample_weight=weights), X)
+        fitted = mixture(n_components=2, annealing=annealing, **priors)
+        assert_sound(fitted.fit(X, sample_weight=weights), X)
+
+
+@pytest.mark.parametrize("total", [1e-3, 1.0, 1.5])
+def test_weights_that_sum_to_less_than_two_rows_cannot_give_the_prior(total):
+    X = rows()
+    weights = np.full(len(X), total / len(X))
+    message = r"The sample weights sum to .* numbers of rows.* len\(sample_weight\)"
+    with pytest.raises(ValueError, match=message):
+        mixture(n_components=2).fit(X, sample_weight=weights)
+    with pytest.raises(ValueError, match=message):
+        mixture(n_components=2).partial_fit(X, sample_weight=weights)
+
+
+@pytest.mark.parametrize("change", [{"covariance_type": "diag"}, {"reg_covar": 0.1}])
+def test_parameters_of_the_model_cannot_change_while_its_fit_is_kept(change):
+    (name,) = change
+    message = f"which had {name}=.* now. Restore {name}"
+    with pytest.raises(ValueError, match=message):
+        mixture(warm_start=True).fit(rows()).set_params(**change).fit(rows())
+    with pytest.raises(ValueError, match=message):
+        mixture().partial_fit(rows()).set_params(**change).partial_fit(rows())
+    with pytest.raises(ValueError, match="which had annealing="):
+        mixture().partial_fit(rows()).set_params(annealing="svi_plus").partial_fit(rows())
+    mixture(warm_start=True).fit(rows()).set_params(annealing="svi_plus").fit(rows())
+
+
+def test_scales_beyond_floating_point_are_explained():
+    X = np.vstack([rows(), [[1e9, 1e9]]])
+    prior = {"mean_prior": [0.0, 0.0], "covariance_prior": 1e-9 * np.eye(2)}
+    with pytest.raises(ValueError, match="ill-defined covariances.* Increase reg_covar"):
+        mixture(n_components=3, annealing="none", reg_covar=0, **prior).fit(X)
+
+
+def test_rows_too_far_away_to_predict():
+    fitted = mixture(n_components=2).fit(rows())
+    for method in (fitted.predict, fitted.predict_proba, fitted.score_samples):
+        with pytest.raises(ValueError, match="squared distances overflow"):
+            method([[1e200, 0.0]])
 
 
 # Priors
@@ -274,7 +323,8 @@ def test_degrees_of_freedom_prior(dof):
         ("learning_offset", -1, r"\[0.0, inf\)"),
         ("learning_decay", 1.5, r"\[0.0, 1.0\]"),
         ("total_samples", 0, r"\(0.0, inf\)"),
-        ("n_jobs", 1.5, "'int' or None"),
+        ("n_jobs", 1.5, r"\[1, inf\)"),
+        ("n_jobs", 0, r"\(-inf, -1\]"),
     ],
 )
 def test_parameters_out_of_range(name, value, accepted):

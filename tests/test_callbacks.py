@@ -163,7 +163,7 @@ def test_stop_while_annealing_skips_the_finish_and_all_later_restarts():
     assert np.all(mixture.temperatures_ > 1)
     assert mixture.converged_ is False
     assert mixture.best_restart_ == 0
-    assert len(mixture.restart_lower_bounds_) == 1
+    assert np.isnan(mixture.restart_lower_bounds_[1:]).all()
     # The parameters are those of the pass that was the last.
     short = make_mixture().fit(rows())
     assert mixture.lower_bounds_[0] == short.lower_bounds_[0]
@@ -191,10 +191,10 @@ def test_stop_in_a_later_restart_keeps_the_best_of_those_begun():
     stopper = Recorder(stop_at=("pass", N_ANNEALED + N_FINISH + 1))
     mixture = make_mixture(n_init=3).set_callbacks(stopper).fit(rows())
     assert stopper.begun("restart") == 2
-    assert len(mixture.restart_lower_bounds_) == 2
+    assert np.isnan(mixture.restart_lower_bounds_).tolist() == [False, False, True]
     assert mixture.restart_lower_bounds_[0] == whole.restart_lower_bounds_[0]
-    assert mixture.best_restart_ == np.argmax(mixture.restart_lower_bounds_)
-    assert mixture.lower_bound_ == mixture.restart_lower_bounds_.max()
+    assert mixture.best_restart_ == np.nanargmax(mixture.restart_lower_bounds_)
+    assert mixture.lower_bound_ == np.nanmax(mixture.restart_lower_bounds_)
 
 
 def test_stop_at_the_end_of_a_restart():
@@ -360,3 +360,11 @@ def test_scoring_monitor_inside_of_a_pipeline():
     log = monitor.get_logs().data
     assert sum(row["task_name"] == "pass" for row in log) == N_ANNEALED + N_FINISH
     assert log[-1]["score"] == pytest.approx(pipeline.score(rows()))
+
+
+def test_stream_after_a_stopped_fit_goes_on_at_temperature_one():
+    stopper = Recorder(stop_at=("pass", 2))
+    mixture = make_mixture().set_callbacks(stopper).fit(rows())
+    assert mixture.temperatures_[-1] > 1
+    mixture.partial_fit(rows())
+    assert mixture.temperatures_[-1] == 1

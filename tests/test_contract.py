@@ -345,7 +345,7 @@ def test_parallel_work_is_done_by_several_threads(n_init, rng, monkeypatch):
     entry.make(n_init=n_init, n_jobs=1, annealing="none", max_iter=2, **entry.first).fit(X)
     assert not tasks
     entry.make(n_init=n_init, n_jobs=2, annealing="none", max_iter=2, **entry.first).fit(X)
-    assert tasks == ({"local_step": 9} if n_init == 1 else {"_restart": 3})
+    assert tasks == ({"local_step": 9} if n_init == 1 else {"restart": 3})
     assert threads - {threading.get_ident()}
 
 

@@ -27,8 +27,9 @@ class StochasticAnnealing(Annealing):
     schedule : {"auto", "linear", "exponential"}, default="auto"
         r₀ (1 − t/n), or r₀ d^t with d such that d^n = 1/1000. Both are 0 from pass n on.
     n_passes : int or "auto", default="auto"
-        Passes over the data until r = 0. Slower is better: 200 passes reach better optima of
-        mixtures than the default, for four times the work.
+        Passes over the data until r = 0. 200 passes reach better optima of mixtures of many
+        dimensions than the default, for four times the work. On few dimensions and well
+        separated clusters the method can end below plain inference from k-means.
     start : {"auto", "random", "init_params"}, default="auto"
         Whether to start from a draw of η, or where the estimator's ``init_params`` says.
 
@@ -73,9 +74,14 @@ class StochasticAnnealing(Annealing):
     def initial_natural(self, ctx: Context) -> Natural:
         return ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
 
+    def expectations(self, ctx: Context) -> tuple[Any, Any]:
+        expected = ctx.model.expectations(ctx.q)
+        if self.noise_share(ctx) == 0:
+            return expected, None
+        # One η for all blocks of the update.
+        return expected, ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
+
     def target(self, ctx: Context, target: Natural, stats: Natural, draw: Any) -> Natural:
-        share = self.noise_share(ctx)
-        if share == 0:
+        if draw is None:
             return target
-        noise = ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
-        return mix(target, {key: noise[key] for key in target}, share)
+        return mix(target, {key: draw[key] for key in target}, self.noise_share(ctx))

@@ -16,7 +16,8 @@ class StructuredVI(DampedMixin, Annealing):
 
     β ~ q(β) is drawn anew for every update, so that the local variables keep their dependence on
     the global parameters. The rest is stochastic VI with a decaying step, in batch mode too.
-    There is no finish: plain inference would undo what the method gained. The lower bound cannot
+    There is no finish, so that the estimator's ``max_iter`` and ``tol`` have no effect: plain
+    inference would undo what the method gained. The lower bound cannot
     be read off its steps; it is evaluated by an extra pass every ``evaluate_every`` passes
     (not a number between) and at the end (Hoffman & Blei [1]_).
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+
+from ..annealing._base import Context
+from .engine import Monitor, Trace
 
 Attributes = Callable[[], dict[str, Any]]
 
@@ -64,3 +68,57 @@ class FitCallbacks:
         return task.call_on_fit_task_end(
             estimator=self.estimator, **self._data, reconstruction_attributes=attributes
         )
+
+
+class Watch:
+    """Who looks on while a fit runs: callbacks, and the printer of ``verbose``."""
+
+    def __init__(self, estimator: Any, callbacks: FitCallbacks | None):
+        self.estimator = estimator
+        self.callbacks = callbacks
+
+    @classmethod
+    def of(
+        cls, estimator: Any, n_restarts: int, X: Any, y: Any, metadata: dict[str, Any]
+    ) -> Watch | None:
+        """The watch of a fit, None if nobody looks on."""
+        callbacks = None
+        if getattr(estimator, "_skl_callbacks", []):
+            callbacks = FitCallbacks(estimator, n_restarts, X, y, metadata)
+        elif not estimator.verbose:
+            return None
+        return cls(estimator, callbacks)
+
+    @property
+    def stopped(self) -> bool:
+        return self.callbacks is not None and self.callbacks.stopped
+
+    def begin(self, index: int, max_passes: int) -> Monitor:
+        """What the engine calls after every pass of a restart."""
+        if self.callbacks is not None:
+            self.callbacks.begin_restart(index, max_passes)
+
+        def after_pass(ctx: Context, trace: Trace) -> bool:
+            n = len(trace.lower_bounds)
+            if self.estimator.verbose and n % self.estimator.verbose_interval == 0:
+                print(
+                    f"restart {index}, pass {n}: lower bound {trace.lower_bounds[-1]:.6f}, "
+                    f"temperature {trace.temperatures[-1]:.4f}",
+                    flush=True,
+                )
+            return self.callbacks is not None and self.callbacks.end_pass(
+                index, self._attributes(ctx)
+            )
+
+        return after_pass
+
+    def end_restart(self, index: int, ctx: Context) -> None:
+        if self.callbacks is not None:
+            self.callbacks.end_restart(index, self._attributes(ctx))
+
+    def end(self, ctx: Context) -> None:
+        if self.callbacks is not None:
+            self.callbacks.end(self._attributes(ctx))
+
+    def _attributes(self, ctx: Context) -> Attributes:
+        return partial(self.estimator._snapshot, ctx)

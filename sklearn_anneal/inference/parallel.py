@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -18,9 +20,49 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def one_blas_thread() -> Any:
+class _BlasLimit:
+    """One BLAS thread for as long as anybody is in; the setting belongs to the whole process.
+
+    Each fit restoring what it found would let the first one out lift the limit of the others,
+    and the last one out restore the limit itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limiter: Any = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._limiter = _controller().limit(limits=1, user_api="blas")
+                self._limiter.__enter__()
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limiter.__exit__(None, None, None)
+
+
+_BLAS_LIMIT = _BlasLimit()
+
+
+def one_openmp_thread() -> Any:
+    """Context in which OpenMP runs one thread; that setting belongs to the calling thread."""
+    return _controller().limit(limits=1, user_api="openmp")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
     """Context in which BLAS and OpenMP run one thread: parallelism is this module's task."""
-    return _controller().limit(limits=1)
+    _BLAS_LIMIT.enter()
+    try:
+        with one_openmp_thread():
+            yield
+    finally:
+        _BLAS_LIMIT.leave()
 
 
 def seed_sequence(random_state: np.random.RandomState) -> np.random.SeedSequence:
@@ -94,7 +136,7 @@ def _in_worker(parent: int, function: Callable, *task: Any) -> Any:
     """Run a task; in another process, where the caller's limit does not reach, limit BLAS."""
     if os.getpid() == parent:
         return function(*task)
-    with one_blas_thread():
+    with one_thread():
         return function(*task)
 
 

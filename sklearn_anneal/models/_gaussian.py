@@ -35,34 +35,38 @@ class Summary:
     Attributes
     ----------
     weight : float
-        N = Σ w.
+        N = Σ w of all data, in a stream of those yet to come too.
+    seen : float
+        Σ w of the data that the moments are of.
     center : ndarray of shape (n_features,)
         The origin of the model's coordinates.
     mean : ndarray of shape (n_features,)
-    covariance : ndarray of shape (n_features, n_features) or (n_features,)
-        With N − 1 in the denominator; the variances where the model needs no more.
+    scatter : ndarray of shape (n_features, n_features) or (n_features,)
+        Σ w (x − mean)(x − mean)ᵀ, or its diagonal where the model needs no more.
     """
 
     weight: float
+    seen: float
     center: np.ndarray
     mean: np.ndarray
-    covariance: np.ndarray
+    scatter: np.ndarray
 
-    def merge(self, other: Summary, seen: float, new: float) -> Summary:
-        """The moments of ``seen`` and ``new`` data together, in the coordinates of this one.
+    @property
+    def covariance(self) -> np.ndarray:
+        """Covariance (or variances), with Σ w − 1 in the denominator where there is more than 1."""
+        return self.scatter / (self.seen - 1 if self.seen > 1 else self.seen)
 
-        ``seen`` and ``new`` are total weights; ``weight`` may be that of a stream yet to come.
-        """
-        weight = seen + new
+    def merge(self, other: Summary) -> Summary:
+        """The moments of both data sets together, in the coordinates of this one."""
+        seen = self.seen + other.seen
         difference = other.mean - self.mean
-        outer = np.outer(difference, difference) if self.covariance.ndim == 2 else difference**2
-        scatter = max(seen - 1, 0) * self.covariance + max(new - 1, 0) * other.covariance
-        scatter = scatter + seen * new / weight * outer
+        outer = np.outer(difference, difference) if self.scatter.ndim == 2 else difference**2
         return replace(
             self,
-            weight=weight,
-            mean=self.mean + new / weight * difference,
-            covariance=scatter / max(weight - 1, np.finfo(float).tiny),
+            weight=seen,
+            seen=seen,
+            mean=self.mean + other.seen / seen * difference,
+            scatter=self.scatter + other.scatter + self.seen * other.seen / seen * outer,
         )
 
 
@@ -200,9 +204,8 @@ class GaussianComponents:
             first = first + weighted.sum(axis=0)
             second = second + (weighted.T @ x if full else (weighted * x).sum(axis=0))
         mean = first / total
-        second = second - total * (np.outer(mean, mean) if full else mean**2)
-        covariance = second / (total - 1) if total > 1 else np.zeros_like(second)
-        return Summary(total, origin + mean, origin + mean, covariance)
+        scatter = second - total * (np.outer(mean, mean) if full else mean**2)
+        return Summary(total, total, origin + mean, origin + mean, scatter)
 
     def resolved(self, summary: Summary) -> GaussianComponents:
         """The components with the priors that depend on data filled in.
@@ -210,8 +213,9 @@ class GaussianComponents:
         Raises
         ------
         ValueError
-            If the data's covariance overflows; or if it is not positive definite, and
-            ``covariance_prior`` and ``reg_covar`` are both of no help.
+            If the data's covariance overflows; if the sample weights sum to less than 2 rows,
+            or if it is not positive definite, and ``covariance_prior`` and ``reg_covar`` are
+            both of no help.
         """
         if not np.all(np.isfinite(summary.covariance)):
             raise ValueError(
@@ -238,6 +242,12 @@ class GaussianComponents:
         )
 
     def _default_covariance_prior(self, summary: Summary) -> np.ndarray:
+        if summary.seen < 2:
+            raise ValueError(
+                f"The sample weights sum to {summary.seen:.6g}, but they are numbers of rows, and "
+                "the default covariance_prior needs at least 2. Multiply them by "
+                "len(sample_weight) / sum(sample_weight), or give covariance_prior."
+            )
         covariance = summary.covariance
         full = covariance.ndim == 2
         if self.covariance_type == "spherical":

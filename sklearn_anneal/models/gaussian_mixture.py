@@ -27,7 +27,7 @@ from ..families import (
     get_structure,
     stick_breaking_log_weights,
 )
-from ..inference.units import Rows
+from ..inference.units import Rows, Units
 from ._base import Block, ConjugateModel, Factor, LocalStep
 from ._gaussian import (
     CHUNK,
@@ -192,8 +192,8 @@ class GaussianMixture(ConjugateModel):
         shift = np.outer(start["first"].sum(axis=0), c)
         assigned = self.n_components * start["second"] + shift + shift.T
         assigned += start["count"].sum() * np.outer(c, c)
-        every = (summary.weight - 1) * summary.covariance
-        every = every + summary.weight * np.outer(summary.mean, summary.mean)
+        every = summary.scatter / summary.seen + np.outer(summary.mean, summary.mean)
+        every = summary.weight * every
         return (every - assigned) / self.n_components
 
     def _initial_responsibilities(
@@ -452,7 +452,10 @@ class AnnealedBayesianGaussianMixture(
     n_init : int, default=1
         Number of restarts; the one with the best lower bound is kept.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
-        How the responsibilities start.
+        How the responsibilities start: the labels of k-means; single rows, chosen by k-means++
+        or at random, all others being of no component; or uniform random numbers. With
+        ``batch_size``, those of a random subset. Where a stream begins with fewer rows than
+        components, they are random.
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
             default="dirichlet_process"
         Prior of the weights: truncated stick-breaking or a finite Dirichlet distribution.
@@ -509,7 +512,8 @@ class AnnealedBayesianGaussianMixture(
     precisions_cholesky_ : ndarray
         Cholesky factors of the precisions, of the same shape.
     lower_bound_ : float
-        Evidence lower bound at T = 1 of the fitted model, in nats, with every constant.
+        Evidence lower bound at T = 1 of the fitted model, in nats, with every constant. In a
+        stream, as the last batch estimated it, of the parameters before their update.
     lower_bounds_ : ndarray of shape (n_passes,)
         Its history, one value per pass (per call in a stream). With ``batch_size`` an estimate,
         except for the last one. While annealing, the bound is that of the tempered
@@ -523,7 +527,8 @@ class AnnealedBayesianGaussianMixture(
     n_iter_ : int
         Number of passes, annealed ones included.
     restart_lower_bounds_ : ndarray of shape (n_init,)
-        Lower bounds of the restarts.
+        Lower bounds of the restarts; NaN for those that a callback kept from beginning. One
+        value after ``partial_fit`` or a warm start.
     best_restart_ : int
         Which of them was kept.
     n_effective_components_ : int
@@ -640,6 +645,19 @@ class AnnealedBayesianGaussianMixture(
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
+    _model_parameters = (
+        "n_components",
+        "covariance_type",
+        "weight_concentration_prior_type",
+        "weight_concentration_prior",
+        "mean_precision_prior",
+        "mean_prior",
+        "degrees_of_freedom_prior",
+        "covariance_prior",
+        "factorization",
+        "reg_covar",
+    )
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -652,22 +670,25 @@ class AnnealedBayesianGaussianMixture(
     # What the base class asks for
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
-        X = validate_data(
+        return validate_data(
             self,
             X,
             reset=reset,
             dtype=[np.float64, np.float32],
             ensure_min_samples=ensure_min_samples,
         )
-        if ensure_min_samples > 1 and X.shape[0] < self.n_components:
-            raise ValueError(
-                "Expected n_samples >= n_components but got n_components = "
-                f"{self.n_components}, n_samples = {X.shape[0]}"
-            )
-        return X
 
     def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
         return Rows(X, sample_weight)
+
+    def _check_training(self, units: Units) -> None:
+        n_samples = units.n_units if units.weights is None else np.count_nonzero(units.weights)
+        if n_samples < self.n_components:
+            raise ValueError(
+                "Expected n_samples >= n_components but got n_components = "
+                f"{self.n_components}, n_samples = {n_samples}"
+                + ("" if units.weights is None else " of positive weight")
+            )
 
     def _check_first_batch(self, units: Rows) -> None:  # type: ignore[override]
         needed = max(2, self.n_components)
@@ -854,7 +875,8 @@ class AnnealedBayesianGaussianMixture(
             In nats.
         """
         ctx, X = self._context(), self._validate_again(X)
-        return ctx.model.log_predictive(Rows(X, None, ctx.summary.center), ctx.q)
+        units = Rows(X, None, ctx.summary.center)
+        return _finite(ctx.model.log_predictive(units, ctx.q))
 
     def score(self, X, y=None, sample_weight=None):
         """Mean log predictive density per row.
@@ -914,8 +936,8 @@ class AnnealedBayesianGaussianMixture(
             return mean[labels] + ctx.summary.center + rows, labels
         parts = []
         for k, count in enumerate(counts):
-            covariance = self.covariances_ if self.covariance_type == "tied" else None
-            covariance = self.covariances_[k] if covariance is None else covariance
+            shared = ctx.model.components.structure.shared
+            covariance = self.covariances_ if shared else self.covariances_[k]
             if np.ndim(covariance) == 2:
                 part = random_state.multivariate_normal(self.means_[k], covariance, int(count))
             else:
@@ -951,7 +973,16 @@ class AnnealedBayesianGaussianMixture(
     def _log_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         ctx, X = self._context(), self._validate_again(X)
         units = Rows(X, None, ctx.summary.center)
-        return X, ctx.model.log_joint(units, ctx.model.expectations(ctx.q))
+        return X, _finite(ctx.model.log_joint(units, ctx.model.expectations(ctx.q)))
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    if not np.isfinite(values).all():
+        raise ValueError(
+            "X has rows so far from the training data that their squared distances overflow. "
+            "Check their units, or rescale X before fitting and predicting."
+        )
+    return values
 
 
 def _check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> None:
