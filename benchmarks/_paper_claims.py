@@ -338,7 +338,7 @@ def claims_of_clusters(
     best = max(shares["stochastic, default"], shares["stochastic, 200"])
     page.claims.append(
         Claim(
-            "orientation figures",
+            "expected figures",
             "Stochastic annealing finds the four clusters always, SVI+ in three quarters of the "
             "runs, batch in half, k-means never (rule, one part each: stochastic ≥ 90 %; SVI+ ≥ "
             "60 %; batch 30–70 %; k-means ≤ 10 %)",

@@ -45,8 +45,8 @@ from ._report import Claim, Page, compared, machine, outcomes, quartiles, verdic
 
 OUTPUT = Path(__file__).resolve().parents[1] / "doc" / "results" / "gaussian_mixture.md"
 
-# Medians that an earlier implementation reached; the prior settings were not recorded with them.
-ORIENTATION = {
+# Medians found before; the prior settings were not recorded with them.
+EXPECTED = {
     ('digits "0"', "plain, drawn start"): -8011,
     ('digits "0"', "plain, k-means"): -8041,
     ('digits "0"', "deterministic, T₀=6"): -7822,
@@ -177,7 +177,7 @@ def section_methods(page: Page, size: Size) -> dict[str, Record]:
         rows = []
         for name, values in record.items():
             marked = name if np.median(values["bound"]) < best else f"**{name}**"
-            known = ORIENTATION.get((task.name, name))
+            known = EXPECTED.get((task.name, name))
             rows.append(
                 (
                     marked,
@@ -187,7 +187,7 @@ def section_methods(page: Page, size: Size) -> dict[str, Record]:
                     f"{np.median(values['seconds']) * 1e3:.0f}",
                 )
             )
-        page.table(("method", "lower bound", "orientation", "held-out per row", "time, ms"), rows)
+        page.table(("method", "lower bound", "expected", "held-out per row", "time, ms"), rows)
     return records
 
 
@@ -200,7 +200,7 @@ def claims_of_methods(page: Page, records: dict[str, Record]) -> None:
     def pairs(first: str, second: str, names: list[str], what: str = "bound") -> list:
         return [(n, records[n][first][what], records[n][second][what]) for n in names]
 
-    source = "orientation figures"
+    source = "expected figures"
     for name in (
         "deterministic, T₀=6",
         "deterministic, default",
@@ -254,16 +254,16 @@ def claims_of_methods(page: Page, records: dict[str, Record]) -> None:
 
 
 def section_priors(page: Page, size: Size) -> None:
-    """Which weights' prior gives the orientation figures of plain inference."""
+    """Which weights' prior gives the expected figures of plain inference."""
     page.section(
-        "Prior settings behind the orientation figures",
-        "The orientation figures are medians of an earlier implementation whose prior on the "
-        "weights was not recorded. Plain inference with the four candidates, medians and quartiles "
-        f"of {size.seeds} seeds; *hits* counts the orientation figures that lie within the "
+        "Prior settings behind the expected figures",
+        "The expected figures are medians found before, with a prior on the weights that was "
+        "not recorded. Plain inference with the four candidates, medians and quartiles "
+        f"of {size.seeds} seeds; *hits* counts the expected figures that lie within the "
         "quartiles, *distance* is the mean distance to the median in quartile ranges.",
     )
     starts = {"plain, drawn start": drawn_start(), "plain, k-means": "none"}
-    tasks = [t for t, _ in main_tasks(size) if (t.name, "plain, k-means") in ORIENTATION]
+    tasks = [t for t, _ in main_tasks(size) if (t.name, "plain, k-means") in EXPECTED]
     header = ["prior of the weights"] + [f"{t.name}, {s[7:]}" for t in tasks for s in starts]
     rows = []
     for kind in ("dirichlet_process", "dirichlet_distribution"):
@@ -285,7 +285,7 @@ def section_priors(page: Page, size: Size) -> None:
                         ]
                     )
                     low, middle, high = np.percentile(bounds, [25, 50, 75])
-                    known = ORIENTATION[task.name, start]
+                    known = EXPECTED[task.name, start]
                     hits += bool(low <= known <= high)
                     distances.append(abs(middle - known) / max(high - low, 1e-9))
                     cells.append(quartiles(bounds))

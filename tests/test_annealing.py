@@ -538,7 +538,7 @@ def test_minibatches_scale_the_energy_of_tempering(rng):
 
 @pytest.mark.parametrize("n_rounds", [1, 2, 4])
 def test_local_temperatures_of_new_rows(n_rounds, rng):
-    """METHODS in numpy: two rounds r ↔ q(z) from uniform r, at the fitted parameters."""
+    """In numpy: two rounds r ↔ q(z) from uniform r, at the fitted parameters."""
     X = MIXTURE.data(rng, 80)
     method = LocalVariationalTempering(n_temperatures=50, n_rounds=n_rounds, n_passes=3)
     est = mixture(method).fit(X)
