@@ -15,6 +15,7 @@ from sklearn.utils.random import sample_without_replacement
 
 _CHUNKS = 16
 _SMALLEST_CHUNK = 1024
+_BLOCK = 256
 _SHUFFLE_BLOCK = 65_536
 
 
@@ -56,7 +57,8 @@ class Units(ABC):
     def chunks(self) -> list[slice]:
         """Contiguous parts for parallel work; a function of the number of units alone."""
         n = self.n_units
-        size = max(_SMALLEST_CHUNK, -(-n // _CHUNKS))
+        # Whole blocks of the kernels, so that only the last chunk ends with a short one.
+        size = max(_SMALLEST_CHUNK, -(-n // (_CHUNKS * _BLOCK)) * _BLOCK)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[Units]:

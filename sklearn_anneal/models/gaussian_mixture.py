@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import copy
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -16,7 +16,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from ..annealing import Context
 from ..base import BaseAnnealed, has_unit_temperatures
 from ..families import (
     COVARIANCE_TYPES,
@@ -38,6 +37,9 @@ from ._gaussian import (
     feature_kind,
     kernels,
 )
+
+if TYPE_CHECKING:
+    from ..annealing import Context
 
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
