@@ -115,9 +115,7 @@ class SVIPlus(DampedMixin, Annealing):
             deviation = ctx.rng.standard_normal(size)
             deviation *= np.sqrt(size / effective - 1.0)
             return 1.0 + deviation - deviation.mean()
-        return size * _symmetric_dirichlet(
-            effective / (size - effective) - 1.0 / size, size, ctx.rng
-        )
+        return _symmetric_dirichlet(effective / (size - effective) - 1.0 / size, size, ctx.rng)
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
         noisy = mix(q, target, rho)
