@@ -22,6 +22,7 @@ from sklearn_anneal.families import (
     Tempering,
     Wishart,
     backoff,
+    fast_standard_gamma,
     mix,
     posterior,
     stick_breaking_log_weights,
@@ -762,3 +763,18 @@ def test_errors_name_the_parameter_and_the_way_out(make, words):
         make()
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [1.0, 1.01, 4 / 3, 3.0, 50.0])
+def test_fast_gamma_draws_have_the_distribution(shape):
+    rng = np.random.default_rng(5)
+    draws = fast_standard_gamma(shape, 200_001, rng)
+    assert draws.dtype == np.float32 and draws.shape == (200_001,)
+    assert stats.kstest(draws, "gamma", args=(shape,)).pvalue > 1e-3
+    assert draws.min() > 0
+    error = np.sqrt(shape / len(draws))
+    assert abs(draws.mean(dtype=float) - shape) < 4 * error
+    # Pairs share a radius; they are independent all the same.
+    first, second = draws[:100_000], draws[100_001:]
+    assert abs(np.corrcoef(first, second)[0, 1]) < 4 / np.sqrt(100_000)
+    assert abs(np.corrcoef(first**2, second**2)[0, 1]) < 4 / np.sqrt(100_000)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..families import Natural, mix
+from ..families import Natural, fast_standard_gamma, mix
 from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin
 from .schedules import SCHEDULES
 
@@ -131,7 +131,6 @@ def _symmetric_dirichlet(concentration: float, size: int, rng: np.random.Generat
     # Tiny shapes would underflow all at once; the largest power is set to 1.
     weights -= weights.max()
     np.exp(weights, out=weights)
-    # Single precision is drawn faster, and its rounding is far below the noise.
-    weights *= rng.standard_gamma(concentration + 1.0, size, dtype=np.float32)
+    weights *= fast_standard_gamma(concentration + 1.0, size, rng)
     weights *= size / weights.sum()
     return weights

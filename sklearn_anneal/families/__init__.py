@@ -10,7 +10,7 @@ from ._base import Family, Natural, Tempering, backoff, mix, posterior
 from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
 from .dirichlet import Dirichlet
-from .gamma import Gamma
+from .gamma import Gamma, fast_standard_gamma
 from .gaussian import Gaussian
 from .normal_wishart import NormalWishart
 from .wishart import COVARIANCE_TYPES, Wishart
@@ -28,6 +28,7 @@ __all__ = [
     "Tempering",
     "Wishart",
     "backoff",
+    "fast_standard_gamma",
     "get_structure",
     "mix",
     "posterior",

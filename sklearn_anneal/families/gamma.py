@@ -82,3 +82,46 @@ class Gamma(Family):
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         # Shape and rate have different units, so each is compared with its own.
         return (natural["shape"], natural["rate"])
+
+
+def fast_standard_gamma(shape: float, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw many gamma variables of one shape of at least 1, in single precision.
+
+    Whole arrays at a time, which takes half the time of numpy's loop over draws: normal variables
+    in pairs by Box and Muller's transform, then Marsaglia and Tsang's rejection. The few that are
+    rejected are drawn anew by numpy.
+
+    Parameters
+    ----------
+    shape : float
+        At least 1.
+    size : int
+        Number of draws.
+    rng : numpy.random.Generator
+        Source of randomness; it is advanced.
+
+    Returns
+    -------
+    ndarray of float32, shape (size,)
+
+    References
+    ----------
+    Marsaglia and Tsang (2000), A simple method for generating gamma variables.
+    """
+    single = np.float32
+    d = shape - 1.0 / 3.0
+    half = -(-size // 2)
+    radius = np.sqrt(single(-2.0) * np.log(single(1.0) - rng.random(half, dtype=single)))
+    angle = single(2.0 * np.pi) * rng.random(half, dtype=single)
+    normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
+    uniform = rng.random(size, dtype=single)
+    v = single(1.0) + single(1.0 / np.sqrt(9.0 * d)) * normal
+    square = normal * normal
+    doubtful = np.flatnonzero(uniform >= single(1.0) - single(0.0331) * square * square)
+    draws = single(d) * (v * v * v)
+    u, w, z2 = (array[doubtful].astype(float) for array in (uniform, v, square))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        accepted = np.log(u) < 0.5 * z2 + d * (1.0 - w**3 + 3.0 * np.log(w))
+    rejected = doubtful[~accepted]
+    draws[rejected] = rng.standard_gamma(shape, len(rejected), dtype=single)
+    return draws

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
+from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -213,14 +214,10 @@ class GaussianMixture(ConjugateModel):
 
             return uniform
         if self.init_params == "kmeans":
-            from sklearn.cluster import KMeans
-
             means = KMeans(n_clusters=k, n_init=1, random_state=random_state)
             labels = means.fit(units.X, sample_weight=weights).labels_
             return lambda rows: np.equal.outer(labels[rows], np.arange(k)).astype(float)
         if self.init_params == "k-means++":
-            from sklearn.cluster import kmeans_plusplus
-
             _, chosen = kmeans_plusplus(
                 units.X, k, sample_weight=weights, random_state=random_state
             )
