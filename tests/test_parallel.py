@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from sklearn_anneal.inference.parallel import one_thread
 
@@ -44,4 +44,15 @@ def test_limit_is_lifted_after_an_error():
     before = threads("blas"), threads("openmp")
     with pytest.raises(RuntimeError), one_thread():
         raise RuntimeError
+    assert (threads("blas"), threads("openmp")) == before
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_limit_within_a_limit_of_the_caller(limit):
+    before = threads("blas"), threads("openmp")
+    with threadpool_limits(limit):
+        inside = threads("blas"), threads("openmp")
+        with one_thread():
+            assert set(threads("blas") + threads("openmp")) <= {1}
+        assert (threads("blas"), threads("openmp")) == inside
     assert (threads("blas"), threads("openmp")) == before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
@@ -16,15 +16,16 @@ from threadpoolctl import ThreadpoolController
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+def _controller(api: str) -> ThreadpoolController:
+    return ThreadpoolController().select(user_api=api)
 
 
 class _BlasLimit:
     """One BLAS thread for as long as anybody is in; the setting belongs to the whole process.
 
     Each fit restoring what it found would let the first one out lift the limit of the others,
-    and the last one out restore the limit itself.
+    and the last one out restore the limit itself. threadpoolctl lets one living thread change the
+    setting, so that the changes are made in threads that end at once.
     """
 
     def __init__(self) -> None:
@@ -36,14 +37,22 @@ class _BlasLimit:
         with self._lock:
             self._inside += 1
             if self._inside == 1:
-                self._limiter = _controller().limit(limits=1, user_api="blas")
-                self._limiter.__enter__()
+                _in_passing_thread(self._limit)
 
     def leave(self) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                self._limiter.__exit__(None, None, None)
+                _in_passing_thread(self._limiter.restore_original_limits)
+
+    def _limit(self) -> None:
+        self._limiter = _controller("blas").limit(limits=1)
+
+
+def _in_passing_thread(function: Callable[[], None]) -> None:
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
 
 
 _BLAS_LIMIT = _BlasLimit()
@@ -51,7 +60,7 @@ _BLAS_LIMIT = _BlasLimit()
 
 def one_openmp_thread() -> Any:
     """Context in which OpenMP runs one thread; that setting belongs to the calling thread."""
-    return _controller().limit(limits=1, user_api="openmp")
+    return _controller("openmp").limit(limits=1)
 
 
 @contextmanager
@@ -59,7 +68,11 @@ def one_thread() -> Iterator[None]:
     """Context in which BLAS and OpenMP run one thread: parallelism is this module's task."""
     _BLAS_LIMIT.enter()
     try:
-        with one_openmp_thread():
+        with ExitStack() as stack:
+            stack.enter_context(one_openmp_thread())
+            # Where the caller's thread has a limit of its own, only that thread can change it.
+            if any(library["num_threads"] != 1 for library in _controller("blas").info()):
+                stack.enter_context(_controller("blas").limit(limits=1))
             yield
     finally:
         _BLAS_LIMIT.leave()
