@@ -253,7 +253,9 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
 
     def _fixed_parameters(self) -> dict[str, Any]:
         """The parameters that must stay as they are while the fitted parameters are kept."""
-        return {name: getattr(self, name) for name in ("annealing", *self._model_parameters)}
+        # Copies: a nested parameter of ``annealing`` is set in the instance itself.
+        names = ("annealing", *self._model_parameters)
+        return {name: copy.deepcopy(getattr(self, name)) for name in names}
 
     def _checked_inference(self, what: str, free: tuple[str, ...] = ()) -> _Inference:
         """What was kept, if it is still what the parameters ask for."""

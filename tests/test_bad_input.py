@@ -239,6 +239,13 @@ def test_parameters_of_the_model_cannot_change_while_its_fit_is_kept(change):
     mixture(warm_start=True).fit(rows()).set_params(annealing="svi_plus").fit(rows())
 
 
+def test_nested_parameters_of_the_annealing_cannot_change_within_a_stream():
+    stream = mixture(annealing=DeterministicAnnealing(n_passes=5)).partial_fit(rows())
+    stream.set_params(annealing__n_passes=5).partial_fit(rows())
+    with pytest.raises(ValueError, match="which had annealing="):
+        stream.set_params(annealing__n_passes=9).partial_fit(rows())
+
+
 def test_scales_beyond_floating_point_are_explained():
     X = np.vstack([rows(), [[1e9, 1e9]]])
     prior = {"mean_prior": [0.0, 0.0], "covariance_prior": 1e-9 * np.eye(2)}
