@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PUBLIC_MODULES = ("sklearn_anneal", "sklearn_anneal.annealing", "sklearn_anneal.inspection")
+PUBLIC_MODULES = (
+    "sklearn_anneal",
+    "sklearn_anneal.annealing",
+    "sklearn_anneal.inspection",
+    "sklearn_anneal.metrics",
+)
 
 
 def fenced_blocks(language):
