@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp, psi
 
 from ._base import Family, Natural
+from ._implicit import controlled_statistics, inverse_trigamma, log_gamma_derivative
 from .gamma import log_standard_gamma
 
 
@@ -15,7 +16,9 @@ class Dirichlet(Family):
     """Rows of probabilities: ``concentration`` of shape (..., K), base 1, t = log probabilities.
 
     The standard parameters are the natural ones, ``concentration``. A draw has the keys
-    ``log_probabilities`` and ``probabilities``, each of shape (..., K).
+    ``log_probabilities``, ``probabilities`` and ``log_gamma``, each of shape (..., K); the last
+    one has the logarithms of the independent gamma variables of which the probabilities are the
+    shares.
 
     References
     ----------
@@ -45,7 +48,87 @@ class Dirichlet(Family):
         return {
             "log_probabilities": log_probabilities,
             "probabilities": np.exp(log_probabilities),
+            "log_gamma": log_gamma,
         }
+
+    def implicit_statistics(
+        self, draw: dict[str, np.ndarray], natural: Natural, stats: Natural
+    ) -> Natural:
+        """Multiply statistics by the matrix V of structured stochastic VI, in O(K) per row.
+
+        V is the inverse Hessian of A times the transposed Jacobian of the draw's log
+        probabilities with respect to the concentrations, the gamma variables being held at their
+        quantiles. Its expectation over draws is the identity.
+
+        Parameters
+        ----------
+        draw : dict of ndarray
+            From :meth:`sample` at `natural`.
+        natural : dict of ndarray
+            Natural parameters.
+        stats : dict of ndarray
+            Sufficient statistics that the draw led to.
+
+        Returns
+        -------
+        dict of ndarray
+            V times the statistics, of any sign; the statistics themselves where rows have but
+            one entry and nothing is unknown.
+
+        References
+        ----------
+        Hoffman and Blei (2015), Structured stochastic variational inference, Eqs. 8 and 28.
+        """
+        concentration, statistics = natural["concentration"], stats["concentration"]
+        if concentration.shape[-1] == 1:
+            return dict(stats)
+        total = concentration.sum(-1, keepdims=True)
+        derivative = log_gamma_derivative(draw["log_gamma"], concentration)
+        centred = statistics - draw["probabilities"] * statistics.sum(-1, keepdims=True)
+        # The Hessian is diag(1 / r) - 1 1^T / r(total) with r = 1 / psi'. With the deficits
+        # e(a) = a - r(a), r(total) - sum r(a) is the positive number sum e(a) - e(total), in
+        # which the large parts of the matrix inversion lemma have cancelled.
+        inverse, deficit = inverse_trigamma(concentration)
+        gap = deficit.sum(-1, keepdims=True) - inverse_trigamma(total)[1]
+        # The numerator is sum r * derivative * centred; as centred sums to 0 and r * derivative
+        # is near 1 for large concentrations, 1 may be taken off before it costs digits.
+        common = ((inverse * derivative - 1.0) * centred).sum(-1, keepdims=True) / gap
+        return {"concentration": inverse * (derivative * centred + common)}
+
+    def exact_gradient_statistics(
+        self, draw: dict[str, np.ndarray], natural: Natural, prior: Natural, stats: Natural
+    ) -> Natural:
+        """Return statistics for the exact gradient of structured stochastic VI, kept in bounds.
+
+        Parameters
+        ----------
+        draw : dict of ndarray
+            From :meth:`sample` at `natural`.
+        natural, prior : dict of ndarray
+            Natural parameters of q and of the prior.
+        stats : dict of ndarray
+            Sufficient statistics S that the draw led to, not negative.
+
+        Returns
+        -------
+        dict of ndarray
+            What stands in for V S in ``prior + V S``: :func:`controlled_statistics` of it with
+            the statistics that q has now, (natural - prior)_+.
+
+        References
+        ----------
+        Hoffman and Blei (2015), Structured stochastic variational inference, Eqs. 7 and 8; the
+        control variate and the bounds are additions.
+        """
+        current = np.maximum(natural["concentration"] - prior["concentration"], 0.0)
+
+        def multiply(statistics: np.ndarray) -> np.ndarray:
+            return self.implicit_statistics(draw, natural, {"concentration": statistics})[
+                "concentration"
+            ]
+
+        controlled = controlled_statistics(multiply, stats["concentration"], current)
+        return {"concentration": controlled}
 
     def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
         """Return ``concentration`` of shape (..., K)."""

@@ -1,0 +1,189 @@
+"""How gamma variables move with their shape at their quantile, and the trigamma function.
+
+All of it is elementwise.
+
+For G of rate 1, shape a and y = log G, the derivative D = dy/da at a fixed quantile obeys, by
+integration by parts and by differentiation of its definition -(dF/da) / (G f),
+
+    a D(y, a) = G D(y, a + 1) + psi(a + 1) - y,                  (steps in the shape)
+    dD/dy = (G - a) D + psi(a) - y.                              (the equation in y)
+
+Large shapes: put w = y - log a and D = sum_k d_k(w) / a^k into the equation in y, which gives
+d_1 = w / (e^w - 1) and d_k = (d_{k-1}' - psi_{k-1}) / (e^w - 1), where psi_k are the coefficients
+of psi(a) - log a in powers of 1 / a. All d_k are analytic for |w| < 2 pi and are kept as Taylor
+polynomials. Other shapes are stepped up to such a shape and back; the steps are contractions, or
+nearly so, as long as G exceeds a by little. Beyond, D = (y - psi(a)) J + dJ/da with Legendre's
+continued fraction of J = e^G G^{-a} Gamma(a, G), both terms of which are positive there.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from ._compile import helper, kernel
+
+# With these, the relative error is below 1e-9 for shapes from 1e-3 to 1e7.
+_N_STEPS = 12
+_N_ORDERS = 9
+_N_POWERS = 18
+_N_FRACTIONS = 16
+_MARGIN = 5.0
+# The polynomials are used without steps for |w| <= 1. After the steps their value has no weight
+# where w is below the second number.
+_ALONE = 1.0
+_LOWEST = -2.5
+
+
+def _bernoulli(n: int) -> list[Fraction]:
+    """B_0, ..., B_n with B_1 = -1/2."""
+    numbers = [Fraction(1)]
+    for m in range(1, n + 1):
+        known = sum((math.comb(m + 1, j) * numbers[j] for j in range(m)), Fraction(0))
+        numbers.append(-known / (m + 1))
+    return numbers
+
+
+def _taylor_coefficients(bernoulli: list[Fraction], psi: list[Fraction]) -> np.ndarray:
+    """Coefficients of d_1, d_2, ... in powers of w, one row per order."""
+    first = [number / math.factorial(j) for j, number in enumerate(bernoulli)]
+    orders = [first]
+    for k in range(1, _N_ORDERS):
+        slope = [j * coefficient for j, coefficient in enumerate(orders[-1])][1:]
+        # d_k'(0) is psi_k, so that the numerator has a factor w and 1 / (e^w - 1) no pole.
+        assert slope[0] == psi[k - 1]
+        numerator = slope[1:]
+        orders.append(
+            [
+                sum((numerator[i] * first[j - i] for i in range(j + 1)), Fraction(0))
+                for j in range(len(numerator))
+            ]
+        )
+    return np.array([[float(order[j]) for j in range(_N_POWERS)] for order in orders])
+
+
+_NUMBERS = _bernoulli(_N_POWERS + 2 * _N_ORDERS)
+# psi(a) - log a = -sum_k B_k / (k a^k) with B_1 = +1/2.
+_FRACTIONS = [Fraction(-1, 2)] + [-_NUMBERS[k] / k for k in range(2, _N_ORDERS + 1)]
+_PSI = np.array([float(value) for value in _FRACTIONS])
+_TAYLOR = _taylor_coefficients(_NUMBERS, _FRACTIONS)
+# a psi'(a) - 1 = 1 / (2a) + sum_k B_2k / a^2k.
+_TRIGAMMA = np.array([float(_NUMBERS[2 * k]) for k in range(1, _N_ORDERS)])
+
+
+@helper
+def _digamma_minus_log(shape):
+    """psi(a) - log a for a large shape."""
+    inverse = 1.0 / shape
+    total = 0.0
+    for k in range(_N_ORDERS - 1, -1, -1):
+        total = (total + _PSI[k]) * inverse
+    return total
+
+
+@helper
+def _expansion(w, shape):
+    """D for a large shape at G = shape · e^w."""
+    inverse = 1.0 / shape
+    total = 0.0
+    for k in range(_N_ORDERS - 1, -1, -1):
+        order = 0.0
+        # Higher orders weigh less.
+        for j in range(_N_POWERS - 2 * k - 1, -1, -1):
+            order = order * w + _TAYLOR[k, j]
+        total = (total + order) * inverse
+    return total
+
+
+@helper
+def _below(y, shape):
+    """D where G exceeds the shape by little or not at all."""
+    stepped = shape + _N_STEPS
+    log_stepped = math.log(stepped)
+    value = math.exp(y)
+    derivative = _expansion(max(y - log_stepped, _LOWEST), stepped)
+    # psi(a + j + 1) - y, from the largest shape downwards.
+    difference = log_stepped + _digamma_minus_log(stepped) - y
+    for j in range(_N_STEPS - 1, -1, -1):
+        inverse = 1.0 / (shape + j)
+        derivative = (value * derivative + difference) * inverse
+        difference -= inverse
+    return derivative
+
+
+@helper
+def _above(y, shape):
+    """D far in the upper tail."""
+    value = math.exp(y)
+    psi = math.log(shape + _N_STEPS) + _digamma_minus_log(shape + _N_STEPS)
+    for j in range(_N_STEPS):
+        psi -= 1.0 / (shape + j)
+    denominator = value + (2 * _N_FRACTIONS + 1) - shape
+    slope = -1.0
+    for k in range(_N_FRACTIONS, 0, -1):
+        ratio = k * (k - shape) / denominator
+        slope = -1.0 + (k + ratio * slope) / denominator
+        denominator = value + (2 * k - 1) - shape - ratio
+    return ((y - psi) - slope / denominator) / denominator
+
+
+@helper
+def _derivative(y, shape):
+    if shape >= _N_STEPS:
+        w = y - math.log(shape)
+        if abs(w) <= _ALONE:
+            return _expansion(w, shape)
+        return _below(y, shape) if w < 0.0 else _above(y, shape)
+    return _below(y, shape) if y < math.log(shape + _MARGIN) else _above(y, shape)
+
+
+@kernel("rows matrix out2")
+def log_gamma_derivative(log_value, shape, out):
+    """d log G / d shape at the quantile of G, elementwise.
+
+    Parameters
+    ----------
+    log_value : ndarray of shape (n, m)
+        log G.
+    shape : ndarray of float64, shape (n, m)
+        Positive.
+    out : ndarray of float64, shape (n, m)
+        The result.
+    """
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = _derivative(np.float64(log_value[i, j]), shape[i, j])
+
+
+@kernel("rows out2 out2")
+def inverse_trigamma(shape, inverse, deficit):
+    """1 / psi'(a) and a - 1 / psi'(a), elementwise, each without cancellation.
+
+    Parameters
+    ----------
+    shape : ndarray of shape (n, m)
+        Arguments a, positive.
+    inverse, deficit : ndarray of float64, shape (n, m)
+        The results; the deficit lies between 0 and 1/2.
+    """
+    for i in range(shape.shape[0]):
+        for j in range(shape.shape[1]):
+            a = np.float64(shape[i, j])
+            stepped = a if a >= _N_STEPS else a + _N_STEPS
+            square = 1.0 / (stepped * stepped)
+            excess = 0.0
+            for k in range(_N_ORDERS - 2, -1, -1):
+                excess = (excess + _TRIGAMMA[k]) * square
+            excess += 0.5 / stepped
+            trigamma = (1.0 + excess) / stepped
+            if a >= _N_STEPS:
+                deficit[i, j] = excess / trigamma
+                inverse[i, j] = 1.0 / trigamma
+            else:
+                for k in range(_N_STEPS):
+                    step = 1.0 / (a + k)
+                    trigamma += step * step
+                inverse[i, j] = 1.0 / trigamma
+                deficit[i, j] = a - 1.0 / trigamma
