@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import betaln, gammaln, logsumexp, multigammaln
 
 
@@ -92,3 +93,38 @@ def _independent_marginal(X, mean, strength, inverse_scale, dof, n_nodes=60):
         + 0.5 * dof * _log_det(inverse_scale)
         - 0.5 * (dof + n) * _log_det(scatter)
     )
+
+
+def latent_dirichlet_log_evidence(estimator: Any, X: Any) -> float:
+    """log p(words in order) of an LDA, all topics of all tokens summed, θ and β integrated.
+
+    No multinomial coefficients: the words have an order, as in the variational bound. X (D, V)
+    holds integer counts, dense or sparse; the K^tokens terms allow about 12 tokens at K = 2.
+    """
+    counts = np.asarray(X.toarray() if issparse(X) else X)
+    if not np.array_equal(counts, np.round(counts)):
+        raise ValueError("The evidence is that of whole tokens: X must hold integers.")
+    k = estimator.n_components
+    n_documents, n_words = counts.shape
+    alpha = np.broadcast_to(np.asarray(estimator.doc_topic_prior_, dtype=float), (k,))
+    eta = np.broadcast_to(np.asarray(estimator.topic_word_prior_, dtype=float), (n_words,))
+    document, word = (
+        np.repeat(index, counts[counts > 0].astype(int)) for index in np.nonzero(counts)
+    )
+    terms = []
+    for z in product(range(k), repeat=len(word)):
+        of_document = np.zeros((n_documents, k))
+        of_topic = np.zeros((k, n_words))
+        np.add.at(of_document, (document, list(z)), 1)
+        np.add.at(of_topic, (list(z), word), 1)
+        terms.append(
+            _log_dirichlet_multinomial(of_document, alpha)
+            + _log_dirichlet_multinomial(of_topic, eta)
+        )
+    return float(logsumexp(terms))
+
+
+def _log_dirichlet_multinomial(counts: np.ndarray, prior: np.ndarray) -> float:
+    """log of ∏ over rows of ∫ Dir(p | prior) ∏ p^counts."""
+    rows = gammaln(prior.sum()) - gammaln(prior.sum() + counts.sum(axis=1))
+    return float(np.sum(rows) + np.sum(gammaln(prior + counts) - gammaln(prior)))
