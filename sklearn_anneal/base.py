@@ -7,7 +7,7 @@ import importlib
 import sys
 import warnings
 from abc import ABCMeta, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -123,11 +123,16 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         check_capabilities(strategy, model, self.annealing)
         return strategy
 
+    @property
+    def _batch_size(self) -> int | None:
+        """Data points per update of ``fit``; None for all."""
+        return self.batch_size
+
     def _settings(self) -> engine.Settings:
         return engine.Settings(
             max_iter=self.max_iter,
             tol=self.tol,
-            batch_size=self.batch_size,
+            batch_size=self._batch_size,
             learning_offset=self.learning_offset,
             learning_decay=self.learning_decay,
         )
@@ -198,10 +203,14 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         after = engine.PLAIN if strategy.finish else strategy
         inference = _Inference(ctx, after, units.total_weight, self._fixed_parameters())
         self._keep(inference, strategy, trace, bounds, best)
+        self._complete_fit(ctx, units)
         if watch is not None:
             watch.end(ctx)
         self._warn(ctx, trace)
         return self
+
+    def _complete_fit(self, ctx: Context, units: Units) -> None:
+        """Set the fitted attributes that take another look at the training data."""
 
     def _start_anew(self, X: Any, units: Units, watch: Watch | None) -> list[Any]:
         model = self._make_model(X)
@@ -212,9 +221,9 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         model = model.resolved(summary)
         prior = model.prior(summary)
         units = units.placed(summary)
-        sample = units
-        if self.batch_size is not None:
-            sample = units.subset(max(_SUBSET, 10 * self.batch_size), random_state)
+        sample, batch_size = units, self._batch_size
+        if batch_size is not None:
+            sample = units.subset(max(_SUBSET, 10 * batch_size), random_state)
         # The first start makes the draws of the class that this one replaces, in their order;
         # everything else hangs on one number drawn after it.
         start = model.init(sample, summary, prior, random_state) if strategy.needs_start else None
@@ -229,10 +238,10 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             seed_sequence(random_state),
         )
         single = self.n_init == 1
-        size = units.n_units
-        if single and self.batch_size is not None:
-            size = min(size, self.batch_size)
-        worth = size * model.operations_per_unit() >= _WORTH_THREADS[single]
+        work = model.operations(units)
+        if single and batch_size is not None:
+            work *= min(1.0, batch_size / units.n_units)
+        worth = work >= _WORTH_THREADS[single]
         with Workers(self.n_jobs if worth else 1, shared_memory=watch is not None) as workers:
             inner, outer = (workers, SEQUENTIAL) if single else (SEQUENTIAL, workers)
             tasks = [
@@ -308,12 +317,22 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         X = self._validate_data(X, reset=first, ensure_min_samples=1)
         # A later batch of weight zero has nothing to say; a first one cannot begin a stream.
         weights = self._check_weights(sample_weight, X, allow_nothing=not first)
-        units = self._make_units(X, weights)
+        for batch in self._stream_batches(self._make_units(X, weights)):
+            self._update(X, batch)
+        return self
+
+    def _stream_batches(self, units: Units) -> Iterable[Units]:
+        """The batches that one call of ``partial_fit`` makes updates with."""
+        return (units,)
+
+    def _update(self, X: Any, units: Units) -> None:
+        """One update with one batch of a stream."""
+        first = not hasattr(self, "_inference")
         weight = units.total_weight
         if first:
             inference = self._open_stream(X, units)
-        elif weight == 0:
-            return self
+        elif units.n_observations == 0:
+            return
         else:
             inference = copy.copy(self._checked_inference("partial_fit goes on with a stream"))
             inference.ctx = ctx = inference.context()
@@ -323,7 +342,8 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         total = self.total_samples or inference.seen
         ctx.summary = replace(ctx.summary, weight=total)
         ctx.scale = total / weight
-        worth = units.n_units * ctx.model.operations_per_unit() >= _WORTH_THREADS[True]
+        ctx.exploring = True
+        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with Workers(self.n_jobs if worth else 1) as workers, _explained():
             bound, temperature = engine.stream(
                 ctx,
@@ -341,7 +361,6 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         method = inference.strategy if first else self.annealing_
         trace = engine.Trace(bounds, temperatures, final)  # type: ignore[arg-type]
         self._keep(inference, method, trace, np.array([final]), 0)
-        return self
 
     def _open_stream(self, X: Any, units: Units) -> _Inference:
         model = self._make_model(X)

@@ -57,6 +57,9 @@ class Context:
         and whatever the method adds in :meth:`Annealing.initial_state`.
     scale : float
         N/|S|: total weight over the weight of the current batch.
+    exploring : bool
+        Whether local variables start anew at every visit, to find better optima; False once
+        only the last digits are missing.
     report : LocalStep or None
         The latest local step.
     clean_target : dict of ndarray or None
@@ -71,6 +74,7 @@ class Context:
     q_start: Natural = field(default_factory=dict)
     state: State = field(default_factory=lambda: {"updates": 0, "passes": 0.0})
     scale: float = 1.0
+    exploring: bool = True
     report: Any = None
     clean_target: Natural | None = None
 
@@ -199,7 +203,15 @@ class Annealing(BaseEstimator):
 
     def local_start(self, ctx: Context, units: Any, local: Any) -> Any:
         """Where the local variables of a chunk start."""
-        return ctx.model.local_start(units, local, ctx.state)
+        return ctx.model.local_start(units, local, ctx.exploring, ctx.rng)
+
+    def prepared(self, ctx: Context, expected: Any, t: Tempering) -> Any:
+        """``expected`` as the local steps of all chunks of a visit read it."""
+        return ctx.model.prepared(expected, t)
+
+    def completed(self, ctx: Context, step: Any, expected: Any, t: Tempering) -> Any:
+        """The sum of the local steps of all chunks of a visit, completed."""
+        return ctx.model.completed(step, expected, t)
 
     def target(self, ctx: Context, target: Natural, stats: Natural, draw: Any) -> Natural:
         """λ̂, given what the conjugate update proposes."""

@@ -81,6 +81,13 @@ class StochasticAnnealing(Annealing):
         # One η for all blocks of the update.
         return expected, ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
 
+    def local_start(self, ctx: Context, units: Any, local: Any) -> Any:
+        share = self.noise_share(ctx)
+        if share == 0:
+            return super().local_start(ctx, units, local)
+        # The local parameters of conjugate models get their share of noise as well (Eq. 11).
+        return ctx.model.noisy_local_start(units, local, share, ctx.rng)
+
     def target(self, ctx: Context, target: Natural, stats: Natural, draw: Any) -> Natural:
         if draw is None:
             return target

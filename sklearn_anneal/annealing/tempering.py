@@ -170,8 +170,14 @@ class LocalVariationalTempering(Annealing):
             local=local,
         )
 
+    def prepared(self, ctx: Context, expected: Any, t: Tempering) -> Any:
+        return expected
+
+    def completed(self, ctx: Context, step: Any, expected: Any, t: Tempering) -> Any:
+        return step
+
     def inverse_temperatures(self, ctx: Context, units: Any) -> np.ndarray:
         """E_r[1/T] of every data point at the current q, shape (n_units,)."""
         expected, _ = self.expectations(ctx)
-        step = self.local_step(ctx, units, expected, Tempering())
-        return step.inverse_temperatures
+        local = self.local_start(ctx, units, None)
+        return self.local_step(ctx, units, expected, Tempering(), local=local).inverse_temperatures

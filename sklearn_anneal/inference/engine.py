@@ -39,6 +39,10 @@ class Settings(NamedTuple):
         Data points per update; None for all.
     learning_offset, learning_decay : float
         τ and κ of ρ_t = (τ + t)^(−κ).
+    evaluate_every : int
+        Passes of the finish between two evaluations of the perplexity; 0 for none.
+    perplexity_tol : float
+        Change of the perplexity between two evaluations below which a fit has converged.
     """
 
     max_iter: int
@@ -46,6 +50,8 @@ class Settings(NamedTuple):
     batch_size: int | None
     learning_offset: float
     learning_decay: float
+    evaluate_every: int = 0
+    perplexity_tol: float = 0.0
 
     def learning_rate(self, updates: int) -> float:
         """ρ of the update after ``updates`` others."""
@@ -102,20 +108,28 @@ def visit(
     """
     expected, draw = method.expectations(ctx)
     t = method.temper(ctx, batch)
+    expected = method.prepared(ctx, expected, t)
     noise = method.weights(ctx, batch)
     tasks = []
     for i, index in enumerate(batch.chunks()):
         units = batch.take(index)
         chunk_noise = None if noise is None else noise[index]
-        local = method.local_start(ctx, units, None if before is None else before.local[i])
-        tasks.append((ctx, units, expected, t, chunk_noise, local))
-    steps = workers.map(method.local_step, tasks)
-    step = reduce(add, steps)
+        start = method.local_start(ctx, units, None if before is None else before.local[i])
+        tasks.append((ctx, units, expected, t, chunk_noise, start))
+    local = []
+
+    def parts():
+        for part in workers.imap(method.local_step, tasks):
+            local.append(part.local)
+            yield part
+
+    # Added as they come: together, the statistics of all chunks can be larger than the data.
+    step = method.completed(ctx, reduce(add, parts()), expected, t)
     if step.temperature is not None:
         temperature = step.temperature / batch.total_weight
     else:
         temperature = float(np.mean(1.0 / np.asarray(t.local)))
-    return Visit(step, t, draw, temperature, [part.local for part in steps])
+    return Visit(step, t, draw, temperature, local)
 
 
 def update(
@@ -155,14 +169,16 @@ def update(
         proposed = method.target(ctx, proposed, stats, seen.draw)
         old = {key: ctx.q[key] for key in block.keys}
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
+    if not method.is_annealing(ctx.state) or not method.finish:
+        ctx.model, ctx.prior = ctx.model.learned(ctx.prior, seen.step, ctx.scale, rho)
     state = method.advance(ctx, seen.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
 
 
 def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:
     """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
-    step = visit(ctx, PLAIN, units, workers).step
-    return step.energy + step.entropy - ctx.model.kl(ctx.q, ctx.prior)
+    ctx = replace(ctx, model=ctx.model.evaluator(), exploring=False)
+    return visit(ctx, PLAIN, units, workers).step.bound - ctx.model.kl(ctx.q, ctx.prior)
 
 
 def rehearse(
@@ -235,12 +251,18 @@ def _fit_batch(
             trace.temperatures.append(temperature)
             trace.stopped = monitor is not None and monitor(ctx, trace)
         rise = abs(bound - previous) / units.n_observations
-        trace.converged = p >= first_test and rise < settings.tol
+        settled = p >= first_test and rise < settings.tol
+        if ctx.model.local_variables and ctx.exploring:
+            # From here on local variables are kept between visits and the bound cannot fall.
+            ctx.exploring = not (settled or p >= n_annealed + settings.max_iter // 2)
+            settled = False
+        trace.converged = settled or _evaluated(trace.lower_bounds, p, first_test, settings, units)
         if p == n_passes or trace.converged or trace.stopped:
             break
         temperature = seen.temperature
         update(ctx, method, units, seen, settings, workers, minibatch=False, passes=1.0)
-    trace.final = bound if method is PLAIN else lower_bound(ctx, units, workers)
+    read_off = method is PLAIN and ctx.model.evaluator() is ctx.model
+    trace.final = bound if read_off else lower_bound(ctx, units, workers)
     trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
     return trace
 
@@ -262,12 +284,13 @@ def _fit_minibatches(
         heat = 0.0
         for batch in units.batches(size, ctx.rng):
             weight = batch.total_weight
-            if weight == 0:
+            if batch.n_observations == 0:
                 continue
             ctx.scale = total / weight
             seen = visit(ctx, method, batch, workers)
             data.energy += seen.step.energy
             data.entropy += seen.step.entropy
+            data.log_prior += seen.step.log_prior
             heat += weight * seen.temperature
             share = weight / total
             update(ctx, method, batch, seen, settings, workers, minibatch=True, passes=share)
@@ -275,9 +298,13 @@ def _fit_minibatches(
         trace.lower_bounds.append(_bound(ctx, method, data, units, workers, p + 1))
         trace.temperatures.append(heat / total)
         trace.stopped = monitor is not None and monitor(ctx, trace)
-        trace.converged = p + 1 >= first_test and _settled(
-            trace.lower_bounds[n_annealed:], settings.tol * units.n_observations
-        )
+        if p >= n_annealed and settings.evaluate_every > 0:
+            if (p + 1) % settings.evaluate_every == 0:
+                trace.lower_bounds[-1] = lower_bound(ctx, units, workers)
+        trace.converged = (
+            p + 1 >= first_test
+            and _settled(trace.lower_bounds[n_annealed:], settings.tol * units.n_observations)
+        ) or _evaluated(trace.lower_bounds, p + 1, first_test, settings, units)
         if trace.converged or trace.stopped:
             break
     trace.final = lower_bound(ctx, units, workers)
@@ -297,10 +324,22 @@ def _bound(
 ) -> float:
     """The bound after pass p, from its data's side where the method lets it be read there."""
     if method.exact_bound:
-        return step.energy + step.entropy - ctx.model.kl(ctx.q, ctx.prior)
+        return step.bound - ctx.model.kl(ctx.q, ctx.prior)
     if p > 0 and p % method.evaluate_every == 0:
         return lower_bound(ctx, units, workers)
     return np.nan
+
+
+def _evaluated(
+    bounds: list[float], p: int, first_test: int, settings: Settings, units: Units
+) -> bool:
+    """Whether the perplexity has hardly changed since the evaluation before this one."""
+    every = settings.evaluate_every
+    if every <= 0 or p % every or p < first_test or len(bounds) <= every:
+        return False
+    with np.errstate(over="ignore"):
+        old, new = np.exp(-np.array([bounds[-1 - every], bounds[-1]]) / units.n_observations)
+    return bool(abs(new - old) < settings.perplexity_tol)
 
 
 def _settled(bounds: list[float], tolerance: float) -> bool:
@@ -336,6 +375,6 @@ def stream(
         step = visit(ctx, PLAIN, batch, workers).step
     elif not method.exact_bound:
         step = LocalStep({}, np.nan, np.nan)
-    bound = ctx.scale * (step.energy + step.entropy) - ctx.model.kl(ctx.q, ctx.prior)
+    bound = ctx.scale * step.bound - ctx.model.kl(ctx.q, ctx.prior)
     update(ctx, method, batch, seen, settings, workers, minibatch=True, passes=passes)
     return bound, seen.temperature

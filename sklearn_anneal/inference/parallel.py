@@ -117,7 +117,7 @@ class Workers:
 
     def __init__(self, n_jobs: int | None, shared_memory: bool = False):
         how = {"require": "sharedmem"} if shared_memory else {"prefer": "threads"}
-        self._parallel = Parallel(n_jobs=n_jobs, **how)
+        self._parallel = Parallel(n_jobs=n_jobs, return_as="generator", **how)
         self.n_workers = effective_n_jobs(self._parallel.n_jobs)
         self._running = False
 
@@ -138,9 +138,13 @@ class Workers:
 
     def map(self, function: Callable, tasks: Iterable[tuple]) -> list:
         """``[function(*task) for task in tasks]``."""
+        return list(self.imap(function, tasks))
+
+    def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
+        """The same one after another, each as soon as it and all before it are there."""
         tasks = list(tasks)
         if not self._running or len(tasks) < 2:
-            return [function(*task) for task in tasks]
+            return (function(*task) for task in tasks)
         parent = os.getpid()
         return self._parallel(delayed(_in_worker)(parent, function, *task) for task in tasks)
 

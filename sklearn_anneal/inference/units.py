@@ -1,13 +1,14 @@
 """What one data point is, and how many of them are taken, cut and weighed.
 
-The loop sees data only as *units*: rows here; documents, sequences or users with ratings are
-further subclasses of :class:`Units`.
+The loop sees data only as *units*: rows, or documents; sequences or users with ratings are further
+subclasses of :class:`Units`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ _CHUNKS = 16
 _SMALLEST_CHUNK = 1024
 _BLOCK = 256
 _SHUFFLE_BLOCK = 65_536
+_DOCUMENT_CHUNKS = 8
+_SMALLEST_DOCUMENT_CHUNK = 32_768
 
 
 class Units(ABC):
@@ -148,3 +151,96 @@ class Rows(Units):
     def contiguous(self) -> np.ndarray:
         """The rows as a C-contiguous array for kernels, copied only where they are not."""
         return np.ascontiguousarray(self.X)
+
+
+class Documents(Units):
+    """Rows of a sparse matrix of counts: bags of words.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (nnz,)
+        Of any real dtype; a part of them is converted when a kernel reads it.
+    words : ndarray of shape (nnz,)
+        Their columns.
+    indptr : ndarray of shape (n_documents + 1,)
+        Where each document begins in ``counts`` and ``words``.
+    dtype : numpy.dtype
+        In which kernels read the counts, float64 or float32.
+    weights : ndarray of shape (n_documents,) or None, default=None
+    """
+
+    def __init__(
+        self,
+        counts: np.ndarray,
+        words: np.ndarray,
+        indptr: np.ndarray,
+        dtype: np.dtype,
+        weights: np.ndarray | None = None,
+    ):
+        self.counts = counts
+        self.words = words
+        self.indptr = indptr
+        self.dtype = dtype
+        self.weights = weights
+
+    @property
+    def n_units(self) -> int:
+        return len(self.indptr) - 1
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of each document, of shape (n_documents,)."""
+        lengths = np.zeros(self.n_units)
+        filled = np.flatnonzero(np.diff(self.indptr))
+        if len(filled):
+            starts = self.indptr[:-1][filled]
+            stop = self.indptr[-1]
+            lengths[filled] = np.add.reduceat(self.counts[:stop], starts, dtype=np.float64)
+        return lengths
+
+    @cached_property
+    def _n_tokens(self) -> float:
+        lengths = self.lengths
+        return float(lengths.sum() if self.weights is None else lengths @ self.weights)
+
+    @property
+    def n_observations(self) -> float:
+        """Weighted number of tokens."""
+        return self._n_tokens
+
+    def take(self, index: np.ndarray | slice) -> Documents:
+        weights = None if self.weights is None else self.weights[index]
+        if isinstance(index, slice):
+            first, last, _ = index.indices(self.n_units)
+            indptr = self.indptr[first : max(first, last) + 1]
+            part: Any = slice(indptr[0], indptr[-1])
+            indptr = indptr - indptr[0]
+        else:
+            starts = self.indptr[:-1][index]
+            sizes = self.indptr[1:][index] - starts
+            indptr = np.concatenate([[0], np.cumsum(sizes)])
+            part = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
+        return Documents(self.counts[part], self.words[part], indptr, self.dtype, weights)
+
+    def chunks(self) -> list[slice]:
+        """Contiguous parts with about equally many entries."""
+        n_entries = int(self.indptr[-1])
+        n = min(_DOCUMENT_CHUNKS, max(1, n_entries // _SMALLEST_DOCUMENT_CHUNK))
+        cuts = np.searchsorted(self.indptr, np.linspace(0, n_entries, n + 1)[1:-1])
+        edges = np.unique([0, *cuts.tolist(), self.n_units])
+        return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+    def placed(self, summary: Any) -> Documents:
+        return self
+
+    def subset(self, size: int, random_state: np.random.RandomState) -> Documents:
+        # Topics do not start from documents; no draw is spent on choosing some.
+        return self.spread(size)  # type: ignore[return-value]
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Counts, words and indptr in the dtypes of kernels, copied only where they differ."""
+        return (
+            np.ascontiguousarray(self.counts, dtype=self.dtype),
+            np.ascontiguousarray(self.words, dtype=np.int32),
+            np.ascontiguousarray(self.indptr, dtype=np.int64),
+        )

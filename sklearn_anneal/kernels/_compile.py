@@ -14,10 +14,13 @@ from numba import types
 _OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
 
 _ARGUMENTS = {
+    "index": types.Array(types.int32, 1, "C", readonly=True),
+    "pointer": types.Array(types.int64, 1, "C", readonly=True),
     "vector": types.Array(types.float64, 1, "C", readonly=True),
     "matrix": types.Array(types.float64, 2, "C", readonly=True),
     "out1": types.float64[::1],
     "out2": types.float64[:, ::1],
+    "out_single": types.float32[:, ::1],
     "int": types.int64,
     "float": types.float64,
 }
@@ -37,13 +40,18 @@ class Kernel:
     ----------
     function : callable
     arguments : str
-        The kinds of the arguments, separated by spaces: first ``rows`` (the data, of shape
-        (n, n_features)), then any of ``vector``, ``matrix`` (float64, read), ``out1``, ``out2``
-        (float64, written), ``int`` and ``float``.
+        The kinds of the arguments, separated by spaces. Of the dtype of the data: ``rows`` and
+        ``values`` (2 and 1 dimensions, read), ``out_rows`` (2, written); the first argument must
+        be one of them. Of float64: ``matrix`` and ``vector`` (read), ``out2`` and ``out1``
+        (written). ``index`` (int32) and ``pointer`` (int64) have one dimension and are read;
+        ``int`` and ``float`` are numbers.
+    dtypes : tuple of str
+        Of the data that the kernel is for.
     """
 
-    def __init__(self, function: Callable, arguments: str):
+    def __init__(self, function: Callable, arguments: str, dtypes: tuple[str, ...]):
         self._function = function
+        self.dtypes = dtypes
         self._arguments = arguments.split()
         self._variants: dict[str, Callable] = {}
         self.__doc__ = function.__doc__
@@ -60,32 +68,41 @@ class Kernel:
         Raises
         ------
         TypeError
-            If the dtype is neither float64 nor float32.
+            If the kernel is not for data of this dtype.
         """
-        if dtype not in _DTYPES:
-            raise TypeError(f"{self.__name__} takes float64 or float32 data, not {dtype}.")
-        rows = types.Array(_DTYPES[dtype], 2, "C", readonly=True)
-        kinds = {"rows": rows, **_ARGUMENTS}
+        if dtype not in self.dtypes:
+            known = " or ".join(self.dtypes)
+            raise TypeError(f"{self.__name__} takes {known} data, not {dtype}.")
+        element = _DTYPES[dtype]
+        kinds = {
+            "rows": types.Array(element, 2, "C", readonly=True),
+            "values": types.Array(element, 1, "C", readonly=True),
+            "out_rows": element[:, ::1],
+            **_ARGUMENTS,
+        }
         signature = numba.void(*(kinds[kind] for kind in self._arguments))
         self._variants[dtype] = variant = _cached(self._function, [signature])
         return variant
 
 
-def kernel(arguments: str) -> Callable[[Callable], Kernel]:
+def kernel(
+    arguments: str, dtypes: tuple[str, ...] = tuple(_DTYPES)
+) -> Callable[[Callable], Kernel]:
     """Make a :class:`Kernel` of the function below."""
-    return lambda function: Kernel(function, arguments)
+    return lambda function: Kernel(function, arguments, dtypes)
 
 
 def helper(function: Callable) -> Callable:
     """Make a function that kernels may call; it is compiled into them."""
-    return numba.njit(**_OPTIONS)(function)
+    # A call that stays a call keeps the loop around it from becoming vector instructions.
+    return numba.njit(forceinline=True, **_OPTIONS)(function)
 
 
 def compile_all(module: Any) -> None:
-    """Compile all kernels of a module for both dtypes."""
+    """Compile all kernels of a module for all their dtypes."""
     for value in vars(module).values():
         if isinstance(value, Kernel):
-            for dtype in _DTYPES:
+            for dtype in value.dtypes:
                 value.compile(dtype)
 
 

@@ -1,11 +1,15 @@
-"""Elementary functions in a form that the compiler turns into vector instructions."""
+"""Elementary functions in a form that the compiler turns into vector instructions.
+
+Each is free of branches and tables. Those that take float32 as well compute in the precision of
+their argument: a single float64 constant would make a whole float32 loop slower than float64.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from ._compile import helper
 
@@ -17,6 +21,9 @@ _ROUND = 6755399441055744.0
 _SMALLEST = -708.0
 _ONE_BITS = np.int64(1023)
 _MANTISSA = np.int64(52)
+
+_HALF_LOG_2PI = 0.91893853320467274178
+_SQRT_HALF_BITS = np.int64(0x3FE6A09E667F3BCD)
 
 
 @intrinsic
@@ -35,9 +42,20 @@ def _bits_of_float(typingctx, value):
     return types.int64(types.float64), codegen
 
 
+@intrinsic
+def _single_power_of_two(typingctx, rounded):
+    """2^n for a float32 that has the integer n in its lowest bits; numba has no int32 sums."""
+
+    def codegen(context, builder, signature, args):
+        word = ir.IntType(32)
+        exponent = builder.add(builder.bitcast(args[0], word), ir.Constant(word, 127))
+        return builder.bitcast(builder.shl(exponent, ir.Constant(word, 23)), ir.FloatType())
+
+    return types.float32(types.float32), codegen
+
+
 @helper
-def exp(x):
-    """Exponential of a float64 x <= 709 to 2 units in the last place; 0 below -708."""
+def _exp_double(x):
     y = max(x, _SMALLEST)
     t = y * _LOG2_E + _ROUND
     n = t - _ROUND
@@ -59,3 +77,163 @@ def exp(x):
     p = p * r + 1.0
     power = _float_of_bits((_bits_of_float(t) + _ONE_BITS) << _MANTISSA)
     return p * power if x > _SMALLEST else 0.0
+
+
+_SINGLE_LOG2_E = np.float32(_LOG2_E)
+_SINGLE_LN2_HIGH = np.float32(0.693359375)
+_SINGLE_LN2_LOW = np.float32(np.log(2.0) - 0.693359375)
+_SINGLE_ROUND = np.float32(12582912.0)
+_SINGLE_SMALLEST = np.float32(-87.0)
+_SINGLE_TAYLOR = tuple(np.float32(1.0 / n) for n in (720.0, 120.0, 24.0, 6.0, 2.0))
+_SINGLE_ONE = np.float32(1.0)
+_SINGLE_ZERO = np.float32(0.0)
+
+
+@helper
+def _exp_single(x):
+    y = max(x, _SINGLE_SMALLEST)
+    t = y * _SINGLE_LOG2_E + _SINGLE_ROUND
+    n = t - _SINGLE_ROUND
+    r = (y - n * _SINGLE_LN2_HIGH) - n * _SINGLE_LN2_LOW
+    a, b, c, d, e = _SINGLE_TAYLOR
+    p = ((((a * r + b) * r + c) * r + d) * r + e) * r
+    p = (p + _SINGLE_ONE) * r + _SINGLE_ONE
+    return p * _single_power_of_two(t) if x > _SINGLE_SMALLEST else _SINGLE_ZERO
+
+
+def exp(x):
+    """Exponential to 2 units in the last place.
+
+    float64: of x <= 709, 0 below -708. float32: of x <= 88, 0 below -87.
+    """
+    raise NotImplementedError("for compiled code")
+
+
+@overload(exp)
+def _exp(x):
+    if x == types.float32:
+        return lambda x: _exp_single(x)
+    return lambda x: _exp_double(x)
+
+
+@helper
+def log(x):
+    """Natural logarithm of a positive, normal float64, to 2 units in the last place."""
+    bits = _bits_of_float(x)
+    # x = m 2^n with m in [sqrt(1/2), sqrt(2)), and log m = 2 artanh((m - 1) / (m + 1)).
+    n = (bits - _SQRT_HALF_BITS) >> _MANTISSA
+    m = _float_of_bits(bits - (n << _MANTISSA))
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    # Powers up to s^23 on |s| <= 0.1716: the first term left out is below 1e-20.
+    p = 2.0 / 23.0
+    p = p * z + 2.0 / 21.0
+    p = p * z + 2.0 / 19.0
+    p = p * z + 2.0 / 17.0
+    p = p * z + 2.0 / 15.0
+    p = p * z + 2.0 / 13.0
+    p = p * z + 2.0 / 11.0
+    p = p * z + 2.0 / 9.0
+    p = p * z + 2.0 / 7.0
+    p = p * z + 2.0 / 5.0
+    p = p * z + 2.0 / 3.0
+    exponent = np.float64(n)
+    return (exponent * _LN2_LOW + s * z * p + 2.0 * s) + exponent * _LN2_HIGH
+
+
+# exp{ψ(u + 1/2)} = u (1 + Σ_j c_j u^(-2j)), the exponential of the asymptotic series
+# ψ(u + 1/2) = log u - Σ_j B_2j(1/2) / (2j u^2j) with Bernoulli polynomials B_2j.
+_SERIES = (
+    1.0 / 24.0,
+    -37.0 / 5760.0,
+    10313.0 / 2903040.0,
+    -5509121.0 / 1393459200.0,
+    2709398569.0 / 367873228800.0,
+    -499769010050743.0 / 24103053950976000.0,
+    47655701498228027.0 / 578473294823424000.0,
+)
+
+
+@helper
+def _far_digamma(x):
+    """exp{ψ(x + 8)} to 5e-15, and ψ(x + 8) - ψ(x) = Σ_{i<8} 1 / (x + i)."""
+    u = x + 7.5
+    # With s = x (x + 7), the factors x + i pair up to s, s + 6, s + 10 and s + 12.
+    s = x * (x + 7.0)
+    left = s * (s + 6.0)
+    right = (s + 10.0) * (s + 12.0)
+    product = left * right
+    slope = (2.0 * s + 6.0) * right + left * (2.0 * s + 22.0)
+    inverse = 1.0 / (u * product)
+    v = product * inverse
+    w = v * v
+    a, b, c, d, e, f, g = _SERIES
+    p = ((((((g * w + f) * w + e) * w + d) * w + c) * w + b) * w + a) * v
+    return u + p, (2.0 * x + 7.0) * slope * (u * inverse)
+
+
+@helper
+def digamma(x):
+    """ψ(x) of a float64 0 < x < 1e33, to 1e-14 of max(1, |ψ|)."""
+    far, difference = _far_digamma(x)
+    return log(far) - difference
+
+
+@helper
+def _exp_digamma_double(x):
+    far, difference = _far_digamma(x)
+    return far * _exp_double(-difference)
+
+
+_SINGLE_SERIES = tuple(np.float32(value) for value in _SERIES[:3])
+_SINGLE_TWO = np.float32(2.0)
+_SINGLE_THREE = np.float32(3.0)
+_SINGLE_SHIFT = np.float32(3.5)
+
+
+@helper
+def _exp_digamma_single(x):
+    # As above with a shift of 4: s = x (x + 3), factors s and s + 2.
+    u = x + _SINGLE_SHIFT
+    s = x * (x + _SINGLE_THREE)
+    product = s * (s + _SINGLE_TWO)
+    v = _SINGLE_ONE / u
+    w = v * v
+    a, b, c = _SINGLE_SERIES
+    far = u + v * ((c * w + b) * w + a)
+    slope = _SINGLE_TWO * s + _SINGLE_TWO
+    return far * _exp_single(-(_SINGLE_TWO * x + _SINGLE_THREE) * slope / product)
+
+
+def exp_digamma(x):
+    """exp{ψ(x)} without a logarithm; 0 where it underflows.
+
+    float64: of 0 < x < 1e33, to 5e-14. float32: of 0 < x < 1e9, to 1e-6 (1 + 1/x).
+    """
+    raise NotImplementedError("for compiled code")
+
+
+@overload(exp_digamma)
+def _exp_digamma(x):
+    if x == types.float32:
+        return lambda x: _exp_digamma_single(x)
+    return lambda x: _exp_digamma_double(x)
+
+
+@helper
+def log_gamma(x):
+    """log Γ(x) of a float64 0 < x < 1e38, to 1e-13 of max(1, |log Γ|)."""
+    s = x * (x + 7.0)
+    product = s * (s + 6.0) * ((s + 10.0) * (s + 12.0))
+    y = x + 8.0
+    v = 1.0 / y
+    w = v * v
+    # Stirling's series at y >= 8: the first term left out is below 1e-16.
+    p = 1.0 / 156.0
+    p = p * w - 691.0 / 360360.0
+    p = p * w + 1.0 / 1188.0
+    p = p * w - 1.0 / 1680.0
+    p = p * w + 1.0 / 1260.0
+    p = p * w - 1.0 / 360.0
+    p = p * w + 1.0 / 12.0
+    return (y - 0.5) * log(y) - y + _HALF_LOG_2PI + p * v - log(product)

@@ -61,9 +61,11 @@ class LocalStep:
     statistics : dict of ndarray
         Raw expected statistics, weighted and multiplied by the factors of annealing.
     energy : float
-        Σ w E_q[log p(x, z | β)], nats.
+        Σ w E_q[log p(x, z | β)], nats; given local parameters too, where there are any.
     entropy : float
-        Σ w H[q(z)], nats.
+        Σ w H[q(z)], nats; of local parameters too.
+    log_prior : float
+        Σ w E_q[log p(θ)] of local parameters with a conjugate prior, nats.
     clean : dict of ndarray or None
         The statistics without random weights, where they were asked for.
     temperature : float or None
@@ -77,24 +79,33 @@ class LocalStep:
     statistics: Natural
     energy: float
     entropy: float
+    log_prior: float = 0.0
     clean: Natural | None = None
     temperature: float | None = None
     inverse_temperatures: np.ndarray | None = field(default=None, repr=False)
     local: Any = None
 
+    @property
+    def bound(self) -> float:
+        """What the data add to the lower bound at T = 1."""
+        return self.energy + self.log_prior + self.entropy
+
     def __add__(self, other: LocalStep) -> LocalStep:
+        # In place: the arrays of a sum are its own, those of ``self`` are not read again.
         def add(a, b):
-            return None if a is None else {key: a[key] + b[key] for key in a}
+            if a is not None:
+                for key, value in b.items():
+                    a[key] += value
+            return a
 
         def total(a, b):
             return None if a is None else a + b
 
         return LocalStep(
-            statistics={
-                key: self.statistics[key] + other.statistics[key] for key in self.statistics
-            },
+            statistics=add(self.statistics, other.statistics),  # type: ignore[arg-type]
             energy=self.energy + other.energy,
             entropy=self.entropy + other.entropy,
+            log_prior=self.log_prior + other.log_prior,
             clean=add(self.clean, other.clean),
             temperature=total(self.temperature, other.temperature),
         )
@@ -112,6 +123,7 @@ class ConjugateModel(ABC):
 
     weight_unit: ClassVar[str] = "row"
     kernel_module: ClassVar[str]
+    local_variables: ClassVar[bool] = False
     recommended: ClassVar[dict[str, dict[str, Any]]] = {}
 
     @abstractmethod
@@ -161,9 +173,45 @@ class ConjugateModel(ABC):
     ) -> LocalStep:
         """q(z) ∝ exp{t.local E log p(x, z | β)} and its statistics times t.statistics × noise."""
 
-    def local_start(self, units: Any, local: Any, state: dict[str, Any]) -> Any:
-        """Where the local variables of a visit start; None for models without any."""
+    # Local variables, for models that have any
+
+    def local_start(self, units: Any, local: Any, exploring: bool, rng: np.random.Generator) -> Any:
+        """Where the local variables of a visit start; None for models without any.
+
+        ``local`` has those that the last visit to the same units found, None at the first.
+        While ``exploring``, better optima may be worth a start from nowhere.
+        """
         return None
+
+    def noisy_local_start(
+        self, units: Any, local: Any, share: float, rng: np.random.Generator
+    ) -> Any:
+        """The same, mixed with a share of random local variables."""
+        return self.local_start(units, local, True, rng)
+
+    def evaluator(self) -> ConjugateModel:
+        """The model whose local step tells the bound; itself unless its own one is another's."""
+        return self
+
+    # What a visit does once, before and after the chunks of its units
+
+    def prepared(self, expected: Expected, t: Tempering) -> Expected:
+        """``expected`` in the form in which the local step reads it at a temperature."""
+        return expected
+
+    def completed(self, step: LocalStep, expected: Expected, t: Tempering) -> LocalStep:
+        """The sum of the local steps of all chunks, with what is done once for all of them."""
+        return step
+
+    def learned(
+        self, prior: Natural, step: LocalStep, scale: float, rho: float
+    ) -> tuple[ConjugateModel, Natural]:
+        """The model and its prior after an empirical-Bayes step on the hyperparameters.
+
+        ``step`` is what the parameters before the update gave, ``scale`` the weight of all data
+        over that of its units, ``rho`` the size of the step.
+        """
+        return self, prior
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """The statistics of one block, of the shapes of its natural parameters."""
@@ -180,8 +228,8 @@ class ConjugateModel(ABC):
             result.update(factor.rename(factor.family.base(factor.pick(q))))
         return result
 
-    def operations_per_unit(self) -> float:
-        """Floating-point operations of one local step per data point, to plan parallel work."""
+    def operations(self, units: Any) -> float:
+        """Floating-point operations of one local step over data points, to plan parallel work."""
         return 0.0
 
     def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:

@@ -129,11 +129,11 @@ class GaussianMixture(ConjugateModel):
         first, *others = components
         return Block(weights + first), *(Block(keys, refresh=False) for keys in others)
 
-    def operations_per_unit(self) -> float:
+    def operations(self, units: Rows) -> float:
         d = self.components.n_features
         quadratic = {"full": d * (d + 1) / 2, "tied": d * (d + 1) / (2 * self.n_components)}
         own = quadratic.get(self.components.covariance_type, d) + d + 1
-        return 4.0 * self.n_components * own
+        return 4.0 * self.n_components * own * units.n_units
 
     # Data, prior and starts
 

@@ -1,0 +1,830 @@
+"""Local steps of topic models, document by document.
+
+Topics come as a table with one row per word, exp{x (E log β_kw − m_w)} with m_w the largest
+E log β of the word: φ does not feel a factor per word, and no row is without an entry of 1,
+however small the priors are. The rows of a document's words are copied next to each other, so
+that all iterations over the document run through memory in order. Rows are padded with zeros to a
+multiple of ``LANES`` topics, documents with words of count 0 to a multiple of ``ROWS`` words.
+
+Sums over documents are float64 whatever the dtype of the data and of the table is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._compile import helper, kernel
+from ._math import digamma, exp, exp_digamma, log, log_gamma
+from ._simd import LANES, ROWS, ratio_update, total
+
+# Smallest normaliser: with rows that reach 1 it is met only where all topics of a word are off.
+_TINY = 1e-30
+# A topic with fewer tokens in a document than these multiples of α² and than these numbers has a
+# weight that no longer depends on them.
+_FEW = (1e-6, 1e-10)
+_FEW_SINGLE = (1e-3, 1e-6)
+# Words whose topics are compacted must repay the copy.
+_ITERATIONS_TO_REPAY = 4
+_SMALLEST_LOG = 1e-300
+
+
+@kernel("rows vector out2", dtypes=("float64",))
+def dirichlet_sums(concentration, prior, out):
+    """Per topic, Σ_w log Γ(λ_w) and Σ_w (λ_w − η_w) ψ(λ_w), added to the two rows of ``out``.
+
+    ``concentration`` has shape (n_words, n_topics), ``prior`` (n_words,).
+    """
+    for w in range(concentration.shape[0]):
+        eta = prior[w]
+        for k in range(concentration.shape[1]):
+            value = concentration[w, k]
+            out[0, k] += log_gamma(value)
+            out[1, k] += (value - eta) * digamma(value)
+
+
+@kernel("rows vector out2 out1", dtypes=("float64",))
+def expected_log_topics(concentration, log_normalizer, out, largest):
+    """E log β_kw − m_w, and m_w, of topics in columns.
+
+    ``log_normalizer`` (n_topics,) is ψ of the column sums; columns of ``out`` beyond the topics
+    become −1e30.
+    """
+    n_topics = concentration.shape[1]
+    for w in range(concentration.shape[0]):
+        for k in range(n_topics):
+            out[w, k] = digamma(concentration[w, k]) - log_normalizer[k]
+        for k in range(n_topics, out.shape[1]):
+            out[w, k] = -1e30
+        top = out[w, 0]
+        for k in range(1, n_topics):
+            top = max(top, out[w, k])
+        for k in range(out.shape[1]):
+            out[w, k] -= top
+        largest[w] = top
+
+
+@kernel("rows float out_rows", dtypes=("float64",))
+def exponentials(table, factor, out):
+    """``out = exp(factor * table)``."""
+    for w in range(table.shape[0]):
+        for k in range(table.shape[1]):
+            out[w, k] = exp(factor * table[w, k])
+
+
+@kernel("rows float out_single", dtypes=("float64",))
+def single_exponentials(table, factor, out):
+    """``out = exp(factor * table)`` in float32."""
+    for w in range(table.shape[0]):
+        for k in range(table.shape[1]):
+            out[w, k] = exp(factor * table[w, k])
+
+
+@kernel("rows vector float float int out2 out1")
+def expected_statistics(table, largest, local, factor, multiply, out, energy):
+    """Complete the sum over documents: multiply by the table, and Σ S E log β.
+
+    ``out`` has Σ_d (c_w / n_w) e_k, or the statistics themselves where ``multiply`` is 0; it
+    becomes ``factor`` times the statistics. ``energy[0]`` is of the statistics without the
+    factor.
+    """
+    n_topics = out.shape[1]
+    part = np.zeros(n_topics)
+    for w in range(out.shape[0]):
+        mass = 0.0
+        for k in range(n_topics):
+            mass += out[w, k]
+        if mass == 0.0:
+            continue
+        for k in range(n_topics):
+            weight = max(np.float64(table[w, k]), _SMALLEST_LOG)
+            value = out[w, k] * weight if multiply else out[w, k]
+            part[k] += value * (log(weight) / local + largest[w])
+            out[w, k] = factor * value
+    for k in range(n_topics):
+        energy[0] += part[k]
+
+
+@helper
+def _padded(n, step):
+    return (n + step - 1) // step * step
+
+
+@helper
+def _longest(indptr):
+    longest = 0
+    for d in range(indptr.shape[0] - 1):
+        longest = max(longest, indptr[d + 1] - indptr[d])
+    return longest
+
+
+@helper
+def _open(counts, indices, begin, n, table, rows, c):
+    """Copy the words of a document; returns its number of tokens."""
+    tokens = 0.0
+    width = table.shape[1]
+    for i in range(n):
+        w = indices[begin + i]
+        for k in range(width):
+            rows[i, k] = table[w, k]
+        c[i] = counts[begin + i]
+        tokens += np.float64(c[i])
+    for i in range(n, _padded(n, ROWS)):
+        for k in range(width):
+            rows[i, k] = table.dtype.type(1)
+        c[i] = table.dtype.type(0)
+    return tokens
+
+
+@helper
+def _topic_weights(gamma, local, n, out):
+    """exp{x ψ(γ)}; the normaliser ψ(Σγ) cancels in φ."""
+    if local == 1.0:
+        for k in range(n):
+            out[k] = exp_digamma(gamma[k])
+    else:
+        for k in range(n):
+            out[k] = exp(local * digamma(np.float64(gamma[k])))
+
+
+@helper
+def _assign(rows, n_words, c, local, tiny, gamma, e, acc, norms):
+    """The normalisers n_w of φ given γ, and the expected tokens of every topic in ``acc``."""
+    width = rows.shape[1]
+    _topic_weights(gamma, local, width, e)
+    for k in range(width):
+        acc[k] = acc.dtype.type(0)
+    for i in range(0, n_words, ROWS):
+        ratio_update(e, c, tiny, rows, i, norms, acc)
+    for k in range(width):
+        acc[k] *= e[k]
+
+
+@helper
+def _iterate(rows, n_words, c, base, factor, local, tiny, gamma, e, acc, norms):
+    """One iteration over a document; returns Σ |change of γ|."""
+    width = rows.shape[1]
+    _assign(rows, n_words, c, local, tiny, gamma, e, acc, norms)
+    for k in range(width):
+        new = base[k] + factor * acc[k]
+        e[k] = abs(new - gamma[k])
+        gamma[k] = new
+    return np.float64(total(e[:width]))
+
+
+@helper
+def _compact(rows, n_words, chosen, n_chosen, width, memory):
+    """The chosen columns of all rows, padded with zeros."""
+    small = memory[: n_words * width].reshape((n_words, width))
+    for i in range(n_words):
+        for j in range(n_chosen):
+            small[i, j] = rows[i, chosen[j]]
+        for j in range(n_chosen, width):
+            small[i, j] = memory.dtype.type(0)
+    return small
+
+
+@helper
+def _document_sums(alpha, gamma, tokens_of_topics, weight, scratch, expected_log, theta, sums):
+    """Add Σ n_k E log θ_k, E log p(θ) less its constant, and H[q(θ)]; returns ψ(Σ γ)."""
+    concentration = 0.0
+    n_topics = alpha.shape[0]
+    for k in range(n_topics):
+        concentration += gamma[k]
+    normalizer = digamma(concentration)
+    energy = 0.0
+    prior = 0.0
+    entropy = -log_gamma(concentration)
+    for k in range(n_topics):
+        expected_log[k] = digamma(gamma[k]) - normalizer
+    for k in range(n_topics):
+        scratch[k] = log_gamma(gamma[k])
+    for k in range(n_topics):
+        energy += tokens_of_topics[k] * expected_log[k]
+        prior += (alpha[k] - 1.0) * expected_log[k]
+        entropy += scratch[k] - (gamma[k] - 1.0) * expected_log[k]
+    sums[1] += weight * energy
+    sums[2] += weight * prior
+    sums[3] += weight * entropy
+    for k in range(n_topics):
+        theta[k] += weight * expected_log[k]
+    theta[n_topics] += weight
+    return normalizer
+
+
+@helper
+def _tempered_prior(alpha, prior):
+    # Exactly α without a temperature; the flat density is at 1.
+    return alpha if prior == 1.0 else 1.0 + prior * (alpha - 1.0)
+
+
+@helper
+def _topics_with_tokens(acc, negligible, n_topics, chosen):
+    """The topics that have tokens in a document, and how many they are."""
+    n = 0
+    for k in range(n_topics):
+        if acc[k] > negligible[k]:
+            chosen[n] = k
+            n += 1
+    return n
+
+
+@helper
+def _any_other(acc, negligible, n_topics, chosen, n_chosen):
+    """Whether a topic that was left out has tokens after all."""
+    inside = 0
+    for k in range(n_topics):
+        if inside < n_chosen and chosen[inside] == k:
+            inside += 1
+        elif acc[k] > 10.0 * negligible[k]:
+            return True
+    return False
+
+
+@helper
+def _add_statistics(indices, begin, n, c, norms, e, weight, out):
+    """Add w (c / n_w) e_k to the rows of a document's words."""
+    width = e.shape[0]
+    factor = e.dtype.type(weight)
+    for i in range(n):
+        w = indices[begin + i]
+        share = factor * (c[i] / norms[i])
+        for k in range(width):
+            out[w, k] += np.float64(share * e[k])
+
+
+_MEAN_FIELD = (
+    "values index pointer rows vector vector float float float int int float vector vector "
+    "out2 out2 out2 out1 out1"
+)
+
+
+@kernel(_MEAN_FIELD)
+def mean_field(
+    counts,
+    indices,
+    indptr,
+    table,
+    largest,
+    alpha,
+    local,
+    factor,
+    prior,
+    given,
+    n_iter,
+    tol,
+    weights,
+    noise,
+    gamma,
+    out,
+    clean,
+    theta,
+    sums,
+):
+    """Mean-field local step.
+
+    φ_wk ∝ exp{x (E log θ_k + E log β_kw)} and γ = b + y (α − b) + s Σ_w c_w φ_w in turns, until
+    γ changes by less than ``tol`` on average or ``n_iter`` times.
+
+    ``gamma`` (n_documents, n_topics) is the start where ``given``, and the result. ``out`` and
+    ``clean`` (n_words, width) get Σ_d w_d (c_w / n_w) e_k with and without the ``noise``, where
+    they have rows. ``theta`` (n_topics + 1,) gets Σ w E log θ and Σ w; ``sums`` gets Σ w times
+    the log of the normaliser of φ, Σ_k n_k E log θ_k, E log p(θ) less its constant, and H[q(θ)].
+    """
+    n_topics = alpha.shape[0]
+    width = table.shape[1]
+    size = table.dtype.type
+    tiny = size(_TINY)
+    step = size(factor)
+    few, fewest = _FEW_SINGLE if table.itemsize == 4 else _FEW
+    longest = _padded(_longest(indptr), ROWS)
+    rows = np.empty((longest, width), table.dtype)
+    memory = np.empty(longest * (width // 2), table.dtype)
+    c = np.zeros(longest, table.dtype)
+    norms = np.empty(longest, table.dtype)
+    e = np.zeros(width, table.dtype)
+    acc = np.zeros(width, table.dtype)
+    base = np.ones(width, table.dtype)
+    current = np.ones(width, table.dtype)
+    part = np.ones(width, table.dtype)
+    part_base = np.ones(width, table.dtype)
+    chosen = np.empty(width, np.int64)
+    final = np.empty(n_topics)
+    assigned = np.empty(n_topics)
+    scratch = np.empty(n_topics)
+    expected_log = np.empty(n_topics)
+    negligible = np.empty(n_topics)
+    for k in range(n_topics):
+        base[k] = _tempered_prior(alpha[k], prior)
+        negligible[k] = min(few * np.float64(base[k]) ** 2, fewest)
+    for d in range(indptr.shape[0] - 1):
+        begin = indptr[d]
+        n = indptr[d + 1] - begin
+        n_words = _padded(n, ROWS)
+        tokens = _open(counts, indices, begin, n, table, rows, c)
+        for k in range(n_topics):
+            spread = np.float64(base[k]) + factor * tokens / n_topics
+            current[k] = gamma[d, k] if given and n > 0 else spread
+        left = n_iter
+        whole = False
+        while True:
+            # All topics, then only those that have tokens as soon as that repays the copy.
+            n_chosen = n_topics
+            while left > 0:
+                left -= 1
+                change = _iterate(rows, n_words, c, base, step, local, tiny, current, e, acc, norms)
+                if change < tol * n_topics:
+                    left = 0
+                elif not whole and left >= _ITERATIONS_TO_REPAY:
+                    n_chosen = _topics_with_tokens(acc, negligible, n_topics, chosen)
+                    if _padded(n_chosen, LANES) <= width // 2:
+                        break
+            if left > 0:
+                narrow = _padded(n_chosen, LANES)
+                small = _compact(rows, n_words, chosen, n_chosen, narrow, memory)
+                for j in range(narrow):
+                    part[j] = current[chosen[j]] if j < n_chosen else size(1)
+                    part_base[j] = base[chosen[j]] if j < n_chosen else size(1)
+                while left > 0:
+                    left -= 1
+                    change = _iterate(
+                        small, n_words, c, part_base, step, local, tiny, part, e, acc, norms
+                    )
+                    if change < tol * n_topics:
+                        break
+                for j in range(n_chosen):
+                    current[chosen[j]] = part[j]
+                whole = True
+            # φ of the final γ, over all topics.
+            _assign(rows, n_words, c, local, tiny, current, e, acc, norms)
+            if left > 0 and _any_other(acc, negligible, n_topics, chosen, n_chosen):
+                continue
+            break
+        weight = weights[d] if weights.shape[0] > 0 else 1.0
+        for k in range(n_topics):
+            final[k] = current[k]
+            gamma[d, k] = final[k]
+            assigned[k] = acc[k]
+        normalizer = _document_sums(
+            alpha, final, assigned, weight, scratch, expected_log, theta, sums
+        )
+        log_norm = -local * normalizer * tokens
+        for i in range(n):
+            count = np.float64(c[i])
+            log_norm += count * (log(np.float64(norms[i])) + local * largest[indices[begin + i]])
+        sums[0] += weight * log_norm
+        if out.shape[0] > 0:
+            loud = weight * noise[d] if noise.shape[0] > 0 else weight
+            _add_statistics(indices, begin, n, c, norms, e, loud, out)
+        if clean.shape[0] > 0:
+            _add_statistics(indices, begin, n, c, norms, e, weight, clean)
+
+
+@helper
+def _powered(value, exponent):
+    """value^x for the few places where a temperature acts on counts."""
+    return value if exponent == 1.0 else exp(exponent * log(max(value, _SMALLEST_LOG)))
+
+
+@helper
+def _finish_assignments(
+    indices, begin, n, c, phi, alpha, base, factor, tokens, weight, loud, gamma, d, scratch,
+    expected_log, final, assigned, out, clean, theta, sums,
+):  # fmt: skip
+    """Parameters, sums and statistics of a document whose φ has been found otherwise."""
+    n_topics = alpha.shape[0]
+    entropy = 0.0
+    for k in range(n_topics):
+        assigned[k] = 0.0
+    for i in range(n):
+        count = np.float64(c[i])
+        for k in range(n_topics):
+            share = np.float64(phi[i, k])
+            assigned[k] += count * share
+            entropy -= count * share * log(max(share, _SMALLEST_LOG))
+    for k in range(n_topics):
+        final[k] = np.float64(base[k]) + factor * assigned[k]
+        gamma[d, k] = final[k]
+    _document_sums(alpha, final, assigned, weight, scratch, expected_log, theta, sums)
+    sums[0] += weight * entropy
+    if out.shape[0] > 0:
+        for i in range(n):
+            w = indices[begin + i]
+            for k in range(n_topics):
+                out[w, k] += loud * np.float64(c[i]) * np.float64(phi[i, k])
+    if clean.shape[0] > 0:
+        for i in range(n):
+            w = indices[begin + i]
+            for k in range(n_topics):
+                clean[w, k] += weight * np.float64(c[i]) * np.float64(phi[i, k])
+
+
+@kernel(_MEAN_FIELD)
+def collapsed(
+    counts,
+    indices,
+    indptr,
+    table,
+    largest,
+    alpha,
+    local,
+    factor,
+    prior,
+    given,
+    n_iter,
+    tol,
+    weights,
+    noise,
+    gamma,
+    out,
+    clean,
+    theta,
+    sums,
+):
+    """Collapsed local step of order zero (CVB0).
+
+    φ_wk ∝ (n_k − φ_wk + α_k)^x B_wk, word after word with the counts n updated in place; one
+    token is taken out, or the whole word where its count is below 1.
+
+    Arguments are those of :func:`mean_field`; the statistics are Σ w c φ themselves, and
+    ``sums[0]`` is Σ w H[q(z)].
+    """
+    n_topics = alpha.shape[0]
+    width = table.shape[1]
+    size = table.dtype.type
+    longest = _padded(_longest(indptr), ROWS)
+    rows = np.empty((longest, width), table.dtype)
+    phi = np.zeros((longest, width), table.dtype)
+    c = np.zeros(longest, table.dtype)
+    base = np.ones(width, table.dtype)
+    found = np.zeros(width, table.dtype)
+    held = np.zeros(width, table.dtype)
+    old = np.zeros(width, table.dtype)
+    final = np.empty(n_topics)
+    assigned = np.empty(n_topics)
+    scratch = np.empty(n_topics)
+    expected_log = np.empty(n_topics)
+    for k in range(n_topics):
+        base[k] = _tempered_prior(alpha[k], prior)
+    one = size(1)
+    for d in range(indptr.shape[0] - 1):
+        begin = indptr[d]
+        n = indptr[d + 1] - begin
+        tokens = _open(counts, indices, begin, n, table, rows, c)
+        for k in range(width):
+            held[k] = size(0)
+        for i in range(n):
+            for k in range(n_topics):
+                start = size(gamma[d, k]) if given else one
+                found[k] = rows[i, k] * _powered(start, local)
+            norm = one / max(total(found), size(_TINY))
+            for k in range(width):
+                phi[i, k] = found[k] * norm
+                held[k] += c[i] * phi[i, k]
+        for _ in range(n_iter):
+            for k in range(width):
+                old[k] = held[k]
+            for i in range(n):
+                removed = min(c[i], one)
+                for k in range(width):
+                    share = held[k] - removed * phi[i, k]
+                    found[k] = max(share, size(0)) + base[k]
+                if local == 1.0:
+                    for k in range(width):
+                        found[k] *= rows[i, k]
+                else:
+                    for k in range(width):
+                        found[k] = rows[i, k] * _powered(np.float64(found[k]), local)
+                norm = one / max(total(found), size(_TINY))
+                for k in range(width):
+                    new = found[k] * norm
+                    held[k] += c[i] * (new - phi[i, k])
+                    phi[i, k] = new
+            for k in range(width):
+                old[k] = abs(held[k] - old[k])
+            if np.float64(total(old)) < tol * n_topics:
+                break
+        weight = weights[d] if weights.shape[0] > 0 else 1.0
+        loud = weight * noise[d] if noise.shape[0] > 0 else weight
+        _finish_assignments(
+            indices, begin, n, c, phi, alpha, base, factor, tokens, weight, loud, gamma, d,
+            scratch, expected_log, final, assigned, out, clean, theta, sums,
+        )  # fmt: skip
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11))
+_RESOLUTION = 1.0 / 9007199254740992.0
+
+
+@helper
+def _uniform(state):
+    """The next state of a SplitMix64 generator, and a number in [0, 1)."""
+    a, b, c, d = _SHIFTS
+    state = state + _GOLDEN
+    z = (state ^ (state >> a)) * _MIX_1
+    z = (z ^ (z >> b)) * _MIX_2
+    z = z ^ (z >> c)
+    return state, np.float64(z >> d) * _RESOLUTION
+
+
+@helper
+def _pick(weights, sum_of_weights, u, n):
+    """The index that a uniform number falls on."""
+    left = u * np.float64(sum_of_weights)
+    for k in range(n - 1):
+        left -= np.float64(weights[k])
+        if left < 0.0:
+            return k
+    return n - 1
+
+
+@kernel(
+    "values index pointer rows vector vector float float float int int int int vector vector "
+    "out2 out2 out2 out1 out1"
+)
+def gibbs(
+    counts,
+    indices,
+    indptr,
+    table,
+    largest,
+    alpha,
+    local,
+    factor,
+    prior,
+    given,
+    n_burn,
+    n_keep,
+    seed,
+    weights,
+    noise,
+    gamma,
+    out,
+    clean,
+    theta,
+    sums,
+):
+    """Collapsed Gibbs sampling of the topics of all tokens, p ∝ (n_k + α_k)^x B_wk.
+
+    φ is the mean over ``n_keep`` sweeps that follow ``n_burn`` others. Counts are whole numbers.
+    Each document has random numbers of its own, so that the result does not depend on how
+    documents are grouped beyond ``seed``. Other arguments and results are those of
+    :func:`collapsed`.
+    """
+    n_topics = alpha.shape[0]
+    width = table.shape[1]
+    size = table.dtype.type
+    longest = _padded(_longest(indptr), ROWS)
+    most = 0
+    for d in range(indptr.shape[0] - 1):
+        tokens = 0
+        for i in range(indptr[d], indptr[d + 1]):
+            tokens += int(counts[i])
+        most = max(most, tokens)
+    topic = np.empty(most, np.int32)
+    rows = np.empty((longest, width), table.dtype)
+    phi = np.zeros((longest, width), table.dtype)
+    c = np.zeros(longest, table.dtype)
+    base = np.ones(width, table.dtype)
+    held = np.zeros(width, table.dtype)
+    found = np.zeros(width, table.dtype)
+    final = np.empty(n_topics)
+    assigned = np.empty(n_topics)
+    scratch = np.empty(n_topics)
+    expected_log = np.empty(n_topics)
+    one = size(1)
+    for k in range(n_topics):
+        base[k] = _tempered_prior(alpha[k], prior)
+    for d in range(indptr.shape[0] - 1):
+        begin = indptr[d]
+        n = indptr[d + 1] - begin
+        n_tokens = _open(counts, indices, begin, n, table, rows, c)
+        state = np.uint64(seed) + np.uint64(d) * _MIX_2
+        for k in range(width):
+            held[k] = size(0)
+        t = 0
+        for i in range(n):
+            for k in range(width):
+                phi[i, k] = size(0)
+            for k in range(n_topics):
+                start = size(gamma[d, k]) if given else one
+                found[k] = rows[i, k] * _powered(start, local)
+            norm = total(found)
+            for _ in range(int(c[i])):
+                state, u = _uniform(state)
+                k = _pick(found, norm, u, n_topics)
+                topic[t] = k
+                held[k] += one
+                t += 1
+        for sweep in range(n_burn + n_keep):
+            t = 0
+            for i in range(n):
+                for _ in range(int(c[i])):
+                    held[topic[t]] -= one
+                    if local == 1.0:
+                        for k in range(width):
+                            found[k] = (held[k] + base[k]) * rows[i, k]
+                    else:
+                        for k in range(width):
+                            level = np.float64(held[k] + base[k])
+                            found[k] = rows[i, k] * _powered(level, local)
+                    state, u = _uniform(state)
+                    k = _pick(found, total(found), u, n_topics)
+                    topic[t] = k
+                    held[k] += one
+                    t += 1
+                    if sweep >= n_burn:
+                        phi[i, k] += one
+        for i in range(n):
+            share = one / (size(n_keep) * c[i]) if c[i] > 0 else size(0)
+            for k in range(width):
+                phi[i, k] *= share
+        weight = weights[d] if weights.shape[0] > 0 else 1.0
+        loud = weight * noise[d] if noise.shape[0] > 0 else weight
+        _finish_assignments(
+            indices, begin, n, c, phi, alpha, base, factor, n_tokens, weight, loud, gamma, d,
+            scratch, expected_log, final, assigned, out, clean, theta, sums,
+        )  # fmt: skip
+
+
+@kernel("rows int out2", dtypes=("float64",))
+def tempered_topic_sums(table, n_temperatures, out):
+    """Σ_w exp{x_m log_table_wk} on the grid x_m = m/M, of shape (M, width), by powers.
+
+    ``table`` has exp{E log β_kw / M}.
+    """
+    width = table.shape[1]
+    power = np.empty(width)
+    for w in range(table.shape[0]):
+        for k in range(width):
+            power[k] = 1.0
+        for m in range(n_temperatures):
+            for k in range(width):
+                power[k] *= table[w, k]
+                out[m, k] += power[k]
+
+
+@kernel(
+    "values index pointer rows vector vector matrix int int int float vector vector "
+    "out2 out2 out1 out1 out1"
+)
+def locally_tempered(
+    counts,
+    indices,
+    indptr,
+    log_table,
+    largest,
+    alpha,
+    log_partition,
+    n_rounds,
+    given,
+    n_iter,
+    tol,
+    weights,
+    noise,
+    gamma,
+    out,
+    found,
+    theta,
+    sums,
+):
+    """Mean-field local step with a temperature for every document, x_m = m/M.
+
+    A round finds φ ∝ exp{x̄ (E log θ + E log β) − Σ_m r_m a_k(x_m)} and γ = α + x̄ n at the
+    current r, then r_m ∝ exp{x_m A − Σ_k n_k a_k(x_m) − N b(x_m)}. Another φ and γ follow the
+    last r, so that all that is returned belongs to the same r.
+
+    ``log_table`` has E log β − m_w (n_words, width), ``log_partition`` a_k(x_m) of shape
+    (M, n_topics). ``out`` gets Σ w x̄ c φ, ``found`` the x̄ of each document; ``sums`` gets
+    Σ w H[q(z)], Σ n_k E log θ_k, E log p(θ) less its constant, H[q(θ)], the energy A, and Σ w/x̄.
+    """
+    n_topics = alpha.shape[0]
+    width = log_table.shape[1]
+    size = log_table.dtype.type
+    tiny = size(_TINY)
+    n_grid = log_partition.shape[0]
+    longest = _padded(_longest(indptr), ROWS)
+    logs = np.empty((longest, width), log_table.dtype)
+    rows = np.empty((longest, width), log_table.dtype)
+    c = np.zeros(longest, log_table.dtype)
+    norms = np.empty(longest, log_table.dtype)
+    e = np.zeros(width, log_table.dtype)
+    acc = np.zeros(width, log_table.dtype)
+    current = np.ones(width)
+    mean_partition = np.zeros(width)
+    final = np.empty(n_topics)
+    assigned = np.empty(n_topics)
+    scratch = np.empty(n_topics)
+    expected_log = np.empty(n_topics)
+    r = np.empty(n_grid)
+    power = np.empty(n_topics)
+    root = np.empty(n_topics)
+    for d in range(indptr.shape[0] - 1):
+        begin = indptr[d]
+        n = indptr[d + 1] - begin
+        n_words = _padded(n, ROWS)
+        tokens = _open(counts, indices, begin, n, log_table, logs, c)
+        for m in range(n_grid):
+            r[m] = 1.0 / n_grid
+        for k in range(n_topics):
+            spread = alpha[k] + tokens / n_topics
+            current[k] = gamma[d, k] if given and n > 0 else spread
+        x = 1.0
+        energy = 0.0
+        shift = 0.0
+        for i in range(n):
+            shift += np.float64(c[i]) * largest[indices[begin + i]]
+        for round in range(n_rounds + 1):
+            x = 0.0
+            for k in range(n_topics):
+                mean_partition[k] = 0.0
+            for m in range(n_grid):
+                x += r[m] * (m + 1) / n_grid
+                for k in range(n_topics):
+                    mean_partition[k] += r[m] * log_partition[m, k]
+            lowest = mean_partition[0]
+            for k in range(1, n_topics):
+                lowest = min(lowest, mean_partition[k])
+            for i in range(n_words):
+                for k in range(width):
+                    rows[i, k] = exp(size(x) * logs[i, k])
+            for _ in range(n_iter):
+                for k in range(n_topics):
+                    e[k] = exp(x * digamma(current[k]) - (mean_partition[k] - lowest))
+                for k in range(width):
+                    acc[k] = size(0)
+                for i in range(0, n_words, ROWS):
+                    ratio_update(e, c, tiny, rows, i, norms, acc)
+                change = 0.0
+                for k in range(n_topics):
+                    new = alpha[k] + x * np.float64(acc[k]) * np.float64(e[k])
+                    change += abs(new - current[k])
+                    current[k] = new
+                if change < tol * n_topics:
+                    break
+            # φ of the final γ, and its energy.
+            for k in range(n_topics):
+                e[k] = exp(x * digamma(current[k]) - (mean_partition[k] - lowest))
+            for k in range(width):
+                acc[k] = size(0)
+            for i in range(0, n_words, ROWS):
+                ratio_update(e, c, tiny, rows, i, norms, acc)
+            concentration = 0.0
+            for k in range(n_topics):
+                concentration += current[k]
+            normalizer = digamma(concentration)
+            energy = shift
+            for k in range(n_topics):
+                assigned[k] = np.float64(e[k]) * np.float64(acc[k])
+                expected_log[k] = digamma(current[k]) - normalizer
+                energy += assigned[k] * expected_log[k]
+            for i in range(n):
+                ratio = c[i] / norms[i]
+                for k in range(n_topics):
+                    share = np.float64(ratio * rows[i, k] * e[k])
+                    energy += share * np.float64(logs[i, k])
+            if round == n_rounds:
+                break
+            for k in range(n_topics):
+                root[k] = exp(expected_log[k] / n_grid)
+                power[k] = 1.0
+            top = -1e300
+            for m in range(n_grid):
+                volume = 0.0
+                for k in range(n_topics):
+                    power[k] *= root[k]
+                    volume += power[k]
+                value = (m + 1) / n_grid * energy - tokens * log(max(volume, _SMALLEST_LOG))
+                for k in range(n_topics):
+                    value -= assigned[k] * log_partition[m, k]
+                r[m] = value
+                top = max(top, value)
+            norm = 0.0
+            for m in range(n_grid):
+                r[m] = exp(max(r[m] - top, -700.0))
+                norm += r[m]
+            for m in range(n_grid):
+                r[m] /= norm
+        found[d] = x
+        weight = weights[d] if weights.shape[0] > 0 else 1.0
+        loud = weight * noise[d] if noise.shape[0] > 0 else weight
+        # H[q(z)] = Σ c log n_w − Σ_k n_k log e_k − Σ c φ x (logs), e without its common factor.
+        entropy = -x * (energy - shift)
+        for k in range(n_topics):
+            final[k] = current[k]
+            gamma[d, k] = final[k]
+            entropy += assigned[k] * (mean_partition[k] - lowest)
+        for i in range(n):
+            entropy += np.float64(c[i]) * log(np.float64(norms[i]))
+        entropy -= x * normalizer * tokens
+        _document_sums(alpha, final, assigned, weight, scratch, expected_log, theta, sums)
+        sums[0] += weight * entropy
+        sums[4] += weight * energy
+        sums[5] += weight / x
+        for i in range(n):
+            w = indices[begin + i]
+            share = size(loud * x) * (c[i] / norms[i])
+            for k in range(n_topics):
+                out[w, k] += np.float64(share * rows[i, k] * e[k])
