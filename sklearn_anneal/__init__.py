@@ -8,10 +8,15 @@ package anneal their way to a better one, in the place of many restarts, with a 
 from __future__ import annotations
 
 from .models.gaussian_mixture import AnnealedBayesianGaussianMixture
+from .models.latent_dirichlet import AnnealedLatentDirichletAllocation
 
 __version__ = "0.1.0"
 
-__all__ = ["AnnealedBayesianGaussianMixture", "warm_up"]
+__all__ = [
+    "AnnealedBayesianGaussianMixture",
+    "AnnealedLatentDirichletAllocation",
+    "warm_up",
+]
 
 
 def warm_up() -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import _num_samples
 
 from ..annealing._base import Context
 from .engine import Monitor, Trace
@@ -32,7 +33,7 @@ class FitCallbacks:
         self.estimator = estimator
         self.stopped = False
         # Scoring callbacks skip tasks without y; scorers of unsupervised models ignore it.
-        target = np.broadcast_to(0, len(X)) if y is None else y
+        target = np.broadcast_to(0, _num_samples(X)) if y is None else y
         self._data = {"X": X, "y": target, "metadata": metadata}
         self._root = estimator._init_callback_context(
             max_subtasks=n_restarts, sequential_subtasks=False

@@ -170,15 +170,19 @@ def update(
         old = {key: ctx.q[key] for key in block.keys}
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
     if not method.is_annealing(ctx.state) or not method.finish:
-        ctx.model, ctx.prior = ctx.model.learned(ctx.prior, seen.step, ctx.scale, rho)
+        ctx.model, ctx.prior = ctx.model.learned(ctx.q, ctx.prior, seen.step, rho)
     state = method.advance(ctx, seen.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
 
 
+def evaluate(ctx: Context, units: Units, workers: Workers) -> Visit:
+    """The plain local step over data at ``ctx.q``, whatever it was found with."""
+    return visit(replace(ctx, model=ctx.model.evaluator(), exploring=False), PLAIN, units, workers)
+
+
 def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:
     """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
-    ctx = replace(ctx, model=ctx.model.evaluator(), exploring=False)
-    return visit(ctx, PLAIN, units, workers).step.bound - ctx.model.kl(ctx.q, ctx.prior)
+    return evaluate(ctx, units, workers).step.bound - ctx.model.kl(ctx.q, ctx.prior)
 
 
 def rehearse(

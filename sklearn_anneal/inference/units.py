@@ -164,8 +164,6 @@ class Documents(Units):
         Their columns.
     indptr : ndarray of shape (n_documents + 1,)
         Where each document begins in ``counts`` and ``words``.
-    dtype : numpy.dtype
-        In which kernels read the counts, float64 or float32.
     weights : ndarray of shape (n_documents,) or None, default=None
     """
 
@@ -174,13 +172,11 @@ class Documents(Units):
         counts: np.ndarray,
         words: np.ndarray,
         indptr: np.ndarray,
-        dtype: np.dtype,
         weights: np.ndarray | None = None,
     ):
         self.counts = counts
         self.words = words
         self.indptr = indptr
-        self.dtype = dtype
         self.weights = weights
 
     @property
@@ -220,7 +216,7 @@ class Documents(Units):
             sizes = self.indptr[1:][index] - starts
             indptr = np.concatenate([[0], np.cumsum(sizes)])
             part = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
-        return Documents(self.counts[part], self.words[part], indptr, self.dtype, weights)
+        return Documents(self.counts[part], self.words[part], indptr, weights)
 
     def chunks(self) -> list[slice]:
         """Contiguous parts with about equally many entries."""
@@ -237,10 +233,10 @@ class Documents(Units):
         # Topics do not start from documents; no draw is spent on choosing some.
         return self.spread(size)  # type: ignore[return-value]
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Counts, words and indptr in the dtypes of kernels, copied only where they differ."""
+    def arrays(self, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Counts, words and indptr as kernels read them, copied only where dtypes differ."""
         return (
-            np.ascontiguousarray(self.counts, dtype=self.dtype),
+            np.ascontiguousarray(self.counts, dtype=dtype),
             np.ascontiguousarray(self.words, dtype=np.int32),
             np.ascontiguousarray(self.indptr, dtype=np.int64),
         )

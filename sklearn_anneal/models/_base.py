@@ -204,12 +204,12 @@ class ConjugateModel(ABC):
         return step
 
     def learned(
-        self, prior: Natural, step: LocalStep, scale: float, rho: float
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float
     ) -> tuple[ConjugateModel, Natural]:
         """The model and its prior after an empirical-Bayes step on the hyperparameters.
 
-        ``step`` is what the parameters before the update gave, ``scale`` the weight of all data
-        over that of its units, ``rho`` the size of the step.
+        ``q`` are the parameters after an update, ``step`` the local step that led to them,
+        ``rho`` is the size of the step.
         """
         return self, prior
 

@@ -1,0 +1,1152 @@
+"""Latent Dirichlet allocation: the model, and the estimator that replaces scikit-learn's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass
+from numbers import Integral, Real
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.sparse import csr_matrix, issparse
+from scipy.special import gammaln, psi
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_non_negative, validate_data
+
+from ..base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
+from ..families import Dirichlet, Natural, Tempering
+from ..inference import engine
+from ..inference.parallel import Workers, one_thread
+from ..inference.units import Documents, Units
+from ..metrics import document_completion_log_likelihood, split_documents
+from ._base import ConjugateModel, Factor, LocalStep
+
+if TYPE_CHECKING:
+    from ..annealing import Annealing, Context
+
+_NOTHING = np.empty(0)
+_NO_MATRIX = np.empty((0, 0))
+_LANES = 8
+_TOPICS = "topic_word"
+# Sweeps of the Gibbs sampler over a document: burn-in, and those that are averaged.
+_GIBBS_SWEEPS = (10, 20)
+# Iterations over a document where it starts anew at every visit, and elsewhere.
+_FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
+# Between these bounds empirical Bayes looks for Dirichlet parameters.
+_SMALLEST_PRIOR, _LARGEST_PRIOR = 1e-4, 1e3
+_SAME_TOPIC = 1e-6
+
+
+def kernels() -> ModuleType:
+    """The compiled loops, imported (and compiled) when first asked for."""
+    from ..kernels import latent_dirichlet
+
+    return latent_dirichlet
+
+
+@dataclass
+class Summary:
+    """What the model has to know of a corpus.
+
+    Attributes
+    ----------
+    weight : float
+        Number of documents, Σ w.
+    tokens : float
+        Σ w N_d over the documents seen.
+    lengths, documents : ndarray of shape (n_lengths,)
+        Numbers of tokens N_d to three digits, and the weight of the documents that have them.
+    """
+
+    weight: float
+    tokens: float
+    lengths: np.ndarray
+    documents: np.ndarray
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens per document."""
+        return self.tokens / max(float(self.documents.sum()), 1e-300)
+
+    def merge(self, other: Summary) -> Summary:
+        """The summary of both sets of documents."""
+        lengths, documents = _histogram(
+            np.concatenate([self.lengths, other.lengths]),
+            np.concatenate([self.documents, other.documents]),
+        )
+        return Summary(self.weight + other.weight, self.tokens + other.tokens, lengths, documents)
+
+
+def _histogram(lengths: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scale = 10.0 ** (np.floor(np.log10(np.maximum(lengths, 1e-300))) - 2)
+    values, where = np.unique(np.round(lengths / scale) * scale, return_inverse=True)
+    return values, np.bincount(where, weights=weights, minlength=len(values))
+
+
+class Topics(NamedTuple):
+    """E log β, or a draw of log β, as the kernels read it.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n_words, width)
+        log β_kw − m_w, or exp{x (log β_kw − m_w)} once prepared for a temperature; padded to a
+        multiple of 8 topics.
+    largest : ndarray of shape (n_words,)
+        m_w, the largest log β_kw of each word.
+    """
+
+    table: np.ndarray
+    largest: np.ndarray
+
+
+class LocalStart(NamedTuple):
+    """Where the topic proportions of some documents start.
+
+    Attributes
+    ----------
+    gamma : ndarray of shape (n_documents, n_topics)
+        Their Dirichlet parameters γ; overwritten by the result.
+    given : bool
+        Whether ``gamma`` is the start; if not, the tokens are spread over all topics.
+    n_iter : int
+        Largest number of iterations over a document.
+    seed : int
+        Of local steps that are random.
+    """
+
+    gamma: np.ndarray
+    given: bool
+    n_iter: int
+    seed: int = 0
+
+
+class LatentDirichlet(ConjugateModel):
+    """Latent Dirichlet allocation.
+
+    θ_d ~ Dir(α), β_k ~ Dir(η), z ~ θ_d, w ~ β_z; q(β) = Π_k Dir(λ_k) with the natural
+    parameters ``topic_word``, λ of shape (n_components, n_words), laid out word by word in
+    memory. Local variables are the Dirichlet parameters γ of the topic proportions.
+
+    Parameters
+    ----------
+    n_components, n_words : int
+    doc_topic_prior : ndarray of shape (n_components,)
+        α.
+    topic_word_prior : ndarray of shape (n_words,)
+        η.
+    learn_doc_topic_prior, learn_topic_word_prior : bool, default=False
+        Empirical Bayes for α (entry by entry) and η (one number).
+    local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
+    max_doc_update_iter : int or None, default=None
+    mean_change_tol : float, default=1e-3
+    init_components : ndarray of shape (n_components, n_words) or None, default=None
+        λ to start from.
+    dtype : numpy.dtype, default=float64
+        Of the local step and of what the estimator returns.
+
+    References
+    ----------
+    Blei, Ng and Jordan (2003), Latent Dirichlet allocation; Hoffman, Blei and Bach (2010), Online
+    learning for latent Dirichlet allocation, section 2.
+    """
+
+    weight_unit: ClassVar[str] = "document"
+    kernel_module: ClassVar[str] = "latent_dirichlet"
+    local_variables: ClassVar[bool] = True
+    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+        "deterministic": {
+            "form": "local",
+            "initial_temperature": 2.0,
+            "schedule": "linear",
+            "n_passes": 50,
+            "jitter": 0.0,
+        },
+        "stochastic": {
+            "initial_noise": 0.25,
+            "schedule": "linear",
+            "n_passes": 50,
+            "start": "init_params",
+        },
+        "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
+        "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
+        "svi_plus": {"effective_batch_size": 0.5, "noise": "dirichlet", "schedule": "constant"},
+        "structured": {"gradient": "approximate"},
+        "proximity": {"strength": 1e-5, "lag": 5, "learning_rate": 0.5},
+    }
+
+    def __init__(
+        self,
+        n_components: int,
+        n_words: int,
+        doc_topic_prior: np.ndarray,
+        topic_word_prior: np.ndarray,
+        learn_doc_topic_prior: bool = False,
+        learn_topic_word_prior: bool = False,
+        local_step: str = "mean_field",
+        max_doc_update_iter: int | None = None,
+        mean_change_tol: float = 1e-3,
+        init_components: np.ndarray | None = None,
+        dtype: Any = np.float64,
+    ):
+        self.n_components = n_components
+        self.n_words = n_words
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.learn_doc_topic_prior = learn_doc_topic_prior
+        self.learn_topic_word_prior = learn_topic_word_prior
+        self.local_step_name = local_step
+        self.max_doc_update_iter = max_doc_update_iter
+        self.mean_change_tol = mean_change_tol
+        self.init_components = init_components
+        self.dtype = np.dtype(dtype)
+        self.mean_length = np.nan
+
+    @property
+    def width(self) -> int:
+        """Number of columns of the kernels' tables."""
+        return -(-self.n_components // _LANES) * _LANES
+
+    def factors(self) -> tuple[Factor, ...]:
+        return (Factor(Dirichlet(), {"concentration": _TOPICS}),)
+
+    def operations(self, units: Documents) -> float:
+        n_iter = self.max_doc_update_iter or _FEW_ITERATIONS
+        return 4.0 * self.n_components * n_iter * float(units.indptr[-1])
+
+    def evaluator(self) -> ConjugateModel:
+        if self.local_step_name == "mean_field":
+            return self
+        model = copy(self)
+        model.local_step_name = "mean_field"
+        return model
+
+    # Data, prior and starts
+
+    def summary(self, units: Documents) -> Summary:
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        lengths, documents = _histogram(units.lengths, weights)
+        return Summary(units.total_weight, units.n_observations, lengths, documents)
+
+    def resolved(self, summary: Summary) -> LatentDirichlet:
+        model = copy(self)
+        model.mean_length = summary.mean_length
+        return model
+
+    def prior(self, summary: Summary) -> Natural:
+        shape = (self.n_components, self.n_words)
+        return {_TOPICS: np.broadcast_to(self.topic_word_prior, shape)}
+
+    def init(
+        self,
+        units: Documents,
+        summary: Summary,
+        prior: Natural,
+        random_state: np.random.RandomState,
+    ) -> Natural:
+        start = self.init_components
+        if start is None:
+            # The draw of scikit-learn's class, in its order.
+            start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
+        return {_TOPICS: np.asfortranarray(start)}
+
+    def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
+        """λ = η + (tokens / K) Dir(1) of every topic: η of stochastic annealing."""
+        counts = rng.standard_exponential((self.n_words, self.n_components))
+        tokens = summary.mean_length * summary.weight
+        counts *= tokens / self.n_components / counts.sum(axis=0)
+        counts += self.topic_word_prior[:, None]
+        return {_TOPICS: counts.T}
+
+    # Local variables
+
+    def local_start(
+        self, units: Documents, local: Any, exploring: bool, rng: np.random.Generator
+    ) -> LocalStart:
+        n_iter = self.max_doc_update_iter
+        if n_iter is None:
+            n_iter = _FEW_ITERATIONS if exploring else _MANY_ITERATIONS
+        gamma = np.empty((units.n_units, self.n_components)) if local is None else local
+        seed = int(rng.integers(2**62)) if self.local_step_name == "gibbs" else 0
+        return LocalStart(gamma, local is not None and not exploring, n_iter, seed)
+
+    def noisy_local_start(
+        self, units: Documents, local: Any, share: float, rng: np.random.Generator
+    ) -> LocalStart:
+        """(1 − r) γ + r (α + c Dir(1)), c being the mean length of a document."""
+        start = self.local_start(units, local, True, rng)
+        k = self.n_components
+        if local is None:
+            start.gamma[:] = self.doc_topic_prior + units.lengths[:, None] / k
+        noise = rng.standard_exponential((units.n_units, k))
+        noise *= self.mean_length / noise.sum(axis=1, keepdims=True)
+        noise += self.doc_topic_prior
+        start.gamma[:] = (1.0 - share) * start.gamma + share * noise
+        return start._replace(given=True)
+
+    # The local step
+
+    def expectations(self, q: Natural) -> Topics:
+        concentration = np.ascontiguousarray(q[_TOPICS].T)
+        topics = Topics(np.empty((self.n_words, self.width)), np.empty(self.n_words))
+        normalizer = psi(concentration.sum(axis=0))
+        kernels().expected_log_topics(concentration, normalizer, *topics)
+        return topics
+
+    def sample_expectations(
+        self, q: Natural, rng: np.random.Generator
+    ) -> tuple[Topics, dict[str, np.ndarray]]:
+        """log β of one draw of all topics, and the draw."""
+        draw = Dirichlet().sample({"concentration": q[_TOPICS]}, rng)
+        log_topics = draw["log_probabilities"].T
+        largest = log_topics.max(axis=1)
+        table = np.full((self.n_words, self.width), -np.inf)
+        np.subtract(log_topics, largest[:, None], out=table[:, : self.n_components])
+        return Topics(table, largest), draw
+
+    def exact_gradient_statistics(
+        self, draw: dict[str, np.ndarray], q: Natural, prior: Natural, stats: Natural
+    ) -> Natural:
+        """V S of structured stochastic VI with the exact gradient, guarded."""
+        (factor,) = self.factors()
+        family: Any = factor.family
+        exact = family.exact_gradient_statistics(
+            draw, factor.pick(q), factor.pick(prior), factor.pick(stats)
+        )
+        return factor.rename(exact)
+
+    def prepared(self, expected: Topics, t: Tempering) -> Topics:
+        """exp{x (log β − m)}, in the place of the logarithms where the dtype allows."""
+        x = float(t.local)
+        if self.dtype == np.float64:
+            kernels().exponentials(expected.table, x, expected.table)
+            return expected
+        table = np.empty(expected.table.shape, dtype=np.float32)
+        kernels().single_exponentials(expected.table, x, table)
+        return expected._replace(table=table)
+
+    def local_step(
+        self,
+        units: Documents,
+        expected: Topics,
+        t: Tempering,
+        noise: np.ndarray | None = None,
+        local: Any = None,
+        clean: bool = False,
+        statistics: bool = True,
+    ) -> LocalStep:
+        """The local step of some documents; the sum over all of them has to be completed."""
+        shape = expected.table.shape
+        out = np.zeros(shape) if statistics else _NO_MATRIX
+        # The energy is that of statistics without random weights.
+        quiet = np.zeros(shape) if noise is not None or clean else _NO_MATRIX
+        theta, sums = np.zeros(self.n_components + 1), np.zeros(4)
+        how: tuple[Any, ...] = (local.n_iter, self.mean_change_tol)
+        if self.local_step_name == "gibbs":
+            how = (*_GIBBS_SWEEPS, local.seed)
+        kernel = {
+            "mean_field": kernels().mean_field,
+            "cvb0": kernels().collapsed,
+            "gibbs": kernels().gibbs,
+        }[self.local_step_name]
+        kernel(
+            *units.arrays(self.dtype),
+            *expected,
+            self.doc_topic_prior,
+            float(t.local),
+            float(t.statistics),
+            float(t.prior),
+            local.given,
+            *how,
+            _NOTHING if units.weights is None else units.weights,
+            _NOTHING if noise is None else noise,
+            local.gamma,
+            out,
+            quiet,
+            theta,
+            sums,
+        )
+        return LocalStep(
+            {_TOPICS: out, "doc_topic": theta},
+            energy=float(sums[1]),
+            entropy=float(sums[0] + sums[3]),
+            log_prior=float(sums[2]) + theta[-1] * self._log_prior_constant(),
+            clean=None if quiet is _NO_MATRIX else {_TOPICS: quiet},
+            local=local.gamma,
+        )
+
+    def completed(self, step: LocalStep, expected: Topics, t: Tempering) -> LocalStep:
+        """Multiply the statistics by the table, and add Σ S E log β to the energy."""
+        x, factor = float(t.local), float(t.statistics)
+        mean_field = self.local_step_name == "mean_field"
+        energy, unused = np.zeros(1), np.zeros(1)
+
+        def complete(statistics: np.ndarray, energy: np.ndarray) -> None:
+            kernels().expected_statistics(*expected, x, factor, int(mean_field), statistics, energy)
+
+        if step.clean is None:
+            complete(step.statistics[_TOPICS], energy)
+        else:
+            complete(step.clean[_TOPICS], energy)
+            complete(step.statistics[_TOPICS], unused)
+        step.energy += float(energy[0])
+        if mean_field:
+            # The kernel gave the log normaliser of φ, which is H[q(z)] + x E log p(x, z | θ, β).
+            step.entropy -= x * step.energy
+        return step
+
+    def infer(self, units: Documents, q: Natural, workers: Workers) -> tuple[np.ndarray, float]:
+        """γ of documents at T = 1, and the bound on their log-likelihood given q(β), nats."""
+        model: Any = self.evaluator()
+        expected = model.prepared(model.expectations(q), Tempering())
+        tasks = []
+        for index in units.chunks():
+            chunk = units.take(index)
+            start = model.local_start(chunk, None, False, None)
+            tasks.append((chunk, expected, Tempering(), None, start, False, False))
+        gammas, bound = [], 0.0
+        for step in workers.imap(model.local_step, tasks):
+            gammas.append(step.local)
+            # Before completion the entropy holds the energy as well.
+            bound += step.entropy + step.log_prior
+        return np.concatenate(gammas), bound
+
+    def locally_tempered_step(
+        self,
+        units: Documents,
+        expected: Topics,
+        inverse_temperatures: np.ndarray,
+        log_partition: np.ndarray,
+        n_rounds: int,
+        noise: np.ndarray | None = None,
+        local: Any = None,
+    ) -> LocalStep:
+        """The local step with one temperature per document, always in float64."""
+        out = np.zeros(expected.table.shape)
+        theta, sums, found = np.zeros(self.n_components + 1), np.zeros(6), np.empty(units.n_units)
+        kernels().locally_tempered(
+            *units.arrays(np.float64),
+            *expected,
+            self.doc_topic_prior,
+            log_partition,
+            n_rounds,
+            local.given,
+            local.n_iter,
+            self.mean_change_tol,
+            _NOTHING if units.weights is None else units.weights,
+            _NOTHING if noise is None else noise,
+            local.gamma,
+            out,
+            found,
+            theta,
+            sums,
+        )
+        return LocalStep(
+            {_TOPICS: out, "doc_topic": theta},
+            energy=float(sums[4]),
+            entropy=float(sums[0] + sums[3]),
+            log_prior=float(sums[2]) + theta[-1] * self._log_prior_constant(),
+            temperature=float(sums[5]),
+            inverse_temperatures=found,
+            local=local.gamma,
+        )
+
+    def _log_prior_constant(self) -> float:
+        alpha = self.doc_topic_prior
+        return float(gammaln(alpha.sum()) - gammaln(alpha).sum())
+
+    def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
+        return {_TOPICS: raw[_TOPICS][:, : self.n_components].T}
+
+    # Hyperparameters
+
+    def learned(
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float
+    ) -> tuple[ConjugateModel, Natural]:
+        if not (self.learn_doc_topic_prior or self.learn_topic_word_prior):
+            return self, prior
+        model = copy(self)
+        if self.learn_doc_topic_prior:
+            theta = step.statistics["doc_topic"]
+            if theta[-1] > 0:
+                best = _dirichlet_maximum(self.doc_topic_prior, theta[:-1] / theta[-1])
+                model.doc_topic_prior = (1.0 - rho) * self.doc_topic_prior + rho * best
+        if self.learn_topic_word_prior:
+            topics = self.expectations(q)
+            logs = topics.table[:, : self.n_components].mean(axis=1) + topics.largest
+            best = _symmetric_maximum(
+                float(self.topic_word_prior[0]), float(logs.mean()), len(logs)
+            )
+            model.topic_word_prior = (1.0 - rho) * self.topic_word_prior + rho * best
+            prior = model.prior(None)  # type: ignore[arg-type]
+        return model, prior
+
+    def kl(self, q: Natural, prior: Natural) -> float:
+        concentration = np.ascontiguousarray(q[_TOPICS].T)
+        eta = self.topic_word_prior
+        sums = np.zeros((2, self.n_components))
+        kernels().dirichlet_sums(concentration, eta, sums)
+        total = concentration.sum(axis=0)
+        per_topic = sums[1] - psi(total) * (total - eta.sum()) - sums[0] + gammaln(total)
+        constant = gammaln(eta).sum() - gammaln(eta.sum())
+        return float(per_topic.sum() + self.n_components * constant)
+
+    # What annealing methods ask for
+
+    def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
+        """a_k(x) = log Σ_v exp(x E log β_kv) − x log Σ_v exp(E log β_kv), nats.
+
+        Of shape (n_temperatures, n_components), on the grid x = m/M. The second term makes
+        a_k(1) zero, as the normaliser of an untempered topic is, so that a document at T = 1
+        gets the plain local step.
+        """
+        topics = self.expectations(q)
+        table = topics.table
+        table += topics.largest[:, None]
+        table /= len(x)
+        np.maximum(table, -700.0, out=table)
+        kernels().exponentials(table, 1.0, table)
+        sums = np.zeros((len(x), self.width))
+        kernels().tempered_topic_sums(table, len(x), sums)
+        log_sums = np.log(sums[:, : self.n_components])
+        return np.ascontiguousarray(log_sums - np.multiply.outer(x, log_sums[-1]))
+
+    def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
+        """log C(x) by the mean-field bound at its symmetric point, of the shape of ``x``, nats.
+
+        Priors enter with their means.
+        """
+        k, v = self.n_components, self.n_words
+        alpha, eta = self.doc_topic_prior.mean(), self.topic_word_prior.mean()
+        documents = summary.documents * (summary.weight / summary.documents.sum())
+        tokens = float(documents @ summary.lengths)
+        n, x = summary.lengths, np.asarray(x, dtype=np.float64)[:, None]
+        g = alpha + n * x / k
+        log_theta = psi(g) - psi(k * g)
+        per_document = (
+            (n * x + k * (alpha - g)) * log_theta
+            + k * (gammaln(g) - gammaln(alpha))
+            - gammaln(k * g)
+            + gammaln(k * alpha)
+        )
+        x = x[:, 0]
+        length = eta + tokens * x / (k * v)
+        log_beta = psi(length) - psi(v * length)
+        per_topic = (
+            v * (eta - length) * log_beta
+            + v * (gammaln(length) - gammaln(eta))
+            - gammaln(v * length)
+            + gammaln(v * eta)
+        )
+        words = tokens * (x * log_beta + np.log(k * v))
+        return per_document @ documents + words + k * per_topic
+
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
+        """Multiply the expected counts of words by exp(``size`` · N(0, 1))."""
+        topics, floor = q[_TOPICS], prior[_TOPICS]
+        factor = np.exp(size * rng.standard_normal((self.n_words, self.n_components))).T
+        return {_TOPICS: floor + np.maximum(topics - floor, 0.0) * factor}
+
+    # What the fitted parameters say
+
+    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
+        """Expected number of tokens of each topic, of shape (n_components,)."""
+        return (q[_TOPICS] - prior[_TOPICS]).sum(axis=1)
+
+    def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
+        used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
+        topics = np.asarray(q[_TOPICS][used])
+        topics = topics / topics.sum(axis=1, keepdims=True)
+        products = topics @ topics.T
+        size = np.diag(products)
+        distance = size[:, None] + size - 2 * products
+        same = np.triu(distance <= _SAME_TOPIC * np.minimum.outer(size, size), 1)
+        return [(int(used[i]), int(used[j])) for i, j in np.argwhere(same)]
+
+
+def _dirichlet_maximum(start: np.ndarray, mean_log: np.ndarray) -> np.ndarray:
+    """The α that maximises log p(θ | α) given E log θ (Minka 2000, Estimating a Dirichlet)."""
+
+    def loss(log_alpha: np.ndarray) -> tuple[float, np.ndarray]:
+        alpha = np.exp(log_alpha)
+        value = gammaln(alpha).sum() - gammaln(alpha.sum()) - (alpha - 1) @ mean_log
+        return float(value), alpha * (psi(alpha) - psi(alpha.sum()) - mean_log)
+
+    bounds = [(np.log(_SMALLEST_PRIOR), np.log(_LARGEST_PRIOR))] * len(start)
+    found = minimize(loss, np.log(start), jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.exp(found.x)
+
+
+def _symmetric_maximum(start: float, mean_log: float, size: int) -> float:
+    """The same for one number that stands for all ``size`` entries."""
+
+    def loss(log_alpha: np.ndarray) -> tuple[float, np.ndarray]:
+        alpha = float(np.exp(log_alpha[0]))
+        value = gammaln(alpha) - gammaln(size * alpha) / size - alpha * mean_log
+        return float(value), np.array([alpha * (psi(alpha) - psi(size * alpha) - mean_log)])
+
+    bounds = [(np.log(_SMALLEST_PRIOR), np.log(_LARGEST_PRIOR))]
+    found = minimize(loss, np.log([start]), jac=True, method="L-BFGS-B", bounds=bounds)
+    return float(np.exp(found.x[0]))
+
+
+class AnnealedLatentDirichletAllocation(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed
+):
+    """Latent Dirichlet allocation (topic model), fitted by annealed variational inference.
+
+    It replaces :class:`sklearn.decomposition.LatentDirichletAllocation` by a change of the class
+    name: parameters, methods and attributes of that class have the same names and shapes. What
+    differs on purpose:
+
+    - ``score`` is the log-likelihood of held-out halves of documents per token, so that models
+      with different numbers of topics or ways of fitting compare; scikit-learn's is a bound on
+      the whole of X, in total;
+    - ``perplexity`` leaves out the divergence of the topics from their prior, which scikit-learn
+      adds whole to any test set, so that the result depended on the number of test documents;
+    - ``max_iter`` is 100 instead of 10, and counts the passes at T = 1 only, after those of the
+      annealing schedule; the fit stops earlier by ``tol``;
+    - ``total_samples`` defaults to the documents seen so far, not to a million;
+    - documents start anew at every pass until the bound no longer rises, and are continued from
+      the last pass from then on, which makes the bound monotone (``learning_method="batch"``).
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of topics.
+    doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
+        Dirichlet parameter α of the topic proportions of documents; None: 1 / ``n_components``.
+        ``"auto"`` starts there and maximises the lower bound over it (empirical Bayes), topic by
+        topic, at T = 1. Smaller values make documents of fewer topics.
+    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
+        Dirichlet parameter η of the words of topics; None: 1 / ``n_components``; ``"auto"`` as
+        above, with one value for all words. Smaller values make topics of fewer words.
+    annealing : str or Annealing, default="deterministic"
+        How the fit avoids the local optimum next to its start: ``"none"``,
+        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
+        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
+        :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for topics:
+        ``"deterministic"`` tempers the assignments of words only (``form="local"``), which
+        raises the held-out likelihood and can lower the bound; ``form="posterior"`` does the
+        reverse.
+    local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
+        How the topics of words are inferred in training: by mean-field updates, by collapsed
+        variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, the
+        mean of 20 more; counts must be whole numbers). ``"cvb0"`` often predicts held-out words
+        better for about twice the time, ``"gibbs"`` takes many times longer. Bounds and
+        predictions are those of mean-field steps in any case.
+    learning_method : {"batch", "online"}, default="batch"
+        Coordinate ascent over all documents, or stochastic variational inference over batches.
+    learning_decay : float, default=0.7
+        κ of the learning rate (τ + t)^(−κ).
+    learning_offset : float, default=10.0
+        τ of the learning rate; larger values slow down early updates.
+    max_iter : int, default=100
+        Largest number of passes at T = 1. 0 stops after the schedule, or at the start.
+    tol : float, default=1e-6
+        Rise of the lower bound per token in one pass, in nats, below which a fit has converged.
+    batch_size : int, default=128
+        Documents per update of ``learning_method="online"`` and of ``partial_fit``.
+    evaluate_every : int, default=-1
+        Passes at T = 1 between two evaluations of the perplexity of the training set, which stop
+        the fit when it changes by less than ``perp_tol``. 0 or less: no evaluation.
+    total_samples : float or None, default=None
+        Number of documents in the whole stream of ``partial_fit``; None: those seen so far.
+    perp_tol : float, default=0.1
+        Tolerance of the perplexity.
+    mean_change_tol : float, default=1e-3
+        Mean change of the Dirichlet parameters γ of a document below which its local step ends.
+    max_doc_update_iter : int or None, default=None
+        Largest number of iterations of the local step. None: 10 in passes that start documents
+        anew, 100 elsewhere. A number holds everywhere.
+    init_components : array-like of shape (n_components, n_features) or None, default=None
+        Dirichlet parameters λ of the topics to start from: ``components_`` of another fit, edited
+        as wanted. They are pseudo-counts: multiply a row of probabilities by the number of tokens
+        that it should weigh. Best with ``annealing="none"``, which stays next to them. None:
+        random, as in scikit-learn.
+    n_init : int, default=1
+        Number of restarts; the one with the best lower bound is kept.
+    n_jobs : int or None, default=None
+        Number of threads, for restarts or for parts of the local step. The result does not
+        depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the start and of random methods.
+    warm_start : bool, default=False
+        Whether another ``fit`` goes on from the fitted parameters at T = 1.
+    verbose : int, default=0
+        Whether to print the bound and the temperature after every ``verbose_interval`` passes.
+    verbose_interval : int, default=1
+        Passes between two prints.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        λ, pseudo-counts of words in topics. Divided by the row sums, the expected topics.
+    exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
+        exp(E log β), computed when asked for.
+    bound_ : float
+        Perplexity of the training set, after ``fit``.
+    lower_bound_ : float
+        The complete evidence lower bound at T = 1, nats.
+    lower_bounds_ : ndarray of shape (n_iter,)
+        Its history, one value per pass (per batch of ``partial_fit``).
+    temperatures_ : ndarray of shape (n_iter,)
+        Temperature of each pass; the mean over documents for local tempering.
+    annealing_ : Annealing
+        The method that ran, with all its settings resolved.
+    doc_topic_prior_ : float or ndarray of shape (n_components,)
+        α; an array if it was given or learned as one.
+    topic_word_prior_ : float or ndarray of shape (n_features,)
+        η; an array if it was given as one.
+    n_effective_components_ : int
+        Topics with more than one expected token.
+    n_batch_iter_ : int
+        Number of updates so far, plus one.
+    n_iter_ : int
+        Number of passes, those of the schedule included.
+    converged_ : bool
+        Whether the kept fit converged.
+    restart_lower_bounds_ : ndarray of shape (n_init,)
+        Final lower bound of each restart.
+    best_restart_ : int
+        The one that was kept.
+    n_features_in_ : int
+        Number of words.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the words, where X had names.
+
+    See Also
+    --------
+    sklearn.decomposition.LatentDirichletAllocation : The class that this one replaces.
+    sklearn_anneal.metrics.topic_coherence : How well the words of topics go together.
+    sklearn_anneal.inspection.TopicsDisplay : The words of topics as a picture.
+
+    References
+    ----------
+    .. [1] Hoffman, Blei, Bach (2010). Online learning for latent Dirichlet allocation. NIPS.
+    .. [2] Gultekin, Zhang, Paisley (2018). Stochastic annealing for variational inference,
+       section 4.1.
+    .. [3] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS.
+    .. [4] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from sklearn_anneal import AnnealedLatentDirichletAllocation
+    >>> texts = ["cat dog cat", "dog cat pet", "stock bond stock", "bond market stock"] * 5
+    >>> vectorizer = CountVectorizer()
+    >>> X = vectorizer.fit_transform(texts)
+    >>> lda = AnnealedLatentDirichletAllocation(n_components=2, random_state=0).fit(X)
+    >>> sorted(sorted(words) for words in lda.top_words(vectorizer.get_feature_names_out(), 2))
+    [['bond', 'stock'], ['cat', 'dog']]
+    >>> lda.transform(X).shape
+    (20, 2)
+    """
+
+    _parameter_constraints: dict = {
+        **BaseAnnealed._parameter_constraints,
+        "doc_topic_prior": [
+            Interval(Real, 0, None, closed="neither"),
+            "array-like",
+            StrOptions({"auto"}),
+            None,
+        ],
+        "topic_word_prior": [
+            Interval(Real, 0, None, closed="neither"),
+            "array-like",
+            StrOptions({"auto"}),
+            None,
+        ],
+        "local_step": [StrOptions({"mean_field", "cvb0", "gibbs"})],
+        "learning_method": [StrOptions({"batch", "online"})],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "evaluate_every": [Interval(Integral, None, None, closed="neither")],
+        "perp_tol": [Interval(Real, 0, None, closed="left")],
+        "mean_change_tol": [Interval(Real, 0, None, closed="left")],
+        "max_doc_update_iter": [Interval(Integral, 0, None, closed="left"), None],
+        "init_components": ["array-like", None],
+    }
+
+    _model_parameters = ("n_components", "doc_topic_prior", "topic_word_prior", "local_step")
+
+    def __init__(
+        self,
+        n_components=10,
+        *,
+        doc_topic_prior=None,
+        topic_word_prior=None,
+        annealing="deterministic",
+        local_step="mean_field",
+        learning_method="batch",
+        learning_decay=0.7,
+        learning_offset=10.0,
+        max_iter=100,
+        tol=1e-6,
+        batch_size=128,
+        evaluate_every=-1,
+        total_samples=None,
+        perp_tol=1e-1,
+        mean_change_tol=1e-3,
+        max_doc_update_iter=None,
+        init_components=None,
+        n_init=1,
+        n_jobs=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
+        verbose_interval=1,
+    ):
+        self.n_components = n_components
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.annealing = annealing
+        self.local_step = local_step
+        self.learning_method = learning_method
+        self.learning_decay = learning_decay
+        self.learning_offset = learning_offset
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.evaluate_every = evaluate_every
+        self.total_samples = total_samples
+        self.perp_tol = perp_tol
+        self.mean_change_tol = mean_change_tol
+        self.max_doc_update_iter = max_doc_update_iter
+        self.init_components = init_components
+        self.n_init = n_init
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.verbose_interval = verbose_interval
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._context().model.n_components
+
+    # What the base class asks for
+
+    @property
+    def _batch_size(self) -> int | None:
+        return self.batch_size if self.learning_method == "online" else None
+
+    def _settings(self) -> engine.Settings:
+        return (
+            super()
+            ._settings()
+            ._replace(evaluate_every=max(0, self.evaluate_every), perplexity_tol=self.perp_tol)
+        )
+
+    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> csr_matrix:
+        X = validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1
+        )
+        check_non_negative(X, type(self).__name__)
+        if not issparse(X):
+            X = csr_matrix(X)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        if self.local_step == "gibbs" and not _whole(X.data):
+            raise ValueError(
+                'local_step="gibbs" gives every token a topic of its own, but X has counts that '
+                'are not whole numbers. Use local_step="cvb0" or "mean_field" for weighted words.'
+            )
+        return X
+
+    def _make_units(self, X: csr_matrix, sample_weight: np.ndarray | None) -> Documents:
+        return Documents(X.data, X.indices, X.indptr, sample_weight)
+
+    def _check_training(self, units: Documents) -> None:  # type: ignore[override]
+        if units.n_observations == 0:
+            raise ValueError(
+                "The documents of X have no words (all counts, or their weights, are zero), so "
+                "there is nothing to learn topics from. Check the vocabulary of the vectorizer."
+            )
+
+    def _check_first_batch(self, units: Documents) -> None:  # type: ignore[override]
+        self._check_training(units)
+
+    def _strategy(self, model: Any) -> Annealing:
+        strategy = super()._strategy(model)
+        if self.init_components is not None and not strategy.needs_start:
+            raise ValueError(
+                f"annealing={self.annealing!r} starts from random topics, which leaves "
+                "init_components without a use. Give the method start='init_params', or leave "
+                "init_components out."
+            )
+        return strategy
+
+    def _make_model(self, X: csr_matrix) -> LatentDirichlet:
+        k, n_words = self.n_components, X.shape[1]
+        start = self.init_components
+        if start is not None:
+            start = check_array(start, dtype=np.float64, input_name="init_components")
+            if start.shape != (k, n_words) or not (start > 0).all():
+                raise ValueError(
+                    f"init_components must have shape (n_components, n_features) = {(k, n_words)} "
+                    f"and positive entries, but has shape {start.shape} and a smallest entry of "
+                    f"{start.min():g}. The components_ of a fit of this shape would do."
+                )
+        return LatentDirichlet(
+            k,
+            n_words,
+            _prior_vector(self.doc_topic_prior, k, 1 / k, "doc_topic_prior", "n_components"),
+            _prior_vector(self.topic_word_prior, n_words, 1 / k, "topic_word_prior", "n_features"),
+            learn_doc_topic_prior=_is_auto(self.doc_topic_prior),
+            learn_topic_word_prior=_is_auto(self.topic_word_prior),
+            local_step=self.local_step,
+            max_doc_update_iter=self.max_doc_update_iter,
+            mean_change_tol=self.mean_change_tol,
+            init_components=start,
+            dtype=np.float32 if X.dtype == np.float32 else np.float64,
+        )
+
+    def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]
+        if not hasattr(self, "_inference"):
+            self._check_training(units)
+        for begin in range(0, units.n_units, self.batch_size):
+            batch = units.take(slice(begin, begin + self.batch_size))
+            if batch.n_observations > 0:
+                yield batch
+
+    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+        model = ctx.model
+        alpha, eta = model.doc_topic_prior, model.topic_word_prior
+        doc_prior: Any = alpha.copy()
+        if np.ndim(self.doc_topic_prior) == 0 and not model.learn_doc_topic_prior:
+            doc_prior = float(alpha[0])
+        return {
+            "doc_topic_prior_": doc_prior,
+            "topic_word_prior_": (
+                float(eta[0]) if np.ndim(self.topic_word_prior) == 0 else eta.copy()
+            ),
+            "n_effective_components_": int((model.expected_counts(ctx.q, ctx.prior) > 1).sum()),
+            "n_batch_iter_": ctx.state["updates"] + 1,
+        }
+
+    def _complete_fit(self, ctx: Context, units: Documents) -> None:  # type: ignore[override]
+        self.bound_ = self._perplexity(ctx, units)
+
+    # Predictions
+
+    @property
+    def components_(self) -> np.ndarray:
+        """λ, pseudo-counts of words in topics, of shape (n_components, n_features)."""
+        ctx = self._context()
+        return ctx.q[_TOPICS].astype(ctx.model.dtype, copy=False)
+
+    @property
+    def exp_dirichlet_component_(self) -> np.ndarray:
+        """exp(E log β), of shape (n_components, n_features)."""
+        ctx = self._context()
+        expected = Dirichlet().expectations({"concentration": ctx.q[_TOPICS]})["concentration"]
+        return np.exp(expected).astype(ctx.model.dtype, copy=False)
+
+    def fit_transform(self, X, y=None, *, normalize=True, sample_weight=None):
+        """Fit the model and return the topic proportions of the documents.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts of words in documents.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        normalize : bool, default=True
+            Whether the proportions of a document sum to 1.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the documents.
+
+        Returns
+        -------
+        proportions : ndarray of shape (n_samples, n_components)
+            As :meth:`transform` gives them.
+        """
+        fitted = self.fit(X, y, sample_weight=sample_weight)
+        return fitted.transform(X, normalize=normalize)
+
+    def transform(self, X, *, normalize=True):
+        """Topic proportions of documents, by mean-field inference at the fitted topics.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts of words in documents.
+        normalize : bool, default=True
+            Whether to return expected proportions, which sum to 1, or the Dirichlet parameters γ
+            of the documents.
+
+        Returns
+        -------
+        proportions : ndarray of shape (n_samples, n_components)
+            Of the dtype of the data that the model was fitted to.
+        """
+        ctx, units = self._documents(X)
+        gamma, _ = self._infer(ctx, units)
+        if normalize:
+            gamma /= gamma.sum(axis=1, keepdims=True)
+        return gamma.astype(ctx.model.dtype, copy=False)
+
+    def perplexity(self, X, sub_sampling=False):
+        """Perplexity of documents, exp(−bound per token).
+
+        The bound is on the log-likelihood of the documents at the fitted topics, without the
+        divergence of the topics from their prior, so that it does not depend on how many
+        documents X has.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts of words in documents.
+        sub_sampling : bool, default=False
+            Present for compatibility: a bound per token is the same for a sample of documents.
+
+        Returns
+        -------
+        perplexity : float
+            Lower is better.
+        """
+        ctx, units = self._documents(X)
+        self._check_training(units)
+        return self._perplexity(ctx, units)
+
+    def score(self, X, y=None, sample_weight=None):
+        """Log-likelihood of one half of each document given the other, per token.
+
+        Each document is split in two by a rule that depends on its own counts only, so that
+        all models meet the same split (:func:`sklearn_anneal.metrics.split_documents`). The topic
+        proportions come from one half, and the words of the other are predicted with the expected
+        topics. Documents of fewer than two tokens do not count.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts of words in documents.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the documents.
+
+        Returns
+        -------
+        log_likelihood : float
+            In nats per token; higher is better.
+        """
+        ctx, X = self._context(), self._validate_data(X, reset=False)
+        weights = self._check_weights(sample_weight, X)
+        observed, held_out = split_documents(X)
+        units = self._make_units(observed, None)
+        proportions, _ = self._infer(ctx, units)
+        proportions /= proportions.sum(axis=1, keepdims=True)
+        topics = ctx.q[_TOPICS] / ctx.q[_TOPICS].sum(axis=1, keepdims=True)
+        log_likelihood, n_tokens = document_completion_log_likelihood(held_out, proportions, topics)
+        counted = units.lengths + n_tokens >= 2
+        weights = counted.astype(float) if weights is None else weights * counted
+        total = float(weights @ n_tokens)
+        if total == 0:
+            raise ValueError(
+                "No document of X has two tokens or more (and a positive weight), so that one half "
+                "of it could be predicted from the other."
+            )
+        return float(weights @ log_likelihood) / total
+
+    def top_words(self, feature_names=None, n=10):
+        """The most probable words of each topic.
+
+        Parameters
+        ----------
+        feature_names : array-like of shape (n_features,) or None, default=None
+            Names of the words, as ``get_feature_names_out`` of the vectorizer gives them; None:
+            ``feature_names_in_`` where X had names, else their columns.
+        n : int, default=10
+            Number of words per topic.
+
+        Returns
+        -------
+        words : list of ndarray of shape (n,)
+            One array per topic, the most probable word first.
+        """
+        topics = self._context().q[_TOPICS]
+        n_words = topics.shape[1]
+        if not 1 <= n <= n_words:
+            raise ValueError(f"n must be between 1 and the number of words, {n_words}, got {n!r}.")
+        if feature_names is None:
+            feature_names = getattr(self, "feature_names_in_", np.arange(n_words))
+        names = np.asarray(feature_names)
+        if names.shape != (n_words,):
+            raise ValueError(
+                f"feature_names must have one name for each of the {n_words} words, "
+                f"got an array of shape {names.shape}."
+            )
+        return [names[np.argsort(-row, kind="stable")[:n]] for row in topics]
+
+    @available_if(has_unit_temperatures)
+    def inverse_temperatures(self, X):
+        """Expected inverse temperature of each document, low for outliers.
+
+        Only for ``annealing="local_tempering"``: how much of a document's likelihood the fitted
+        model would listen to.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts of words in documents.
+
+        Returns
+        -------
+        inverse_temperatures : ndarray of shape (n_samples,)
+            E[1/T], in (0, 1].
+        """
+        ctx, units = self._documents(X)
+        self._load_kernels(ctx.model)
+        return self.annealing_.inverse_temperatures(ctx, units)
+
+    def _documents(self, X: Any) -> tuple[Context, Documents]:
+        ctx = self._context()
+        return ctx, self._make_units(self._validate_data(X, reset=False), None)
+
+    def _infer(self, ctx: Context, units: Documents) -> tuple[np.ndarray, float]:
+        self._load_kernels(ctx.model)
+        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
+        with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
+            return ctx.model.infer(units, ctx.q, workers)
+
+    def _perplexity(self, ctx: Context, units: Documents) -> float:
+        _, bound = self._infer(ctx, units)
+        with np.errstate(over="ignore"):
+            return float(np.exp(-bound / units.n_observations))
+
+
+def _whole(counts: np.ndarray) -> bool:
+    return counts.dtype.kind in "iub" or bool((counts == np.floor(counts)).all())
+
+
+def _is_auto(prior: Any) -> bool:
+    return isinstance(prior, str) and prior == "auto"
+
+
+def _prior_vector(prior: Any, size: int, default: float, name: str, axis: str) -> np.ndarray:
+    if prior is None or _is_auto(prior):
+        return np.full(size, default)
+    vector = np.asarray(prior, dtype=np.float64)
+    if vector.ndim == 0:
+        return np.full(size, float(vector))
+    if vector.shape != (size,) or not (np.isfinite(vector) & (vector > 0)).all():
+        raise ValueError(
+            f"{name} must be a positive number, or an array of {axis} = {size} positive numbers; "
+            f"got an array of shape {vector.shape}"
+            + (f" with a smallest entry of {vector.min():g}." if vector.size else ".")
+        )
+    return vector.copy()
