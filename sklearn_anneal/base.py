@@ -203,13 +203,13 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         after = engine.PLAIN if strategy.finish else strategy
         inference = _Inference(ctx, after, units.total_weight, self._fixed_parameters())
         self._keep(inference, strategy, trace, bounds, best)
-        self._complete_fit(ctx, units)
+        self._complete_fit(ctx, units, trace)
         if watch is not None:
             watch.end(ctx)
         self._warn(ctx, trace)
         return self
 
-    def _complete_fit(self, ctx: Context, units: Units) -> None:
+    def _complete_fit(self, ctx: Context, units: Units, trace: engine.Trace) -> None:
         """Set the fitted attributes that take another look at the training data."""
 
     def _start_anew(self, X: Any, units: Units, watch: Watch | None) -> list[Any]:

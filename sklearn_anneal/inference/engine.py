@@ -69,12 +69,15 @@ class Trace:
     temperatures : list of float
     final : float
         The bound of the returned parameters.
+    evaluated : bool
+        Whether ``final`` is that of :func:`lower_bound`, and not of local variables that were kept.
     converged, stopped : bool
     """
 
     lower_bounds: list[float] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
     final: float = -np.inf
+    evaluated: bool = True
     converged: bool = False
     stopped: bool = False
 
@@ -265,8 +268,8 @@ def _fit_batch(
             break
         temperature = seen.temperature
         update(ctx, method, units, seen, settings, workers, minibatch=False, passes=1.0)
-    read_off = method is PLAIN and ctx.model.evaluator() is ctx.model
-    trace.final = bound if read_off else lower_bound(ctx, units, workers)
+    trace.evaluated = method is not PLAIN or ctx.model.evaluator() is not ctx.model
+    trace.final = lower_bound(ctx, units, workers) if trace.evaluated else bound
     trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
     return trace
 

@@ -479,10 +479,9 @@ class LatentDirichlet(ConjugateModel):
         if self.learn_topic_word_prior:
             topics = self.expectations(q)
             logs = topics.table[:, : self.n_components].mean(axis=1) + topics.largest
-            best = _symmetric_maximum(
-                float(self.topic_word_prior[0]), float(logs.mean()), len(logs)
-            )
-            model.topic_word_prior = (1.0 - rho) * self.topic_word_prior + rho * best
+            eta = float(self.topic_word_prior[0])
+            same = _symmetric_maximum(eta, float(logs.mean()), len(logs))
+            model.topic_word_prior = (1.0 - rho) * self.topic_word_prior + rho * same
             prior = model.prior(None)  # type: ignore[arg-type]
         return model, prior
 
@@ -937,8 +936,14 @@ class AnnealedLatentDirichletAllocation(
             "n_batch_iter_": ctx.state["updates"] + 1,
         }
 
-    def _complete_fit(self, ctx: Context, units: Documents) -> None:  # type: ignore[override]
-        self.bound_ = self._perplexity(ctx, units)
+    def _complete_fit(  # type: ignore[override]
+        self, ctx: Context, units: Documents, trace: engine.Trace
+    ) -> None:
+        if trace.evaluated:
+            bound = trace.final + ctx.model.kl(ctx.q, ctx.prior)
+        else:
+            _, bound = self._infer(ctx, units)
+        self.bound_ = _perplexity(bound, units)
 
     # Predictions
 
@@ -1020,7 +1025,8 @@ class AnnealedLatentDirichletAllocation(
         """
         ctx, units = self._documents(X)
         self._check_training(units)
-        return self._perplexity(ctx, units)
+        _, bound = self._infer(ctx, units)
+        return _perplexity(bound, units)
 
     def score(self, X, y=None, sample_weight=None):
         """Log-likelihood of one half of each document given the other, per token.
@@ -1123,10 +1129,10 @@ class AnnealedLatentDirichletAllocation(
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             return ctx.model.infer(units, ctx.q, workers)
 
-    def _perplexity(self, ctx: Context, units: Documents) -> float:
-        _, bound = self._infer(ctx, units)
-        with np.errstate(over="ignore"):
-            return float(np.exp(-bound / units.n_observations))
+
+def _perplexity(bound: float, units: Documents) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.exp(-bound / units.n_observations))
 
 
 def _whole(counts: np.ndarray) -> bool:
