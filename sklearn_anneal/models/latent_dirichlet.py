@@ -161,8 +161,8 @@ class LatentDirichlet(ConjugateModel):
     local_variables: ClassVar[bool] = True
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
-            "form": "local",
-            "initial_temperature": 2.0,
+            "form": "posterior",
+            "initial_temperature": 1.5,
             "schedule": "linear",
             "n_passes": 50,
             "jitter": 0.0,
@@ -173,10 +173,15 @@ class LatentDirichlet(ConjugateModel):
             "n_passes": 50,
             "start": "init_params",
         },
-        "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
+        "tempering": {
+            "max_temperature": 2.0,
+            "n_temperatures": 100,
+            "damping": 0.05,
+            "n_passes": 50,
+        },
         "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
         "svi_plus": {"effective_batch_size": 0.5, "noise": "dirichlet", "schedule": "constant"},
-        "structured": {"gradient": "approximate"},
+        "structured": {"gradient": "approximate", "learning_rate": 0.5},
         "proximity": {"strength": 1e-5, "lag": 5, "learning_rate": 0.5},
     }
 
@@ -630,9 +635,9 @@ class AnnealedLatentDirichletAllocation(
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for topics:
-        ``"deterministic"`` tempers the assignments of words only (``form="local"``), which
-        raises the held-out likelihood and can lower the bound; ``form="posterior"`` does the
-        reverse.
+        ``"deterministic"`` tempers priors and counts (``form="posterior"``) from T = 1.5 on, which
+        raised bound and held-out likelihood on three corpora. Hotter starts, above T = 2, switch
+        topics off. ``"structured"`` predicts held-out words best, with a lower bound.
     local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
         How the topics of words are inferred in training: by mean-field updates, by collapsed
         variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, the
