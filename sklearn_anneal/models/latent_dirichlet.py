@@ -162,7 +162,7 @@ class LatentDirichlet(ConjugateModel):
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "posterior",
-            "initial_temperature": 1.5,
+            "initial_temperature": 1.35,
             "schedule": "linear",
             "n_passes": 50,
             "jitter": 0.0,
@@ -635,9 +635,8 @@ class AnnealedLatentDirichletAllocation(
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for topics:
-        ``"deterministic"`` tempers priors and counts (``form="posterior"``) from T = 1.5 on, which
-        raised bound and held-out likelihood on three corpora. Hotter starts, above T = 2, switch
-        topics off. ``"structured"`` predicts held-out words best, with a lower bound.
+        ``"deterministic"`` tempers priors and counts (``form="posterior"``) from T = 1.35 on, which
+        raised bound and held-out likelihood on three corpora. Hotter starts switch topics off. ``"structured"`` predicts held-out words best, with a lower bound.
     local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
         How the topics of words are inferred in training: by mean-field updates, by collapsed
         variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, the
@@ -721,7 +720,7 @@ class AnnealedLatentDirichletAllocation(
         The one that was kept.
     n_features_in_ : int
         Number of words.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the words, where X had names.
 
     See Also
