@@ -1,4 +1,4 @@
-"""The example measures what it says, and its text follows from its figures."""
+"""The examples measure what they say, and their texts follow from their figures."""
 
 from __future__ import annotations
 
@@ -9,27 +9,36 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import ANNEALING
 
 matplotlib = pytest.importorskip("matplotlib")
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture(scope="module")
-def example():
+def load_example(name):
+    """Import an example by its path: a package called examples may well be installed too."""
     from matplotlib import pyplot
 
     pyplot.switch_backend("agg")
-    # By its path: a package called examples may well be installed too.
-    path = ROOT / "examples" / "annealing_instead_of_restarts.py"
-    spec = importlib.util.spec_from_file_location("annealing_instead_of_restarts", path)
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
     pyplot.close("all")
+
+
+@pytest.fixture(scope="module")
+def example():
+    yield from load_example("annealing_instead_of_restarts")
+
+
+@pytest.fixture(scope="module")
+def topics():
+    yield from load_example("topics")
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +127,132 @@ def test_the_figure_is_written_where_it_says(example, compared, tmp_path, monkey
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_progress_needs_no_rich(example, monkeypatch):
+@pytest.mark.parametrize("name", ["example", "topics"])
+def test_progress_needs_no_rich(name, request, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.progress", None)
-    assert list(example.progress([1, 2])) == [1, 2]
+    assert list(request.getfixturevalue(name).progress([1, 2])) == [1, 2]
+
+
+@pytest.fixture(scope="module")
+def documents(topics):
+    return topics.load_documents()
+
+
+@pytest.fixture(scope="module")
+def corpus(topics, documents):
+    """Counts of the words in some of the documentation strings, small enough to be quick."""
+    return topics.count_words(documents[::6])
+
+
+@pytest.fixture(scope="module")
+def topic_fits(topics, corpus):
+    train, test, _ = corpus
+    return topics.compare(train, test, n_seeds=2, n_components=4)
+
+
+def test_every_python_has_enough_text(topics, documents):
+    assert len(documents) == len(set(documents)) > 1000
+    assert not any(">>>" in text for text in documents)
+    train, test, words = topics.count_words(documents)
+    assert train.shape[1] == test.shape[1] == len(words) > 500
+    assert all(word.isalpha() and len(word) > 2 for word in words)
+
+
+def test_documents_are_the_long_documentation_strings(topics, tmp_path, monkeypatch):
+    long = " ".join(["word"] * 30)
+    files = {
+        "json/a.py": f'''"""module {long}"""
+class C:
+    """class {long}
+
+    >>> example
+    """
+    async def f(self):
+        """async {long}"""
+    def g(self):
+        """{long[:-5]}"""
+raise RuntimeError("this is not to be run")''',
+        "json/same.py": f'"""module {long}"""',
+        "json/broken.py": f'"""broken {long}""" (',
+        "json/test/b.py": f'"""test {long}"""',
+        "idlelib/c.py": f'"""idle {long}"""',
+        "not_of_the_library/d.py": f'"""other {long}"""',
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    found = topics.load_documents(tmp_path)
+    assert [text.split()[0] for text in found] == ["module", "class", "async"]
+    assert not any("example" in text for text in found)
+    with pytest.raises(RuntimeError, match="no documented source files"):
+        topics.load_documents(tmp_path / "not_of_the_library")
+
+
+def test_the_other_topic_model_is_measured_as_this_package_measures_itself(topics, corpus):
+    train, test, _ = corpus
+    exact = {"mean_change_tol": 1e-9, "max_doc_update_iter": 2000}
+    peer = LatentDirichletAllocation(3, random_state=0, **exact)
+    bound, score, coherence, _ = topics.measure(peer, train, test)
+    start = peer.components_  # so that both have the same topics
+    ours = AnnealedLatentDirichletAllocation(
+        3, annealing="none", init_components=start, max_iter=0, **exact
+    )
+    bound_, score_, coherence_, _ = topics.measure(ours, train, test)
+    assert bound == pytest.approx(bound_, abs=1e-4)
+    assert score == pytest.approx(score_, abs=1e-4)
+    assert coherence == coherence_
+
+
+def test_topics_are_measured_once_per_seed(topics, corpus, topic_fits):
+    results, fits = topic_fits
+    train, test, _ = corpus
+    assert set(results) == set(fits) == set(topics.contestants(4, 0))
+    for method, values in results.items():
+        assert values.shape == (2, 4)
+        assert np.isfinite(values).all()
+        if method != topics.SKLEARN:
+            assert values[0, 0] == fits[method].lower_bound_ / train.sum()
+            assert values[0, 1] == fits[method].score(test)
+    assert (results[topics.RESTARTS][:, 0] >= results[topics.SINGLE][:, 0]).all()
+
+
+def test_what_is_printed_of_topics(topics, corpus, topic_fits, capsys):
+    results, fits = topic_fits
+    train, _, words = corpus
+    topics.print_table(results)
+    table = capsys.readouterr().out
+    for values in results.values():
+        for column in range(3):
+            assert f"{np.median(values[:, column]):.3f}" in table
+    topics.print_topics(fits, words, train, n=3)
+    listed = capsys.readouterr().out
+    for method in (topics.SINGLE, "deterministic"):
+        tops = [" ".join(top) for top in fits[method].top_words(words, 6)]
+        assert sum(top[:40] in listed for top in tops) >= 3
+    printed = [*table.splitlines(), *listed.splitlines(), *topics.conclusions(results)]
+    assert all(len(line) <= 80 for line in printed)
+
+
+def test_the_conclusions_on_topics_follow_from_the_results(topics, topic_fits):
+    results, _ = topic_fits
+    # One made-up winner in bound and likelihood, at half the time; all others tie.
+    flat = {method: np.array([[-7.0, -6.0, 0.1, 1.0]]) for method in results}
+    flat["stochastic"] = np.array([[-6.5, -5.75, 0.0, 0.5]])
+    text = list(topics.conclusions(flat))
+    (at,) = (i for i, line in enumerate(text) if line.startswith("  stochastic"))
+    assert "bound +0.500, held-out +0.250, coherence -0.100" in text[at]
+    assert "0.50 x" in text[at + 1]
+    assert text[-3:-1] == ["Best bound: stochastic.", "Best held-out likelihood: stochastic."]
+
+
+def test_the_figure_of_topics_is_written_where_it_says(
+    topics, corpus, topic_fits, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = topics.draw(topic_fits[1], corpus[2])
+    assert path == tmp_path.resolve() / "topics.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_gallery_has_a_title():

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
 from sklearn.mixture import BayesianGaussianMixture
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing, StructuredVI
 from sklearn_anneal.inspection import (
     LowerBoundDisplay,
     MixtureEllipseDisplay,
     TemperatureDisplay,
+    TopicsDisplay,
 )
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -252,6 +254,167 @@ def test_other_than_two_features_are_refused(n_features):
 def test_radii_that_are_none(n_std):
     with pytest.raises(ValueError, match="n_std should be"):
         MixtureEllipseDisplay.from_estimator(mixture().fit(blobs()), n_std=n_std)
+
+
+TOPIC_MODELS = [AnnealedLatentDirichletAllocation, LatentDirichletAllocation]
+WORDS = np.array([f"word{i}" for i in range(30)])
+
+
+def corpus(n=60, seed=0):
+    """Documents of three topics of ten words each, the first in most documents."""
+    rng = np.random.default_rng(seed)
+    rates = np.kron(np.eye(3), np.linspace(2.0, 0.2, 10)) + 0.01
+    return rng.poisson(rates[rng.choice(3, size=n, p=[0.6, 0.3, 0.1])])
+
+
+def topics(cls=AnnealedLatentDirichletAllocation, n_components=3, X=None, **params):
+    params = {"topic_word_prior": 0.1, "random_state": 0} | params
+    if cls is AnnealedLatentDirichletAllocation:
+        params = {"annealing": "none", "max_iter": 300} | params
+    return cls(n_components, **params).fit(corpus() if X is None else X)
+
+
+def labels(panel):
+    return [text.get_text() for text in panel.get_yticklabels()]
+
+
+def widths(bars):
+    return np.array([bar.get_width() for bar in bars])
+
+
+def topic_number(panel):
+    return int(panel.get_title().removeprefix("Topic ").partition(":")[0])
+
+
+@pytest.mark.parametrize("cls", TOPIC_MODELS)
+def test_bars_are_the_most_probable_words(cls):
+    fit = topics(cls)
+    drawn = TopicsDisplay.from_estimator(fit, WORDS, n_words=4)
+    expected = fit.components_ / fit.components_.sum(axis=1, keepdims=True)
+    assert len(drawn.axes_) == len(drawn.bars_) == 3
+    assert drawn.figure_ is drawn.axes_[0].figure
+    for panel, bars in zip(drawn.axes_, drawn.bars_, strict=True):
+        topic = expected[topic_number(panel)]
+        np.testing.assert_allclose(widths(bars), np.sort(topic)[::-1][:4])
+        np.testing.assert_allclose([topic[WORDS == word][0] for word in labels(panel)],
+                                   widths(bars))  # fmt: skip
+        # The most probable word is on top.
+        assert panel.yaxis_inverted()
+    if cls is AnnealedLatentDirichletAllocation:
+        words = fit.top_words(WORDS, 4)
+        assert all(labels(p) == list(words[topic_number(p)]) for p in drawn.axes_)
+
+
+@pytest.mark.parametrize("cls", TOPIC_MODELS)
+def test_shares_are_of_the_tokens_and_fall(cls):
+    fit = topics(cls, doc_topic_prior=0.1)
+    drawn = TopicsDisplay.from_estimator(fit)
+    assert sum(drawn.shares) == pytest.approx(1.0)
+    assert (np.diff(drawn.shares) <= 0).all()
+    # The documents count the same tokens as the topics do.
+    tokens = (fit.transform(corpus(), normalize=False) - 0.1).sum(axis=0)
+    np.testing.assert_allclose(drawn.shares, (tokens / tokens.sum())[drawn.numbers], atol=0.01)
+    assert f"{100 * drawn.shares[0]:.1f} % of tokens" in drawn.axes_[0].get_title()
+
+
+def test_shares_with_a_vector_of_priors():
+    eta = np.linspace(0.05, 0.4, 30)
+    fit = topics(topic_word_prior=eta)
+    tokens = np.sort((fit.components_ - eta).sum(axis=1))[::-1]
+    drawn = TopicsDisplay.from_estimator(fit)
+    np.testing.assert_allclose(drawn.shares, tokens / corpus().sum(), rtol=1e-6)
+
+
+def test_empty_topics_are_left_out():
+    fit = topics(n_components=12, doc_topic_prior=1e-3, topic_word_prior=1.0, n_init=3)
+    assert fit.n_effective_components_ < 12
+    assert len(TopicsDisplay.from_estimator(fit).axes_) == fit.n_effective_components_
+
+
+def test_the_topics_that_are_asked_for():
+    fit = topics(n_components=5)
+    every = [topic_number(p) for p in TopicsDisplay.from_estimator(fit, topics=5).axes_]
+    assert sorted(every) == list(range(5))
+    two = TopicsDisplay.from_estimator(fit, topics=2)
+    assert [topic_number(p) for p in two.axes_] == every[:2]
+    given = TopicsDisplay.from_estimator(fit, topics=[4, 0])
+    assert [topic_number(p) for p in given.axes_] == [4, 0]
+    drawn = TopicsDisplay.from_estimator(fit, topics=5)
+    assert given.shares == pytest.approx([drawn.shares[every.index(k)] for k in (4, 0)])
+
+
+@pytest.mark.parametrize("chosen", [0, 6, -1, True, [], [5], [-1], [0.5], "all", [[0, 1]]])
+def test_topics_that_do_not_exist(chosen):
+    with pytest.raises(ValueError, match="topics should be.* from 0 to 4"):
+        TopicsDisplay.from_estimator(topics(n_components=5), topics=chosen)
+
+
+@pytest.mark.parametrize("n_words", [0, 31, 2.5, True])
+def test_numbers_of_words_that_do_not_exist(n_words):
+    with pytest.raises(ValueError, match="n_words should be from 1 to .*30"):
+        TopicsDisplay.from_estimator(topics(), n_words=n_words)
+
+
+def test_names_of_words():
+    with pytest.raises(ValueError, match=r"each of the 30 words.*\(29,\).*get_feature_names_out"):
+        TopicsDisplay.from_estimator(topics(), WORDS[1:])
+    columns = labels(TopicsDisplay.from_estimator(topics()).axes_[0])
+    assert set(columns) <= {str(i) for i in range(30)}
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(corpus(), columns=WORDS)
+    assert set(labels(TopicsDisplay.from_estimator(topics(X=frame)).axes_[0])) <= set(WORDS)
+
+
+def test_words_are_not_read_as_formulas():
+    words = [rf"$\nonsense{i}$" for i in range(30)]
+    drawn = TopicsDisplay.from_estimator(topics(), words)
+    drawn.figure_.canvas.draw()
+    assert set(labels(drawn.axes_[0])) <= set(words)
+
+
+def test_panels_share_their_scale():
+    drawn = TopicsDisplay.from_estimator(topics(n_components=5), n_columns=2)
+    assert len({panel.get_xlim() for panel in drawn.axes_}) == 1
+    assert drawn.axes_[0].get_xlim()[1] > max(widths(bars).max() for bars in drawn.bars_)
+    columns = {panel.get_subplotspec().colspan.start for panel in drawn.axes_}
+    assert columns == {0, 1}
+    # The axis is named below the lowest panel of each column only.
+    assert [bool(panel.get_xlabel()) for panel in drawn.axes_] == [False] * 3 + [True] * 2
+
+
+def test_topics_in_given_axes():
+    fit = topics()
+    figure, (left, right) = plt.subplots(1, 2)
+    drawn = TopicsDisplay.from_estimator(fit, ax=right, bar_kwargs={"color": "#ff0000"})
+    assert drawn.bounding_ax_ is right
+    assert drawn.figure_ is figure
+    assert drawn.bars_[0][0].get_facecolor() == (1.0, 0.0, 0.0, 1.0)
+    figure.canvas.draw()
+    inside, room = drawn.axes_[0].get_position(), right.get_position()
+    assert room.x0 <= inside.x0 < inside.x1 <= room.x1
+    figure, axes = plt.subplots(3)
+    drawn = TopicsDisplay.from_estimator(fit, ax=axes)
+    assert list(drawn.axes_) == list(axes)
+    assert drawn.bounding_ax_ is None
+    with pytest.raises(ValueError, match="each of the 3 topics, but has 2.*topics"):
+        TopicsDisplay.from_estimator(fit, ax=axes[:2])
+    free = plt.figure().add_axes((0, 0, 1, 1))
+    with pytest.raises(ValueError, match="grid of subplots"):
+        TopicsDisplay.from_estimator(fit, ax=free)
+    with pytest.raises(ValueError, match="n_columns should be a positive int.*0"):
+        TopicsDisplay.from_estimator(fit, n_columns=0)
+
+
+def test_no_topics_to_draw():
+    with pytest.raises(TypeError, match="AnnealedLatentDirichletAllocation.*got BayesianGaussian"):
+        TopicsDisplay.from_estimator(BayesianGaussianMixture().fit(blobs()))
+    with pytest.raises(NotFittedError):
+        TopicsDisplay.from_estimator(AnnealedLatentDirichletAllocation())
+
+
+def test_topics_without_shares():
+    drawn = TopicsDisplay(words=[["a", "b"]], probabilities=[[0.6, 0.3]]).plot()
+    assert drawn.axes_[0].get_title() == "Topic 0"
 
 
 def test_without_matplotlib_one_sentence_says_what_to_install():

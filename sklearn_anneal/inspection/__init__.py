@@ -5,5 +5,6 @@ from __future__ import annotations
 from ._lower_bound import LowerBoundDisplay
 from ._mixture import MixtureEllipseDisplay
 from ._temperature import TemperatureDisplay
+from ._topics import TopicsDisplay
 
-__all__ = ["LowerBoundDisplay", "MixtureEllipseDisplay", "TemperatureDisplay"]
+__all__ = ["LowerBoundDisplay", "MixtureEllipseDisplay", "TemperatureDisplay", "TopicsDisplay"]

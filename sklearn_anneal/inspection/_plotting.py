@@ -35,8 +35,8 @@ class Curve(NamedTuple):
     n_annealed: int
 
 
-def new_axes(ax: Any, caller: str) -> Any:
-    """The given axes, or those of a new figure."""
+def import_pyplot(caller: str) -> Any:
+    """matplotlib.pyplot, or one sentence on what to install."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -44,6 +44,12 @@ def new_axes(ax: Any, caller: str) -> Any:
             f"{caller} draws with matplotlib, which is not installed; "
             'python -m pip install "sklearn-anneal[plot]" installs it.'
         ) from error
+    return plt
+
+
+def new_axes(ax: Any, caller: str) -> Any:
+    """The given axes, or those of a new figure."""
+    plt = import_pyplot(caller)
     return plt.subplots(layout="constrained")[1] if ax is None else ax
 
 

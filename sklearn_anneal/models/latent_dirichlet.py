@@ -244,8 +244,9 @@ class LatentDirichlet(ConjugateModel):
         return model
 
     def prior(self, summary: Summary) -> Natural:
-        shape = (self.n_components, self.n_words)
-        return {_TOPICS: np.broadcast_to(self.topic_word_prior, shape)}
+        # One row for all topics: of full shape, a pickle would hold it K times, and in an order
+        # of memory that all of λ would take over.
+        return {_TOPICS: self.topic_word_prior[None]}
 
     def init(
         self,
@@ -636,7 +637,7 @@ class AnnealedLatentDirichletAllocation(
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for topics:
         ``"deterministic"`` tempers priors and counts (``form="posterior"``) from T = 1.35 on, which
-        raised bound and held-out likelihood on three corpora. Hotter starts switch topics off. ``"structured"`` predicts held-out words best, with a lower bound.
+        raised bound and held-out likelihood on three corpora. Hotter starts switch topics off. ``"structured"`` often predicts held-out words best.
     local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
         How the topics of words are inferred in training: by mean-field updates, by collapsed
         variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, the
@@ -884,6 +885,12 @@ class AnnealedLatentDirichletAllocation(
 
     def _strategy(self, model: Any) -> Annealing:
         strategy = super()._strategy(model)
+        if strategy.has_unit_temperatures and self.local_step != "mean_field":
+            raise ValueError(
+                f"annealing={self.annealing!r} infers the temperature of a document together with "
+                f"its mean-field assignments, which local_step={self.local_step!r} does not make. "
+                "Use local_step='mean_field', or another annealing."
+            )
         if self.init_components is not None and not strategy.needs_start:
             raise ValueError(
                 f"annealing={self.annealing!r} starts from random topics, which leaves "

@@ -1,0 +1,294 @@
+"""The most probable words of topics, as small bar charts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ._plotting import COLORS, import_pyplot, tidy
+
+_MOST_COLUMNS = 5
+_PANEL_WIDTH = 2.6  # inches
+_LINE_HEIGHT = 0.19
+_TITLE_HEIGHT = 0.55
+
+
+class TopicsDisplay:
+    """The most probable words of topics, one panel for each topic.
+
+    The bars are probabilities of words in the topic, on a common scale. The title of a panel has
+    the number of the topic, its row in ``components_``, and the share of the tokens of the
+    training set that the model assigns to it.
+
+    Use :meth:`from_estimator` to make one.
+
+    Parameters
+    ----------
+    words : sequence of array-like of shape (n_words,)
+        Words of each topic, the most probable first.
+    probabilities : array-like of shape (n_topics, n_words)
+        Their probabilities in the topic.
+    numbers : sequence of int of length n_topics, default=None
+        Numbers of the topics for the titles; None: 0, 1, ….
+    shares : array-like of shape (n_topics,), default=None
+        Shares of the tokens, from 0 to 1, for the titles; None: they are left out.
+
+    Attributes
+    ----------
+    axes_ : ndarray of shape (n_topics,)
+        The axes of the panels, in the order of ``words``.
+    bounding_ax_ : matplotlib Axes or None
+        The given axes that were divided into panels; None otherwise.
+    figure_ : matplotlib Figure
+        The figure of these axes.
+    bars_ : list of matplotlib BarContainer
+        The bars of each panel, the most probable word first.
+
+    See Also
+    --------
+    LowerBoundDisplay : How the fit came there.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from sklearn_anneal import AnnealedLatentDirichletAllocation
+    >>> from sklearn_anneal.inspection import TopicsDisplay
+    >>> texts = ["cat dog cat", "dog cat pet", "stock bond stock", "bond market stock"] * 5
+    >>> vectorizer = CountVectorizer()
+    >>> X = vectorizer.fit_transform(texts)
+    >>> lda = AnnealedLatentDirichletAllocation(n_components=2, random_state=0).fit(X)
+    >>> words = vectorizer.get_feature_names_out()
+    >>> display = TopicsDisplay.from_estimator(lda, words, n_words=3)
+    >>> len(display.axes_)
+    2
+    """
+
+    def __init__(self, *, words, probabilities, numbers=None, shares=None):
+        self.words = words
+        self.probabilities = probabilities
+        self.numbers = numbers
+        self.shares = shares
+
+    def plot(self, ax=None, *, n_columns=None, bar_kwargs=None):
+        """Draw the panels.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or array-like of Axes, default=None
+            Where to draw: one that is divided into panels, or one for each topic. None: a new
+            figure.
+        n_columns : int, default=None
+            Panels side by side, where their place is not given; None: about as many as there
+            are rows, at most 5.
+        bar_kwargs : dict, default=None
+            Passed to ``matplotlib.pyplot.barh`` for every panel.
+
+        Returns
+        -------
+        display : TopicsDisplay
+            This object, with ``axes_``, ``bounding_ax_``, ``figure_`` and ``bars_``.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        ValueError
+            If ``ax`` has another number of axes than there are topics, or ``n_columns`` is not
+            positive.
+        """
+        plt = import_pyplot(f"{type(self).__name__}.plot")
+        probabilities = np.asarray(self.probabilities, dtype=float)
+        n_topics, n_words = probabilities.shape
+        if n_columns is None:
+            n_columns = min(_MOST_COLUMNS, int(np.ceil(np.sqrt(n_topics))))
+        if not _is_positive_int(n_columns):
+            raise ValueError(f"n_columns should be a positive int or None, but got {n_columns!r}.")
+        n_columns = min(n_columns, n_topics)
+        self.bounding_ax_ = ax if isinstance(ax, plt.Axes) else None
+        if ax is None or self.bounding_ax_ is not None:
+            shape = (-(-n_topics // n_columns), n_columns)
+            axes = _divide(ax, shape, n_topics, n_words, plt)
+            lowest = range(n_topics - n_columns, n_topics)
+        else:
+            axes = np.asarray(ax, dtype=object).ravel()
+            lowest = range(n_topics)
+            if len(axes) != n_topics:
+                raise ValueError(
+                    f"ax should have one axes for each of the {n_topics} topics, but has "
+                    f"{len(axes)}. Choose the topics to draw by the parameter topics, or give "
+                    "ax=None for a new figure."
+                )
+
+        style = {"color": COLORS[0], "height": 0.75, **(bar_kwargs or {})}
+        positions = np.arange(n_words)
+        self.bars_ = []
+        for i, (panel, words) in enumerate(zip(axes, self.words, strict=True)):
+            self.bars_.append(panel.barh(positions, probabilities[i], **style))
+            # A word may have signs that would be read as a formula.
+            panel.set_yticks(
+                positions, [str(word) for word in words], fontsize="small", parse_math=False
+            )
+            panel.invert_yaxis()
+            panel.set_title(self._title(i), fontsize="medium")
+            panel.set_xlim(0, 1.05 * max(float(probabilities.max(initial=0.0)), 1e-12))
+            panel.tick_params(axis="x", labelsize="small")
+            panel.tick_params(axis="y", length=0)
+            panel.locator_params(axis="x", nbins=4)
+            tidy(panel)
+            panel.grid(visible=False, axis="y")
+            if i in lowest:
+                panel.set_xlabel("Probability", fontsize="small")
+        self.axes_, self.figure_ = axes, axes[0].figure
+        return self
+
+    def _title(self, index: int) -> str:
+        title = f"Topic {index if self.numbers is None else self.numbers[index]}"
+        if self.shares is None:
+            return title
+        return f"{title}: {100 * self.shares[index]:.1f} % of tokens"
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        feature_names=None,
+        *,
+        topics=None,
+        n_words=8,
+        ax=None,
+        n_columns=None,
+        bar_kwargs=None,
+    ):
+        """Draw topics of a fitted topic model.
+
+        Parameters
+        ----------
+        estimator : estimator instance
+            Fitted :class:`sklearn_anneal.AnnealedLatentDirichletAllocation` or
+            :class:`sklearn.decomposition.LatentDirichletAllocation`.
+        feature_names : array-like of shape (n_features,), default=None
+            The words, as ``get_feature_names_out`` of the vectorizer gives them; None:
+            ``feature_names_in_`` where the training set had names, else the numbers of its
+            columns.
+        topics : int or sequence of int, default=None
+            An int n: the n topics that have most tokens. A sequence: the topics of these numbers
+            in this order. None: all that have more than one token, the largest first.
+        n_words : int, default=8
+            Words per topic.
+        ax : matplotlib Axes or array-like of Axes, default=None
+            Where to draw, see :meth:`plot`.
+        n_columns : int, default=None
+            Panels side by side, see :meth:`plot`.
+        bar_kwargs : dict, default=None
+            Passed to ``matplotlib.pyplot.barh`` for every panel.
+
+        Returns
+        -------
+        display : TopicsDisplay
+
+        Raises
+        ------
+        TypeError
+            If the estimator is no topic model.
+        ValueError
+            If ``feature_names``, ``topics`` or ``n_words`` do not fit the model.
+        sklearn.exceptions.NotFittedError
+            If the estimator is not fitted.
+        """
+        check_is_fitted(estimator)
+        if not (hasattr(estimator, "components_") and hasattr(estimator, "topic_word_prior_")):
+            raise TypeError(
+                f"{cls.__name__} draws topics of AnnealedLatentDirichletAllocation or "
+                "sklearn.decomposition.LatentDirichletAllocation, but got "
+                f"{type(estimator).__name__}."
+            )
+        concentration = np.asarray(estimator.components_, dtype=float)
+        n_features = concentration.shape[1]
+        if not _is_positive_int(n_words) or n_words > n_features:
+            raise ValueError(
+                f"n_words should be from 1 to the number of words of the model, {n_features}, "
+                f"but got {n_words!r}."
+            )
+        names = _names(estimator, feature_names, n_features)
+        # What the documents added to the prior.
+        tokens = np.maximum(concentration - estimator.topic_word_prior_, 0.0).sum(axis=1)
+        chosen = _choose(topics, tokens)
+        # Of words with equal probabilities those in front, as top_words has them.
+        order = np.argsort(-concentration[chosen], axis=1, kind="stable")[:, :n_words]
+        probabilities = concentration[chosen] / concentration[chosen].sum(axis=1, keepdims=True)
+        display = cls(
+            words=[names[row] for row in order],
+            probabilities=np.take_along_axis(probabilities, order, axis=1),
+            numbers=[int(k) for k in chosen],
+            shares=tokens[chosen] / max(float(tokens.sum()), np.finfo(float).tiny),
+        )
+        return display.plot(ax, n_columns=n_columns, bar_kwargs=bar_kwargs)
+
+
+def _divide(ax: Any, shape: tuple[int, int], n_topics: int, n_words: int, plt: Any) -> np.ndarray:
+    """Axes of ``n_topics`` panels in a grid, in a new figure or in the place of ``ax``."""
+    n_rows, n_columns = shape
+    if ax is None:
+        height = _TITLE_HEIGHT + _LINE_HEIGHT * n_words
+        size = (_PANEL_WIDTH * n_columns, height * n_rows + 0.3)
+        figure = plt.figure(figsize=size, layout="constrained")
+        grid = figure.add_gridspec(n_rows, n_columns)
+    else:
+        place = ax.get_subplotspec()
+        if place is None:
+            raise ValueError(
+                "ax should be from a grid of subplots, as plt.subplots() makes them, so that it "
+                "can be divided into panels. Give such an axes, or one for each topic."
+            )
+        figure, grid = ax.figure, place.subgridspec(n_rows, n_columns)
+        ax.set_axis_off()
+    cells = (divmod(i, n_columns) for i in range(n_topics))
+    return np.array([figure.add_subplot(grid[cell]) for cell in cells], dtype=object)
+
+
+def _is_positive_int(value: Any) -> bool:
+    is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return is_int and bool(value >= 1)
+
+
+def _names(estimator: Any, feature_names: Any, n_features: int) -> np.ndarray:
+    """The words of the model."""
+    if feature_names is None:
+        feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
+    names = np.asarray(feature_names)
+    if names.shape != (n_features,):
+        raise ValueError(
+            f"feature_names should have one name for each of the {n_features} words of the model, "
+            f"but got an array of shape {names.shape}. The get_feature_names_out() of the "
+            "vectorizer that counted the words has them."
+        )
+    return names
+
+
+def _choose(topics: Any, tokens: np.ndarray) -> np.ndarray:
+    """Numbers of the topics to draw."""
+    largest = np.argsort(-tokens, kind="stable")
+    if topics is None:
+        used = largest[tokens[largest] > 1]
+        if len(used) == 0:
+            raise ValueError(
+                "No topic of the model has more than one token. Give topics=, the numbers of "
+                "those to draw all the same."
+            )
+        return used
+    if _is_positive_int(topics) and topics <= len(tokens):
+        return largest[:topics]
+    chosen = np.asarray(topics)
+    if (
+        chosen.ndim != 1
+        or len(chosen) == 0
+        or chosen.dtype.kind not in "iu"
+        or not ((chosen >= 0) & (chosen < len(tokens))).all()
+    ):
+        raise ValueError(
+            f"topics should be how many of the {len(tokens)} topics to draw, a sequence of their "
+            f"numbers, from 0 to {len(tokens) - 1}, or None, but got {topics!r}."
+        )
+    return chosen
