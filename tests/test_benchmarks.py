@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -101,4 +102,169 @@ def test_a_quick_run_does_not_replace_the_full_page(capsys):
 
     with pytest.raises(SystemExit):
         reproduce_gaussian_mixture.main(["--quick"])
+    assert "--output" in capsys.readouterr().err
+
+
+def quick_topics(tmp_path, *options):
+    from benchmarks import reproduce_lda
+
+    reproduce_lda.main(["--quick", "--cache", str(tmp_path / "fits.jsonl"), *options])
+
+
+@pytest.fixture(scope="module")
+def topics_cache(tmp_path_factory):
+    """All fits of a quick run of the topic models, which needs no file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT)
+        from benchmarks import _data
+
+        directory = tmp_path_factory.mktemp("topics")
+        patch.setenv(_data.VARIABLE, str(directory))
+        quick_topics(directory)
+    return directory / "fits.jsonl"
+
+
+def test_a_quick_run_of_topic_models_writes_every_section(topics_cache, tmp_path):
+    page = tmp_path / "page.md"
+    quick_topics(topics_cache.parent, "--write", "--output", str(page))
+    text = page.read_text(encoding="utf-8")
+    for part in (
+        "Verdicts",
+        "Which setting",
+        "Batch inference at equal passes",
+        "drawn, equal passes",
+        "drawn, equal time",
+        "figure 3",
+        "Priors",
+        "A quick run",
+    ):
+        assert part in text
+    for paper in ("Gultekin", "Mandt", "Paisley", "Hoffman", "Altosaar", "expected figures"):
+        assert f"| {paper}" in text
+    assert "nan" not in text
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(topics_cache, tmp_path, monkeypatch, capsys):
+    from benchmarks import _topics
+
+    lines = topics_cache.read_text(encoding="utf-8").splitlines(keepends=True)
+    fits = tmp_path / "fits.jsonl"
+    # The last fit was being written when the run ended.
+    fits.write_text("".join(lines[:-2]) + lines[-2][:20], encoding="utf-8")
+    made = []
+    run = _topics.run
+    monkeypatch.setattr(_topics, "run", lambda spec: made.append(spec) or run(spec))
+    quick_topics(tmp_path)
+    assert [spec.key for spec in made] == [key_of(line) for line in lines[-2:]]
+    assert "incomplete" in capsys.readouterr().err
+    assert len(_topics.Cache(fits)) == len(lines)
+
+
+def key_of(line):
+    from benchmarks._topics import Spec
+
+    return Spec(**json.loads(line)["spec"]).key
+
+
+@pytest.mark.slow
+def test_processes_find_what_one_process_finds(topics_cache, tmp_path):
+    from benchmarks import _topic_plan, _topics
+
+    cells = dict(list(_topic_plan.online_cells(_topic_plan.QUICK).items())[:2])
+    other = _topics.Cache(tmp_path / "other.jsonl")
+    _topics.run_missing(cells.values(), 2, other, 2)
+    expected = _topics.Cache(topics_cache).records(cells, 2)
+    for key, record in other.records(cells, 2).items():
+        for name in set(record) - {"seconds"}:
+            np.testing.assert_array_equal(record[name], expected[key][name])
+    assert len(other) == 4
+
+
+def test_methods_share_the_passes_and_the_documents():
+    from benchmarks import _topics
+
+    for name, method in _topics.METHODS.items():
+        for passes in (1, 2, 20, 100):
+            annealing, max_iter = method.plan(passes)
+            assert getattr(annealing, "n_passes", 0) + max_iter == passes, name
+    training, held_out = _topics.corpus("drawn")
+    whole = _topics._drawn()
+    assert training.shape[0] + held_out.shape[0] == whole.shape[0]
+    assert training.sum() + held_out.sum() == whole.sum()
+
+
+def test_equal_time_gives_a_method_the_passes_that_fit():
+    from benchmarks._topic_plan import QUICK, SVI, online_cells, timed_cells
+
+    seconds = {SVI: 2.0, "SSVI": 60.0, "SVI + cvb0": 1.0}
+    passes = {
+        ("drawn", name): {"seconds": np.full(2, s), "passes": np.full(2, 10.0)}
+        for name, s in seconds.items()
+    }
+    cells = timed_cells(QUICK, passes)
+    assert {name: spec.passes for (_, name), spec in cells.items()} == {
+        SVI: QUICK.budget,
+        "SSVI": 1,
+        "SVI + cvb0": 2 * QUICK.budget,
+    }
+    assert cells["drawn", SVI].method == online_cells(QUICK)["drawn", SVI].method
+    assert timed_cells(QUICK, {key: passes[key] for key in [("drawn", "SSVI")]}) == {}
+
+
+def test_verdicts_on_topics_follow_from_median_and_spread_over_seeds():
+    from benchmarks._topic_claims import SVI, TEMPERING, Found, claims, compare, compared
+
+    low = np.array([0.0, 0.01, 0.02])
+    assert compare(low + 0.03, low)[2] == 1
+    assert compare(low - 0.03, low)[2] == -1
+    assert compare(low + 0.015, low)[2] == 0  # less than two standard deviations
+    assert compare(np.full(3, 0.0004), np.zeros(3))[2] == 0  # printed as zero
+    above, equal = ("a", low + 0.03, low), ("b", low, low)
+    assert compared("", "", [above]).verdict == "reproduced"
+    assert compared("", "", [above, equal]).verdict == "partly"
+    assert compared("", "", [equal]).verdict == "not reproduced"
+    records = {
+        ("drawn", SVI): {"held_out": low},
+        ("drawn", TEMPERING): {"held_out": low + 0.03},
+    }
+    found = {c.text: c.verdict for c in claims(Found(passes=records))}
+    assert found["tempering predicts held-out documents better than SVI, equal passes"] == (
+        "reproduced"
+    )
+    assert claims(Found()) == []
+
+
+def test_the_recommended_setting_is_the_best_measured_one():
+    from benchmarks._topics import Spec
+    from benchmarks.reproduce_lda import recommended, setting, standing
+
+    gains = {"plain": np.zeros(3), "good": np.full(3, 0.05), "also good": [0.049, 0.04, 0.06]}
+    records = {
+        (cell, name): {"held_out": np.arange(3.0) + gain}
+        for cell in ("x", "y")
+        for name, gain in gains.items()
+    }
+    records["x", "not everywhere"] = {"held_out": np.full(3, 9.0)}
+    order = standing(records, "plain", "held_out")
+    best, figures = recommended(order)
+    assert [name for name, _ in order] == ["good", "also good", "plain"]
+    assert best == "good"
+    assert figures.endswith("Not told apart from it by the seeds: also good.")
+    words = setting(Spec("drawn", "exact", 3, 4, batch_size=20, local_step="cvb0"))
+    assert words == (
+        "`annealing=StructuredVI(gradient='exact', n_passes=4), max_iter=0, "
+        'local_step="cvb0", learning_method="online", batch_size=20`'
+    )
+
+
+def test_a_page_is_written_from_whatever_the_cache_has(tmp_path):
+    page = tmp_path / "page.md"
+    quick_topics(tmp_path, "--write", "--output", str(page))
+    assert "Verdicts" in page.read_text(encoding="utf-8")
+    assert not (tmp_path / "fits.jsonl").exists()
+
+
+def test_a_quick_run_of_topic_models_does_not_replace_the_full_page(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        quick_topics(tmp_path, "--write")
     assert "--output" in capsys.readouterr().err

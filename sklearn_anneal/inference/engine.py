@@ -354,7 +354,8 @@ def _settled(bounds: list[float], tolerance: float) -> bool:
     if len(bounds) < 2 * _WINDOW:
         return False
     recent, before = bounds[-_WINDOW:], bounds[-2 * _WINDOW : -_WINDOW]
-    return max(recent) - max(before) < tolerance
+    # Estimates fall as well as rise; a tolerance of 0 asks for all passes.
+    return 0 < tolerance and max(recent) - max(before) < tolerance
 
 
 def stream(

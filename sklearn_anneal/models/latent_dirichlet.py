@@ -637,7 +637,8 @@ class AnnealedLatentDirichletAllocation(
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for topics:
         ``"deterministic"`` tempers priors and counts (``form="posterior"``) from T = 1.35 on, which
-        raised bound and held-out likelihood on three corpora. Hotter starts switch topics off. ``"structured"`` often predicts held-out words best.
+        raised bound and held-out likelihood on three corpora. Hotter starts switch topics off.
+        ``"structured"`` often predicts held-out words best.
     local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
         How the topics of words are inferred in training: by mean-field updates, by collapsed
         variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, the

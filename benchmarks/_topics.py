@@ -1,0 +1,377 @@
+"""What the experiments with topic models share: corpora, methods, fits, and where they are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.sparse import csr_matrix
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_anneal import AnnealedLatentDirichletAllocation
+from sklearn_anneal.annealing import (
+    DeterministicAnnealing,
+    LocalVariationalTempering,
+    ProximityVI,
+    StochasticAnnealing,
+    StructuredVI,
+    SVIPlus,
+    VariationalTempering,
+)
+
+from . import _data
+
+Record = dict[str, np.ndarray]
+Key = TypeVar("Key", bound=Hashable)
+
+FILES = {"AP": "ap.npz", "NIPS": "nips.npz", "20 Newsgroups": "newsgroups20.npz"}
+HELD_OUT = 0.15
+_LARGEST_TRAINING_SET = 8000
+_NEVER = 10**6
+
+
+# Corpora
+
+
+@cache
+def corpus(name: str) -> tuple[csr_matrix, csr_matrix]:
+    """Training and held-out documents, float32: the same split in every run.
+
+    Parameters
+    ----------
+    name : str
+        A key of ``FILES``, or ``"drawn"`` for a small corpus that needs no file.
+
+    Returns
+    -------
+    training, held_out : csr_matrix of shape (n_documents, n_words)
+        15 % are held out, after the corpus was cut to at most 8,000 training documents.
+
+    Raises
+    ------
+    DataNotFoundError
+        If the file is missing.
+    """
+    X = _drawn() if name == "drawn" else _read(FILES[name])
+    order = np.random.default_rng(0).permutation(X.shape[0])
+    order = order[: round(_LARGEST_TRAINING_SET / (1 - HELD_OUT))]
+    n_held_out = round(HELD_OUT * len(order))
+    X = X.astype(np.float32)
+    return X[order[n_held_out:]], X[order[:n_held_out]]
+
+
+def _read(file: str) -> csr_matrix:
+    found = _data._load(file)
+    return csr_matrix((found["data"], found["indices"], found["indptr"]), shape=found["shape"])
+
+
+def _drawn() -> csr_matrix:
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(60, 0.1), 4)
+    rates = 30 * rng.dirichlet(np.full(4, 0.2), 80) @ topics
+    return csr_matrix(rng.poisson(rates))
+
+
+def available(names: Iterable[str]) -> list[str]:
+    """Those of some corpora that are there, with a message for each of the others."""
+    there = []
+    for name in names:
+        if name == "drawn" or _data.available(FILES[name]):
+            there.append(name)
+            continue
+        print(f"Left out: {name}, {FILES[name]} is not in {_data.directory()}.", file=sys.stderr)
+    return there
+
+
+# Methods
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to fit, with its schedule as a share of the passes.
+
+    Attributes
+    ----------
+    make : callable
+        The annealing, given the number of passes of its schedule.
+    share : float
+        Share of all passes that the schedule takes; plain inference makes the others.
+    """
+
+    make: Callable[[int], Any]
+    share: float = 0.5
+
+    def plan(self, passes: int) -> tuple[Any, int]:
+        """The annealing and ``max_iter`` of a fit of ``passes`` passes in all."""
+        schedule = max(1, round(self.share * passes)) if self.share > 0 else 0
+        return self.make(schedule), passes - schedule
+
+
+def _tempered(form: str, temperature: float, share: float = 0.5) -> Method:
+    return Method(
+        lambda n: DeterministicAnnealing(
+            form=form, initial_temperature=temperature, schedule="linear", n_passes=n
+        ),
+        share,
+    )
+
+
+def _structured(gradient: str) -> Method:
+    # The bound is wanted at the end only, and its evaluation is not to be timed.
+    return Method(lambda n: StructuredVI(gradient=gradient, n_passes=n, evaluate_every=_NEVER), 1.0)
+
+
+def _noisy(share: float) -> Method:
+    return Method(
+        lambda n: SVIPlus(effective_batch_size=0.5, schedule="constant", n_passes=n), share
+    )
+
+
+METHODS = {
+    "none": Method(lambda n: "none", 0.0),
+    "local": _tempered("local", 2.0),
+    "posterior": _tempered("posterior", 1.5),
+    "likelihood": _tempered("likelihood", 1.5),
+    "likelihood, fast": _tempered("likelihood", 1.5, 0.1),
+    "likelihood, hot": _tempered("likelihood", 8.0),
+    "stochastic": Method(lambda n: StochasticAnnealing(n_passes=n)),
+    "proximity": Method(lambda n: ProximityVI(n_passes=n)),
+    "tempering": Method(lambda n: VariationalTempering(n_passes=n)),
+    "local tempering": Method(lambda n: LocalVariationalTempering(n_passes=n)),
+    "svi_plus": _noisy(1.0),
+    "svi_plus, then plain": _noisy(0.5),
+    "approximate": _structured("approximate"),
+    "exact": _structured("exact"),
+}
+"""Every way to fit, by the name that the cache knows it by."""
+
+
+# Fits
+
+
+@dataclass(frozen=True)
+class Spec:
+    """All that decides a fit; what the cache is searched by.
+
+    Attributes
+    ----------
+    corpus, method : str
+    n_components, seed : int
+    passes : int
+        In all, schedule and finish.
+    alpha, eta : float or None
+        Priors; None for 1/K.
+    batch_size : int or None
+        None for batch inference.
+    local_step : str
+    n_init : int
+    polish : int
+        Passes of plain stochastic inference that follow, from the topics that were found.
+    """
+
+    corpus: str
+    method: str
+    n_components: int
+    passes: int
+    alpha: float | None = None
+    eta: float | None = None
+    batch_size: int | None = None
+    local_step: str = "mean_field"
+    n_init: int = 1
+    polish: int = 0
+    seed: int = 0
+
+    @property
+    def key(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def seeded(self, n_seeds: int) -> list[Spec]:
+        """The same with every seed."""
+        return [replace(self, seed=seed) for seed in range(n_seeds)]
+
+    def estimator(self) -> AnnealedLatentDirichletAllocation:
+        annealing, max_iter = METHODS[self.method].plan(self.passes)
+        online = {} if self.batch_size is None else {"batch_size": self.batch_size}
+        return AnnealedLatentDirichletAllocation(
+            self.n_components,
+            doc_topic_prior=self.alpha,
+            topic_word_prior=self.eta,
+            annealing=annealing,
+            local_step=self.local_step,
+            learning_method="online" if online else "batch",
+            learning_offset=10.0,
+            learning_decay=0.7,
+            max_iter=max_iter,
+            tol=0.0,
+            n_init=self.n_init,
+            random_state=self.seed,
+            **online,
+        )
+
+
+class Clock:
+    """A callback that adds up the processor time of passes, without what comes after them."""
+
+    def __init__(self):
+        self.seconds = self._last = 0.0
+
+    def setup(self, estimator, context):
+        """Ask for nothing."""
+
+    def teardown(self, estimator, context):
+        """Leave nothing behind."""
+
+    def on_fit_task_begin(self, estimator, context):
+        if context.task_name == "restart":
+            self._last = time.process_time()
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "pass":
+            now = time.process_time()
+            self.seconds += now - self._last
+            self._last = now
+        return False
+
+
+def run(spec: Spec) -> dict[str, float]:
+    """Fit, and measure what came out.
+
+    Returns
+    -------
+    result : dict
+        ``bound`` of the training set and ``held_out`` (nats per token), ``seconds`` of processor
+        time for the passes, the number of ``passes``, the size of the corpus, and with
+        ``spec.polish`` also ``polished_bound`` and ``polished_held_out``.
+    """
+    X, held_out = corpus(spec.corpus)
+    tokens = float(X.sum())
+    _warm(spec.method, spec.local_step, spec.batch_size is None)
+    clock = Clock()
+    lda = _fitted(spec.estimator().set_callbacks(clock), X)
+    result = {
+        "bound": lda.lower_bound_ / tokens,
+        "held_out": lda.score(held_out),
+        "seconds": clock.seconds,
+        "passes": lda.n_iter_,
+        "documents": X.shape[0],
+        "words": X.shape[1],
+        "length": tokens / X.shape[0],
+    }
+    if spec.polish:
+        plain = replace(spec, method="none", local_step="mean_field", passes=spec.polish)
+        follower = plain.estimator().set_params(init_components=lda.components_)
+        follower = _fitted(follower, X)
+        result["polished_bound"] = follower.lower_bound_ / tokens
+        result["polished_held_out"] = follower.score(held_out)
+    return {name: float(value) for name, value in result.items()}
+
+
+@cache
+def _warm(method: str, local_step: str, batch: bool) -> None:
+    """Have the kernels of a method loaded or compiled before its passes are timed."""
+    spec = Spec("drawn", method, 3, 2, local_step=local_step, batch_size=None if batch else 40)
+    _fitted(spec.estimator(), corpus("drawn")[0])
+
+
+def _fitted(lda: AnnealedLatentDirichletAllocation, X: csr_matrix) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return lda.fit(X)
+
+
+# What was measured
+
+
+class Cache:
+    """Results of fits, one JSON line each; those of a run that was interrupted stay.
+
+    Parameters
+    ----------
+    path : Path
+        Need not exist.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._found: dict[str, dict[str, float]] = {}
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                print(f"{path}, line {number}: incomplete, left out.", file=sys.stderr)
+                continue
+            self._found[Spec(**row["spec"]).key] = row["result"]
+        # A line that was cut off must not swallow the next one.
+        self._separator = "" if not text or text.endswith("\n") else "\n"
+
+    def __contains__(self, spec: Spec) -> bool:
+        return spec.key in self._found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, spec: Spec, result: dict[str, float]) -> None:
+        """Keep a result, in the file too."""
+        self._found[spec.key] = result
+        line = json.dumps({"spec": asdict(spec), "result": result})
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{self._separator}{line}\n")
+        self._separator = ""
+
+    def record(self, spec: Spec, n_seeds: int) -> Record | None:
+        """Each quantity over seeds, of shape (n_seeds,); None unless all seeds are there."""
+        specs = spec.seeded(n_seeds)
+        if not all(s in self for s in specs):
+            return None
+        rows = [self._found[s.key] for s in specs]
+        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+    def records(self, cells: dict[Key, Spec], n_seeds: int) -> dict[Key, Record]:
+        """The records of all cells that are complete."""
+        found = {key: self.record(spec, n_seeds) for key, spec in cells.items()}
+        return {key: record for key, record in found.items() if record is not None}
+
+    @property
+    def seconds(self) -> float:
+        """Processor time of all passes."""
+        return sum(row["seconds"] for row in self._found.values())
+
+
+def run_missing(cells: Iterable[Spec], n_seeds: int, cache: Cache, jobs: int) -> None:
+    """Run all fits that the cache does not have, seed by seed, and keep each as it ends."""
+    cells = list(cells)
+    every = [replace(spec, seed=seed) for seed in range(n_seeds) for spec in cells]
+    todo = list({spec.key: spec for spec in every if spec not in cache}.values())
+    begun = time.perf_counter()
+    for done, (spec, result) in enumerate(_results(todo, jobs), 1):
+        cache.add(spec, result)
+        print(
+            f"{time.perf_counter() - begun:6.0f} s  {done} of {len(todo)}: {spec.corpus}, "
+            f"K = {spec.n_components}, {spec.method}, {spec.local_step}, seed {spec.seed}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _results(specs: list[Spec], jobs: int) -> Iterator[tuple[Spec, dict[str, float]]]:
+    if jobs == 1 or len(specs) < 2:
+        yield from map(_with_result, specs)
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the processes
+    pool = Parallel(n_jobs=jobs, backend="loky", batch_size=1, return_as="generator_unordered")
+    yield from pool(delayed(_with_result)(spec) for spec in specs)
+
+
+def _with_result(spec: Spec) -> tuple[Spec, dict[str, float]]:
+    return spec, run(spec)
