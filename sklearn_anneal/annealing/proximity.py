@@ -25,8 +25,9 @@ class ProximityVI(DampedMixin, Annealing):
 
     b being λ at the flat density. Falling entropy pulls λ back towards b (Altosaar et al. [1]_,
     in natural coordinates). k falls linearly to 0, k d′ is clipped to ±0.9, and parameters that
-    the pull would take out of the domain are updated without it. Gains are small; the method is
-    here for comparison.
+    the pull would take out of the domain are updated without it. On mixtures gains are small; on
+    topic models they are not. k has the scale of one over squared nats, so that a useful value
+    depends on the size of the data, and no rule for it is known.
 
     Parameters
     ----------

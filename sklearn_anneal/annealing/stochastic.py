@@ -85,7 +85,7 @@ class StochasticAnnealing(Annealing):
         share = self.noise_share(ctx)
         if share == 0:
             return super().local_start(ctx, units, local)
-        # The local parameters of conjugate models get their share of noise as well (Eq. 11).
+        # Eq. 12 is for every parameter: local ones that are conjugate get their share of noise too.
         return ctx.model.noisy_local_start(units, local, share, ctx.rng)
 
     def target(self, ctx: Context, target: Natural, stats: Natural, draw: Any) -> Natural:

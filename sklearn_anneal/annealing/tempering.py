@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -178,6 +179,7 @@ class LocalVariationalTempering(Annealing):
 
     def inverse_temperatures(self, ctx: Context, units: Any) -> np.ndarray:
         """E_r[1/T] of every data point at the current q, shape (n_units,)."""
+        ctx = replace(ctx, exploring=False)
         expected, _ = self.expectations(ctx)
         local = self.local_start(ctx, units, None)
         return self.local_step(ctx, units, expected, Tempering(), local=local).inverse_temperatures
