@@ -24,6 +24,7 @@ from .units import Units
 PLAIN = Annealing()
 _PASSES_BEFORE_TEST = 20
 _WINDOW = 10
+_UPDATES_BEFORE_LEARNING = 100
 
 
 class Settings(NamedTuple):
@@ -172,10 +173,25 @@ def update(
         proposed = method.target(ctx, proposed, stats, seen.draw)
         old = {key: ctx.q[key] for key in block.keys}
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
-    if not method.is_annealing(ctx.state) or not method.finish:
-        ctx.model, ctx.prior = ctx.model.learned(ctx.q, ctx.prior, seen.step, rho)
+    if _learns(ctx, method, minibatch):
+        learned = ctx.model.learned(ctx.q, ctx.prior, seen.step, rho)
+        ctx.model, ctx.prior, ctx.q = learned
     state = method.advance(ctx, seen.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
+
+
+def _learns(ctx: Context, method: Annealing, minibatch: bool) -> bool:
+    """Whether it is time for empirical Bayes.
+
+    While components are still alike, it would decide for those that happen to be ahead.
+    """
+    if not method.finish:
+        return method.progress(ctx.state) >= 0.5
+    if method.is_annealing(ctx.state):
+        return False
+    if minibatch:
+        return bool(ctx.state["updates"] >= _UPDATES_BEFORE_LEARNING)
+    return not (ctx.exploring and ctx.model.local_variables)
 
 
 def evaluate(ctx: Context, units: Units, workers: Workers) -> Visit:

@@ -208,6 +208,7 @@ def _document_sums(alpha, gamma, tokens_of_topics, weight, scratch, expected_log
     for k in range(n_topics):
         theta[k] += weight * expected_log[k]
     theta[n_topics] += weight
+    theta[n_topics + 1] += weight * normalizer
     return normalizer
 
 
@@ -287,7 +288,7 @@ def mean_field(
 
     ``gamma`` (n_documents, n_topics) is the start where ``given``, and the result. ``out`` and
     ``clean`` (n_words, width) get Σ_d w_d (c_w / n_w) e_k with and without the ``noise``, where
-    they have rows. ``theta`` (n_topics + 1,) gets Σ w E log θ and Σ w; ``sums`` gets Σ w times
+    they have rows. ``theta`` (n_topics + 2,) gets Σ w E log θ, Σ w and Σ w ψ(Σ_k γ_k); ``sums`` gets Σ w times
     the log of the normaliser of φ, Σ_k n_k E log θ_k, E log p(θ) less its constant, and H[q(θ)].
     """
     n_topics = alpha.shape[0]
@@ -458,6 +459,7 @@ def collapsed(
     base = np.ones(width, table.dtype)
     found = np.zeros(width, table.dtype)
     held = np.zeros(width, table.dtype)
+    fresh = np.zeros(width, table.dtype)
     old = np.zeros(width, table.dtype)
     final = np.empty(n_topics)
     assigned = np.empty(n_topics)
@@ -483,6 +485,7 @@ def collapsed(
         for _ in range(n_iter):
             for k in range(width):
                 old[k] = held[k]
+                fresh[k] = size(0)
             for i in range(n):
                 removed = min(c[i], one)
                 for k in range(width):
@@ -498,8 +501,11 @@ def collapsed(
                 for k in range(width):
                     new = found[k] * norm
                     held[k] += c[i] * (new - phi[i, k])
+                    fresh[k] += c[i] * new
                     phi[i, k] = new
             for k in range(width):
+                # Differences added up would drift away from the sum, in float32 above all.
+                held[k] = fresh[k]
                 old[k] = abs(held[k] - old[k])
             if np.float64(total(old)) < tol * n_topics:
                 break

@@ -205,13 +205,13 @@ class ConjugateModel(ABC):
 
     def learned(
         self, q: Natural, prior: Natural, step: LocalStep, rho: float
-    ) -> tuple[ConjugateModel, Natural]:
-        """The model and its prior after an empirical-Bayes step on the hyperparameters.
+    ) -> tuple[ConjugateModel, Natural, Natural]:
+        """The model, its prior and q after an empirical-Bayes step on the hyperparameters.
 
         ``q`` are the parameters after an update, ``step`` the local step that led to them,
         ``rho`` is the size of the step.
         """
-        return self, prior
+        return self, prior, q
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         """The statistics of one block, of the shapes of its natural parameters."""

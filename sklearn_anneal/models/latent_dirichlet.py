@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, issparse
 from scipy.special import gammaln, psi
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -351,7 +350,7 @@ class LatentDirichlet(ConjugateModel):
         out = np.zeros(shape) if statistics else _NO_MATRIX
         # The energy is that of statistics without random weights.
         quiet = np.zeros(shape) if noise is not None or clean else _NO_MATRIX
-        theta, sums = np.zeros(self.n_components + 1), np.zeros(4)
+        theta, sums = np.zeros(self.n_components + 2), np.zeros(4)
         how: tuple[Any, ...] = (local.n_iter, self.mean_change_tol)
         if self.local_step_name == "gibbs":
             how = (*_GIBBS_SWEEPS, local.seed)
@@ -381,7 +380,7 @@ class LatentDirichlet(ConjugateModel):
             {_TOPICS: out, "doc_topic": theta},
             energy=float(sums[1]),
             entropy=float(sums[0] + sums[3]),
-            log_prior=float(sums[2]) + theta[-1] * self._log_prior_constant(),
+            log_prior=float(sums[2]) + theta[-2] * self._log_prior_constant(),
             clean=None if quiet is _NO_MATRIX else {_TOPICS: quiet},
             local=local.gamma,
         )
@@ -434,7 +433,7 @@ class LatentDirichlet(ConjugateModel):
     ) -> LocalStep:
         """The local step with one temperature per document, always in float64."""
         out = np.zeros(expected.table.shape)
-        theta, sums, found = np.zeros(self.n_components + 1), np.zeros(6), np.empty(units.n_units)
+        theta, sums, found = np.zeros(self.n_components + 2), np.zeros(6), np.empty(units.n_units)
         kernels().locally_tempered(
             *units.arrays(np.float64),
             *expected,
@@ -456,7 +455,7 @@ class LatentDirichlet(ConjugateModel):
             {_TOPICS: out, "doc_topic": theta},
             energy=float(sums[4]),
             entropy=float(sums[0] + sums[3]),
-            log_prior=float(sums[2]) + theta[-1] * self._log_prior_constant(),
+            log_prior=float(sums[2]) + theta[-2] * self._log_prior_constant(),
             temperature=float(sums[5]),
             inverse_temperatures=found,
             local=local.gamma,
@@ -473,23 +472,32 @@ class LatentDirichlet(ConjugateModel):
 
     def learned(
         self, q: Natural, prior: Natural, step: LocalStep, rho: float
-    ) -> tuple[ConjugateModel, Natural]:
+    ) -> tuple[ConjugateModel, Natural, Natural]:
+        """One step of Minka's fixed point for each prior that is learned.
+
+        With γ = α + n and λ = η + S, the priors that the counts n and S are most probable under
+        (as Pólya samples) maximise the bound together with γ and λ; maximising it with γ and λ
+        held converges to the same point, but hardly moves.
+        """
         if not (self.learn_doc_topic_prior or self.learn_topic_word_prior):
-            return self, prior
-        model = copy(self)
+            return self, prior, q
+        model, k, v = copy(self), self.n_components, self.n_words
         if self.learn_doc_topic_prior:
-            theta = step.statistics["doc_topic"]
-            if theta[-1] > 0:
-                best = _dirichlet_maximum(self.doc_topic_prior, theta[:-1] / theta[-1])
-                model.doc_topic_prior = (1.0 - rho) * self.doc_topic_prior + rho * best
+            *expected_log, n, normalizer = step.statistics["doc_topic"]
+            alpha = self.doc_topic_prior
+            better = _fixed_point(
+                alpha, np.array(expected_log) + normalizer, normalizer, n, alpha.sum()
+            )
+            model.doc_topic_prior = (1.0 - rho) * alpha + rho * better
         if self.learn_topic_word_prior:
-            topics = self.expectations(q)
-            logs = topics.table[:, : self.n_components].mean(axis=1) + topics.largest
-            eta = float(self.topic_word_prior[0])
-            same = _symmetric_maximum(eta, float(logs.mean()), len(logs))
-            model.topic_word_prior = (1.0 - rho) * self.topic_word_prior + rho * same
+            topics, eta = self.expectations(q), self.topic_word_prior
+            normalizer = psi(q[_TOPICS].sum(axis=1)).sum()
+            logs = topics.table[:, :k].sum() + k * topics.largest.sum() + v * normalizer
+            better = _fixed_point(eta[:1], logs / v, normalizer, k, v * eta[0])
+            model.topic_word_prior = np.full(v, better[0])
+            q = {_TOPICS: q[_TOPICS] + (model.topic_word_prior - eta)}
             prior = model.prior(None)  # type: ignore[arg-type]
-        return model, prior
+        return model, prior, q
 
     def kl(self, q: Natural, prior: Natural) -> float:
         concentration = np.ascontiguousarray(q[_TOPICS].T)
@@ -574,30 +582,20 @@ class LatentDirichlet(ConjugateModel):
         return [(int(used[i]), int(used[j])) for i, j in np.argwhere(same)]
 
 
-def _dirichlet_maximum(start: np.ndarray, mean_log: np.ndarray) -> np.ndarray:
-    """The α that maximises log p(θ | α) given E log θ (Minka 2000, Estimating a Dirichlet)."""
+def _fixed_point(
+    parameter: np.ndarray, digammas: np.ndarray, normalizers: float, n: float, total: float
+) -> np.ndarray:
+    """One step of the fixed point for Pólya samples (Minka 2000, Estimating a Dirichlet, Eq. 55).
 
-    def loss(log_alpha: np.ndarray) -> tuple[float, np.ndarray]:
-        alpha = np.exp(log_alpha)
-        value = gammaln(alpha).sum() - gammaln(alpha.sum()) - (alpha - 1) @ mean_log
-        return float(value), alpha * (psi(alpha) - psi(alpha.sum()) - mean_log)
-
-    bounds = [(np.log(_SMALLEST_PRIOR), np.log(_LARGEST_PRIOR))] * len(start)
-    found = minimize(loss, np.log(start), jac=True, method="L-BFGS-B", bounds=bounds)
-    return np.exp(found.x)
-
-
-def _symmetric_maximum(start: float, mean_log: float, size: int) -> float:
-    """The same for one number that stands for all ``size`` entries."""
-
-    def loss(log_alpha: np.ndarray) -> tuple[float, np.ndarray]:
-        alpha = float(np.exp(log_alpha[0]))
-        value = gammaln(alpha) - gammaln(size * alpha) / size - alpha * mean_log
-        return float(value), np.array([alpha * (psi(alpha) - psi(size * alpha) - mean_log)])
-
-    bounds = [(np.log(_SMALLEST_PRIOR), np.log(_LARGEST_PRIOR))]
-    found = minimize(loss, np.log([start]), jac=True, method="L-BFGS-B", bounds=bounds)
-    return float(np.exp(found.x[0]))
+    ``digammas`` is Σ ψ(parameter + count), ``normalizers`` Σ ψ(total + size) over ``n`` samples.
+    """
+    if n == 0:
+        return parameter
+    up = digammas - n * psi(parameter)
+    down = normalizers - n * psi(total)
+    # Without any count both are zero, up to rounding.
+    factor = up / down if down > 0 else np.ones_like(up)
+    return np.clip(parameter * np.maximum(factor, 0.0), _SMALLEST_PRIOR, _LARGEST_PRIOR)
 
 
 class AnnealedLatentDirichletAllocation(
@@ -627,7 +625,9 @@ class AnnealedLatentDirichletAllocation(
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Dirichlet parameter α of the topic proportions of documents; None: 1 / ``n_components``.
         ``"auto"`` starts there and maximises the lower bound over it (empirical Bayes), topic by
-        topic, at T = 1. Smaller values make documents of fewer topics.
+        topic, once topics have settled: in batch mode when documents no longer start anew, with
+        ``annealing="structured"`` in the second half of its passes, elsewhere at T = 1 after 100
+        updates. Smaller values make documents of fewer topics.
     topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
         Dirichlet parameter η of the words of topics; None: 1 / ``n_components``; ``"auto"`` as
         above, with one value for all words. Smaller values make topics of fewer words.
