@@ -45,9 +45,9 @@ class Corpus(NamedTuple):
 
 
 class TemperedDocument(NamedTuple):
-    """One document and its own temperature; see `locally_tempered` for what belongs together."""
+    """One document and its own temperature; all of it belongs to the same r."""
 
-    inverse_temperature: float  # x̄ = Σ r_m x_m of `r`
+    inverse_temperature: float  # x̄ = Σ r_m x_m
     r: np.ndarray  # (M,)
     gamma: np.ndarray  # (K,)
     phi: np.ndarray  # (V_d, K)
@@ -327,11 +327,14 @@ def locally_tempered(counts, log_beta, alpha, x_grid, n_rounds, n_iter, tol):
     2. A and b(x) = log Σ_k exp(x E log θ_k) from the final gamma;
     3. r_m ∝ exp{x_m A − Σ_k n_k a_k(x_m) − N b(x_m)}, with the n of 1.
 
-    No inner iterations follow the last round: gamma, phi, n and the energy returned are those of
-    its step 1, at the r that it began with, while r and x̄ are those of its step 3.
+    Step 1 is done once more after the last round, so that all that is returned belongs to one r:
+    the statistics x̄ c phi and the entropy of phi are those of the x̄ that is reported, and
+    gamma = alpha + x̄ n.
 
-    a_k(x) = log Σ_v exp(x log_beta_kv) is over the whole vocabulary. For the logarithm of a draw
-    a_k(1) = 0; for E log β it is negative, and then a grid of 1 alone is not `mean_field`.
+    a_k(x) = log Σ_v exp(x log_beta_kv) − x log Σ_v exp(log_beta_kv) is over the whole vocabulary.
+    The second term is 0 for the logarithm of a draw. For E log β, whose exponentials sum to less
+    than 1, it makes a_k(1) the 0 that the normaliser of an untempered topic is: without it a
+    document at T = 1 would not get the step of `mean_field`, but that of renormalised topics.
 
     Parameters
     ----------
@@ -341,7 +344,7 @@ def locally_tempered(counts, log_beta, alpha, x_grid, n_rounds, n_iter, tol):
     x_grid : array of shape (M,)
         Inverse temperatures.
     n_rounds : int
-        At least 1.
+        0 is step 1 alone, at the uniform r.
     n_iter : int
     tol : float
 
@@ -359,7 +362,7 @@ def locally_tempered(counts, log_beta, alpha, x_grid, n_rounds, n_iter, tol):
     a = np.empty((n_topics, len(x_grid)))
     for k in range(n_topics):
         for m, x in enumerate(x_grid):
-            a[k, m] = logsumexp(x * log_beta[k])
+            a[k, m] = logsumexp(x * log_beta[k]) - x * logsumexp(log_beta[k])
 
     def step(gamma, r):
         x_bar = float(r @ x_grid)
@@ -369,9 +372,7 @@ def locally_tempered(counts, log_beta, alpha, x_grid, n_rounds, n_iter, tol):
             phi[i] = softmax(x_bar * (log_theta + log_beta[:, w]) - a @ r)
         return phi, x_bar
 
-    r = np.full(len(x_grid), 1.0 / len(x_grid))
-    gamma = np.asarray(alpha, dtype=float) + length / n_topics
-    for _ in range(n_rounds):
+    def converge(gamma, r):
         for _ in range(n_iter):
             before = gamma
             phi, x_bar = step(before, r)
@@ -379,13 +380,19 @@ def locally_tempered(counts, log_beta, alpha, x_grid, n_rounds, n_iter, tol):
             if np.mean(np.abs(gamma - before)) < tol:
                 break
         phi, _ = step(gamma, r)
-        n = topic_counts(present, phi)
+        return gamma, phi, topic_counts(present, phi)
+
+    r = np.full(len(x_grid), 1.0 / len(x_grid))
+    gamma, phi, n = converge(np.asarray(alpha, dtype=float) + length / n_topics, r)
+    for _ in range(n_rounds):
         energy = document_energy(present, words, phi, log_beta, gamma)
         log_theta = expected_log(gamma)
         score = np.empty(len(x_grid))
         for m, x in enumerate(x_grid):
             score[m] = x * energy - n @ a[:, m] - length * logsumexp(x * log_theta)
         r = softmax(score)
+        gamma, phi, n = converge(gamma, r)
+    energy = document_energy(present, words, phi, log_beta, gamma)
     return TemperedDocument(float(r @ x_grid), r, gamma, phi, n, energy)
 
 

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from enumeration import gaussian_mixture_log_evidence
+from enumeration import gaussian_mixture_log_evidence, latent_dirichlet_log_evidence
 from quadrature import integral_of_density
+from scipy.sparse import csr_matrix
+from scipy.stats import dirichlet
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import ANNEALING, Context
 from sklearn_anneal.inference import engine
 from sklearn_anneal.inference.parallel import SEQUENTIAL
@@ -37,6 +39,27 @@ class Entry:
     variants : mapping
         Id → parameters of each form of the model that has equations of its own. The first one
         stands for the model where a property is about the loop and not about equations.
+    heuristics : mapping
+        Id → parameters of forms whose local step ascends no bound. They have all other properties.
+    sampled : tuple of str
+        Those of them whose local step is random.
+    converged : mapping
+        Parameters with which the iterations over local parameters run to their end.
+    frozen : mapping
+        Attributes of the model that keep local parameters where they start.
+    one_optimum : str
+        Id of a variant whose iterations over local parameters then end at one point wherever
+        they start; empty for models without any.
+    learns : callable
+        ``learns(params)``, whether the fit changes the prior.
+    minibatches : mapping
+        Parameters that ``fit`` needs besides ``batch_size`` to work in minibatches.
+    several_chunks : callable or None
+        ``several_chunks(rng)``, 2500 units that are cut into several chunks, and 1200 of them
+        too if the number of observations decides; None: 2500 units of ``data``.
+    local_entropy : callable
+        ``local_entropy(visit, units)``, H[q] of local parameters with a prior of their own, a
+        part of the entropy of a local step; nats.
     tiny : mapping
         Id → ``tiny[id](rng)``, data so small that ``log_evidence`` can enumerate.
     log_evidence : callable or None
@@ -50,8 +73,8 @@ class Entry:
     checked : tuple of dict
         Parameters with which scikit-learn's common checks are run, besides the defaults and every
         value of ``annealing``.
-    refused : mapping
-        Name of annealing → capability that the model lacks.
+    refused : callable
+        ``refused(params)``, name of annealing → what the refusal says is missing.
     repeat : callable
         ``repeat(X, counts)``, unit i ``counts[i]`` times.
     """
@@ -60,13 +83,22 @@ class Entry:
     make: Callable[..., Any]
     data: Callable[[np.random.Generator, int], Any]
     variants: Mapping[str, dict[str, Any]]
+    heuristics: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    sampled: tuple[str, ...] = ()
+    converged: Mapping[str, Any] = field(default_factory=dict)
+    frozen: Mapping[str, Any] = field(default_factory=dict)
+    one_optimum: str = ""
+    learns: Callable[[dict[str, Any]], bool] = lambda params: False
+    minibatches: Mapping[str, Any] = field(default_factory=dict)
+    several_chunks: Callable[[np.random.Generator], Any] | None = None
+    local_entropy: Callable[[engine.Visit, Any], float] = lambda visit, units: 0.0
     tiny: Mapping[str, Callable[[np.random.Generator], Any]] = field(default_factory=dict)
     log_evidence: Callable[[Any, Any], float] | None = None
     exact: tuple[tuple[dict[str, Any], str], ...] = ()
     total_probability: Callable[[Any], float] | None = None
     spaces: Mapping[str, Callable[[np.random.Generator, int], Any]] = field(default_factory=dict)
     checked: tuple[dict[str, Any], ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Callable[[dict[str, Any]], Mapping[str, str]] = lambda params: {}
     repeat: Callable[[Any, np.ndarray], Any] = lambda X, counts: X[
         np.repeat(np.arange(len(counts)), counts)
     ]
@@ -75,6 +107,19 @@ class Entry:
     def first(self) -> dict[str, Any]:
         """Parameters of the variant that stands for the model."""
         return next(iter(self.variants.values()))
+
+    @property
+    def unambiguous(self) -> dict[str, Any]:
+        """Parameters with which local parameters have one value, whatever they start from."""
+        return {**self.variants.get(self.one_optimum, {}), **self.converged}
+
+    def in_batches(self, size: int) -> dict[str, Any]:
+        """Parameters of a fit with ``size`` units per update."""
+        return {**self.minibatches, "batch_size": size}
+
+    def many(self, rng: np.random.Generator) -> Any:
+        """2500 units in several chunks."""
+        return self.data(rng, 2500) if self.several_chunks is None else self.several_chunks(rng)
 
 
 def clusters(n_features: int) -> Callable[[np.random.Generator, int], np.ndarray]:
@@ -106,6 +151,60 @@ def gaussian_mixture_variants() -> dict[str, dict[str, Any]]:
     }
 
 
+N_WORDS = 30
+
+
+def documents(
+    n_words: int = N_WORDS, lengths: tuple[int, int] = (10, 40)
+) -> Callable[[np.random.Generator, int], csr_matrix]:
+    """Counts of documents that mix three topics, and share some words."""
+
+    def make(rng: np.random.Generator, n: int) -> csr_matrix:
+        block = np.arange(n_words) * 3 // n_words
+        topics = np.where(block == np.arange(3)[:, None], 1.0, 0.1)
+        words = rng.dirichlet([0.3, 0.5, 0.8], size=n) @ topics
+        tokens = rng.integers(lengths[0], lengths[1] + 1, size=n)
+        return csr_matrix(rng.multinomial(tokens, words / words.sum(axis=1, keepdims=True)))
+
+    return make
+
+
+def tiny_documents(*texts: tuple[int, ...]) -> Callable[[np.random.Generator], csr_matrix]:
+    """Documents of the given words, whatever the generator is."""
+    counts = np.array([np.bincount(text, minlength=N_WORDS) for text in texts])
+    return lambda rng: csr_matrix(counts)
+
+
+def small_topics(
+    n_components: int = 3, doc_topic_prior: Any = None, **params: Any
+) -> AnnealedLatentDirichletAllocation:
+    """Priors of more topics than ``n_components`` are cut."""
+    settings = {"max_iter": 5, "random_state": 0}
+    if np.ndim(doc_topic_prior):
+        doc_topic_prior = doc_topic_prior[:n_components]
+    return AnnealedLatentDirichletAllocation(
+        n_components=n_components, doc_topic_prior=doc_topic_prior, **(settings | params)
+    )
+
+
+def entropy_of_proportions(visit: engine.Visit, units: Any) -> float:
+    """Σ w H[q(θ)], from the γ that a visit left, by scipy."""
+    entropies = [dirichlet(row).entropy() for row in np.concatenate(visit.local)]
+    return float(
+        np.dot(np.ones(len(entropies)) if units.weights is None else units.weights, entropies)
+    )
+
+
+def refused_by_topics(params: dict[str, Any]) -> dict[str, str]:
+    if params.get("local_step", "mean_field") == "mean_field":
+        return {}
+    return {"local_tempering": "mean-field assignments"}
+
+
+def has_auto(params: dict[str, Any]) -> bool:
+    return any(isinstance(value, str) and value == "auto" for value in params.values())
+
+
 ONE_FULL_COMPONENT = {"n_components": 1, "covariance_type": "full"}
 ENTRIES = [
     Entry(
@@ -131,6 +230,49 @@ ENTRIES = [
             {"n_components": 2, "covariance_type": "tied", "init_params": "k-means++"},
         ),
     ),
+    Entry(
+        "latent_dirichlet",
+        make=small_topics,
+        data=documents(),
+        variants={
+            "symmetric": {},
+            "asymmetric": {
+                "doc_topic_prior": [0.2, 0.5, 0.9],
+                "topic_word_prior": np.linspace(0.05, 0.8, N_WORDS).tolist(),
+            },
+            "above_one": {"doc_topic_prior": 1.5, "topic_word_prior": 2.5},
+            "auto": {"doc_topic_prior": "auto", "topic_word_prior": "auto"},
+        },
+        heuristics={"cvb0": {"local_step": "cvb0"}, "gibbs": {"local_step": "gibbs"}},
+        sampled=("gibbs",),
+        converged={"max_doc_update_iter": 2000, "mean_change_tol": 1e-13},
+        frozen={"max_doc_update_iter": 0},
+        one_optimum="above_one",
+        learns=has_auto,
+        minibatches={"learning_method": "online"},
+        refused=refused_by_topics,
+        several_chunks=lambda rng: documents(1000, (55, 65))(rng, 2500),
+        local_entropy=entropy_of_proportions,
+        tiny={"V=30": tiny_documents((0, 0, 1), (1, 2, 2, 2), (0, 3))},
+        log_evidence=latent_dirichlet_log_evidence,
+        exact=tuple(
+            ({"n_components": 1} | priors, "V=30")
+            for priors in (
+                {},
+                {"topic_word_prior": np.linspace(0.05, 0.8, N_WORDS).tolist()},
+                {"doc_topic_prior": 1.5, "topic_word_prior": 2.5},
+            )
+        ),
+        checked=(
+            {"n_components": 2, "learning_method": "online", "batch_size": 10},
+            {"n_components": 2, "doc_topic_prior": "auto", "topic_word_prior": "auto"},
+            *(
+                {"n_components": 2, "annealing": name, "local_step": local_step}
+                for local_step in ("cvb0", "gibbs")
+                for name in ANNEALING.keys() - {"local_tempering"}
+            ),
+        ),
+    ),
 ]  # fmt: skip
 
 
@@ -150,6 +292,21 @@ EXPECTED_FAILURES: dict[str, dict[str, ExpectedFailure]] = {
             lambda est: est.n_components > 1 and est.annealing != "stochastic",
         ),
     },
+    "latent_dirichlet": dict.fromkeys(
+        (
+            "check_sample_weight_equivalence_on_dense_data",
+            "check_sample_weight_equivalence_on_sparse_data",
+        ),
+        ExpectedFailure(
+            "A weight of 2 is a second document to every update, but not to the random draws of "
+            "minibatches, of weights or starts per document, or of the topics of tokens.",
+            lambda est: (
+                est.annealing in ("stochastic", "svi_plus")
+                or est.local_step == "gibbs"
+                or est.learning_method == "online"
+            ),
+        ),
+    ),
 }
 """Entry → common check → why it fails. Nothing else may fail, and all of these must."""
 
@@ -170,23 +327,68 @@ def models() -> list[Any]:
     return [pytest.param(entry, id=entry.name) for entry in ENTRIES]
 
 
-def variants() -> list[Any]:
-    """All variants of all entries, for ``parametrize(("entry", "params"), …)``."""
+def variants(
+    heuristics: bool = False, sampled: bool = True, of: Callable[[Entry], Any] = lambda entry: True
+) -> list[Any]:
+    """All variants of all entries, for ``parametrize(("entry", "params"), …)``.
+
+    Where ``heuristics``, those too whose local step ascends no bound, be it random only where
+    ``sampled``; entries only where ``of``.
+    """
     return [
         pytest.param(entry, params, id=f"{entry.name}-{name}")
         for entry in ENTRIES
-        for name, params in entry.variants.items()
+        if of(entry)
+        for name, params in (entry.variants | _heuristics(entry, heuristics, sampled)).items()
     ]
 
 
-def combinations(names: Any = None) -> list[Any]:
-    """Entries × names of annealing that work, for ``parametrize(("entry", "name"), …)``."""
+def forms(sampled: bool = True) -> list[Any]:
+    """What the loop has to tell apart, for ``parametrize(("entry", "params"), …)``.
+
+    Of every entry the first variant and the heuristics.
+    """
     return [
-        pytest.param(entry, name, id=f"{entry.name}-{name}")
+        pytest.param(entry, params, id="-".join(filter(None, (entry.name, name))))
         for entry in ENTRIES
-        for name in (ANNEALING if names is None else names)
-        if name not in entry.refused
+        for name, params in ({"": entry.first} | _heuristics(entry, True, sampled)).items()
     ]
+
+
+def unambiguous() -> list[Any]:
+    """Entries with local parameters, with what makes those unique."""
+    return [
+        pytest.param(entry, entry.unambiguous, id=entry.name)
+        for entry in ENTRIES
+        if entry.one_optimum
+    ]
+
+
+def _heuristics(entry: Entry, any_of_them: bool, sampled: bool) -> dict[str, dict[str, Any]]:
+    return {
+        name: params
+        for name, params in entry.heuristics.items()
+        if any_of_them and (sampled or name not in entry.sampled)
+    }
+
+
+def crossed(pairs: list[Any], names: Any = None) -> list[Any]:
+    """Entries with parameters × names of annealing that work, for ``("entry", "params", "name")``.
+
+    ``pairs`` is a result of :func:`variants` or :func:`forms`.
+    """
+    return [
+        pytest.param(entry, params, name, id=f"{pair.id}-{name}")
+        for pair in pairs
+        for entry, params in [pair.values]
+        for name in (ANNEALING if names is None else names)
+        if name not in entry.refused(params)
+    ]
+
+
+def combinations(names: Any = None, sampled: bool = True) -> list[Any]:
+    """All :func:`forms`, :func:`crossed` with names of annealing."""
+    return crossed(forms(sampled), names)
 
 
 def quick(name: str, n_passes: int = 4, **params: Any) -> Any:

@@ -268,3 +268,94 @@ def test_a_quick_run_of_topic_models_does_not_replace_the_full_page(tmp_path, ca
     with pytest.raises(SystemExit):
         quick_topics(tmp_path, "--write")
     assert "--output" in capsys.readouterr().err
+
+
+def quick_speed(tmp_path, *sections):
+    from benchmarks import bench_lda
+
+    page = tmp_path / "speed.md"
+    bench_lda.main([*sections, "--quick", "--write", "--output", str(page)])
+    return page.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def no_data(monkeypatch, tmp_path):
+    from benchmarks import _data
+
+    monkeypatch.setenv(_data.VARIABLE, str(tmp_path))
+
+
+def test_a_quick_run_of_the_speed_of_topics_needs_no_file(no_data, tmp_path):
+    text = quick_speed(tmp_path, "local", "online", "where", "jobs")
+    for part in ("A quick run", "local step", "Whole online fits", "Where the time", "Two jobs"):
+        assert part in text
+    assert "nan" not in text
+    assert "| yes |" in text  # two jobs find what one finds
+
+
+@pytest.mark.slow
+def test_the_other_sections_on_the_speed_of_topics_run(no_data, tmp_path):
+    text = quick_speed(tmp_path, "sparse", "threads", "start", "memory")
+    for part in ("a document does not have", "one thread", "The first fit", "Memory"):
+        assert part in text
+    assert "nan" not in text
+
+
+def test_local_steps_that_are_compared_agree():
+    from benchmarks import _lda, bench_lda
+
+    X = _lda.corpus("drawn").astype(np.float64)
+    topics = bench_lda.topics_of("drawn", 4, "trained")
+    gamma, statistics = bench_lda.peer_step(X, topics, 300)()
+    ours = bench_lda.our_step(X, topics, 300)()
+    np.testing.assert_allclose(ours.local, gamma, rtol=1e-5)
+    found = ours.statistics["topic_word"][:, :4].T
+    np.testing.assert_allclose(found, statistics, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_kernel_without_a_choice_of_topics_visits_all_of_them(monkeypatch):
+    from benchmarks import _lda, bench_lda
+
+    X = _lda.corpus("drawn").astype(np.float64)
+    # With a prior of 1/64, the weight of a topic without tokens is nothing.
+    topics = bench_lda.topics_of("drawn", 64, "trained")
+    chosen = bench_lda.our_step(X, topics, 100)().local
+    monkeypatch.setattr(bench_lda.latent_dirichlet, "kernels", bench_lda.kernels_of_all_topics)
+    whole = bench_lda.our_step(X, topics, 100)().local
+    np.testing.assert_allclose(chosen, whole, rtol=1e-4)
+    assert not np.array_equal(chosen, whole)
+
+
+def test_shares_of_the_time_of_a_fit_add_up():
+    from benchmarks import _lda, _lda_online
+
+    X = _lda.corpus("drawn").astype(np.float64)
+    update = _lda_online.engine.update
+    total, shares = _lda_online._shares(X, 4, _lda_online.Online(16, None))
+    assert total > 0
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert shares["documents"] > 0
+    assert shares["evaluation at the end"] > 0
+    assert _lda_online.engine.update is update
+
+
+def test_own_limits_are_those_of_the_libraries():
+    import inspect
+
+    from sklearn.decomposition import LatentDirichletAllocation
+
+    from benchmarks import _lda_online
+
+    assert LatentDirichletAllocation().max_doc_update_iter == 100
+    if _lda_online.LdaModel is None:
+        pytest.skip("gensim is not installed")
+    assert inspect.signature(_lda_online.LdaModel).parameters["iterations"].default == 50
+
+
+def test_a_quick_run_on_speed_does_not_replace_the_full_page(capsys):
+    from benchmarks import bench_lda
+
+    with pytest.raises(SystemExit):
+        bench_lda.main(["--quick", "--write"])
+    assert "--output" in capsys.readouterr().err

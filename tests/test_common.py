@@ -13,7 +13,7 @@ def estimators(entry):
     """The defaults, every value of ``annealing`` with two components, and the entry's own list."""
     cls = type(entry.make())
     yield cls()
-    for name in ANNEALING.keys() - entry.refused.keys():
+    for name in ANNEALING.keys() - entry.refused({}).keys():
         yield cls(n_components=2, annealing=name)
     for params in entry.checked:
         yield cls(**params)

@@ -338,29 +338,33 @@ def test_cvb0_keeps_fractional_counts_valid():
 # Tempering
 
 
-def test_at_temperature_one_the_local_temperatures_are_plain_for_a_draw(corpus, rng):
-    """Σ_v exp(log_beta_kv) = 1 then; for E log β the rows are normalised, which is another step."""
-    log_beta = np.log(rng.dirichlet(ETA + 1.0, size=3))
-    shortfall = np.array([[0.0], [-2.0], [-0.5]])
+def test_at_temperature_one_the_local_step_is_plain(corpus, rng):
+    """Also where Σ_v exp(log_beta_kv) < 1, as it is for E log β, by different amounts per topic."""
+    draw = np.log(rng.dirichlet(ETA + 1.0, size=3))
     start = ALPHA + corpus[0].sum() / 3
-    gamma, document = plain.mean_field(corpus[0], log_beta, ALPHA, start, 300, 1e-12)
-    other, _ = plain.mean_field(corpus[0], log_beta + shortfall, ALPHA, start, 300, 1e-12)
-    for shift in (0.0, shortfall):
-        result = plain.locally_tempered(corpus[0], log_beta + shift, ALPHA, [1.0], 2, 300, 1e-12)
+    gammas = []
+    for log_beta in (draw, draw + np.array([[0.0], [-2.0], [-0.5]])):
+        gamma, document = plain.mean_field(corpus[0], log_beta, ALPHA, start, 300, 1e-12)
+        result = plain.locally_tempered(corpus[0], log_beta, ALPHA, [1.0], 2, 300, 1e-12)
         assert result.inverse_temperature == 1.0
         np.testing.assert_allclose(result.gamma, gamma, rtol=1e-9)
         np.testing.assert_allclose(result.phi, document.phi, rtol=1e-9)
-    assert np.max(np.abs(other - gamma)) > 0.1
+        gammas.append(gamma)
+    assert np.max(np.abs(gammas[1] - gammas[0])) > 0.1
 
 
 def test_the_local_temperatures_are_optimal(corpus, rng):
-    """r maximises E_r[x A − Σ n a(x) − N b(x)] + H[r], the other factors as returned."""
+    """r maximises E_r[x A − Σ n a(x) − N b(x)] + H[r], the rest as the round before left it."""
     log_beta = plain.expected_log(random_topics(rng))
     grid = np.linspace(0.1, 1.0, 10)
-    found = plain.locally_tempered(corpus[0], log_beta, ALPHA, grid, 2, 50, 1e-8)
+    before, found = (
+        plain.locally_tempered(corpus[0], log_beta, ALPHA, grid, rounds, 50, 1e-8)
+        for rounds in (1, 2)
+    )
     a = logsumexp(grid[:, None, None] * log_beta, axis=2)
-    b = logsumexp(grid[:, None] * plain.expected_log(found.gamma), axis=1)
-    score = grid * found.energy - a @ found.n - corpus[0].sum() * b
+    a -= np.multiply.outer(grid, logsumexp(log_beta, axis=1))
+    b = logsumexp(grid[:, None] * plain.expected_log(before.gamma), axis=1)
+    score = grid * before.energy - a @ before.n - corpus[0].sum() * b
 
     def objective(r):
         return r @ score - np.sum(r * np.log(r))
@@ -371,16 +375,19 @@ def test_the_local_temperatures_are_optimal(corpus, rng):
     np.testing.assert_allclose(found.inverse_temperature, found.r @ grid)
 
 
-def test_gamma_and_phi_are_those_before_the_last_temperatures(corpus, rng):
+def test_all_that_is_returned_belongs_to_the_same_temperatures(corpus, rng):
     log_beta = plain.expected_log(random_topics(rng))
     grid = np.linspace(0.1, 1.0, 10)
-    one, two = (
+    found = [
         plain.locally_tempered(corpus[0], log_beta, ALPHA, grid, rounds, 500, 1e-13)
-        for rounds in (1, 2)
-    )
-    np.testing.assert_allclose(one.gamma, ALPHA + grid.mean() * one.n, rtol=1e-8)
-    np.testing.assert_allclose(two.gamma, ALPHA + one.inverse_temperature * two.n, rtol=1e-8)
-    assert abs(two.inverse_temperature - one.inverse_temperature) > 1e-4
+        for rounds in (0, 1, 2)
+    ]
+    for result in found:
+        x = result.r @ grid
+        np.testing.assert_allclose(result.inverse_temperature, x)
+        np.testing.assert_allclose(result.gamma, ALPHA + x * result.n, rtol=1e-8)
+    assert found[0].inverse_temperature == pytest.approx(grid.mean())
+    assert len({round(result.inverse_temperature, 4) for result in found}) == 3
 
 
 def exact_log_partition(x, lengths, alpha, eta, n_topics, n_words):
