@@ -399,8 +399,6 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     ) -> None:
         """Set the fitted attributes."""
         ctx = inference.ctx
-        ctx.report = ctx.clean_target = None
-        ctx.q_start = {}
         self._inference = inference
         self.annealing_ = method
         self.lower_bound_ = trace.final

@@ -104,11 +104,11 @@ def visit(
     method: Annealing,
     batch: Units,
     workers: Workers,
-    before: Visit | None = None,
+    before: list[Any] | None = None,
 ) -> Visit:
     """The local step over a batch: the sum over its chunks, in their order.
 
-    ``before`` is the last visit to the same batch, where there was one.
+    ``before`` has the local variables of the last visit to the same batch, where there was one.
     """
     expected, draw = method.expectations(ctx)
     t = method.temper(ctx, batch)
@@ -118,7 +118,7 @@ def visit(
     for i, index in enumerate(batch.chunks()):
         units = batch.take(index)
         chunk_noise = None if noise is None else noise[index]
-        start = method.local_start(ctx, units, None if before is None else before.local[i])
+        start = method.local_start(ctx, units, None if before is None else before[i])
         tasks.append((ctx, units, expected, t, chunk_noise, start))
     local = []
 
@@ -157,7 +157,7 @@ def update(
     base = ctx.model.base(ctx.q)
     for i, block in enumerate(ctx.model.blocks):
         if block.refresh and i > 0:
-            seen = visit(ctx, method, batch, workers, seen)
+            seen = visit(ctx, method, batch, workers, seen.local)
         ctx.report = seen.step
 
         def target(raw: Natural, block=block, t=seen.t) -> tuple[Natural, Natural]:
@@ -178,6 +178,8 @@ def update(
         ctx.model, ctx.prior, ctx.q = learned
     state = method.advance(ctx, seen.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
+    # Parameters can be as large as the data: what is over is not kept until the next update.
+    ctx.q_start, ctx.report, ctx.clean_target = {}, None, None
 
 
 def _learns(ctx: Context, method: Annealing, minibatch: bool) -> bool:
@@ -211,10 +213,11 @@ def rehearse(
     trial = replace(ctx, state={"updates": 0, "passes": 0.0}, rng=copy.deepcopy(ctx.rng))
     trial.state |= method.initial_state(trial)
     trial.scale = ctx.summary.weight / units.total_weight
-    seen = None
+    local = None
     for _ in range(n_updates):
-        seen = visit(trial, method, units, SEQUENTIAL, seen)
+        seen = visit(trial, method, units, SEQUENTIAL, local)
         update(trial, method, units, seen, settings, SEQUENTIAL, minibatch=False, passes=1.0)
+        local = seen.local
     return trial.q
 
 
@@ -263,10 +266,11 @@ def _fit_batch(
     monitor: Monitor | None,
 ) -> Trace:
     n_annealed, n_passes, first_test = _plan(strategy, settings)
-    trace, bound, temperature, seen = Trace(), -np.inf, 1.0, None
+    trace, bound, temperature = Trace(), -np.inf, 1.0
+    local: list[Any] | None = None
     for p in range(n_passes + 1):
         method = strategy if p < n_annealed else PLAIN
-        seen = visit(ctx, method, units, workers, seen)
+        seen = visit(ctx, method, units, workers, local)
         # The local step tells the bound of the λ that it saw, the result of the pass before.
         previous, bound = bound, _bound(ctx, method, seen.step, units, workers, p)
         if p > 0:
@@ -284,6 +288,8 @@ def _fit_batch(
             break
         temperature = seen.temperature
         update(ctx, method, units, seen, settings, workers, minibatch=False, passes=1.0)
+        local = seen.local
+        del seen
     trace.evaluated = method is not PLAIN or ctx.model.evaluator() is not ctx.model
     trace.final = lower_bound(ctx, units, workers) if trace.evaluated else bound
     trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []

@@ -142,8 +142,7 @@ class Workers:
 
     def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
         """The same one after another, each as soon as it and all before it are there."""
-        tasks = list(tasks)
-        if not self._running or len(tasks) < 2:
+        if not self._running:
             return (function(*task) for task in tasks)
         parent = os.getpid()
         return self._parallel(delayed(_in_worker)(parent, function, *task) for task in tasks)

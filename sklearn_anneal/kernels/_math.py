@@ -208,7 +208,7 @@ def _exp_digamma_single(x):
 def exp_digamma(x):
     """exp{ψ(x)} without a logarithm; 0 where it underflows.
 
-    float64: of 0 < x < 1e33, to 5e-14. float32: of 0 < x < 1e9, to 1e-6 (1 + 1/x).
+    float64: of 0 < x < 1e33, to 5e-15 (1 + 1/x). float32: of 0 < x < 1e9, to 1e-6 (1 + 1/x).
     """
     raise NotImplementedError("for compiled code")
 

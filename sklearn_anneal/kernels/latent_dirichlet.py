@@ -17,8 +17,9 @@ from ._compile import helper, kernel
 from ._math import digamma, exp, exp_digamma, log, log_gamma
 from ._simd import LANES, ROWS, ratio_update, total
 
-# Smallest normaliser: with rows that reach 1 it is met only where all topics of a word are off.
-_TINY = 1e-30
+# Added to normalisers: only where all topics of a word are off are they as small as this.
+_TINY = 1e-280
+_TINY_SINGLE = 1e-33
 # A topic with fewer tokens in a document than these multiples of α² and than these numbers has a
 # weight that no longer depends on them.
 _FEW = (1e-6, 1e-10)
@@ -288,13 +289,14 @@ def mean_field(
 
     ``gamma`` (n_documents, n_topics) is the start where ``given``, and the result. ``out`` and
     ``clean`` (n_words, width) get Σ_d w_d (c_w / n_w) e_k with and without the ``noise``, where
-    they have rows. ``theta`` (n_topics + 2,) gets Σ w E log θ, Σ w and Σ w ψ(Σ_k γ_k); ``sums`` gets Σ w times
-    the log of the normaliser of φ, Σ_k n_k E log θ_k, E log p(θ) less its constant, and H[q(θ)].
+    they have rows. ``theta`` (n_topics + 2,) gets Σ w E log θ, Σ w and Σ w ψ(Σ_k γ_k); ``sums``
+    gets Σ w times the log of the normaliser of φ, Σ_k n_k E log θ_k, E log p(θ) less its constant,
+    and H[q(θ)].
     """
     n_topics = alpha.shape[0]
     width = table.shape[1]
     size = table.dtype.type
-    tiny = size(_TINY)
+    tiny = size(_TINY_SINGLE if table.itemsize == 4 else _TINY)
     step = size(factor)
     few, fewest = _FEW_SINGLE if table.itemsize == 4 else _FEW
     longest = _padded(_longest(indptr), ROWS)
@@ -468,6 +470,7 @@ def collapsed(
     for k in range(n_topics):
         base[k] = _tempered_prior(alpha[k], prior)
     one = size(1)
+    tiny = size(_TINY_SINGLE if table.itemsize == 4 else _TINY)
     for d in range(indptr.shape[0] - 1):
         begin = indptr[d]
         n = indptr[d + 1] - begin
@@ -478,7 +481,7 @@ def collapsed(
             for k in range(n_topics):
                 start = size(gamma[d, k]) if given else one
                 found[k] = rows[i, k] * _powered(start, local)
-            norm = one / max(total(found), size(_TINY))
+            norm = one / max(total(found), tiny)
             for k in range(width):
                 phi[i, k] = found[k] * norm
                 held[k] += c[i] * phi[i, k]
@@ -497,7 +500,7 @@ def collapsed(
                 else:
                     for k in range(width):
                         found[k] = rows[i, k] * _powered(np.float64(found[k]), local)
-                norm = one / max(total(found), size(_TINY))
+                norm = one / max(total(found), tiny)
                 for k in range(width):
                     new = found[k] * norm
                     held[k] += c[i] * (new - phi[i, k])
@@ -574,7 +577,8 @@ def gibbs(
 ):
     """Collapsed Gibbs sampling of the topics of all tokens, p ∝ (n_k + α_k)^x B_wk.
 
-    φ is the mean over ``n_keep`` sweeps that follow ``n_burn`` others. Counts are whole numbers.
+    φ is the mean over ``n_keep`` sweeps that follow ``n_burn`` others. What a count has above a
+    whole number is one smaller token.
     Each document has random numbers of its own, so that the result does not depend on how
     documents are grouped beyond ``seed``. Other arguments and results are those of
     :func:`collapsed`.
@@ -587,7 +591,7 @@ def gibbs(
     for d in range(indptr.shape[0] - 1):
         tokens = 0
         for i in range(indptr[d], indptr[d + 1]):
-            tokens += int(counts[i])
+            tokens += int(np.ceil(counts[i]))
         most = max(most, tokens)
     topic = np.empty(most, np.int32)
     rows = np.empty((longest, width), table.dtype)
@@ -618,17 +622,18 @@ def gibbs(
                 start = size(gamma[d, k]) if given else one
                 found[k] = rows[i, k] * _powered(start, local)
             norm = total(found)
-            for _ in range(int(c[i])):
+            for j in range(int(np.ceil(c[i]))):
                 state, u = _uniform(state)
                 k = _pick(found, norm, u, n_topics)
                 topic[t] = k
-                held[k] += one
+                held[k] += min(one, c[i] - size(j))
                 t += 1
         for sweep in range(n_burn + n_keep):
             t = 0
             for i in range(n):
-                for _ in range(int(c[i])):
-                    held[topic[t]] -= one
+                for j in range(int(np.ceil(c[i]))):
+                    token = min(one, c[i] - size(j))
+                    held[topic[t]] = max(held[topic[t]] - token, size(0))
                     if local == 1.0:
                         for k in range(width):
                             found[k] = (held[k] + base[k]) * rows[i, k]
@@ -639,10 +644,10 @@ def gibbs(
                     state, u = _uniform(state)
                     k = _pick(found, total(found), u, n_topics)
                     topic[t] = k
-                    held[k] += one
+                    held[k] += token
                     t += 1
                     if sweep >= n_burn:
-                        phi[i, k] += one
+                        phi[i, k] += token
         for i in range(n):
             share = one / (size(n_keep) * c[i]) if c[i] > 0 else size(0)
             for k in range(width):
@@ -709,7 +714,7 @@ def locally_tempered(
     n_topics = alpha.shape[0]
     width = log_table.shape[1]
     size = log_table.dtype.type
-    tiny = size(_TINY)
+    tiny = size(_TINY_SINGLE if log_table.itemsize == 4 else _TINY)
     n_grid = log_partition.shape[0]
     longest = _padded(_longest(indptr), ROWS)
     logs = np.empty((longest, width), log_table.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -405,21 +405,30 @@ class LatentDirichlet(ConjugateModel):
             step.entropy -= x * step.energy
         return step
 
-    def infer(self, units: Documents, q: Natural, workers: Workers) -> tuple[np.ndarray, float]:
-        """γ of documents at T = 1, and the bound on their log-likelihood given q(β), nats."""
+    def infer(
+        self, units: Documents, q: Natural, workers: Workers, gamma: np.ndarray | None = None
+    ) -> float:
+        """The bound on the log-likelihood of documents given q(β) at T = 1, nats.
+
+        ``gamma`` (n_documents, n_components), where given, gets their Dirichlet parameters γ.
+        """
         model: Any = self.evaluator()
         expected = model.prepared(model.expectations(q), Tempering())
-        tasks = []
-        for index in units.chunks():
-            chunk = units.take(index)
-            start = model.local_start(chunk, None, False, None)
-            tasks.append((chunk, expected, Tempering(), None, start, False, False))
-        gammas, bound = [], 0.0
-        for step in workers.imap(model.local_step, tasks):
-            gammas.append(step.local)
+        chunks = units.chunks()
+
+        def tasks() -> Iterator[tuple]:
+            for index in chunks:
+                chunk = units.take(index)
+                start = model.local_start(chunk, None, False, None)
+                yield chunk, expected, Tempering(), None, start, False, False
+
+        bound = 0.0
+        for index, step in zip(chunks, workers.imap(model.local_step, tasks()), strict=True):
             # Before completion the entropy holds the energy as well.
             bound += step.entropy + step.log_prior
-        return np.concatenate(gammas), bound
+            if gamma is not None:
+                gamma[index] = step.local
+        return bound
 
     def locally_tempered_step(
         self,
@@ -616,7 +625,8 @@ class AnnealedLatentDirichletAllocation(
       annealing schedule; the fit stops earlier by ``tol``;
     - ``total_samples`` defaults to the documents seen so far, not to a million;
     - documents start anew at every pass until the bound no longer rises, and are continued from
-      the last pass from then on, which makes the bound monotone (``learning_method="batch"``).
+      the last pass from then on, which makes the bound monotone (``learning_method="batch"``);
+    - there is no attribute ``random_state_``.
 
     Parameters
     ----------
@@ -642,9 +652,9 @@ class AnnealedLatentDirichletAllocation(
     local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
         How the topics of words are inferred in training: by mean-field updates, by collapsed
         variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, the
-        mean of 20 more; counts must be whole numbers). ``"cvb0"`` often predicts held-out words
-        better for about twice the time, ``"gibbs"`` takes many times longer. Bounds and
-        predictions are those of mean-field steps in any case.
+        mean of 20 more; a fraction of a count is a token of that weight). The last two take
+        several times, and many times, as long. Bounds and predictions are those of mean-field
+        steps in any case.
     learning_method : {"batch", "online"}, default="batch"
         Coordinate ascent over all documents, or stochastic variational inference over batches.
     learning_decay : float, default=0.7
@@ -864,11 +874,6 @@ class AnnealedLatentDirichletAllocation(
         if not X.has_canonical_format:
             X = X.copy()
             X.sum_duplicates()
-        if self.local_step == "gibbs" and not _whole(X.data):
-            raise ValueError(
-                'local_step="gibbs" gives every token a topic of its own, but X has counts that '
-                'are not whole numbers. Use local_step="cvb0" or "mean_field" for weighted words.'
-            )
         return X
 
     def _make_units(self, X: csr_matrix, sample_weight: np.ndarray | None) -> Documents:
@@ -954,7 +959,7 @@ class AnnealedLatentDirichletAllocation(
         if trace.evaluated:
             bound = trace.final + ctx.model.kl(ctx.q, ctx.prior)
         else:
-            _, bound = self._infer(ctx, units)
+            bound = self._document_bound(ctx, units)
         self.bound_ = _perplexity(bound, units)
 
     # Predictions
@@ -1011,7 +1016,7 @@ class AnnealedLatentDirichletAllocation(
             Of the dtype of the data that the model was fitted to.
         """
         ctx, units = self._documents(X)
-        gamma, _ = self._infer(ctx, units)
+        gamma = self._infer(ctx, units)
         if normalize:
             gamma /= gamma.sum(axis=1, keepdims=True)
         return gamma.astype(ctx.model.dtype, copy=False)
@@ -1037,8 +1042,7 @@ class AnnealedLatentDirichletAllocation(
         """
         ctx, units = self._documents(X)
         self._check_training(units)
-        _, bound = self._infer(ctx, units)
-        return _perplexity(bound, units)
+        return _perplexity(self._document_bound(ctx, units), units)
 
     def score(self, X, y=None, sample_weight=None):
         """Log-likelihood of one half of each document given the other, per token.
@@ -1066,7 +1070,7 @@ class AnnealedLatentDirichletAllocation(
         weights = self._check_weights(sample_weight, X)
         observed, held_out = split_documents(X)
         units = self._make_units(observed, None)
-        proportions, _ = self._infer(ctx, units)
+        proportions = self._infer(ctx, units)
         proportions /= proportions.sum(axis=1, keepdims=True)
         topics = ctx.q[_TOPICS] / ctx.q[_TOPICS].sum(axis=1, keepdims=True)
         log_likelihood, n_tokens = document_completion_log_likelihood(held_out, proportions, topics)
@@ -1135,20 +1139,24 @@ class AnnealedLatentDirichletAllocation(
         ctx = self._context()
         return ctx, self._make_units(self._validate_data(X, reset=False), None)
 
-    def _infer(self, ctx: Context, units: Documents) -> tuple[np.ndarray, float]:
+    def _infer(self, ctx: Context, units: Documents) -> np.ndarray:
+        """γ of documents, of shape (n_documents, n_components)."""
+        gamma = np.empty((units.n_units, ctx.model.n_components))
+        self._document_bound(ctx, units, gamma)
+        return gamma
+
+    def _document_bound(
+        self, ctx: Context, units: Documents, gamma: np.ndarray | None = None
+    ) -> float:
         self._load_kernels(ctx.model)
         worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
-            return ctx.model.infer(units, ctx.q, workers)
+            return ctx.model.infer(units, ctx.q, workers, gamma)
 
 
 def _perplexity(bound: float, units: Documents) -> float:
     with np.errstate(over="ignore"):
         return float(np.exp(-bound / units.n_observations))
-
-
-def _whole(counts: np.ndarray) -> bool:
-    return counts.dtype.kind in "iub" or bool((counts == np.floor(counts)).all())
 
 
 def _is_auto(prior: Any) -> bool:
