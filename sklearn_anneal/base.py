@@ -226,7 +226,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             sample = units.subset(max(_SUBSET, 10 * batch_size), random_state)
         # The first start makes the draws of the class that this one replaces, in their order;
         # everything else hangs on one number drawn after it.
-        start = model.init(sample, summary, prior, random_state) if strategy.needs_start else None
+        drawn = [model.init(sample, summary, prior, random_state)] if strategy.needs_start else []
         problem = Problem(
             model,
             strategy,
@@ -245,7 +245,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         with Workers(self.n_jobs if worth else 1, shared_memory=watch is not None) as workers:
             inner, outer = (workers, SEQUENTIAL) if single else (SEQUENTIAL, workers)
             tasks = [
-                (problem, i, start if i == 0 else None, inner, watch) for i in range(self.n_init)
+                (problem, i, drawn if i == 0 else [], inner, watch) for i in range(self.n_init)
             ]
             return outer.map(restart, tasks)
 

@@ -53,12 +53,16 @@ class Problem(NamedTuple):
 
 
 def restart(
-    problem: Problem, index: int, start: Natural | None, workers: Workers, watch: Watch | None
+    problem: Problem, index: int, starts: list[Natural], workers: Workers, watch: Watch | None
 ) -> Result | None:
-    """One restart; None if a callback has asked to stop before it began."""
+    """One restart; None if a callback has asked to stop before it began.
+
+    ``starts`` has its start, if that has been drawn; it is taken out, so that nothing keeps it
+    while the restart runs.
+    """
     if watch is not None and watch.stopped:
         return None
-    ctx, strategy = problem.open(index, start)
+    ctx, strategy = problem.open(index, starts.pop() if starts else None)
     monitor = None
     if watch is not None:
         finish = problem.settings.max_iter if strategy.finish else 0

@@ -582,8 +582,8 @@ class LatentDirichlet(ConjugateModel):
 
     def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
-        topics = np.asarray(q[_TOPICS][used])
-        topics = topics / topics.sum(axis=1, keepdims=True)
+        topics = q[_TOPICS][used]
+        topics /= topics.sum(axis=1, keepdims=True)
         products = topics @ topics.T
         size = np.diag(products)
         distance = size[:, None] + size - 2 * products
