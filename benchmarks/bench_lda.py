@@ -1,10 +1,10 @@
 """Speed and memory of topic models against scikit-learn's and gensim's, and where the time goes.
 
-All comparisons are interleaved in this process, one thread each unless said otherwise, and given
-as medians of the ratios of neighbouring runs. Cold starts and memory are those of fresh
-interpreters.
+All comparisons are interleaved in this process, and given as medians of the ratios of neighbouring
+runs. What runs in one thread is measured in processor time, which other work on the machine changes
+less than it does wall time. Cold starts and memory are those of fresh interpreters.
 
-    python -m benchmarks.bench_lda                     # everything, about half an hour
+    python -m benchmarks.bench_lda                     # everything, about 20 minutes
     python -m benchmarks.bench_lda local jobs
     python -m benchmarks.bench_lda --write             # also into doc/results/topics_speed.md
     python -m benchmarks.bench_lda --quick --write --output /tmp/quick.md
@@ -18,19 +18,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import logging
 import os
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,36 +32,42 @@ from unittest.mock import patch
 
 import numba
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
-from sklearn.decomposition import LatentDirichletAllocation
+from scipy.sparse import csr_matrix
 from sklearn.decomposition._lda import _update_doc_distribution
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from benchmarks import _data
-from benchmarks._report import Page, machine
-from benchmarks.bench_memory import STATUS, Sampler, anonymous_megabytes
-from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.families import Tempering
-from sklearn_anneal.inference import engine
-from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.kernels import latent_dirichlet as kernels
-from sklearn_anneal.kernels._compile import Kernel
-from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
 from sklearn_anneal.models import latent_dirichlet
-from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
 
-try:
-    from gensim.models import LdaModel
-except ImportError:
-    LdaModel = None
+from ._lda import (
+    DTYPES,
+    FULL,
+    QUICK,
+    Size,
+    corpus,
+    documents,
+    estimator,
+    interleaved,
+    milliseconds,
+    model_of,
+    names,
+    progress,
+    reached,
+    spread,
+)
+from ._lda_online import LdaModel, bench_online, bench_where
+from ._lda_processes import TASKS, bench_jobs, bench_memory, bench_start, bench_threads
+from ._report import Page, machine
 
-ROOT = Path(__file__).resolve().parents[1]
-OUTPUT = ROOT / "doc" / "results" / "topics_speed.md"
-DTYPES = (np.float64, np.float32)
+OUTPUT = Path(__file__).resolve().parents[1] / "doc" / "results" / "topics_speed.md"
 STATES = ("fresh", "trained")
+# Every n-th document is enough where there are many.
+SAMPLED = {"20 Newsgroups": 4}
+SAMPLED_MORE = {"20 Newsgroups": 12, "AP": 2, "NIPS": 3}
 ITERATIONS = 20
 
 # How many times faster than scikit-learn's local step plain C with the same loops was on the same
@@ -83,144 +83,6 @@ PLAIN_C = {
 TOPICS_OF_C = (20, 50, 100)
 SHARE_OF_C = 0.85
 
-FASTER_ONLINE = 8.0
-FASTER_JOBS = 1.7
-SPARE_MEGABYTES = 64.0
-COLD_SECONDS, WARM_SECONDS = 15.0, 1.0
-# Held-out likelihoods nearer than this, in nats per token, are equal: restarts differ by more.
-EQUAL = 0.005
-
-ONLINE = {
-    "learning_method": "online",
-    "learning_decay": 0.7,
-    "learning_offset": 10.0,
-    "random_state": 0,
-}
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much is run.
-
-    Attributes
-    ----------
-    rounds : int
-        Interleaved repetitions.
-    online_rounds : int
-        The same for whole online fits; each has a seed of its own.
-    topics : tuple of int
-        K of the local step.
-    many, online_topics : int
-        K of the sections on threads and memory, and of the online fits.
-    """
-
-    rounds: int = 5
-    online_rounds: int = 3
-    topics: tuple[int, ...] = TOPICS_OF_C
-    many: int = 100
-    online_topics: int = 50
-    quick: bool = False
-
-
-FULL = Size()
-QUICK = Size(rounds=2, online_rounds=1, topics=(8,), many=16, online_topics=8, quick=True)
-
-
-# Corpora
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Counts of words, and for each document whether a fit may see it."""
-
-    name: str
-    X: csr_matrix
-    training: np.ndarray
-
-    @property
-    def types(self) -> float:
-        """Different words per document."""
-        return self.X.nnz / self.X.shape[0]
-
-    def every(self, n: int) -> csr_matrix:
-        """Every n-th document."""
-        return self.X[::n]
-
-
-@cache
-def corpus(name: str) -> Corpus:
-    """A corpus by its name.
-
-    Raises
-    ------
-    DataNotFoundError
-        If its file is missing.
-    """
-    if name == "drawn":
-        return Corpus(name, drawn(300, 200), np.arange(300) % 3 > 0)
-    files = {"20 Newsgroups": "newsgroups20.npz", "AP": "ap.npz", "NIPS": "nips.npz"}
-    found = _data._load(files[name])
-    X = csr_matrix((found["data"], found["indices"], found["indptr"]), shape=tuple(found["shape"]))
-    split = found.get("split", np.zeros(X.shape[0]))
-    return Corpus(name, X, split == 0)
-
-
-def drawn(n_documents: int, n_words: int) -> csr_matrix:
-    """Documents of five topics with a Zipf distribution each."""
-    rng = np.random.default_rng(0)
-    zipf = 1.0 / (1.0 + np.arange(n_words))
-    topics = np.array([rng.permutation(zipf / zipf.sum()) for _ in range(5)])
-    proportions = rng.dirichlet(np.full(5, 0.2), n_documents)
-    rates = rng.integers(40, 120, (n_documents, 1)) * (proportions @ topics)
-    return csr_matrix(rng.poisson(rates).astype(np.int32))
-
-
-def names(size: Size) -> list[str]:
-    """The corpora of a run."""
-    return ["drawn"] if size.quick else ["20 Newsgroups", "AP", "NIPS"]
-
-
-def sample(name: str) -> csr_matrix:
-    """Documents for the local step: all, or every fourth of the many short ones."""
-    return corpus(name).every(4 if name == "20 Newsgroups" else 1)
-
-
-# Measuring
-
-
-def seconds(run: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def interleaved(runs: dict[Any, Callable[[], object]], rounds: int) -> dict[Any, np.ndarray]:
-    """Wall times of several calls, each once per round, in turning order."""
-    times: dict[Any, list[float]] = {key: [] for key in runs}
-    keys = list(runs)
-    for i in range(rounds):
-        for key in keys if i % 2 == 0 else keys[::-1]:
-            times[key].append(seconds(runs[key]))
-    return {key: np.array(values) for key, values in times.items()}
-
-
-def spread(values: np.ndarray, digits: int = 2) -> str:
-    low, middle, high = np.percentile(values, [25, 50, 75])
-    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
-
-
-def milliseconds(values: np.ndarray) -> str:
-    return f"{1e3 * np.median(values):.1f}"
-
-
-def reached(holds: bool) -> str:
-    return "reached" if holds else "**not reached**"
-
-
-def progress(what: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {what}", file=sys.stderr, flush=True)
-
 
 # The local step
 
@@ -228,35 +90,12 @@ def progress(what: str) -> None:
 @cache
 def topics_of(name: str, n_components: int, state: str) -> np.ndarray:
     """λ, fresh as every fit starts, or after twenty passes over the corpus."""
-    X = corpus(name).X
+    X = corpus(name)
     if state == "fresh":
         random_state = np.random.RandomState(0)
         return random_state.gamma(100.0, 0.01, (n_components, X.shape[1]))
     lda = estimator(n_components, max_iter=20, max_doc_update_iter=10, tol=0)
     return lda.fit(X.astype(np.float64)).components_
-
-
-def estimator(n_components: int, **parameters: Any) -> AnnealedLatentDirichletAllocation:
-    """An estimator without annealing."""
-    return AnnealedLatentDirichletAllocation(
-        n_components, annealing="none", **{"random_state": 0, **parameters}
-    )
-
-
-def model_of(
-    n_components: int, n_words: int, n_iter: int, dtype: Any, tol: float = 0.0
-) -> LatentDirichlet:
-    """The model with priors of 1/K and as many iterations per document as said."""
-    share = 1.0 / n_components
-    return LatentDirichlet(
-        n_components,
-        n_words,
-        np.full(n_components, share),
-        np.full(n_words, share),
-        max_doc_update_iter=n_iter,
-        mean_change_tol=tol,
-        dtype=dtype,
-    )
 
 
 def our_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], Any]:
@@ -292,18 +131,19 @@ def bench_local(size: Size) -> list[str]:
     page.section(
         "The local step",
         f"{ITERATIONS} iterations over every document, whatever has converged, and the "
-        "statistics of the topics; one thread. scikit-learn: `_update_doc_distribution` with "
-        f"`max_doc_update_iter={ITERATIONS}` and `mean_change_tol=0`, and the product with the "
-        "topics that its E-step ends with. Neither counts the preparation of the topics. The "
-        "topics are *fresh*, as a fit starts, or *trained* by twenty passes. Ratio: "
-        f"scikit-learn's time over ours, median and quartiles of {size.rounds} rounds. *C* is "
-        "the ratio that plain C with the same loops reached on the same corpora, which knows no "
-        f"topics to leave out; the target is {SHARE_OF_C:.0%} of it.",
+        "statistics of the topics; one thread, processor time. scikit-learn: "
+        f"`_update_doc_distribution` with `max_doc_update_iter={ITERATIONS}` and "
+        "`mean_change_tol=0`, and the product with the topics that its E-step ends with. Neither "
+        "counts the preparation of the topics. The topics are *fresh*, as a fit starts, or "
+        "*trained* by twenty passes. Ratio: scikit-learn's time over ours, median and quartiles "
+        f"of {size.rounds} rounds. *C* is the ratio that plain C with the same loops reached on "
+        "the same corpora, which knows no topics to leave out; the target is "
+        f"{SHARE_OF_C:.0%} of it.",
     )
     rows = []
     for name in names(size):
         for dtype in DTYPES:
-            X = sample(name).astype(dtype)
+            X = documents(name, SAMPLED).astype(dtype)
             for k in size.topics:
                 progress(f"local step, {name}, {np.dtype(dtype).name}, K = {k}")
                 rows.append(_local_row(name, X, k, size.rounds))
@@ -326,7 +166,7 @@ def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
     ratios = {state: times["peer", state] / times["ours", state] for state in STATES}
     of_c = PLAIN_C.get((name, X.dtype.name))
     target = of_c[TOPICS_OF_C.index(k)] if of_c is not None and k in TOPICS_OF_C else None
-    row = [name, f"{corpus(name).types:.0f}", X.dtype.name, str(k)]
+    row = [name, f"{X.nnz / X.shape[0]:.0f}", X.dtype.name, str(k)]
     row.append(milliseconds(times["peer", "fresh"]))
     for state in STATES:
         row += [milliseconds(times["ours", state]), spread(ratios[state], 1)]
@@ -339,25 +179,28 @@ def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
 # Topics without tokens in a document
 
 
-@contextmanager
-def all_topics_visited() -> Iterator[None]:
+@cache
+def kernels_of_all_topics() -> ModuleType:
     """The kernels as they would be without leaving topics out of documents.
 
     A second copy of their module with that turned off, compiled into a directory of its own:
     numba's cache does not tell compiled functions by the constants of their module.
     """
-    name = f"{kernels.__package__}._all_topics"
-    spec = importlib.util.spec_from_file_location(name, kernels.__file__)
+    spec = importlib.util.spec_from_file_location(f"{kernels.__name__}_all", kernels.__file__)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module._ITERATIONS_TO_REPAY = np.iinfo(np.int64).max  # type: ignore[attr-defined]
-    with tempfile.TemporaryDirectory() as folder:
-        with patch.object(numba.config, "CACHE_DIR", folder):
+    with tempfile.TemporaryDirectory() as folder, patch.object(numba.config, "CACHE_DIR", folder):
+        spec.loader.exec_module(module)
+        if not hasattr(module, "_ITERATIONS_TO_REPAY"):
+            raise AttributeError(
+                "The kernels have no _ITERATIONS_TO_REPAY any more, which this benchmark sets to "
+                "turn off the choice of topics; let it set what has taken its place."
+            )
+        module._ITERATIONS_TO_REPAY = 1_000_000_000  # type: ignore[attr-defined]
+        for name in ("mean_field", "expected_statistics"):
             for dtype in DTYPES:
-                module.mean_field.compile(np.dtype(dtype).name)
-        with patch.object(latent_dirichlet, "kernels", lambda: module):
-            yield
+                getattr(module, name).compile(np.dtype(dtype).name)
+    return module
 
 
 def bench_sparse(size: Size) -> list[str]:
@@ -368,14 +211,14 @@ def bench_sparse(size: Size) -> list[str]:
         "Topics that a document does not have",
         "The local step leaves a topic out of a document once its weight there is negligible. "
         f"Gain: time of the same kernel with that turned off over its time, K = {k}, fixed numbers "
-        f"of iterations, medians of {size.rounds} rounds; every third document of NIPS, every "
-        "twelfth of 20 Newsgroups. *Topics* is the mean number of topics with more than a "
+        f"of iterations, median and quartiles of {size.rounds} rounds; some documents of each "
+        "corpus. *Topics* is the mean number of topics with more than a "
         "thousandth of a token in a document after 100 iterations.",
     )
     rows = []
     for name in names(size):
         for dtype in DTYPES:
-            X = corpus(name).every({"20 Newsgroups": 12, "NIPS": 3}.get(name, 2)).astype(dtype)
+            X = documents(name, SAMPLED_MORE).astype(dtype)
             for state in STATES:
                 progress(f"topics left out, {name}, {X.dtype.name}, {state}")
                 rows.append(_sparse_row(name, X, k, state, size.rounds))
@@ -388,34 +231,86 @@ def _sparse_row(name: str, X: csr_matrix, k: int, state: str, rounds: int) -> li
     topics = topics_of(name, k, state)
     gains = []
     for n_iter in (10, 20, 100):
-        pairs = _with_and_without(our_step(X, topics, n_iter), rounds)
-        gains.append(spread(np.array([whole / sparse for sparse, whole in pairs])))
+        run = our_step(X, topics, n_iter)
+
+        def whole(run: Callable[[], Any] = run) -> None:
+            with patch.object(latent_dirichlet, "kernels", kernels_of_all_topics):
+                run()
+
+        whole()
+        times = interleaved({"chosen": run, "all": whole}, rounds)
+        gains.append(spread(times["all"] / times["chosen"]))
     gamma = our_step(X, topics, 100)().local
     n_topics = float((gamma - 1.0 / k > 1e-3).sum(axis=1).mean())
     return [name, X.dtype.name, state, f"{n_topics:.1f}", *gains]
 
 
-_ALL_TOPICS: list[ModuleType] = []
+BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
+    "local": (bench_local, True),
+    "sparse": (bench_sparse, True),
+    "online": (bench_online, True),
+    "where": (bench_where, True),
+    "jobs": (bench_jobs, False),
+    "threads": (bench_threads, False),
+    "start": (bench_start, False),
+    "memory": (bench_memory, False),
+}
 
 
-def _with_and_without(run: Callable[[], object], rounds: int) -> list[tuple[float, float]]:
-    """Times of a local step as it is, and with all topics visited."""
-    if not _ALL_TOPICS:
-        with all_topics_visited():
-            _ALL_TOPICS.append(latent_dirichlet.kernels())
-    module = _ALL_TOPICS[0]
-    run()
-    pairs = []
-    for i in range(rounds):
-        found = {}
-        for whole in (False, True) if i % 2 == 0 else (True, False):
-            if whole:
-                with patch.object(latent_dirichlet, "kernels", lambda: module):
-                    found[whole] = seconds(run)
-            else:
-                found[whole] = seconds(run)
-        pairs.append((found[False], found[True]))
-    return pairs
+def load() -> str:
+    """How busy the machine is, in words."""
+    try:
+        one, five, _ = os.getloadavg()
+    except (AttributeError, OSError):
+        return "unknown"
+    return f"{one:.1f} (mean of one minute), {five:.1f} (of five)"
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    choice = f"which of {', '.join(BENCHMARKS)}"
+    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), metavar="NAME", help=choice)
+    parser.add_argument("--rounds", type=int, help="interleaved rounds of each")
+    parser.add_argument("--write", action="store_true", help=f"write {OUTPUT.name}")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="the page to write")
+    parser.add_argument("--quick", action="store_true", help="small, on a drawn corpus")
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if arguments.task is not None:
+        options = json.loads(arguments.task)
+        print(json.dumps(TASKS[options["case"]](options)))
+        return
+    unknown = sorted(set(arguments.names) - set(BENCHMARKS))
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}: {choice}")
+    if arguments.quick and arguments.write and arguments.output == OUTPUT:
+        parser.error("a quick run would replace the full page; give it another --output")
+    size = QUICK if arguments.quick else FULL
+    if arguments.rounds is not None:
+        n = arguments.rounds
+        size = replace(size, rounds=n, online_rounds=n, starts=n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        page = ["# Speed of topic models", "", f"{machine()} {_versions()}", ""]
+        before = load()
+        for name in arguments.names:
+            bench, one_thread = BENCHMARKS[name]
+            with threadpool_limits(1 if one_thread else None):
+                section = bench(size)
+            print("\n".join(["", *section]), flush=True)
+            page += section
+    page[2] += f" Load average at the start {before}, at the end {load()}."
+    if arguments.quick:
+        page[2] += " A quick run, whose figures mean nothing."
+    if arguments.write:
+        text = "\n".join(page).rstrip("\n")
+        arguments.output.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _versions() -> str:
+    gensim = "gensim left out" if LdaModel is None else f"gensim {version('gensim')}"
+    by = "Written by `python -m benchmarks.bench_lda --write`."
+    return f"numba {numba.__version__}, {gensim}. {by}"
 
 
 if __name__ == "__main__":

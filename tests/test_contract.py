@@ -110,9 +110,10 @@ def test_tempered_bound_never_falls_at_fixed_temperature(entry, params, form, te
     t = tempering(form, 1 / temperature)
     ctx, method, units = open_run(entry.make(annealing=method, **params), entry.data(rng, 60))
     ctx.exploring = False
-    bounds, seen = [], None
+    bounds, local = [], None
     for _ in range(20):
-        seen = engine.visit(ctx, method, units, SEQUENTIAL, seen)
+        seen = engine.visit(ctx, method, units, SEQUENTIAL, local)
+        local = seen.local
         bounds.append(tempered_bound(entry, ctx, units, seen, t))
         engine.update(ctx, method, units, seen, FULL_STEPS, SEQUENTIAL, minibatch=False, passes=1.0)
     assert np.diff(bounds).min() >= -1e-10 * np.abs(bounds).max()
@@ -159,8 +160,8 @@ def test_recorded_bounds_are_those_of_the_parameters(entry, params, name, rng, m
     """
     original, visits = engine.visit, []
 
-    def spy(*args):
-        visits.append(original(*args))
+    def spy(*args, **how):
+        visits.append(original(*args, **{**how, "keep": True}))
         return visits[-1]
 
     monkeypatch.setattr(engine, "visit", spy)
@@ -171,7 +172,7 @@ def test_recorded_bounds_are_those_of_the_parameters(entry, params, name, rng, m
         units = est._make_units(X, None).placed(kept.summary)
         ctx = replace(kept, model=copy.copy(kept.model.evaluator()), exploring=False)
         vars(ctx.model).update(entry.frozen)
-        again = original(ctx, NoAnnealing(), units, SEQUENTIAL, visits[-1])
+        again = original(ctx, NoAnnealing(), units, SEQUENTIAL, visits[-1].local)
         expected = again.step.bound - ctx.model.kl(ctx.q, ctx.prior)
         assert est.lower_bound_ == pytest.approx(expected, rel=1e-12)
         assert est.n_iter_ == len(est.lower_bounds_) == len(est.temperatures_)
@@ -209,7 +210,7 @@ def test_natural_gradient_is_that_of_the_tempered_bound(entry, params, form, rng
             for sign in (1, -1):
                 ctx.q = {**q, **{k: q[k] + sign * eps * direction[k] for k in direction}}
                 # A copy: local parameters are overwritten.
-                start = here._replace(local=copy.deepcopy(here.local))
+                start = copy.deepcopy(here.local)
                 seen = engine.visit(ctx, _Fixed(t), units, SEQUENTIAL, start)
                 bounds.append(tempered_bound(entry, ctx, units, seen, t))
                 expectations.append(_expected_statistics(model, ctx.q, block))

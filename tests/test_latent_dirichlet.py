@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -556,7 +557,9 @@ def evaluation(lda, X):
     """The plain local step at the fitted topics, and the divergence of these."""
     ctx = lda._context()
     units = lda._make_units(lda._validate_data(X, reset=False), None)
-    return engine.evaluate(ctx, units, SEQUENTIAL), ctx.model.kl(ctx.q, ctx.prior)
+    at_the_end = replace(ctx, exploring=False)
+    seen = engine.visit(at_the_end, engine.PLAIN, units, SEQUENTIAL)
+    return seen, ctx.model.kl(ctx.q, ctx.prior)
 
 
 @pytest.mark.parametrize(("alpha", "eta"), [(None, None), (0.05, 0.01), (1.7, 2.5)])

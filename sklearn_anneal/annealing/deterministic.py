@@ -34,8 +34,9 @@ class DeterministicAnnealing(Annealing):
     - ``"posterior"``: b + (λ₀ + S − b)/T (Katahira et al. [2]_, with the base measure kept);
     - ``"local"``: λ₀ + S (deterministic annealing EM [3]_).
 
-    The first two are exact coordinate ascent on a tempered bound at fixed T, the third is a
-    heuristic that leaves the global parameters as sharp as ever.
+    At fixed T all three are exact coordinate ascent: the first two on the bound of a tempered
+    likelihood or posterior, the third on the bound in which the entropy of the assignments alone
+    is multiplied by T, which leaves all other parameters as sharp as ever.
 
     Parameters
     ----------

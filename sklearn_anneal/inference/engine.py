@@ -105,29 +105,35 @@ def visit(
     batch: Units,
     workers: Workers,
     before: list[Any] | None = None,
+    keep: bool = True,
 ) -> Visit:
     """The local step over a batch: the sum over its chunks, in their order.
 
-    ``before`` has the local variables of the last visit to the same batch, where there was one.
+    ``before`` has the local variables of the last visit to the same batch, where there was one;
+    ``keep`` says whether to return those of this one.
     """
     expected, draw = method.expectations(ctx)
     t = method.temper(ctx, batch)
     expected = method.prepared(ctx, expected, t)
     noise = method.weights(ctx, batch)
-    tasks = []
-    for i, index in enumerate(batch.chunks()):
-        units = batch.take(index)
-        chunk_noise = None if noise is None else noise[index]
-        start = method.local_start(ctx, units, None if before is None else before[i])
-        tasks.append((ctx, units, expected, t, chunk_noise, start))
+
+    # Made and added one after another: local variables and statistics of all chunks together can
+    # be larger than the data.
+    def tasks():
+        for i, index in enumerate(batch.chunks()):
+            units = batch.take(index)
+            chunk_noise = None if noise is None else noise[index]
+            start = method.local_start(ctx, units, None if before is None else before[i])
+            yield ctx, units, expected, t, chunk_noise, start
+
     local = []
 
     def parts():
-        for part in workers.imap(method.local_step, tasks):
-            local.append(part.local)
+        for part in workers.imap(method.local_step, tasks()):
+            if keep:
+                local.append(part.local)
             yield part
 
-    # Added as they come: together, the statistics of all chunks can be larger than the data.
     step = method.completed(ctx, reduce(add, parts()), expected, t)
     if step.temperature is not None:
         temperature = step.temperature / batch.total_weight
@@ -198,7 +204,8 @@ def _learns(ctx: Context, method: Annealing, minibatch: bool) -> bool:
 
 def evaluate(ctx: Context, units: Units, workers: Workers) -> Visit:
     """The plain local step over data at ``ctx.q``, whatever it was found with."""
-    return visit(replace(ctx, model=ctx.model.evaluator(), exploring=False), PLAIN, units, workers)
+    ctx = replace(ctx, model=ctx.model.evaluator(), exploring=False)
+    return visit(ctx, PLAIN, units, workers, keep=False)
 
 
 def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:

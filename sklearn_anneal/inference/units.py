@@ -222,6 +222,8 @@ class Documents(Units):
         """Contiguous parts with about equally many entries."""
         n_entries = int(self.indptr[-1])
         n = min(_DOCUMENT_CHUNKS, max(1, n_entries // _SMALLEST_DOCUMENT_CHUNK))
+        if n == 1:
+            return [slice(0, self.n_units)]
         cuts = np.searchsorted(self.indptr, np.linspace(0, n_entries, n + 1)[1:-1])
         edges = np.unique([0, *cuts.tolist(), self.n_units])
         return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]

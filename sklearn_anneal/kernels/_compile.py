@@ -53,13 +53,13 @@ class Kernel:
         self._function = function
         self.dtypes = dtypes
         self._arguments = arguments.split()
-        self._variants: dict[str, Callable] = {}
+        self._variants: dict[np.dtype, Callable] = {}
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
 
     def __call__(self, x: np.ndarray, *arguments: Any) -> None:
         """Run the kernel on data ``x``, float64 or float32."""
-        variant = self._variants.get(x.dtype.name) or self.compile(x.dtype.name)
+        variant = self._variants.get(x.dtype) or self.compile(x.dtype.name)
         variant(x, *arguments)
 
     def compile(self, dtype: str) -> Callable:
@@ -81,7 +81,7 @@ class Kernel:
             **_ARGUMENTS,
         }
         signature = numba.void(*(kinds[kind] for kind in self._arguments))
-        self._variants[dtype] = variant = _cached(self._function, [signature])
+        self._variants[np.dtype(dtype)] = variant = _cached(self._function, [signature])
         return variant
 
 

@@ -24,9 +24,10 @@ _TINY_SINGLE = 1e-33
 # weight that no longer depends on them.
 _FEW = (1e-6, 1e-10)
 _FEW_SINGLE = (1e-3, 1e-6)
-# Words whose topics are compacted must repay the copy.
+# Iterations between two looks for such topics, and how many must be left to repay the copy.
 _ITERATIONS_TO_REPAY = 4
 _SMALLEST_LOG = 1e-300
+_SMALLEST_SINGLE = 1.2e-38
 
 
 @kernel("rows vector out2", dtypes=("float64",))
@@ -64,20 +65,21 @@ def expected_log_topics(concentration, log_normalizer, out, largest):
         largest[w] = top
 
 
-@kernel("rows float out_rows", dtypes=("float64",))
-def exponentials(table, factor, out):
-    """``out = exp(factor * table)``."""
+@kernel("out_rows float", dtypes=("float64",))
+def exponentiate(table, factor):
+    """``table[:] = exp(factor * table)``."""
     for w in range(table.shape[0]):
         for k in range(table.shape[1]):
-            out[w, k] = exp(factor * table[w, k])
+            table[w, k] = exp(factor * table[w, k])
 
 
 @kernel("rows float out_single", dtypes=("float64",))
 def single_exponentials(table, factor, out):
-    """``out = exp(factor * table)`` in float32."""
+    """``out = exp(factor * table)`` in float32, with 0 for what slows every sum: subnormals."""
     for w in range(table.shape[0]):
         for k in range(table.shape[1]):
-            out[w, k] = exp(factor * table[w, k])
+            value = exp(factor * table[w, k])
+            out[w, k] = value if value > _SMALLEST_SINGLE else 0.0
 
 
 @kernel("rows vector float float int out2 out1")
@@ -214,6 +216,11 @@ def _document_sums(alpha, gamma, tokens_of_topics, weight, scratch, expected_log
 
 
 @helper
+def _scratch(n_topics):
+    return np.empty(n_topics), np.empty(n_topics), np.empty(n_topics), np.empty(n_topics)
+
+
+@helper
 def _tempered_prior(alpha, prior):
     # Exactly α without a temperature; the flat density is at 1.
     return alpha if prior == 1.0 else 1.0 + prior * (alpha - 1.0)
@@ -311,10 +318,7 @@ def mean_field(
     part = np.ones(width, table.dtype)
     part_base = np.ones(width, table.dtype)
     chosen = np.empty(width, np.int64)
-    final = np.empty(n_topics)
-    assigned = np.empty(n_topics)
-    scratch = np.empty(n_topics)
-    expected_log = np.empty(n_topics)
+    final, assigned, scratch, expected_log = _scratch(n_topics)
     negligible = np.empty(n_topics)
     for k in range(n_topics):
         base[k] = _tempered_prior(alpha[k], prior)
@@ -337,7 +341,7 @@ def mean_field(
                 change = _iterate(rows, n_words, c, base, step, local, tiny, current, e, acc, norms)
                 if change < tol * n_topics:
                     left = 0
-                elif not whole and left >= _ITERATIONS_TO_REPAY:
+                elif not whole and left > 0 and left % _ITERATIONS_TO_REPAY == 0:
                     n_chosen = _topics_with_tokens(acc, negligible, n_topics, chosen)
                     if _padded(n_chosen, LANES) <= width // 2:
                         break
@@ -463,10 +467,7 @@ def collapsed(
     held = np.zeros(width, table.dtype)
     fresh = np.zeros(width, table.dtype)
     old = np.zeros(width, table.dtype)
-    final = np.empty(n_topics)
-    assigned = np.empty(n_topics)
-    scratch = np.empty(n_topics)
-    expected_log = np.empty(n_topics)
+    final, assigned, scratch, expected_log = _scratch(n_topics)
     for k in range(n_topics):
         base[k] = _tempered_prior(alpha[k], prior)
     one = size(1)
@@ -600,10 +601,7 @@ def gibbs(
     base = np.ones(width, table.dtype)
     held = np.zeros(width, table.dtype)
     found = np.zeros(width, table.dtype)
-    final = np.empty(n_topics)
-    assigned = np.empty(n_topics)
-    scratch = np.empty(n_topics)
-    expected_log = np.empty(n_topics)
+    final, assigned, scratch, expected_log = _scratch(n_topics)
     one = size(1)
     for k in range(n_topics):
         base[k] = _tempered_prior(alpha[k], prior)
@@ -725,10 +723,7 @@ def locally_tempered(
     acc = np.zeros(width, log_table.dtype)
     current = np.ones(width)
     mean_partition = np.zeros(width)
-    final = np.empty(n_topics)
-    assigned = np.empty(n_topics)
-    scratch = np.empty(n_topics)
-    expected_log = np.empty(n_topics)
+    final, assigned, scratch, expected_log = _scratch(n_topics)
     r = np.empty(n_grid)
     power = np.empty(n_topics)
     root = np.empty(n_topics)

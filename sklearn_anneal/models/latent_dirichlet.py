@@ -329,7 +329,7 @@ class LatentDirichlet(ConjugateModel):
         """exp{x (log β − m)}, in the place of the logarithms where the dtype allows."""
         x = float(t.local)
         if self.dtype == np.float64:
-            kernels().exponentials(expected.table, x, expected.table)
+            kernels().exponentiate(expected.table, x)
             return expected
         table = np.empty(expected.table.shape, dtype=np.float32)
         kernels().single_exponentials(expected.table, x, table)
@@ -376,14 +376,9 @@ class LatentDirichlet(ConjugateModel):
             theta,
             sums,
         )
-        return LocalStep(
-            {_TOPICS: out, "doc_topic": theta},
-            energy=float(sums[1]),
-            entropy=float(sums[0] + sums[3]),
-            log_prior=float(sums[2]) + theta[-2] * self._log_prior_constant(),
-            clean=None if quiet is _NO_MATRIX else {_TOPICS: quiet},
-            local=local.gamma,
-        )
+        step = self._gathered(out, theta, sums, float(sums[1]), local.gamma)
+        step.clean = None if quiet is _NO_MATRIX else {_TOPICS: quiet}
+        return step
 
     def completed(self, step: LocalStep, expected: Topics, t: Tempering) -> LocalStep:
         """Multiply the statistics by the table, and add Σ S E log β to the energy."""
@@ -460,19 +455,28 @@ class LatentDirichlet(ConjugateModel):
             theta,
             sums,
         )
+        step = self._gathered(out, theta, sums, float(sums[4]), local.gamma)
+        step.temperature, step.inverse_temperatures = float(sums[5]), found
+        return step
+
+    def _gathered(
+        self,
+        out: np.ndarray,
+        theta: np.ndarray,
+        sums: np.ndarray,
+        energy: float,
+        gamma: np.ndarray,
+    ) -> LocalStep:
+        """What the kernels leave in their arrays."""
+        alpha = self.doc_topic_prior
+        constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
         return LocalStep(
             {_TOPICS: out, "doc_topic": theta},
-            energy=float(sums[4]),
+            energy=energy,
             entropy=float(sums[0] + sums[3]),
-            log_prior=float(sums[2]) + theta[-2] * self._log_prior_constant(),
-            temperature=float(sums[5]),
-            inverse_temperatures=found,
-            local=local.gamma,
+            log_prior=float(sums[2] + constant * theta[-2]),
+            local=gamma,
         )
-
-    def _log_prior_constant(self) -> float:
-        alpha = self.doc_topic_prior
-        return float(gammaln(alpha.sum()) - gammaln(alpha).sum())
 
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
         return {_TOPICS: raw[_TOPICS][:, : self.n_components].T}
@@ -532,7 +536,7 @@ class LatentDirichlet(ConjugateModel):
         table += topics.largest[:, None]
         table /= len(x)
         np.maximum(table, -700.0, out=table)
-        kernels().exponentials(table, 1.0, table)
+        kernels().exponentiate(table, 1.0)
         sums = np.zeros((len(x), self.width))
         kernels().tempered_topic_sums(table, len(x), sums)
         log_sums = np.log(sums[:, : self.n_components])

@@ -1,0 +1,158 @@
+"""What the measurements of the speed of topic models share: corpora, models, clocks, words."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from sklearn_anneal import AnnealedLatentDirichletAllocation
+from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
+
+from . import _data, _topics
+
+DTYPES = (np.float64, np.float32)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run.
+
+    Attributes
+    ----------
+    rounds : int
+        Interleaved repetitions.
+    online_rounds : int
+        The same for whole online fits; each has a seed of its own.
+    starts : int
+        Fresh interpreters with an empty cache, and as many with a full one.
+    topics : tuple of int
+        K of the local step.
+    many, online_topics : int
+        K of the sections on threads and memory, and of the online fits.
+    """
+
+    rounds: int = 5
+    online_rounds: int = 3
+    starts: int = 3
+    topics: tuple[int, ...] = (20, 50, 100)
+    many: int = 100
+    online_topics: int = 50
+    quick: bool = False
+
+
+FULL = Size()
+QUICK = Size(rounds=2, online_rounds=1, starts=1, topics=(8,), many=16, online_topics=8, quick=True)
+
+
+# Corpora
+
+
+@cache
+def corpus(name: str) -> csr_matrix:
+    """All documents of a corpus, counts as its file has them.
+
+    Raises
+    ------
+    DataNotFoundError
+        If its file is missing.
+    """
+    return _topics._drawn() if name == "drawn" else _topics._read(_topics.FILES[name])
+
+
+def documents(name: str, every: dict[str, int] | None = None) -> csr_matrix:
+    """All documents of a corpus, or every n-th where ``every`` has its name."""
+    return corpus(name)[:: (every or {}).get(name, 1)]
+
+
+def parts(name: str) -> tuple[csr_matrix, csr_matrix]:
+    """Training and test documents, as a file splits them; every third is for the test else."""
+    X = corpus(name)
+    part = np.where(np.arange(X.shape[0]) % 3 == 2, 2, 0)
+    if name != "drawn":
+        part = _data._load(_topics.FILES[name]).get("split", part)
+    return X[part == 0], X[part == 2]
+
+
+def names(size: Size, wanted: tuple[str, ...] = ("20 Newsgroups", "AP", "NIPS")) -> list[str]:
+    """The corpora of a section that are there."""
+    return _topics.available(["drawn"] if size.quick else wanted)
+
+
+# Measuring
+
+
+def processor_seconds(run: Callable[[], object]) -> float:
+    """Processor time of one call, all threads."""
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def wall_seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def interleaved(
+    runs: dict[Any, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[Callable[[], object]], float] = processor_seconds,
+) -> dict[Any, np.ndarray]:
+    """Times of several calls, each once per round, forwards and backwards in turns."""
+    times: dict[Any, list[float]] = {key: [] for key in runs}
+    keys = list(runs)
+    for i in range(rounds):
+        for key in keys if i % 2 == 0 else keys[::-1]:
+            times[key].append(clock(runs[key]))
+    return {key: np.array(values) for key, values in times.items()}
+
+
+def spread(values: np.ndarray, digits: int = 2) -> str:
+    low, middle, high = np.percentile(values, [25, 50, 75])
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def milliseconds(values: np.ndarray) -> str:
+    return f"{1e3 * np.median(values):.1f}"
+
+
+def reached(holds: bool) -> str:
+    return "reached" if holds else "**not reached**"
+
+
+def progress(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {what}", file=sys.stderr, flush=True)
+
+
+# Models
+
+
+def estimator(n_components: int, **parameters: Any) -> AnnealedLatentDirichletAllocation:
+    """An estimator without annealing."""
+    return AnnealedLatentDirichletAllocation(
+        n_components, annealing="none", **{"random_state": 0, **parameters}
+    )
+
+
+def model_of(
+    n_components: int, n_words: int, n_iter: int, dtype: Any, tol: float = 0.0
+) -> LatentDirichlet:
+    """The model with priors of 1/K and as many iterations per document as said."""
+    share = 1.0 / n_components
+    return LatentDirichlet(
+        n_components,
+        n_words,
+        np.full(n_components, share),
+        np.full(n_words, share),
+        max_doc_update_iter=n_iter,
+        mean_change_tol=tol,
+        dtype=dtype,
+    )
