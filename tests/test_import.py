@@ -28,6 +28,8 @@ if loaded:
         "from sklearn_anneal import *",
         "from sklearn_anneal.annealing import *",
         "from sklearn_anneal.inspection import *",
+        "from sklearn_anneal.metrics import *",
+        "from sklearn_anneal import AnnealedLatentDirichletAllocation as E; E().get_params()",
         "from sklearn_anneal import AnnealedBayesianGaussianMixture as E; E().get_params()",
     ],
 )
