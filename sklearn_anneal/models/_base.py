@@ -145,7 +145,7 @@ class ConjugateModel(ABC):
 
     @abstractmethod
     def prior(self, summary: Any) -> Natural:
-        """λ₀, of the shapes of λ."""
+        """λ₀, broadcastable to λ."""
 
     @abstractmethod
     def init(
