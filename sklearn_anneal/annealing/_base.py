@@ -141,6 +141,11 @@ class Annealing(BaseEstimator):
         }
         return clone(self).set_params(**changes)
 
+    @property
+    def calibrates(self) -> bool:
+        """Whether :meth:`calibrate` has anything to find out."""
+        return False
+
     def calibrate(self, ctx: Context, units: Any, rehearse: Rehearsal) -> Annealing:
         """The method with what only the data and the start can tell filled in.
 

@@ -98,8 +98,12 @@ class DeterministicAnnealing(Annealing):
     def needs(self) -> tuple[str, ...]:
         return ("assignment_entropy",) if self.initial_temperature == "auto" else ()
 
+    @property
+    def calibrates(self) -> bool:
+        return self.initial_temperature == "auto"
+
     def calibrate(self, ctx: Context, units: Any, rehearse: Rehearsal) -> Annealing:
-        if self.initial_temperature != "auto":
+        if not self.calibrates:
             return self
         uncertain = ctx.model.assignment_entropy(units, ctx.q)
         temperature = _HOTTEST if uncertain < _CERTAIN else 1.0

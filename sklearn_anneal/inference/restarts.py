@@ -45,9 +45,11 @@ class Problem(NamedTuple):
             # The limit of OpenMP's threads does not reach the workers of this process.
             with one_openmp_thread():
                 ctx.q = self.model.init(self.sample, self.summary, self.prior, random_state)
-        sample = self.sample.spread(ROWS_FOR_CALIBRATION)
-        rehearse = partial(engine.rehearse, ctx, sample, self.settings)
-        strategy = self.strategy.calibrate(ctx, sample, rehearse)
+        strategy = self.strategy
+        if strategy.calibrates:
+            sample = self.sample.spread(ROWS_FOR_CALIBRATION)
+            rehearse = partial(engine.rehearse, ctx, sample, self.settings)
+            strategy = strategy.calibrate(ctx, sample, rehearse)
         ctx.state |= strategy.initial_state(ctx)
         return ctx, strategy
 

@@ -18,8 +18,9 @@ _CHUNKS = 16
 _SMALLEST_CHUNK = 1024
 _BLOCK = 256
 _SHUFFLE_BLOCK = 65_536
-_DOCUMENT_CHUNKS = 8
-_SMALLEST_DOCUMENT_CHUNK = 32_768
+# Numbers of parts of a corpus, and the entries from which on there are as many: each part has
+# statistics of its own, as large as all topics.
+_DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
 
 
 class Units(ABC):
@@ -221,7 +222,7 @@ class Documents(Units):
     def chunks(self) -> list[slice]:
         """Contiguous parts with about equally many entries."""
         n_entries = int(self.indptr[-1])
-        n = min(_DOCUMENT_CHUNKS, max(1, n_entries // _SMALLEST_DOCUMENT_CHUNK))
+        n = max((n for n, least in _DOCUMENT_CHUNKS.items() if n_entries >= least), default=1)
         if n == 1:
             return [slice(0, self.n_units)]
         cuts = np.searchsorted(self.indptr, np.linspace(0, n_entries, n + 1)[1:-1])
@@ -232,8 +233,8 @@ class Documents(Units):
         return self
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Documents:
-        # Topics do not start from documents; no draw is spent on choosing some.
-        return self.spread(size)  # type: ignore[return-value]
+        # Topics do not start from documents: neither a draw nor a copy is spent on choosing some.
+        return self
 
     def arrays(self, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Counts, words and indptr as kernels read them, copied only where dtypes differ."""
