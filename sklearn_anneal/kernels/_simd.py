@@ -128,22 +128,6 @@ def total(typingctx, x):
 
 
 @intrinsic
-def products(typingctx, x, table, first, out):
-    """``out[first : first + ROWS] = table[first : first + ROWS] @ x``."""
-
-    def codegen(context, builder, signature, args):
-        emit = _Emitter(context, builder, signature.args[0].dtype)
-        x, _ = emit.array(signature.args[0], args[0])
-        table, (_, n_columns) = emit.array(signature.args[1], args[1])
-        out, _ = emit.array(signature.args[3], args[3])
-        starts = emit.starts(args[2], n_columns)
-        emit.store(emit.products(x, table, starts, n_columns), out, args[2])
-        return context.get_dummy_value()
-
-    return types.void(x, table, first, out), codegen
-
-
-@intrinsic
 def ratio_update(typingctx, x, counts, tiny, table, first, norms, out):
     """One step of a multiplicative update, over ``ROWS`` rows of a table from ``first`` on.
 
