@@ -18,6 +18,7 @@ ROWS = 8
 
 _WORD = ir.IntType(32)
 _CONTRACT = ("contract",)
+_LINE = 64  # bytes of a line of the cache
 
 
 class _Emitter:
@@ -49,6 +50,17 @@ class _Emitter:
 
     def store(self, value, data, offset):
         self.builder.store(value, self._address(data, offset)).align = self.alignment
+
+    def prefetch(self, data, offset, size):
+        """Ask for ``size`` elements that are going to be read, line by line."""
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
+        ask = self.builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        hints = [ir.Constant(_WORD, value) for value in (0, 3, 1)]
+        for first in range(0, size, _LINE // self.alignment):
+            here = self.builder.add(offset, ir.Constant(offset.type, first))
+            pointer = self.builder.bitcast(self.builder.gep(data, [here]), byte)
+            self.builder.call(ask, [pointer, *hints])
 
     def multiply_add(self, a, b, c):
         product = self.builder.fmul(a, b, flags=_CONTRACT)
@@ -149,8 +161,12 @@ def ratio_update(typingctx, x, counts, tiny, table, first, norms, out):
         emit.store(norm, norms, first)
         ratio = builder.fdiv(emit.load(counts, first), norm)
         ratios = [emit.broadcast(ratio, j) for j in range(ROWS)]
+        beyond = builder.add(starts[0], builder.mul(n_columns, ir.Constant(n_columns.type, ROWS)))
         with emit.steps(n_columns) as loop:
             offset = emit.offset(loop)
+            # The rows after these, while those of this block come from the nearest cache.
+            ahead = builder.mul(offset, ir.Constant(offset.type, ROWS))
+            emit.prefetch(table, builder.add(beyond, ahead), ROWS * LANES)
             rows = [emit.load(table, builder.add(start, offset)) for start in starts]
             terms = [
                 emit.multiply_add(ratios[j], rows[j], builder.fmul(ratios[j + 1], rows[j + 1]))
