@@ -28,6 +28,7 @@ VI, DET, LIKELIHOOD, LOCAL = (
     "deterministic, likelihood",
     "deterministic, local",
 )
+RECOMMENDED = "deterministic, as recommended"
 STOCH, PROXIMITY, BEST_OF_5 = "stochastic", "proximity", "VI, best of 5"
 # And of stochastic inference.
 SVI, AVI, TEMPERING, LOCAL_TEMPERING = "SVI", "AVI", "tempering", "local tempering"

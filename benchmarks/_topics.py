@@ -141,6 +141,7 @@ METHODS = {
     "none": Method(lambda n: "none", 0.0),
     "local": _tempered("local", 2.0),
     "posterior": _tempered("posterior", 1.5),
+    "recommended": Method(lambda n: DeterministicAnnealing(n_passes=n)),
     "likelihood": _tempered("likelihood", 1.5),
     "likelihood, fast": _tempered("likelihood", 1.5, 0.1),
     "likelihood, hot": _tempered("likelihood", 8.0),

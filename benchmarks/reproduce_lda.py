@@ -32,6 +32,8 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
+
 from ._report import Page, machine
 from ._topic_claims import BEST_OF_5, DIGITS, FAST, HOT, SVI, VI, Found, claims, compare, ranges
 from ._topic_plan import (
@@ -84,9 +86,10 @@ def section_batch(page: Page, found: Found, size: Size) -> None:
         "Batch inference at equal passes",
         f"{size.passes} passes, half of them the schedule where there is one; α = η = 1/K; "
         f"{size.seeds} seeds: median (smallest … largest). *VI* starts documents anew at each pass "
-        "for the first half. *deterministic* in its three forms, linear from T = 2 (local) or 1.5; "
-        "*stochastic* and *proximity* with their recommended settings. *best of 5* takes five "
-        "times the passes.",
+        "for the first half. *deterministic* in its three forms, linear from T = 2 (local) or 1.5, "
+        "and as recommended: the posterior form from T = "
+        f"{LatentDirichlet.recommended['deterministic']['initial_temperature']}; *stochastic* and "
+        "*proximity* with their recommended settings. *best of 5* takes five times the passes.",
     )
     for corpus in dict.fromkeys(corpus for corpus, _, _ in found.batch):
         page.lines += [f"### {corpus}", ""]
