@@ -1,8 +1,8 @@
 """Products of a vector with a few rows of a table, as explicit vector instructions.
 
 Loops over short rows are what compilers vectorise worst: they unroll for lengths that never come,
-and a sum in fixed order stays scalar. Here eight lanes and eight rows are spelled out, so that
-sums have one order on every machine. Rows have a multiple of ``LANES`` entries, and tables a
+and a sum in fixed order stays scalar. Here vectors of 32 bytes and eight rows are spelled out, so
+that sums have one order on every machine. Rows have a multiple of ``LANES`` entries, and tables a
 multiple of ``ROWS`` rows.
 """
 
@@ -18,18 +18,20 @@ ROWS = 8
 
 _WORD = ir.IntType(32)
 _CONTRACT = ("contract",)
-_LINE = 64  # bytes of a line of the cache
+# Bytes of a vector: with twice as many, eight sums and eight factors do not fit the registers.
+_VECTOR = 32
 
 
 class _Emitter:
-    """Instructions on vectors of ``LANES`` elements of one dtype."""
+    """Instructions on vectors of as many elements of one dtype as ``_VECTOR`` bytes hold."""
 
     def __init__(self, context, builder, dtype):
         self.context = context
         self.builder = builder
         self.element = context.get_data_type(dtype)
-        self.vector = ir.VectorType(self.element, LANES)
         self.alignment = dtype.bitwidth // 8
+        self.lanes = _VECTOR // self.alignment
+        self.vector = ir.VectorType(self.element, self.lanes)
 
     def array(self, kind, value):
         """Address of the first element, and shape."""
@@ -37,7 +39,7 @@ class _Emitter:
         return struct.data, cgutils.unpack_tuple(self.builder, struct.shape)
 
     def constant(self, value):
-        return ir.Constant(self.vector, [ir.Constant(self.element, value)] * LANES)
+        return ir.Constant(self.vector, [ir.Constant(self.element, value)] * self.lanes)
 
     def _address(self, data, offset):
         pointer = self.builder.gep(data, [offset])
@@ -51,17 +53,6 @@ class _Emitter:
     def store(self, value, data, offset):
         self.builder.store(value, self._address(data, offset)).align = self.alignment
 
-    def prefetch(self, data, offset, size):
-        """Ask for ``size`` elements that are going to be read, line by line."""
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
-        ask = self.builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        hints = [ir.Constant(_WORD, value) for value in (0, 3, 1)]
-        for first in range(0, size, _LINE // self.alignment):
-            here = self.builder.add(offset, ir.Constant(offset.type, first))
-            pointer = self.builder.bitcast(self.builder.gep(data, [here]), byte)
-            self.builder.call(ask, [pointer, *hints])
-
     def multiply_add(self, a, b, c):
         product = self.builder.fmul(a, b, flags=_CONTRACT)
         return self.builder.fadd(product, c, flags=_CONTRACT)
@@ -71,14 +62,15 @@ class _Emitter:
         return self.builder.shuffle_vector(a, b, mask)
 
     def broadcast(self, vector, lane):
-        return self.shuffle(vector, vector, [lane] * LANES)
+        return self.shuffle(vector, vector, [lane] * self.lanes)
 
     def sums(self, vectors):
-        """The vector of the sums over the lanes of ``ROWS`` vectors, by pairwise addition."""
+        """The vector of the sums over the lanes of as many vectors, by pairwise addition."""
+        n = self.lanes
         distance = 1
         while len(vectors) > 1:
-            from_a = [i if i & distance == 0 else LANES + (i ^ distance) for i in range(LANES)]
-            from_b = [i ^ distance if i & distance == 0 else LANES + i for i in range(LANES)]
+            from_a = [i if i & distance == 0 else n + (i ^ distance) for i in range(n)]
+            from_b = [i ^ distance if i & distance == 0 else n + i for i in range(n)]
             vectors = [
                 self.builder.fadd(self.shuffle(a, b, from_a), self.shuffle(a, b, from_b))
                 for a, b in zip(vectors[::2], vectors[1::2], strict=True)
@@ -94,26 +86,34 @@ class _Emitter:
 
     def steps(self, n_columns):
         """A loop over a row; its index counts vectors."""
-        n = self.builder.udiv(n_columns, ir.Constant(n_columns.type, LANES))
+        n = self.builder.udiv(n_columns, ir.Constant(n_columns.type, self.lanes))
         return cgutils.for_range(self.builder, n)
 
     def offset(self, loop):
-        return self.builder.mul(loop.index, ir.Constant(loop.index.type, LANES))
+        return self.builder.mul(loop.index, ir.Constant(loop.index.type, self.lanes))
 
-    def products(self, x, table, starts, n_columns):
-        """Inner products of x and ``ROWS`` rows, as one vector."""
-        zero = self.constant(0.0)
-        totals = [cgutils.alloca_once(self.builder, self.vector) for _ in starts]
+    def fill(self, totals, value):
         for total in totals:
-            self.builder.store(zero, total)
-        with self.steps(n_columns) as loop:
-            offset = self.offset(loop)
-            left = self.load(x, offset)
-            for total, start in zip(totals, starts, strict=True):
-                right = self.load(table, self.builder.add(start, offset))
-                old = self.builder.load(total)
-                self.builder.store(self.multiply_add(left, right, old), total)
-        return self.sums([self.builder.load(total) for total in totals])
+            self.builder.store(value, total)
+
+    def add_products(self, left, table, starts, offset, totals):
+        """Add the products of a part of x and the same part of ``ROWS`` rows."""
+        for total, start in zip(totals, starts, strict=True):
+            right = self.load(table, self.builder.add(start, offset))
+            old = self.builder.load(total)
+            self.builder.store(self.multiply_add(left, right, old), total)
+
+    def combine(self, weights, table, starts, offset, out):
+        """Add a part of the weighted sum of ``ROWS`` rows to the same part of ``out``."""
+        rows = [self.load(table, self.builder.add(start, offset)) for start in starts]
+        terms = [
+            self.multiply_add(weights[j], rows[j], self.builder.fmul(weights[j + 1], rows[j + 1]))
+            for j in range(0, ROWS, 2)
+        ]
+        while len(terms) > 1:
+            terms = [self.builder.fadd(a, b) for a, b in zip(terms[::2], terms[1::2], strict=True)]
+        value = self.builder.fadd(terms[0], self.load(out, offset))
+        self.store(value, out, offset)
 
 
 @intrinsic
@@ -129,9 +129,9 @@ def total(typingctx, x):
             part = emit.load(x, emit.offset(loop))
             builder.store(builder.fadd(part, builder.load(lanes)), lanes)
         value = builder.load(lanes)
-        distance = LANES // 2
+        distance = emit.lanes // 2
         while distance > 0:
-            other = emit.shuffle(value, value, [i ^ distance for i in range(LANES)])
+            other = emit.shuffle(value, value, [i ^ distance for i in range(emit.lanes)])
             value = builder.fadd(value, other)
             distance //= 2
         return builder.extract_element(value, ir.Constant(_WORD, 0))
@@ -140,11 +140,13 @@ def total(typingctx, x):
 
 
 @intrinsic
-def ratio_update(typingctx, x, counts, tiny, table, first, norms, out):
-    """One step of a multiplicative update, over ``ROWS`` rows of a table from ``first`` on.
+def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
+    """One step of a multiplicative update over the first ``n_rows`` rows of a table.
 
-    ``norms = rows @ x + tiny`` and ``out += (counts / norms) @ rows``; each row is read from
-    memory once.
+    ``norms = rows @ x + s tiny`` with s lanes and ``out += (counts / norms) @ rows``. Each row is read from
+    memory once: while ``ROWS`` rows are added up, the products of the next ones are made, so that
+    neither memory nor the division is waited for. Sums begin at ``tiny``, because products of small
+    numbers alone are subnormal, which costs a hundred times as much.
     """
 
     def codegen(context, builder, signature, args):
@@ -154,27 +156,38 @@ def ratio_update(typingctx, x, counts, tiny, table, first, norms, out):
         table, (_, n_columns) = emit.array(signature.args[3], args[3])
         norms, _ = emit.array(signature.args[5], args[5])
         out, _ = emit.array(signature.args[6], args[6])
-        first = args[4]
-        starts = emit.starts(first, n_columns)
+        n_rows = args[4]
+        block = ir.Constant(n_rows.type, ROWS)
         floor = builder.insert_element(emit.constant(0.0), args[2], ir.Constant(_WORD, 0))
-        norm = builder.fadd(emit.products(x, table, starts, n_columns), emit.broadcast(floor, 0))
-        emit.store(norm, norms, first)
-        ratio = builder.fdiv(emit.load(counts, first), norm)
-        ratios = [emit.broadcast(ratio, j) for j in range(ROWS)]
-        beyond = builder.add(starts[0], builder.mul(n_columns, ir.Constant(n_columns.type, ROWS)))
-        with emit.steps(n_columns) as loop:
-            offset = emit.offset(loop)
-            # The rows after these, while those of this block come from the nearest cache.
-            ahead = builder.mul(offset, ir.Constant(offset.type, ROWS))
-            emit.prefetch(table, builder.add(beyond, ahead), ROWS * LANES)
-            rows = [emit.load(table, builder.add(start, offset)) for start in starts]
-            terms = [
-                emit.multiply_add(ratios[j], rows[j], builder.fmul(ratios[j + 1], rows[j + 1]))
-                for j in range(0, ROWS, 2)
-            ]
-            while len(terms) > 1:
-                terms = [builder.fadd(a, b) for a, b in zip(terms[::2], terms[1::2], strict=True)]
-            emit.store(builder.fadd(terms[0], emit.load(out, offset)), out, offset)
+        floor = emit.broadcast(floor, 0)
+        totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS)]
+        emit.fill(totals, floor)
+        starts = emit.starts(ir.Constant(n_rows.type, 0), n_columns)
+        with builder.if_then(builder.icmp_signed(">", n_rows, ir.Constant(n_rows.type, 0))):
+            with emit.steps(n_columns) as loop:
+                offset = emit.offset(loop)
+                emit.add_products(emit.load(x, offset), table, starts, offset, totals)
+        with cgutils.for_range(builder, builder.sdiv(n_rows, block)) as rows:
+            first = builder.mul(rows.index, block)
+            ratios = []
+            for group in range(0, ROWS, emit.lanes):
+                norm = emit.sums([builder.load(totals[group + j]) for j in range(emit.lanes)])
+                here = builder.add(first, ir.Constant(first.type, group))
+                emit.store(norm, norms, here)
+                ratio = builder.fdiv(emit.load(counts, here), norm)
+                ratios += [emit.broadcast(ratio, j) for j in range(emit.lanes)]
+            starts = emit.starts(first, n_columns)
+            following = builder.add(first, block)
+            emit.fill(totals, floor)
+            with builder.if_else(builder.icmp_signed("<", following, n_rows)) as (more, last):
+                with more:
+                    next_starts = emit.starts(following, n_columns)
+                    with emit.steps(n_columns) as loop:
+                        offset = emit.offset(loop)
+                        emit.add_products(emit.load(x, offset), table, next_starts, offset, totals)
+                        emit.combine(ratios, table, starts, offset, out)
+                with last, emit.steps(n_columns) as loop:
+                    emit.combine(ratios, table, starts, emit.offset(loop), out)
         return context.get_dummy_value()
 
-    return types.void(x, counts, tiny, table, first, norms, out), codegen
+    return types.void(x, counts, tiny, table, n_rows, norms, out), codegen

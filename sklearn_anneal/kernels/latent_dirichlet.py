@@ -156,8 +156,7 @@ def _assign(rows, n_words, c, local, tiny, gamma, e, acc, norms):
     _topic_weights(gamma, local, width, e)
     for k in range(width):
         acc[k] = acc.dtype.type(0)
-    for i in range(0, n_words, ROWS):
-        ratio_update(e, c, tiny, rows, i, norms, acc)
+    ratio_update(e, c, tiny, rows, n_words, norms, acc)
     for k in range(width):
         acc[k] *= e[k]
 
@@ -761,8 +760,7 @@ def locally_tempered(
                     e[k] = exp(x * digamma(current[k]) - (mean_partition[k] - lowest))
                 for k in range(width):
                     acc[k] = size(0)
-                for i in range(0, n_words, ROWS):
-                    ratio_update(e, c, tiny, rows, i, norms, acc)
+                ratio_update(e, c, tiny, rows, n_words, norms, acc)
                 change = 0.0
                 for k in range(n_topics):
                     new = alpha[k] + x * np.float64(acc[k]) * np.float64(e[k])
@@ -775,8 +773,7 @@ def locally_tempered(
                 e[k] = exp(x * digamma(current[k]) - (mean_partition[k] - lowest))
             for k in range(width):
                 acc[k] = size(0)
-            for i in range(0, n_words, ROWS):
-                ratio_update(e, c, tiny, rows, i, norms, acc)
+            ratio_update(e, c, tiny, rows, n_words, norms, acc)
             concentration = 0.0
             for k in range(n_topics):
                 concentration += current[k]
