@@ -143,10 +143,10 @@ def total(typingctx, x):
 def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
     """One step of a multiplicative update over the first ``n_rows`` rows of a table.
 
-    ``norms = rows @ x + s tiny`` with s lanes and ``out += (counts / norms) @ rows``. Each row is read from
-    memory once: while ``ROWS`` rows are added up, the products of the next ones are made, so that
-    neither memory nor the division is waited for. Sums begin at ``tiny``, because products of small
-    numbers alone are subnormal, which costs a hundred times as much.
+    ``norms = rows @ x + s tiny`` with s lanes, and ``out += (counts / norms) @ rows``. Each row is
+    read from memory once: while ``ROWS`` rows are added up, the products of the next ones are made,
+    so that neither memory nor the division is waited for. Sums begin at ``tiny``, because sums of
+    small products alone are subnormal, which costs a hundred times as much.
     """
 
     def codegen(context, builder, signature, args):
