@@ -8,13 +8,17 @@ package anneal their way to a better one, in the place of many restarts, with a 
 from __future__ import annotations
 
 from .models.gaussian_mixture import AnnealedBayesianGaussianMixture
+from .models.hidden_markov import AnnealedHMM, concat_sequences, split_sequences
 from .models.latent_dirichlet import AnnealedLatentDirichletAllocation
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AnnealedBayesianGaussianMixture",
+    "AnnealedHMM",
     "AnnealedLatentDirichletAllocation",
+    "concat_sequences",
+    "split_sequences",
     "warm_up",
 ]
 

@@ -303,6 +303,10 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         ValueError
             If the batch is refused; the estimator is then as it was before.
         """
+        return self._update_or_restore(X, sample_weight)
+
+    def _update_or_restore(self, X: Any, sample_weight: Any) -> BaseAnnealed:
+        """:meth:`partial_fit`; after a refusal the estimator is as it was before."""
         before = dict(self.__dict__)
         try:
             with one_thread():
@@ -486,7 +490,8 @@ def _explained() -> Iterator[None]:
         raise ValueError(
             "Fitting failed because some components have ill-defined covariances (of too few "
             "rows, or of rows whose scales differ too much for floating-point numbers). Increase "
-            "reg_covar, ask for fewer components, give a larger covariance_prior, or rescale X."
+            "reg_covar, ask for fewer components, give a larger prior of the covariances, or "
+            "rescale X."
         ) from error
 
 

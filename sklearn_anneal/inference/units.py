@@ -1,7 +1,7 @@
 """What one data point is, and how many of them are taken, cut and weighed.
 
-The loop sees data only as *units*: rows, or documents; sequences or users with ratings are further
-subclasses of :class:`Units`.
+The loop sees data only as *units*: rows, documents, or sequences; users with ratings are a further
+subclass of :class:`Units`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.random import sample_without_replacement
@@ -21,6 +21,8 @@ _SHUFFLE_BLOCK = 65_536
 # Numbers of parts of a corpus, and the entries from which on there are as many: each part has
 # statistics of its own, as large as all topics.
 _DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
+# Numbers of parts of sequences, and the frames from which on there are as many.
+_SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
 
 
 class Units(ABC):
@@ -154,7 +156,45 @@ class Rows(Units):
         return np.ascontiguousarray(self.X)
 
 
-class Documents(Units):
+class Ragged(Units):
+    """Data points with different numbers of entries, which follow each other in flat arrays.
+
+    Attributes
+    ----------
+    indptr : ndarray of shape (n_units + 1,)
+        Where each data point begins.
+    """
+
+    indptr: np.ndarray
+    _parts: ClassVar[dict[int, int]]
+
+    @property
+    def n_units(self) -> int:
+        return len(self.indptr) - 1
+
+    def chunks(self) -> list[slice]:
+        """Contiguous parts with about equally many entries; a function of ``indptr`` alone."""
+        n_entries = int(self.indptr[-1])
+        n = max((n for n, least in self._parts.items() if n_entries >= least), default=1)
+        if n == 1:
+            return [slice(0, self.n_units)]
+        cuts = np.searchsorted(self.indptr, np.linspace(0, n_entries, n + 1)[1:-1])
+        edges = np.unique([0, *cuts.tolist(), self.n_units])
+        return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+    def _cut(self, index: np.ndarray | slice) -> tuple[np.ndarray, Any]:
+        """``indptr`` of the data points of an index, and the index of their entries."""
+        if isinstance(index, slice):
+            first, last, _ = index.indices(self.n_units)
+            indptr = self.indptr[first : max(first, last) + 1]
+            return indptr - indptr[0], slice(indptr[0], indptr[-1])
+        starts = self.indptr[:-1][index]
+        sizes = self.indptr[1:][index] - starts
+        indptr = np.concatenate([[0], np.cumsum(sizes)])
+        return indptr, np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
+
+
+class Documents(Ragged):
     """Rows of a sparse matrix of counts: bags of words.
 
     Parameters
@@ -168,6 +208,8 @@ class Documents(Units):
     weights : ndarray of shape (n_documents,) or None, default=None
     """
 
+    _parts = _DOCUMENT_CHUNKS
+
     def __init__(
         self,
         counts: np.ndarray,
@@ -179,10 +221,6 @@ class Documents(Units):
         self.words = words
         self.indptr = indptr
         self.weights = weights
-
-    @property
-    def n_units(self) -> int:
-        return len(self.indptr) - 1
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -207,27 +245,8 @@ class Documents(Units):
 
     def take(self, index: np.ndarray | slice) -> Documents:
         weights = None if self.weights is None else self.weights[index]
-        if isinstance(index, slice):
-            first, last, _ = index.indices(self.n_units)
-            indptr = self.indptr[first : max(first, last) + 1]
-            part: Any = slice(indptr[0], indptr[-1])
-            indptr = indptr - indptr[0]
-        else:
-            starts = self.indptr[:-1][index]
-            sizes = self.indptr[1:][index] - starts
-            indptr = np.concatenate([[0], np.cumsum(sizes)])
-            part = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
+        indptr, part = self._cut(index)
         return Documents(self.counts[part], self.words[part], indptr, weights)
-
-    def chunks(self) -> list[slice]:
-        """Contiguous parts with about equally many entries."""
-        n_entries = int(self.indptr[-1])
-        n = max((n for n, least in _DOCUMENT_CHUNKS.items() if n_entries >= least), default=1)
-        if n == 1:
-            return [slice(0, self.n_units)]
-        cuts = np.searchsorted(self.indptr, np.linspace(0, n_entries, n + 1)[1:-1])
-        edges = np.unique([0, *cuts.tolist(), self.n_units])
-        return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
     def placed(self, summary: Any) -> Documents:
         return self
@@ -243,3 +262,77 @@ class Documents(Units):
             np.ascontiguousarray(self.words, dtype=np.int32),
             np.ascontiguousarray(self.indptr, dtype=np.int64),
         )
+
+
+class Sequences(Ragged):
+    """Sequences of frames, one after another.
+
+    Parameters
+    ----------
+    frames : ndarray of shape (n_frames, n_features) or (n_frames,)
+        As the emission of a model reads them; finite where frames are missing too.
+    indptr : ndarray of int64, shape (n_sequences + 1,)
+        Where each sequence begins.
+    weights : ndarray of shape (n_sequences,) or None, default=None
+    missing : ndarray of bool, shape (n_frames,) or None, default=None
+        The frames that were not observed; None: there are none.
+    center : ndarray of shape (n_features,) or None, default=None
+        As of :class:`Rows`.
+    """
+
+    _parts = _SEQUENCE_CHUNKS
+
+    def __init__(
+        self,
+        frames: np.ndarray,
+        indptr: np.ndarray,
+        weights: np.ndarray | None = None,
+        missing: np.ndarray | None = None,
+        center: np.ndarray | None = None,
+    ):
+        self.frames = frames
+        self.indptr = indptr
+        self.weights = weights
+        self.missing = missing
+        self.center = center
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of frames of each sequence, of shape (n_sequences,)."""
+        return np.diff(self.indptr)
+
+    @cached_property
+    def n_observations(self) -> float:
+        """Weighted number of frames."""
+        lengths = self.lengths
+        return float(lengths.sum() if self.weights is None else lengths @ self.weights)
+
+    def take(self, index: np.ndarray | slice) -> Sequences:
+        indptr, part = self._cut(index)
+        weights = None if self.weights is None else self.weights[index]
+        missing = None if self.missing is None else self.missing[part]
+        return Sequences(self.frames[part], indptr, weights, missing, self.center)
+
+    def parts(self, n_frames: int) -> Iterator[slice]:
+        """Contiguous parts of at most ``n_frames`` frames, or of one sequence."""
+        begin = 0
+        while begin < self.n_units:
+            stop = int(np.searchsorted(self.indptr, self.indptr[begin] + n_frames, "right")) - 1
+            stop = max(stop, begin + 1)
+            yield slice(begin, stop)
+            begin = stop
+
+    def placed(self, summary: Any) -> Sequences:
+        return Sequences(self.frames, self.indptr, self.weights, self.missing, summary.center)
+
+    def per_frame(self, values: np.ndarray) -> np.ndarray:
+        """One value per sequence, repeated for its frames."""
+        return np.repeat(values, self.lengths)
+
+    def observed(self) -> Rows:
+        """The frames that were observed, as rows with weights of their own."""
+        weights = None if self.weights is None else self.per_frame(self.weights)
+        if self.missing is None:
+            return Rows(self.frames, weights, self.center)
+        seen = ~self.missing
+        return Rows(self.frames[seen], None if weights is None else weights[seen], self.center)

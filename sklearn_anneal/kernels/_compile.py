@@ -21,6 +21,7 @@ _ARGUMENTS = {
     "out1": types.float64[::1],
     "out2": types.float64[:, ::1],
     "out_single": types.float32[:, ::1],
+    "out_int": types.int64[::1],
     "int": types.int64,
     "float": types.float64,
 }
@@ -43,8 +44,8 @@ class Kernel:
         The kinds of the arguments, separated by spaces. Of the dtype of the data: ``rows`` and
         ``values`` (2 and 1 dimensions, read), ``out_rows`` (2, written); the first argument must
         be one of them. Of float64: ``matrix`` and ``vector`` (read), ``out2`` and ``out1``
-        (written). ``index`` (int32) and ``pointer`` (int64) have one dimension and are read;
-        ``int`` and ``float`` are numbers.
+        (written). ``index`` (int32) and ``pointer`` (int64) have one dimension and are read,
+        ``out_int`` (int64) has one and is written; ``int`` and ``float`` are numbers.
     dtypes : tuple of str
         Of the data that the kernel is for.
     """

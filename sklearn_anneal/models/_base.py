@@ -15,6 +15,19 @@ Expected = Any
 """What a model's local step needs of the global parameters; the model's own business."""
 
 
+_COINCIDENCE = 1e-6
+
+
+def coinciding(points: np.ndarray, used: np.ndarray) -> list[tuple[int, int]]:
+    """Pairs of the rows ``used`` of ``points`` that cannot be told apart."""
+    points = points[used]
+    pairs = []
+    for i in range(len(used)):
+        near = np.abs(points[i + 1 :] - points[i]).max(axis=1) < _COINCIDENCE
+        pairs += [(int(used[i]), int(used[i + 1 + j])) for j in np.flatnonzero(near)]
+    return pairs
+
+
 class Block(NamedTuple):
     """Natural parameters that are updated together.
 

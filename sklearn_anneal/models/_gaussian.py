@@ -24,7 +24,6 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 ROWS_PER_BLOCK = 256
 CHUNK = 8192
 
-_COINCIDENCE = 1e-6
 _NOTHING = np.empty((1, 0))
 
 
@@ -125,10 +124,12 @@ class GaussianComponents:
     covariance_type : {"full", "tied", "diag", "spherical"}
     factorization : {"joint", "independent"}
     reg_covar : float
-    mean_precision_prior, degrees_of_freedom_prior : float or None
-    mean_prior : ndarray of shape (n_features,) or None
-    covariance_prior : ndarray or float or None
-        None, here and before: from the data, by :meth:`resolved`.
+    mean_precision_prior, degrees_of_freedom_prior : float or ndarray of shape (n_components,)
+    mean_prior : ndarray of shape (n_features,) or (n_components, n_features)
+    covariance_prior : ndarray or float
+        Of one component, or of all. None, here and before: from the data, by :meth:`resolved`.
+    covariance_prior_name : str
+        What the user calls the parameter, for error messages.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class GaussianComponents:
         mean_prior: Any = None,
         degrees_of_freedom_prior: Any = None,
         covariance_prior: Any = None,
+        covariance_prior_name: str = "covariance_prior",
     ):
         self.n_components = n_components
         self.n_features = n_features
@@ -152,6 +154,7 @@ class GaussianComponents:
         self.mean_prior = mean_prior
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
+        self.covariance_prior_name = covariance_prior_name
 
     @cached_property
     def structure(self) -> Structure:
@@ -239,14 +242,15 @@ class GaussianComponents:
             given(self.mean_prior, summary.mean),
             given(self.degrees_of_freedom_prior, self.n_features),
             covariance,
+            self.covariance_prior_name,
         )
 
     def _default_covariance_prior(self, summary: Summary) -> np.ndarray:
         if summary.seen < 2:
             raise ValueError(
                 f"The sample weights sum to {summary.seen:.6g}, but they are numbers of rows, and "
-                "the default covariance_prior needs at least 2. Multiply them by "
-                "len(sample_weight) / sum(sample_weight), or give covariance_prior."
+                f"the default {self.covariance_prior_name} needs at least 2. Multiply them by "
+                f"len(sample_weight) / sum(sample_weight), or give {self.covariance_prior_name}."
             )
         covariance = summary.covariance
         full = covariance.ndim == 2
@@ -260,7 +264,8 @@ class GaussianComponents:
             raise ValueError(
                 "The covariance of the data is not positive definite (constant or linearly "
                 "dependent columns, or fewer distinct rows than columns), so it cannot be the "
-                "default covariance_prior. Give covariance_prior, or set reg_covar above 0."
+                f"default {self.covariance_prior_name}. Give {self.covariance_prior_name}, or set "
+                "reg_covar above 0."
             )
         return covariance + self.reg_covar * (np.eye(len(covariance)) if full else 1.0)
 
@@ -269,17 +274,17 @@ class GaussianComponents:
         k, d = self.n_components, self.n_features
         rows = () if self.structure.shared else (k,)
         inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
-        inverse_scale = np.broadcast_to(inverse_scale, rows + inverse_scale.shape).copy()
+        event = inverse_scale.shape[inverse_scale.ndim - self.structure.event_ndim :]
+        inverse_scale = np.broadcast_to(inverse_scale, rows + event).copy()
         mean = np.broadcast_to(self.mean_prior - summary.center, (k, d))
-        dof = np.full(rows, float(self.degrees_of_freedom_prior))
-        strength = float(self.mean_precision_prior)
+        dof = np.broadcast_to(np.asarray(self.degrees_of_freedom_prior, dtype=float), rows).copy()
+        strength = np.broadcast_to(np.asarray(self.mean_precision_prior, dtype=float), k).copy()
         if self.joint:
-            joint = self._normal_wishart.from_standard(
-                mean, np.full(k, strength), inverse_scale, dof
-            )
+            joint = self._normal_wishart.from_standard(mean, strength, inverse_scale, dof)
             return self.factors[0].rename(joint)
-        precision = strength * self.structure.inverse(inverse_scale)
-        precision = np.broadcast_to(precision, (k, *precision.shape[len(rows) :])).copy()
+        precision = self.structure.inverse(inverse_scale)
+        precision = np.broadcast_to(precision, (k, *precision.shape[len(rows) :]))
+        precision = self._per_row(strength) * precision
         return {
             "mean_precision": precision,
             "mean_natural": self.structure.multiply(precision, mean),
@@ -427,6 +432,15 @@ class GaussianComponents:
         constant = log_weights + 0.5 * (log_det - spread)
         return self._features(self.covariance_type, precision, mean, constant)
 
+    def plug_in(self, q: Natural) -> Features:
+        """Coefficients of log p(x | z = k) at the means and covariances that q stands for."""
+        standard = self.standard(q)
+        covariances = self.covariances(standard["inverse_scale"], standard["dof"])
+        constant = -0.5 * self.structure.log_det(covariances, self.n_features)
+        constant = np.broadcast_to(constant, (self.n_components,))
+        precision = self.structure.inverse(covariances)
+        return self._features(self.covariance_type, precision, standard["mean"], constant)
+
     def sample_expectations(
         self, q: Natural, log_weights: np.ndarray, rng: np.random.Generator
     ) -> tuple[Features, dict[str, np.ndarray]]:
@@ -568,8 +582,8 @@ class GaussianComponents:
         precisions = self._wishart.to_standard(self._pick(q, 1))
         return {"mean": mean, "mean_precision": q["mean_precision"], **precisions}
 
-    def coinciding(self, q: Natural, summary: Summary, used: np.ndarray) -> list[tuple[int, int]]:
-        """Pairs among the components of the index ``used`` that cannot be told apart."""
+    def coordinates(self, q: Natural, summary: Summary) -> np.ndarray:
+        """Where the components lie, in units of the data's spread, for :func:`coinciding`."""
         standard = self.standard(q)
         spread = summary.covariance
         if spread.ndim == 2:
@@ -578,9 +592,42 @@ class GaussianComponents:
         if not self.structure.shared:
             scale = self.covariances(standard["inverse_scale"], standard["dof"])
             parts.append(scale.reshape(len(scale), -1) / max(float(np.mean(spread)), 1e-300))
-        points = np.hstack(parts)[used]
-        pairs = []
-        for i in range(len(used)):
-            near = np.abs(points[i + 1 :] - points[i]).max(axis=1) < _COINCIDENCE
-            pairs += [(int(used[i]), int(used[i + 1 + j])) for j in np.flatnonzero(near)]
-        return pairs
+        return np.hstack(parts)
+
+
+def checked_covariance_prior(
+    value: Any, covariance_type: str, n_features: int, name: str, n_components: int | None = None
+) -> np.ndarray | None:
+    """The inverse scale of a Wishart prior as an array, None where it is to come from the data.
+
+    With ``n_components``, one for each component is accepted as well.
+
+    Raises
+    ------
+    ValueError
+        If its shape is not that of the covariance type, or if it is not positive definite.
+    """
+    if value is None:
+        return None
+    shape = {
+        "full": (n_features, n_features),
+        "tied": (n_features, n_features),
+        "diag": (n_features,),
+        "spherical": (),
+    }[covariance_type]
+    prior = np.asarray(value, dtype=np.float64)
+    if n_components is not None and prior.ndim > len(shape) and covariance_type != "tied":
+        shape = (n_components, *shape)
+    check_shape(prior, shape, f"{covariance_type} {name}")
+    structure = get_structure(covariance_type, COVARIANCE_TYPES, "covariance_type")
+    symmetric = structure.event_ndim < 2 or np.allclose(prior, np.swapaxes(prior, -1, -2))
+    if not symmetric or not np.all(structure.positive(prior)):
+        raise ValueError(f"'{covariance_type} {name}' should be symmetric, positive-definite")
+    return prior
+
+
+def check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> None:
+    if parameter.shape != shape:
+        raise ValueError(
+            f"The parameter '{name}' should have the shape of {shape}, but got {parameter.shape}"
+        )

@@ -24,17 +24,18 @@ from ..families import (
     Dirichlet,
     Natural,
     Tempering,
-    get_structure,
     stick_breaking_log_weights,
 )
 from ..inference.units import Rows, Units
-from ._base import Block, ConjugateModel, Factor, LocalStep
+from ._base import Block, ConjugateModel, Factor, LocalStep, coinciding
 from ._gaussian import (
     CHUNK,
     ROWS_PER_BLOCK,
     Features,
     GaussianComponents,
     Summary,
+    check_shape,
+    checked_covariance_prior,
     feature_kind,
     kernels,
 )
@@ -411,7 +412,7 @@ class GaussianMixture(ConjugateModel):
 
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
-        return self.components.coinciding(q, summary, used)
+        return coinciding(self.components.coordinates(q, summary), used)
 
 
 class AnnealedBayesianGaussianMixture(
@@ -715,7 +716,7 @@ class AnnealedBayesianGaussianMixture(
         mean = self.mean_prior
         if mean is not None:
             mean = check_array(mean, dtype=np.float64, ensure_2d=False, input_name="mean_prior")
-            _check_shape(mean, (n_features,), "mean_prior")
+            check_shape(mean, (n_features,), "mean_prior")
         return GaussianMixture(
             self.n_components,
             n_features,
@@ -728,27 +729,10 @@ class AnnealedBayesianGaussianMixture(
             mean_precision_prior=self.mean_precision_prior,
             mean_prior=mean,
             degrees_of_freedom_prior=dof,
-            covariance_prior=self._checked_covariance_prior(n_features),
+            covariance_prior=checked_covariance_prior(
+                self.covariance_prior, self.covariance_type, n_features, "covariance_prior"
+            ),
         )
-
-    def _checked_covariance_prior(self, n_features: int) -> np.ndarray | None:
-        if self.covariance_prior is None:
-            return None
-        shape = {
-            "full": (n_features, n_features),
-            "tied": (n_features, n_features),
-            "diag": (n_features,),
-            "spherical": (),
-        }[self.covariance_type]
-        prior = np.asarray(self.covariance_prior, dtype=np.float64)
-        _check_shape(prior, shape, f"{self.covariance_type} covariance_prior")
-        structure = get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
-        symmetric = prior.ndim < 2 or np.allclose(prior, prior.T)
-        if not symmetric or not structure.positive(prior):
-            raise ValueError(
-                f"'{self.covariance_type} covariance_prior' should be symmetric, positive-definite"
-            )
-        return prior
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model, q = ctx.model, ctx.q
@@ -982,10 +966,3 @@ def _finite(values: np.ndarray) -> np.ndarray:
             "Check their units, or rescale X before fitting and predicting."
         )
     return values
-
-
-def _check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> None:
-    if parameter.shape != shape:
-        raise ValueError(
-            f"The parameter '{name}' should have the shape of {shape}, but got {parameter.shape}"
-        )

@@ -1,0 +1,398 @@
+"""Sums over all paths of hidden Markov models, and their best paths, sequence by sequence.
+
+Forward and backward messages are normalised in every frame, each by its own sum. The two recursions
+thus do not wait for each other, and run through a sequence in opposite directions in one loop.
+With the forward message a_t, the factors b_t of the emissions, v_t the product of b_t with the
+backward message, c_t and d_t the sums of a_t and v_t, and transition factors A::
+
+    a_t = (a_{t-1} A) b_t / c_{t-1}      v_{t-1} = (A v_t) b_{t-1} / d_t      log Z = Σ log c_t
+
+The division by the sum of the frame before, instead of its own, keeps sums and divisions out of
+the chain of operations that wait for each other.
+
+What underflows here is below 1e-305 of a message. It matters only where the paths that are left
+have little weight: where a sum or the overlap of both messages is below ``_SMALLEST``. Such a
+sequence is done again with logarithms.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._compile import helper, kernel
+from ._math import exp, log
+from ._simd import (
+    DOUBLES,
+    add_outer_products,
+    backward_step,
+    center_rows,
+    finish_rows,
+    forward_step,
+    total,
+)
+
+_SMALLEST = 1e-100
+# Frames whose messages are used twice while they are in the fastest memory.
+_BLOCK = 128
+
+
+@helper
+def _padded(n):
+    return (n + DOUBLES - 1) // DOUBLES * DOUBLES
+
+
+@helper
+def _longest(pointer):
+    longest = 0
+    for s in range(pointer.shape[0] - 1):
+        longest = max(longest, pointer[s + 1] - pointer[s])
+    return longest
+
+
+@helper
+def _exponentiate(values, n):
+    for i in range(n):
+        values[i] = exp(values[i])
+
+
+@helper
+def _exponential_tables(log_start, log_transition, x, start, table, transposed):
+    """The factors of the start and of transitions; padding is and stays 0."""
+    n_states = log_start.shape[0]
+    for i in range(n_states):
+        start[i] = exp(x * log_start[i])
+        for j in range(n_states):
+            table[i, j] = exp(x * log_transition[i, j])
+    for i in range(n_states):
+        for j in range(n_states):
+            transposed[j, i] = table[i, j]
+
+
+@helper
+def _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, c, d):
+    """Both recursions; ``c[t + 1]`` and ``d[t]`` become the sums of frame t, ``c[0]`` is 1."""
+    width = table.shape[0]
+    n_rows = (n_states + 1) // 2 * 2
+    last = (n - 1) * width
+    sum_ = 0.0
+    sum_of_v = 0.0
+    for k in range(width):
+        alpha[k] = start[k] * b[k]
+        beta[last + k] = 1.0
+        v[k] = b[last + k]
+        sum_ += alpha[k]
+        sum_of_v += v[k]
+    c[0] = 1.0
+    c[1] = sum_
+    d[n - 1] = sum_of_v
+    side = 0
+    for t in range(1, n):
+        at = t * width
+        sum_ = forward_step(alpha, at - width, table, n_rows, b, at, 1.0 / sum_)
+        sum_of_v = backward_step(
+            v, side, transposed, n_rows, b, last - at, 1.0 / sum_of_v, beta, width - side
+        )
+        side = width - side
+        c[t + 1] = sum_
+        d[n - 1 - t] = sum_of_v
+
+
+@helper
+def _any_too_small(values, n):
+    small = 0
+    for t in range(n):
+        # Not the same as < where a value is not a number.
+        small += not (values[t] >= _SMALLEST)
+    return small > 0
+
+
+@helper
+def _sum_of_logs(values, n, logs):
+    for t in range(n):
+        logs[t] = log(values[t])
+    for t in range(n, _padded(n)):
+        logs[t] = 0.0
+    return total(logs[: _padded(n)])
+
+
+@helper
+def _log_sum_exp(values):
+    top = values[0]
+    for k in range(1, values.shape[0]):
+        top = max(top, values[k])
+    result = 0.0
+    for k in range(values.shape[0]):
+        result += exp(values[k] - top)
+    return top + log(result)
+
+
+@helper
+def _normalize_logs(values):
+    """Make the exponentials sum to 1; returns the logarithm of their sum before."""
+    norm = _log_sum_exp(values)
+    for k in range(values.shape[0]):
+        values[k] -= norm
+    return norm
+
+
+@helper
+def _largest(values):
+    top = values[0]
+    for value in values:
+        top = max(top, value)
+    return top
+
+
+@helper
+def _log_recursions(log_emission, x, log_start, log_transition, top, forward, backward, work):
+    """Normalised log messages of all frames; returns the logarithm of the normaliser.
+
+    What is common to all states is subtracted before anything is added, because large numbers
+    swallow small differences.
+    """
+    n, n_states = log_emission.shape
+    log_norm = 0.0
+    for t in range(n):
+        if t == 0:
+            for j in range(n_states):
+                forward[0, j] = x * log_start[j]
+        else:
+            for j in range(n_states):
+                for i in range(n_states):
+                    work[i] = forward[t - 1, i] + x * (log_transition[i, j] - top)
+                forward[t, j] = _log_sum_exp(work)
+            log_norm += x * top
+        log_norm += _normalize_logs(forward[t])
+        emission = _largest(log_emission[t])
+        for j in range(n_states):
+            forward[t, j] += x * (log_emission[t, j] - emission)
+        log_norm += x * emission + _normalize_logs(forward[t])
+    for j in range(n_states):
+        backward[n - 1, j] = 0.0
+    for t in range(n - 1, 0, -1):
+        emission = _largest(log_emission[t])
+        for i in range(n_states):
+            for j in range(n_states):
+                work[j] = x * (log_transition[i, j] - top)
+                work[j] += backward[t, j] + x * (log_emission[t, j] - emission)
+            backward[t - 1, i] = _log_sum_exp(work)
+        _normalize_logs(backward[t - 1])
+    return log_norm
+
+
+@helper
+def _in_log_space(log_emission, x, log_start, log_transition, forward, backward, gamma, starts, xi):
+    """Posteriors, their sums, energy and log normaliser of a sequence whatever underflows."""
+    n, n_states = log_emission.shape
+    work = np.empty(n_states)
+    pairs = np.empty(n_states * n_states)
+    top = log_transition[0, 0]
+    for i in range(n_states):
+        top = max(top, _largest(log_transition[i]))
+    log_norm = _log_recursions(
+        log_emission, x, log_start, log_transition, top, forward, backward, work
+    )
+    energy = 0.0
+    xi[:] = 0.0
+    for t in range(n):
+        for k in range(n_states):
+            work[k] = forward[t, k] + backward[t, k]
+        _normalize_logs(work)
+        for k in range(n_states):
+            gamma[t, k] = exp(work[k])
+            energy += gamma[t, k] * log_emission[t, k]
+        if t == 0:
+            for k in range(n_states):
+                starts[k] = gamma[0, k]
+            continue
+        emission = _largest(log_emission[t])
+        for i in range(n_states):
+            for j in range(n_states):
+                into = backward[t, j] + x * (log_emission[t, j] - emission)
+                pairs[i * n_states + j] = (
+                    forward[t - 1, i] + into + x * (log_transition[i, j] - top)
+                )
+        _normalize_logs(pairs)
+        for i in range(n_states):
+            for j in range(n_states):
+                xi[i, j] += exp(pairs[i * n_states + j])
+    return log_norm, energy
+
+
+@kernel(
+    "rows pointer vector matrix vector vector out2 out1 out2 out1 out1",
+    dtypes=("float64",),
+)
+def forward_backward(
+    log_emission,
+    pointer,
+    log_start,
+    log_transition,
+    inverse_temperature,
+    scale,
+    posteriors,
+    starts,
+    transitions,
+    log_norms,
+    energies,
+):
+    """Posteriors of the states and of their transitions, at an inverse temperature.
+
+    q(z) of sequence s is proportional to
+    exp{x_s (log_start[z_1] + Σ log_transition[z_{t-1}, z_t] + Σ log_emission[t, z_t])}.
+    Log probabilities are finite, and at most 0 for the start and the transitions.
+
+    Parameters
+    ----------
+    log_emission : array of shape (n, n_states)
+    pointer : array of shape (n_sequences + 1,)
+        Frames of sequence s are ``pointer[s]`` up to ``pointer[s + 1]``.
+    log_start : array of shape (n_states,)
+    log_transition : array of shape (n_states, n_states)
+    inverse_temperature : array of shape (n_sequences,) or (1,)
+        x_s, at most 1.
+    scale : array of shape (n_sequences,) or (0,)
+        Factors of the statistics of the sequences.
+    posteriors : array of shape (n, n_states)
+        Output: q(z_t = k), times the scale.
+    starts : array of shape (n_states,)
+        The posteriors of first frames are added.
+    transitions : array of shape (n_states, n_states)
+        Σ_t q(z_{t-1} = i, z_t = j) is added, times the scale.
+    log_norms : array of shape (n_sequences,)
+        Output: logarithms of the normalisers.
+    energies : array of shape (n_sequences,)
+        Output: expected exponents without x and scale.
+    """
+    n_states = log_start.shape[0]
+    width = _padded(n_states)
+    longest = max(_longest(pointer), 1)
+    b = np.empty(longest * width)
+    alpha = np.empty(longest * width)
+    beta = np.empty(longest * width)
+    v = np.empty(2 * width)
+    c = np.empty(longest + 1)
+    d = np.empty(_padded(longest + 1))
+    overlap = np.empty(longest)
+    start = np.zeros(width)
+    table = np.zeros((width, width))
+    transposed = np.zeros((width, width))
+    xi = np.empty((width, width))
+    used = -1.0
+    for s in range(pointer.shape[0] - 1):
+        begin, end = pointer[s], pointer[s + 1]
+        n = end - begin
+        log_norms[s] = 0.0
+        energies[s] = 0.0
+        if n == 0:
+            continue
+        x = inverse_temperature[s if inverse_temperature.shape[0] > 1 else 0]
+        weight = scale[s] if scale.shape[0] > 0 else 1.0
+        if x != used:
+            _exponential_tables(log_start, log_transition, x, start, table, transposed)
+            used = x
+        log_norm = x * center_rows(log_emission, begin, n, x, b)
+        _exponentiate(b, n * width)
+        _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, c, d)
+        xi[:] = 0.0
+        energy = 0.0
+        for first in range(0, n, _BLOCK):
+            stop = min(first + _BLOCK, n)
+            energy += finish_rows(
+                alpha, beta, b, first, stop - first, c, overlap, log_emission, posteriors,
+                begin + first, weight,
+            )  # fmt: skip
+            before = max(first - 1, 0)
+            add_outer_products(alpha, b, before, stop - 1 - before, xi)
+        if _any_too_small(c, n + 1) or _any_too_small(d, n) or _any_too_small(overlap, n):
+            log_norm, energy = _in_log_space(
+                log_emission[begin:end],
+                x,
+                log_start,
+                log_transition,
+                alpha[: n * n_states].reshape((n, n_states)),
+                beta[: n * n_states].reshape((n, n_states)),
+                posteriors[begin:end],
+                v,
+                xi,
+            )
+            for t in range(begin, end):
+                for k in range(n_states):
+                    posteriors[t, k] *= weight
+        else:
+            log_norm += _sum_of_logs(c, n + 1, d)
+            for i in range(n_states):
+                v[i] = alpha[i] * beta[i] / overlap[0]
+                for j in range(n_states):
+                    xi[i, j] *= table[i, j]
+        for i in range(n_states):
+            energy += v[i] * log_start[i]
+            starts[i] += weight * v[i]
+            for j in range(n_states):
+                energy += xi[i, j] * log_transition[i, j]
+                transitions[i, j] += weight * xi[i, j]
+        log_norms[s] = log_norm
+        energies[s] = energy
+
+
+@kernel("rows pointer vector matrix out_int out1", dtypes=("float64",))
+def viterbi(log_emission, pointer, log_start, log_transition, states, log_probabilities):
+    """The best path of every sequence, and its log probability; of equal ones the lowest states.
+
+    ``states`` has shape (n,), ``log_probabilities`` (n_sequences,).
+    """
+    n_states = log_start.shape[0]
+    back = np.empty((max(_longest(pointer), 1), n_states), np.int32)
+    best = np.empty(n_states)
+    following = np.empty(n_states)
+    for s in range(pointer.shape[0] - 1):
+        begin, end = pointer[s], pointer[s + 1]
+        log_probabilities[s] = 0.0
+        if begin == end:
+            continue
+        for k in range(n_states):
+            best[k] = log_start[k] + log_emission[begin, k]
+        for t in range(begin + 1, end):
+            row = back[t - begin]
+            for j in range(n_states):
+                following[j] = best[0] + log_transition[0, j]
+                row[j] = 0
+            for i in range(1, n_states):
+                for j in range(n_states):
+                    value = best[i] + log_transition[i, j]
+                    better = value > following[j]
+                    following[j] = value if better else following[j]
+                    row[j] = np.int32(i) if better else row[j]
+            for j in range(n_states):
+                best[j] = following[j] + log_emission[t, j]
+        state = 0
+        for k in range(1, n_states):
+            if best[k] > best[state]:
+                state = k
+        log_probabilities[s] = best[state]
+        states[end - 1] = state
+        for t in range(end - 1, begin, -1):
+            state = back[t - begin, state]
+            states[t - 1] = state
+
+
+@kernel("rows index out2", dtypes=("float64",))
+def categorical_log_density(table, symbols, out):
+    """Rows of ``table`` (n_symbols, n_states) of the symbols, and zeros where one is missing (−1).
+
+    ``out`` has shape (n, n_states).
+    """
+    for t in range(symbols.shape[0]):
+        symbol = symbols[t]
+        for k in range(table.shape[1]):
+            out[t, k] = table[symbol, k] if symbol >= 0 else 0.0
+
+
+@kernel("rows index out2", dtypes=("float64",))
+def categorical_statistics(posteriors, symbols, out):
+    """Add the posteriors (n, n_states) of every symbol to its row of ``out``; −1 is missing."""
+    for t in range(symbols.shape[0]):
+        symbol = symbols[t]
+        if symbol >= 0:
+            for k in range(posteriors.shape[1]):
+                out[symbol, k] += posteriors[t, k]
