@@ -144,9 +144,10 @@ def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
     """One step of a multiplicative update over the first ``n_rows`` rows of a table.
 
     ``norms = rows @ x + s tiny`` with s lanes, and ``out += (counts / norms) @ rows``. Each row is
-    read from memory once: while ``ROWS`` rows are added up, the products of the next ones are made,
-    so that neither memory nor the division is waited for. Sums begin at ``tiny``, because sums of
-    small products alone are subnormal, which costs a hundred times as much.
+    read from memory once: while ``ROWS`` rows are added up, the quotients of the next ones are
+    found and the products of those after them, so that neither memory nor a division is waited
+    for. Sums begin at ``tiny``, because sums of small products alone are subnormal, which costs a
+    hundred times as much.
     """
 
     def codegen(context, builder, signature, args):
@@ -156,32 +157,54 @@ def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
         table, (_, n_columns) = emit.array(signature.args[3], args[3])
         norms, _ = emit.array(signature.args[5], args[5])
         out, _ = emit.array(signature.args[6], args[6])
-        n_rows = args[4]
-        block = ir.Constant(n_rows.type, ROWS)
+        zero, block = (ir.Constant(args[4].type, value) for value in (0, ROWS))
+        n_blocks = builder.sdiv(args[4], block)
         floor = builder.insert_element(emit.constant(0.0), args[2], ir.Constant(_WORD, 0))
         floor = emit.broadcast(floor, 0)
         totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS)]
-        emit.fill(totals, floor)
-        starts = emit.starts(ir.Constant(n_rows.type, 0), n_columns)
-        with builder.if_then(builder.icmp_signed(">", n_rows, ir.Constant(n_rows.type, 0))):
+        shares = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS // emit.lanes)]
+
+        def exists(index):
+            return builder.if_then(builder.icmp_signed("<", index, n_blocks))
+
+        def starts_of(index):
+            return emit.starts(builder.mul(index, block), n_columns)
+
+        def multiply(index):
+            emit.fill(totals, floor)
+            starts = starts_of(index)
             with emit.steps(n_columns) as loop:
                 offset = emit.offset(loop)
                 emit.add_products(emit.load(x, offset), table, starts, offset, totals)
-        with cgutils.for_range(builder, builder.sdiv(n_rows, block)) as rows:
-            first = builder.mul(rows.index, block)
-            ratios = []
-            for group in range(0, ROWS, emit.lanes):
-                norm = emit.sums([builder.load(totals[group + j]) for j in range(emit.lanes)])
-                here = builder.add(first, ir.Constant(first.type, group))
+
+        def divide(index):
+            for group, share in enumerate(shares):
+                part = range(group * emit.lanes, (group + 1) * emit.lanes)
+                norm = emit.sums([builder.load(totals[j]) for j in part])
+                first = builder.mul(index, block)
+                here = builder.add(first, ir.Constant(first.type, group * emit.lanes))
                 emit.store(norm, norms, here)
-                ratio = builder.fdiv(emit.load(counts, here), norm)
-                ratios += [emit.broadcast(ratio, j) for j in range(emit.lanes)]
-            starts = emit.starts(first, n_columns)
-            following = builder.add(first, block)
-            emit.fill(totals, floor)
-            with builder.if_else(builder.icmp_signed("<", following, n_rows)) as (more, last):
+                builder.store(builder.fdiv(emit.load(counts, here), norm), share)
+
+        with exists(zero):
+            multiply(zero)
+            divide(zero)
+        one = ir.Constant(zero.type, 1)
+        with exists(one):
+            multiply(one)
+        with cgutils.for_range(builder, n_blocks) as blocks:
+            current = blocks.index
+            following = builder.add(current, one)
+            beyond = builder.add(following, one)
+            loaded = [builder.load(share) for share in shares]
+            ratios = [emit.broadcast(share, lane) for share in loaded for lane in range(emit.lanes)]
+            with exists(following):
+                divide(following)
+            starts = starts_of(current)
+            with builder.if_else(builder.icmp_signed("<", beyond, n_blocks)) as (more, last):
                 with more:
-                    next_starts = emit.starts(following, n_columns)
+                    emit.fill(totals, floor)
+                    next_starts = starts_of(beyond)
                     with emit.steps(n_columns) as loop:
                         offset = emit.offset(loop)
                         emit.add_products(emit.load(x, offset), table, next_starts, offset, totals)
@@ -265,6 +288,20 @@ class _Chain(_Emitter):
             with b.if_then(b.icmp_unsigned("==", rest, self.index(width * self.lanes))):
                 body(done, width)
 
+    def narrow_or_wide(self, n_columns, narrow, wide):
+        """Call ``narrow(number of vectors)`` for rows of one tile, and ``wide()`` for others."""
+        b = self.builder
+        for width in range(1, _WIDTH + 1):
+            with b.if_then(b.icmp_unsigned("==", n_columns, self.index(width * self.lanes))):
+                narrow(width)
+        with b.if_then(b.icmp_unsigned(">", n_columns, self.index(_WIDTH * self.lanes))):
+            wide()
+
+    def padded(self, n_columns):
+        """The number of columns of rows that end with a vector."""
+        up = self.builder.add(n_columns, self.index(self.lanes - 1))
+        return self.builder.and_(up, self.index(-self.lanes))
+
     def inside(self, column, n_columns):
         """Which lanes of the vector from a column on are within a row of ``n_columns``."""
         columns = self.builder.add(self.everywhere(column), self.lane)
@@ -307,7 +344,7 @@ class _Chain(_Emitter):
 def center_rows(typingctx, values, first, n, factor, out):
     """``out = factor * (values - maximum of each row)`` for ``n`` rows; the sum of the maxima.
 
-    The flat ``out`` gets padded rows. Padding is far below all values.
+    The rows of the flat ``out`` have no padding, but up to a vector is written beyond the last.
     """
 
     def codegen(context, builder, signature, args):
@@ -315,18 +352,15 @@ def center_rows(typingctx, values, first, n, factor, out):
         values, (_, n_columns) = emit.array(signature.args[0], args[0])
         first, n, factor = args[1:4]
         out, _ = emit.array(signature.args[4], args[4])
-        padded = builder.and_(
-            builder.add(n_columns, emit.index(emit.lanes - 1)), emit.index(-emit.lanes)
-        )
+        padded = emit.padded(n_columns)
         factor = emit.everywhere(factor)
         below = emit.constant(_BELOW_ALL)
         sum_of_maxima = cgutils.alloca_once_value(builder, ir.Constant(emit.element, 0.0))
         with cgutils.for_range(builder, n) as loop:
             start = builder.mul(builder.add(first, loop.index), n_columns)
-            target = builder.mul(loop.index, padded)
-            largest = emit.variable(_BELOW_ALL)
+            target = builder.mul(loop.index, n_columns)
 
-            def parts(column, width):
+            def load(column, width):
                 masks = emit.masks(column, width, n_columns)
                 here = builder.add(start, column)
                 return [
@@ -334,30 +368,49 @@ def center_rows(typingctx, values, first, n, factor, out):
                     for j in range(width)
                 ]
 
-            def search(column, width):
-                for part in parts(column, width):
-                    builder.store(emit.maximum(builder.load(largest), part), largest)
+            def finish(maximum):
+                sum_ = builder.fadd(builder.load(sum_of_maxima), maximum)
+                builder.store(sum_, sum_of_maxima)
+                return emit.everywhere(maximum)
 
-            emit.tiles(padded, search)
-            maximum = emit.maximum_of_lanes(builder.load(largest))
-            everywhere = emit.everywhere(maximum)
-
-            def subtract(column, width):
+            def subtract(parts, maximum, column):
                 here = builder.add(target, column)
-                for j, part in enumerate(parts(column, width)):
-                    difference = builder.fmul(factor, builder.fsub(part, everywhere))
+                for j, part in enumerate(parts):
+                    difference = builder.fmul(factor, builder.fsub(part, maximum))
                     emit.store(difference, out, emit.plus(here, j))
 
-            emit.tiles(padded, subtract)
-            sum_ = builder.fadd(builder.load(sum_of_maxima), maximum)
-            builder.store(sum_, sum_of_maxima)
+            def narrow(width):
+                parts = load(emit.index(0), width)
+                largest = parts[0]
+                for part in parts[1:]:
+                    largest = emit.maximum(largest, part)
+                subtract(parts, finish(emit.maximum_of_lanes(largest)), emit.index(0))
+
+            def wide():
+                largest = emit.variable(_BELOW_ALL)
+
+                def search(column, width):
+                    for part in load(column, width):
+                        builder.store(emit.maximum(builder.load(largest), part), largest)
+
+                emit.tiles(padded, search)
+                maximum = finish(emit.maximum_of_lanes(builder.load(largest)))
+                emit.tiles(
+                    padded,
+                    lambda column, width: subtract(load(column, width), maximum, column),
+                )
+
+            emit.narrow_or_wide(padded, narrow, wide)
         return builder.load(sum_of_maxima)
 
     return types.float64(values, first, n, factor, out), codegen
 
 
 def _step(emit, weights, source, table, n_rows, factors, at, inverse, predicted, out, target):
-    """``product = weights @ table * inverse`` and ``out = product * factors``; the sum of out."""
+    """``out = weights @ table * inverse * factors``; the sum of ``out``.
+
+    ``predicted = (address, offset)``, if any, gets the product without the factors.
+    """
     builder = emit.builder
     table, (_, n_columns) = table
     inverse = emit.everywhere(inverse)
@@ -383,7 +436,9 @@ def _step(emit, weights, source, table, n_rows, factors, at, inverse, predicted,
         for j in range(width):
             product = builder.fadd(builder.load(totals[0][j]), builder.load(totals[1][j]))
             if predicted is not None:
-                emit.store(builder.fmul(product, inverse), predicted, emit.plus(here, j))
+                address, offset = predicted
+                message = builder.fmul(product, inverse)
+                emit.store(message, address, emit.plus(builder.add(offset, column), j))
             product = builder.fmul(product, factor[j])
             emit.store(product, out, emit.plus(there, j))
             emit.add_to(result, product)
@@ -393,10 +448,10 @@ def _step(emit, weights, source, table, n_rows, factors, at, inverse, predicted,
 
 
 @intrinsic
-def forward_step(typingctx, alpha, source, table, n_rows, factors, at, inverse):
-    """``alpha[at] = alpha[source] @ table * inverse * factors[at]``, rows of flat arrays.
+def forward_step(typingctx, alpha, at, table, n_rows, factors, factors_at, inverse):
+    """``alpha[at] = alpha[at - 1 row] @ table * inverse * factors``; returns the sum.
 
-    ``n_rows`` is even. Returns the sum.
+    All but the table are flat arrays; ``n_rows`` is even.
     """
 
     def codegen(context, builder, signature, args):
@@ -404,92 +459,132 @@ def forward_step(typingctx, alpha, source, table, n_rows, factors, at, inverse):
         alpha, _ = emit.array(signature.args[0], args[0])
         table = emit.array(signature.args[2], args[2])
         factors, _ = emit.array(signature.args[4], args[4])
-        source, n_rows, at, inverse = args[1], args[3], args[5], args[6]
-        return _step(emit, alpha, source, table, n_rows, factors, at, inverse, None, alpha, at)
+        at, n_rows, factors_at, inverse = args[1], args[3], args[5], args[6]
+        source = builder.sub(at, table[1][1])
+        return _step(
+            emit, alpha, source, table, n_rows, factors, factors_at, inverse, None, alpha, at
+        )
 
-    return types.float64(alpha, source, table, n_rows, factors, at, inverse), codegen
+    return types.float64(alpha, at, table, n_rows, factors, factors_at, inverse), codegen
 
 
 @intrinsic
-def backward_step(typingctx, v, source, table, n_rows, factors, at, inverse, beta, target):
-    """``beta[at] = v[source] @ table * inverse`` and ``v[target] = beta[at] * factors[at]``.
+def backward_step(
+    typingctx, v, source, target, table, n_rows, factors, factors_at, inverse, beta, at
+):
+    """``beta[at] = v[source] @ table * inverse`` and ``v[target] = beta[at] * factors``.
 
-    ``n_rows`` is even. Returns the sum of the new ``v``.
+    All but the table are flat arrays; ``n_rows`` is even. Returns the sum of the new ``v``.
     """
 
     def codegen(context, builder, signature, args):
         emit = _Chain(context, builder)
         v, _ = emit.array(signature.args[0], args[0])
-        table = emit.array(signature.args[2], args[2])
-        factors, _ = emit.array(signature.args[4], args[4])
-        beta, _ = emit.array(signature.args[7], args[7])
-        source, n_rows, at, inverse, target = args[1], args[3], args[5], args[6], args[8]
-        return _step(emit, v, source, table, n_rows, factors, at, inverse, beta, v, target)
+        source, target, n_rows, factors_at, inverse = (args[i] for i in (1, 2, 4, 6, 7))
+        table = emit.array(signature.args[3], args[3])
+        factors, _ = emit.array(signature.args[5], args[5])
+        beta, _ = emit.array(signature.args[8], args[8])
+        message = (beta, args[9])
+        return _step(
+            emit, v, source, table, n_rows, factors, factors_at, inverse, message, v, target
+        )
 
-    signature = types.float64(v, source, table, n_rows, factors, at, inverse, beta, target)
+    signature = types.float64(
+        v, source, target, table, n_rows, factors, factors_at, inverse, beta, at
+    )
     return signature, codegen
 
 
 @intrinsic
-def finish_rows(typingctx, alpha, beta, b, start, n, c, g, values, posteriors, first, scale):
+def finish_rows(
+    typingctx, alpha, beta, b, start, n, ratios, overlaps, values, posteriors, first, scale
+):
     """Posteriors of ``n`` rows, and the factors of the pairs of states.
 
-    ``g = Σ alpha beta``, ``posteriors = scale alpha beta / g`` and ``b *= beta / (g c)`` with the c
-    of the row before. Returns the sum of ``alpha beta / g * values``. ``start`` is the first row
-    in the padded arrays and in g, ``first`` in ``values`` and ``posteriors``.
+    ``overlaps = Σ alpha beta``, ``posteriors = scale alpha beta / overlaps`` and
+    ``beta *= b * ratios / overlaps``. Returns Σ alpha beta / overlaps * values. ``start`` is the
+    first row in flat arrays, ``first`` in ``values`` and ``posteriors``; these and ``b`` have no
+    padding.
     """
 
     def codegen(context, builder, signature, args):
         emit = _Chain(context, builder)
-        alpha, beta, b, c, g = (emit.array(signature.args[i], args[i])[0] for i in (0, 1, 2, 5, 6))
+        alpha, beta, b, ratios, overlaps = (
+            emit.array(signature.args[i], args[i])[0] for i in (0, 1, 2, 5, 6)
+        )
         start, n, first, scale = args[3], args[4], args[9], args[10]
         values, _ = emit.array(signature.args[7], args[7])
         posteriors, (_, n_columns) = emit.array(signature.args[8], args[8])
-        padded = builder.and_(
-            builder.add(n_columns, emit.index(emit.lanes - 1)), emit.index(-emit.lanes)
-        )
+        padded = emit.padded(n_columns)
         one = ir.Constant(emit.element, 1.0)
         scale = emit.everywhere(scale)
         energy = emit.variable()
         with cgutils.for_range(builder, n) as loop:
             row = builder.add(start, loop.index)
             at = builder.mul(row, padded)
+            b_at = builder.mul(row, n_columns)
             there = builder.mul(builder.add(first, loop.index), n_columns)
-            overlap = emit.variable()
 
-            def load(data, column, j):
-                return emit.load(data, emit.plus(builder.add(at, column), j))
+            def load(data, offset, width):
+                return [emit.load(data, emit.plus(offset, j)) for j in range(width)]
 
-            def multiply(column, width):
-                for j in range(width):
-                    left, right = load(alpha, column, j), load(beta, column, j)
-                    old = builder.load(overlap)
-                    builder.store(emit.multiply_add(left, right, old), overlap)
+            def load_both(column, width):
+                here = builder.add(at, column)
+                return load(alpha, here, width), load(beta, here, width)
 
-            emit.tiles(padded, multiply)
-            total = emit.sum_of_lanes(builder.load(overlap))
-            builder.store(total, builder.gep(g, [row]))
-            inverse = builder.fdiv(one, total)
-            before = builder.fdiv(inverse, emit.element_at(c, row))
-            inverse, before = emit.everywhere(inverse), emit.everywhere(before)
+            def add_products(left, right, total):
+                for a, c in zip(left, right, strict=True):
+                    total = emit.multiply_add(a, c, total)
+                return total
 
-            def complete(column, width):
+            def normalize(overlap):
+                overlap = emit.sum_of_lanes(overlap)
+                builder.store(overlap, builder.gep(overlaps, [row]))
+                inverse = builder.fdiv(one, overlap)
+                factor = builder.fmul(inverse, emit.element_at(ratios, row))
+                return emit.everywhere(inverse), emit.everywhere(factor)
+
+            def complete(left, right, inverse, factor, column):
+                width = len(left)
                 masks = emit.masks(column, width, n_columns)
+                emissions = load(b, builder.add(b_at, column), width)
                 for j in range(width):
-                    right = load(beta, column, j)
-                    gamma = builder.fmul(builder.fmul(load(alpha, column, j), right), inverse)
+                    gamma = builder.fmul(builder.fmul(left[j], right[j]), inverse)
                     target = emit.plus(builder.add(there, column), j)
                     value = emit.load_part(values, target, masks[j], emit.constant(0.0))
                     old = builder.load(energy)
                     builder.store(emit.multiply_add(gamma, value, old), energy)
                     emit.store_part(builder.fmul(gamma, scale), posteriors, target, masks[j])
-                    v = builder.fmul(builder.fmul(load(b, column, j), right), before)
-                    emit.store(v, b, emit.plus(builder.add(at, column), j))
+                    v = builder.fmul(right[j], builder.fmul(emissions[j], factor))
+                    emit.store(v, beta, emit.plus(builder.add(at, column), j))
 
-            emit.tiles(padded, complete)
+            def narrow(width):
+                left, right = load_both(emit.index(0), width)
+                inverse, factor = normalize(add_products(left, right, emit.constant(0.0)))
+                complete(left, right, inverse, factor, emit.index(0))
+
+            def wide():
+                total = emit.variable()
+
+                def multiply(column, width):
+                    left, right = load_both(column, width)
+                    builder.store(add_products(left, right, builder.load(total)), total)
+
+                emit.tiles(padded, multiply)
+                inverse, factor = normalize(builder.load(total))
+                emit.tiles(
+                    padded,
+                    lambda column, width: complete(
+                        *load_both(column, width), inverse, factor, column
+                    ),
+                )
+
+            emit.narrow_or_wide(padded, narrow, wide)
         return emit.sum_of_lanes(builder.load(energy))
 
-    signature = types.float64(alpha, beta, b, start, n, c, g, values, posteriors, first, scale)
+    signature = types.float64(
+        alpha, beta, b, start, n, ratios, overlaps, values, posteriors, first, scale
+    )
     return signature, codegen
 
 
