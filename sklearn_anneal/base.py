@@ -120,6 +120,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         method._validate_params()
         name = next((n for n, cls in ANNEALING.items() if isinstance(method, cls)), "")
         strategy = method.resolve(model.recommended.get(name, {}))
+        strategy._validate_params()
         check_capabilities(strategy, model, self.annealing)
         return strategy
 

@@ -406,93 +406,108 @@ def center_rows(typingctx, values, first, n, factor, out):
     return types.float64(values, first, n, factor, out), codegen
 
 
-def _step(emit, weights, source, table, n_rows, factors, at, inverse, predicted, out, target):
+def _step(emit, n_rows, weights, source, table, factors, at, inverse, message, out, target):
     """``out = weights @ table * inverse * factors``; the sum of ``out``.
 
-    ``predicted = (address, offset)``, if any, gets the product without the factors.
+    ``message = (address, offset)``, if any, gets the product without the factors. ``n_rows`` is
+    known here, and gives code without loops, or is a value.
     """
     builder = emit.builder
     table, (_, n_columns) = table
-    inverse = emit.everywhere(inverse)
     result = emit.variable()
+    inverse = emit.everywhere(inverse)
 
-    def body(column, width):
+    def add_row(totals, row, start, width):
+        weight = emit.everywhere(emit.element_at(weights, builder.add(source, row)))
+        for j, total in enumerate(totals):
+            part = emit.load(table, emit.plus(start, j))
+            builder.store(emit.multiply_add(weight, part, builder.load(total)), total)
+
+    def body(column, width, stride):
         here = builder.add(at, column)
         factor = [
             builder.fmul(emit.load(factors, emit.plus(here, j)), inverse) for j in range(width)
         ]
         # Two sums of each vector, of the even and of the odd rows: half the latency.
         totals = [[emit.variable() for _ in range(width)] for _ in range(2)]
-        with cgutils.for_range(builder, builder.lshr(n_rows, emit.index(1))) as loop:
-            for parity in range(2):
-                row = builder.add(builder.mul(loop.index, emit.index(2)), emit.index(parity))
-                weight = emit.everywhere(emit.element_at(weights, builder.add(source, row)))
-                start = builder.add(builder.mul(row, n_columns), column)
-                for j, total in enumerate(totals[parity]):
-                    part = emit.load(table, emit.plus(start, j))
-                    old = builder.load(total)
-                    builder.store(emit.multiply_add(weight, part, old), total)
-        there = builder.add(target, column)
+        if isinstance(n_rows, int):
+            for row in range(n_rows):
+                add_row(totals[row % 2], emit.index(row), emit.index(row * stride), width)
+        else:
+            half = builder.lshr(builder.add(n_rows, emit.index(1)), emit.index(1))
+            with cgutils.for_range(builder, half) as loop:
+                for parity in range(2):
+                    row = builder.add(builder.mul(loop.index, emit.index(2)), emit.index(parity))
+                    start = builder.add(builder.mul(row, n_columns), column)
+                    add_row(totals[parity], row, start, width)
         for j in range(width):
             product = builder.fadd(builder.load(totals[0][j]), builder.load(totals[1][j]))
-            if predicted is not None:
-                address, offset = predicted
-                message = builder.fmul(product, inverse)
-                emit.store(message, address, emit.plus(builder.add(offset, column), j))
+            if message is not None:
+                address, offset = message
+                there = emit.plus(builder.add(offset, column), j)
+                emit.store(builder.fmul(product, inverse), address, there)
             product = builder.fmul(product, factor[j])
-            emit.store(product, out, emit.plus(there, j))
+            emit.store(product, out, emit.plus(builder.add(target, column), j))
             emit.add_to(result, product)
 
-    emit.tiles(n_columns, body)
+    if isinstance(n_rows, int):
+        n_vectors = -(-n_rows // emit.lanes)
+        body(emit.index(0), n_vectors, n_vectors * emit.lanes)
+    else:
+        emit.tiles(n_columns, lambda column, width: body(column, width, None))
     return emit.sum_of_lanes(builder.load(result))
 
 
-@intrinsic
-def forward_step(typingctx, alpha, at, table, n_rows, factors, factors_at, inverse):
-    """``alpha[at] = alpha[at - 1 row] @ table * inverse * factors``; returns the sum.
+def make_steps(n_states=None):
+    """The two steps below, for this number of states, or for any.
 
-    All but the table are flat arrays; ``n_rows`` is even.
+    ``forward(alpha, at, table, n_states, factors, factors_at, inverse)``:
+    ``alpha[at] = alpha[at - 1 row] @ table * inverse * factors``; returns the sum.
+
+    ``backward(v, source, target, table, n_states, factors, factors_at, inverse, beta, at)``:
+    ``beta[at] = v[source] @ table * inverse`` and ``v[target] = beta[at] * factors``; returns the
+    sum of the new ``v``.
+
+    All but the tables are flat arrays.
     """
 
-    def codegen(context, builder, signature, args):
-        emit = _Chain(context, builder)
-        alpha, _ = emit.array(signature.args[0], args[0])
-        table = emit.array(signature.args[2], args[2])
-        factors, _ = emit.array(signature.args[4], args[4])
-        at, n_rows, factors_at, inverse = args[1], args[3], args[5], args[6]
-        source = builder.sub(at, table[1][1])
-        return _step(
-            emit, alpha, source, table, n_rows, factors, factors_at, inverse, None, alpha, at
+    @intrinsic
+    def forward(typingctx, alpha, at, table, n, factors, factors_at, inverse):
+        def codegen(context, builder, signature, args):
+            emit = _Chain(context, builder)
+            alpha, _ = emit.array(signature.args[0], args[0])
+            table = emit.array(signature.args[2], args[2])
+            factors, _ = emit.array(signature.args[4], args[4])
+            at, factors_at, inverse = args[1], args[5], args[6]
+            n = args[3] if n_states is None else n_states
+            source = builder.sub(at, table[1][1])
+            return _step(
+                emit, n, alpha, source, table, factors, factors_at, inverse, None, alpha, at
+            )
+
+        return types.float64(alpha, at, table, n, factors, factors_at, inverse), codegen
+
+    @intrinsic
+    def backward(typingctx, v, source, target, table, n, factors, factors_at, inverse, beta, at):
+        def codegen(context, builder, signature, args):
+            emit = _Chain(context, builder)
+            v, _ = emit.array(signature.args[0], args[0])
+            source, target, factors_at, inverse = (args[i] for i in (1, 2, 6, 7))
+            table = emit.array(signature.args[3], args[3])
+            factors, _ = emit.array(signature.args[5], args[5])
+            beta, _ = emit.array(signature.args[8], args[8])
+            n = args[4] if n_states is None else n_states
+            message = (beta, args[9])
+            return _step(
+                emit, n, v, source, table, factors, factors_at, inverse, message, v, target
+            )
+
+        signature = types.float64(
+            v, source, target, table, n, factors, factors_at, inverse, beta, at
         )
+        return signature, codegen
 
-    return types.float64(alpha, at, table, n_rows, factors, factors_at, inverse), codegen
-
-
-@intrinsic
-def backward_step(
-    typingctx, v, source, target, table, n_rows, factors, factors_at, inverse, beta, at
-):
-    """``beta[at] = v[source] @ table * inverse`` and ``v[target] = beta[at] * factors``.
-
-    All but the table are flat arrays; ``n_rows`` is even. Returns the sum of the new ``v``.
-    """
-
-    def codegen(context, builder, signature, args):
-        emit = _Chain(context, builder)
-        v, _ = emit.array(signature.args[0], args[0])
-        source, target, n_rows, factors_at, inverse = (args[i] for i in (1, 2, 4, 6, 7))
-        table = emit.array(signature.args[3], args[3])
-        factors, _ = emit.array(signature.args[5], args[5])
-        beta, _ = emit.array(signature.args[8], args[8])
-        message = (beta, args[9])
-        return _step(
-            emit, v, source, table, n_rows, factors, factors_at, inverse, message, v, target
-        )
-
-    signature = types.float64(
-        v, source, target, table, n_rows, factors, factors_at, inverse, beta, at
-    )
-    return signature, codegen
+    return forward, backward
 
 
 @intrinsic
@@ -572,12 +587,12 @@ def finish_rows(
 
                 emit.tiles(padded, multiply)
                 inverse, factor = normalize(builder.load(total))
-                emit.tiles(
-                    padded,
-                    lambda column, width: complete(
-                        *load_both(column, width), inverse, factor, column
-                    ),
-                )
+
+                def complete_part(column, width):
+                    left, right = load_both(column, width)
+                    complete(left, right, inverse, factor, column)
+
+                emit.tiles(padded, complete_part)
 
             emit.narrow_or_wide(padded, narrow, wide)
         return emit.sum_of_lanes(builder.load(energy))

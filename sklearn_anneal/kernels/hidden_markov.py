@@ -1,16 +1,17 @@
 """Sums over all paths of hidden Markov models, and their best paths, sequence by sequence.
 
-Forward and backward messages are normalised in every frame, each by its own sum. The two recursions
-thus do not wait for each other, and run through a sequence in opposite directions in one loop.
-With the forward message a_t, the factors b_t of the emissions, v_t the product of b_t with the
-backward message, c_t and d_t the sums of a_t and v_t, and transition factors A::
+Forward and backward messages are each divided by a sum of their own. The two recursions thus do not
+wait for each other, and run through a sequence in opposite directions in one loop. With the forward
+message a_t, the factors b_t of the emissions, the backward message β_t, v_t = b_t β_t, and
+transition factors A::
 
-    a_t = (a_{t-1} A) b_t / c_{t-1}      v_{t-1} = (A v_t) b_{t-1} / d_t      log Z = Σ log c_t
+    a_t = (a_{t-1} A) b_t r_t      β_{t-1} = A v_t s_{t-1}      r_t = 1 / Σ a_{t-2} or 1 in turns
+    γ_t ∝ a_t β_t      ξ_t = a_{t-1} A v_t r_t / Σ a_t β_t      log Z = log Σ a_n - Σ log r_t
 
-The division by the sum of the frame before, instead of its own, keeps sums and divisions out of
-the chain of operations that wait for each other.
+Divisors from two frames before keep sums and divisions out of the chain of operations that wait
+for each other; dividing in turns keeps the messages from swinging.
 
-What underflows here is below 1e-305 of a message. It matters only where the paths that are left
+What underflows here is below 1e-305 times a divisor. It matters only where the paths that are left
 have little weight: where a sum or the overlap of both messages is below ``_SMALLEST``. Such a
 sequence is done again with logarithms.
 """
@@ -24,14 +25,13 @@ from ._math import exp, log
 from ._simd import (
     DOUBLES,
     add_outer_products,
-    backward_step,
     center_rows,
     finish_rows,
-    forward_step,
+    make_steps,
     total,
 )
 
-_SMALLEST = 1e-100
+_SMALLEST = 1e-75
 # Frames whose messages are used twice while they are in the fastest memory.
 _BLOCK = 128
 
@@ -68,33 +68,77 @@ def _exponential_tables(log_start, log_transition, x, start, table, transposed):
             transposed[j, i] = table[i, j]
 
 
+def _make_recursions(width=None):
+    """The recursions for rows of this many columns, or of any number."""
+    forward, backward = make_steps(width)
+
+    @helper
+    def recursions(n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d):
+        """Both recursions.
+
+        ``c`` and ``d`` get the sums of every other frame, and ``ratios`` (n,) what the forward
+        messages were multiplied by. The normaliser is the product of the entries of ``c``, the
+        number of which is returned.
+        """
+        width = table.shape[0]
+        last = (n - 1) * width
+        last_b = (n - 1) * n_states
+        sum_ = 0.0
+        sum_of_v = 0.0
+        for k in range(width):
+            alpha[k] = start[k] * b[k] if k < n_states else 0.0
+            beta[last + k] = 1.0
+            v[k] = b[last_b + k] if k < n_states else 0.0
+            sum_ += alpha[k]
+            sum_of_v += v[k]
+        c[0] = sum_
+        d[0] = sum_of_v
+        ratios[0] = 1.0
+        n_pairs = (n - 1) // 2
+        for m in range(n_pairs):
+            t = 2 * m + 1
+            at = t * width
+            b_at = t * n_states
+            ratios[t] = 1.0
+            forward(alpha, at, table, n_states, b, b_at, 1.0)
+            backward(v, 0, width, transposed, n_states, b, last_b - b_at, 1.0, beta, last - at)
+            t += 1
+            at += width
+            b_at += n_states
+            ratio = 1.0 / sum_
+            ratios[t] = ratio
+            sum_ = forward(alpha, at, table, n_states, b, b_at, ratio)
+            sum_of_v = backward(
+                v, width, 0, transposed, n_states, b, last_b - b_at, 1.0 / sum_of_v, beta, last - at
+            )
+            c[m + 1] = sum_
+            d[m + 1] = sum_of_v
+        if n_pairs * 2 < n - 1:
+            ratios[n - 1] = 1.0
+            c[n_pairs] = forward(alpha, last, table, n_states, b, last_b, 1.0)
+            backward(v, 0, width, transposed, n_states, b, 0, 1.0, beta, 0)
+        return n_pairs + 1
+
+    return recursions
+
+
+_recursions_of_4 = _make_recursions(4)
+_recursions_of_8 = _make_recursions(8)
+_recursions_of_12 = _make_recursions(12)
+_recursions_of_many = _make_recursions()
+
+
 @helper
-def _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, c, d):
-    """Both recursions; ``c[t + 1]`` and ``d[t]`` become the sums of frame t, ``c[0]`` is 1."""
-    width = table.shape[0]
-    n_rows = (n_states + 1) // 2 * 2
-    last = (n - 1) * width
-    sum_ = 0.0
-    sum_of_v = 0.0
-    for k in range(width):
-        alpha[k] = start[k] * b[k]
-        beta[last + k] = 1.0
-        v[k] = b[last + k]
-        sum_ += alpha[k]
-        sum_of_v += v[k]
-    c[0] = 1.0
-    c[1] = sum_
-    d[n - 1] = sum_of_v
-    side = 0
-    for t in range(1, n):
-        at = t * width
-        sum_ = forward_step(alpha, at - width, table, n_rows, b, at, 1.0 / sum_)
-        sum_of_v = backward_step(
-            v, side, transposed, n_rows, b, last - at, 1.0 / sum_of_v, beta, width - side
-        )
-        side = width - side
-        c[t + 1] = sum_
-        d[n - 1 - t] = sum_of_v
+def _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d):
+    """Without loops over states where they are few; padding counts as states of probability 0."""
+    arguments = (n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d)
+    if n_states <= 4:
+        return _recursions_of_4(*arguments)
+    if n_states <= 8:
+        return _recursions_of_8(*arguments)
+    if n_states <= 12:
+        return _recursions_of_12(*arguments)
+    return _recursions_of_many(*arguments)
 
 
 @helper
@@ -267,16 +311,19 @@ def forward_backward(
     n_states = log_start.shape[0]
     width = _padded(n_states)
     longest = max(_longest(pointer), 1)
-    b = np.empty(longest * width)
+    # Rows of b have no padding: what a vector reads beyond a row is multiplied by 0.
+    b = np.zeros(longest * n_states + DOUBLES)
     alpha = np.empty(longest * width)
     beta = np.empty(longest * width)
     v = np.empty(2 * width)
-    c = np.empty(longest + 1)
-    d = np.empty(_padded(longest + 1))
-    overlap = np.empty(longest)
+    c = np.empty(longest // 2 + 1)
+    d = np.empty(_padded(longest // 2 + 1))
+    ratios = np.empty(longest)
+    overlaps = np.empty(longest)
     start = np.zeros(width)
     table = np.zeros((width, width))
     transposed = np.zeros((width, width))
+    gamma_1 = np.empty(n_states)
     xi = np.empty((width, width))
     used = -1.0
     for s in range(pointer.shape[0] - 1):
@@ -292,19 +339,21 @@ def forward_backward(
             _exponential_tables(log_start, log_transition, x, start, table, transposed)
             used = x
         log_norm = x * center_rows(log_emission, begin, n, x, b)
-        _exponentiate(b, n * width)
-        _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, c, d)
+        _exponentiate(b, n * n_states)
+        n_sums = _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d)
+        for k in range(n_states):
+            gamma_1[k] = alpha[k] * beta[k]
         xi[:] = 0.0
         energy = 0.0
         for first in range(0, n, _BLOCK):
             stop = min(first + _BLOCK, n)
             energy += finish_rows(
-                alpha, beta, b, first, stop - first, c, overlap, log_emission, posteriors,
+                alpha, beta, b, first, stop - first, ratios, overlaps, log_emission, posteriors,
                 begin + first, weight,
             )  # fmt: skip
             before = max(first - 1, 0)
-            add_outer_products(alpha, b, before, stop - 1 - before, xi)
-        if _any_too_small(c, n + 1) or _any_too_small(d, n) or _any_too_small(overlap, n):
+            add_outer_products(alpha, beta, before, stop - 1 - before, xi)
+        if _any_too_small(c, n_sums) or _any_too_small(d, n_sums) or _any_too_small(overlaps, n):
             log_norm, energy = _in_log_space(
                 log_emission[begin:end],
                 x,
@@ -313,21 +362,21 @@ def forward_backward(
                 alpha[: n * n_states].reshape((n, n_states)),
                 beta[: n * n_states].reshape((n, n_states)),
                 posteriors[begin:end],
-                v,
+                gamma_1,
                 xi,
             )
             for t in range(begin, end):
                 for k in range(n_states):
                     posteriors[t, k] *= weight
         else:
-            log_norm += _sum_of_logs(c, n + 1, d)
+            log_norm += _sum_of_logs(c, n_sums, d)
             for i in range(n_states):
-                v[i] = alpha[i] * beta[i] / overlap[0]
+                gamma_1[i] /= overlaps[0]
                 for j in range(n_states):
                     xi[i, j] *= table[i, j]
         for i in range(n_states):
-            energy += v[i] * log_start[i]
-            starts[i] += weight * v[i]
+            energy += gamma_1[i] * log_start[i]
+            starts[i] += weight * gamma_1[i]
             for j in range(n_states):
                 energy += xi[i, j] * log_transition[i, j]
                 transitions[i, j] += weight * xi[i, j]
@@ -345,6 +394,7 @@ def viterbi(log_emission, pointer, log_start, log_transition, states, log_probab
     back = np.empty((max(_longest(pointer), 1), n_states), np.int32)
     best = np.empty(n_states)
     following = np.empty(n_states)
+    into = log_transition.T.copy()
     for s in range(pointer.shape[0] - 1):
         begin, end = pointer[s], pointer[s + 1]
         log_probabilities[s] = 0.0
@@ -353,16 +403,16 @@ def viterbi(log_emission, pointer, log_start, log_transition, states, log_probab
         for k in range(n_states):
             best[k] = log_start[k] + log_emission[begin, k]
         for t in range(begin + 1, end):
-            row = back[t - begin]
             for j in range(n_states):
-                following[j] = best[0] + log_transition[0, j]
-                row[j] = 0
-            for i in range(1, n_states):
-                for j in range(n_states):
-                    value = best[i] + log_transition[i, j]
-                    better = value > following[j]
-                    following[j] = value if better else following[j]
-                    row[j] = np.int32(i) if better else row[j]
+                # Numbers of its own for every j, which need not be written down in between.
+                top = best[0] + into[j, 0]
+                origin = 0
+                for i in range(1, n_states):
+                    value = best[i] + into[j, i]
+                    origin = i if value > top else origin
+                    top = max(top, value)
+                following[j] = top
+                back[t - begin, j] = origin
             for j in range(n_states):
                 best[j] = following[j] + log_emission[t, j]
         state = 0

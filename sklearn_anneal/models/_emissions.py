@@ -158,8 +158,8 @@ class Emission(ABC):
         """The same of the posterior mean parameters."""
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
-        """q with its counts multiplied by exp(size · N(0, 1)); nothing where there are none."""
-        return q
+        """The counts of q times exp(size · N(0, 1)); nothing where they alone cannot move."""
+        return {}
 
     @abstractmethod
     def coordinates(self, q: Natural, summary: Any) -> np.ndarray:

@@ -626,6 +626,26 @@ def checked_covariance_prior(
     return prior
 
 
+def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:
+    """Refuse a first batch of a stream that cannot fix the priors, which ``priors`` names.
+
+    Raises
+    ------
+    ValueError
+        If it has fewer distinct rows than components, or than 2.
+    """
+    needed = max(2, n_components)
+    distinct = len(np.unique(X[: 10 * needed], axis=0))
+    if distinct < needed:
+        distinct = len(np.unique(X, axis=0))
+    if distinct < needed:
+        raise ValueError(
+            f"The first batch of a stream fixes the priors and the start, for which {needed} "
+            f"distinct rows are needed; it has {distinct}. Begin with a larger batch, or give "
+            f"{priors}."
+        )
+
+
 def check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> None:
     if parameter.shape != shape:
         raise ValueError(

@@ -34,6 +34,7 @@ from ._gaussian import (
     Features,
     GaussianComponents,
     Summary,
+    check_first_rows,
     check_shape,
     checked_covariance_prior,
     feature_kind,
@@ -691,19 +692,9 @@ class AnnealedBayesianGaussianMixture(
             )
 
     def _check_first_batch(self, units: Rows) -> None:  # type: ignore[override]
-        needed = max(2, self.n_components)
-        if self.mean_prior is not None and self.covariance_prior is not None:
-            return
-        X = units.X if units.weights is None else units.X[units.weights > 0]
-        distinct = len(np.unique(X[: 10 * needed], axis=0))
-        if distinct < needed:
-            distinct = len(np.unique(X, axis=0))
-        if distinct < needed:
-            raise ValueError(
-                f"The first batch of a stream fixes the priors and the start, for which "
-                f"{needed} distinct rows are needed; it has {distinct}. Begin with a larger "
-                "batch, or give mean_prior and covariance_prior."
-            )
+        if self.mean_prior is None or self.covariance_prior is None:
+            X = units.X if units.weights is None else units.X[units.weights > 0]
+            check_first_rows(X, self.n_components, "mean_prior and covariance_prior")
 
     def _make_model(self, X: np.ndarray) -> GaussianMixture:
         n_features = X.shape[1]

@@ -24,6 +24,7 @@ from ..inference.units import Sequences
 from ._base import ConjugateModel, Factor, LocalStep, coinciding
 from ._emissions import EMISSIONS, Emission, checked_prior, drawn_counts, kernels, log_means
 from ._emissions import multiplied as multiplied_counts
+from ._gaussian import check_first_rows
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -152,14 +153,14 @@ class HiddenMarkov(ConjugateModel):
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "likelihood",
-            "initial_temperature": 1.5,
+            "initial_temperature": 2.0,
             "schedule": "geometric",
             "n_passes": 200,
             "jitter": 1.0,
         },
         "stochastic": {
             "initial_noise": 0.5,
-            "schedule": "geometric",
+            "schedule": "exponential",
             "n_passes": 200,
             "start": "init_params",
         },
@@ -1019,6 +1020,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 "partial_fit needs n_symbols: the first batch does not tell which symbols the "
                 "others will have."
             )
+        if self.emission == "gaussian" and (self.means_prior is None or self.scale_prior is None):
+            check_first_rows(units.observed().X, self.n_components, "means_prior and scale_prior")
 
     def _make_model(self, X: _Data) -> HiddenMarkov:  # type: ignore[override]
         kind = EMISSIONS[self.emission]
