@@ -42,6 +42,11 @@ def topics():
 
 
 @pytest.fixture(scope="module")
+def segmentation():
+    yield from load_example("state_segmentation")
+
+
+@pytest.fixture(scope="module")
 def compared(example):
     data = example.load_data()
     few = {name: data[name] for name in ("digit 0", "digit 5")}
@@ -127,7 +132,7 @@ def test_the_figure_is_written_where_it_says(example, compared, tmp_path, monkey
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", ["example", "topics"])
+@pytest.mark.parametrize("name", ["example", "topics", "segmentation"])
 def test_progress_needs_no_rich(name, request, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     assert list(request.getfixturevalue(name).progress([1, 2])) == [1, 2]
@@ -252,6 +257,78 @@ def test_the_figure_of_topics_is_written_where_it_says(
     monkeypatch.chdir(tmp_path)
     path = topics.draw(topic_fits[1], corpus[2])
     assert path == tmp_path.resolve() / "topics.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def photograph(segmentation):
+    """Lines of larger squares, few enough to be quick."""
+    return segmentation.load_lines(size=20)
+
+
+@pytest.fixture(scope="module")
+def segmented(segmentation, photograph):
+    train, test = segmentation.split_lines(photograph)
+    return segmentation.compare(train, test, n_seeds=2, n_components=3)
+
+
+def test_lines_are_those_of_the_photograph(segmentation, photograph):
+    whole = segmentation.load_lines(size=1)
+    assert whole.shape == (427, 640, 3)
+    assert photograph.shape == (21, 32, 3)
+    assert 0 <= whole.min() < whole.max() <= 1
+    np.testing.assert_allclose(photograph[2, 5], whole[40:60, 100:120].mean(axis=(0, 1)))
+    train, test = segmentation.split_lines(photograph)
+    assert (len(train), len(test)) == (16, 5)
+    np.testing.assert_array_equal(test[1], photograph[6])
+    both = np.stack([*train, *test])
+    assert {line.tobytes() for line in both} == {line.tobytes() for line in photograph}
+
+
+def test_segmentations_are_measured_once_per_seed(segmentation, photograph, segmented):
+    results, fits = segmented
+    train, test = segmentation.split_lines(photograph)
+    assert set(results) == set(fits) == set(segmentation.contestants(3, 0))
+    for method, values in results.items():
+        assert values.shape == (2, 3)
+        assert np.isfinite(values).all()
+        assert values[0, 0] == fits[method].lower_bound_ / (16 * 32)
+        assert values[0, 1] == fits[method].score(test)
+    restarts, single = results[segmentation.RESTARTS], results[segmentation.SINGLE]
+    assert (restarts[:, 0] >= single[:, 0]).all()
+    assert len(fits[segmentation.RESTARTS].restart_lower_bounds_) == 10
+
+
+def test_what_is_printed_of_segmentations(segmentation, segmented, capsys):
+    results, _ = segmented
+    segmentation.print_table(results)
+    table = capsys.readouterr().out
+    for values in results.values():
+        assert f"{np.median(values[:, 0]):.3f}" in table
+        assert f"{np.median(values[:, 1]):.3f}" in table
+    printed = [*table.splitlines(), *segmentation.conclusions(results)]
+    assert all(len(line) <= 80 for line in printed)
+    # One made-up winner, at half the time; all others tie.
+    flat = {method: np.array([[5.0, 6.0, 1.0]]) for method in results}
+    flat["stochastic"] = np.array([[5.5, 5.75, 0.5]])
+    (won,) = (t for t in segmentation.conclusions(flat) if t.startswith("  stochastic"))
+    assert "bound +0.500, held-out -0.250, in 0.50 x" in won
+
+
+def test_the_painted_states_are_those_of_each_line(segmentation, photograph, segmented):
+    fit = segmented[1]["deterministic"]
+    painted = segmentation.paint(fit, photograph)
+    assert painted.shape == photograph.shape
+    for line, drawn in zip(photograph, painted, strict=True):
+        np.testing.assert_array_equal(drawn, fit.means_.clip(0, 1)[fit.predict(line)])
+
+
+def test_the_figure_of_states_is_written_where_it_says(
+    segmentation, photograph, segmented, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = segmentation.draw(segmented[1], photograph, line=9)
+    assert path == tmp_path.resolve() / "state_segmentation.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

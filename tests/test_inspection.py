@@ -12,13 +12,20 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
 from sklearn.mixture import BayesianGaussianMixture
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedLatentDirichletAllocation
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    concat_sequences,
+)
 from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing, StructuredVI
 from sklearn_anneal.inspection import (
     LowerBoundDisplay,
     MixtureEllipseDisplay,
+    StateSequenceDisplay,
     TemperatureDisplay,
     TopicsDisplay,
+    TransitionMatrixDisplay,
 )
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -415,6 +422,272 @@ def test_no_topics_to_draw():
 def test_topics_without_shares():
     drawn = TopicsDisplay(words=[["a", "b"]], probabilities=[[0.6, 0.3]]).plot()
     assert drawn.axes_[0].get_title() == "Topic 0"
+
+
+def sequences(n=4, seed=0):
+    """Three states that follow each other in a ring, the first for most of the time."""
+    rng = np.random.default_rng(seed)
+    states = np.tile(np.repeat([0, 1, 2], [25, 10, 5]), 3)
+    means = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]])
+    return [means[states] + 0.5 * rng.standard_normal((len(states), 2)) for _ in range(n)]
+
+
+def hmm(n_components=3, X=None, **params):
+    params = {"random_state": 0, "annealing": "none", "sticky": 5.0, "n_init": 5} | params
+    return AnnealedHMM(n_components, **params).fit(sequences() if X is None else X)
+
+
+def numbers_of(ticks):
+    return [int(tick.get_text().split()[0]) for tick in ticks]
+
+
+def test_cells_are_the_transition_probabilities():
+    fit = hmm()
+    drawn = TransitionMatrixDisplay.from_estimator(fit)
+    order = numbers_of(drawn.ax_.get_yticklabels())
+    assert numbers_of(drawn.ax_.get_xticklabels()) == order
+    expected = fit.transmat_[np.ix_(order, order)]
+    written = [[float(text.get_text()) for text in row] for row in drawn.text_]
+    np.testing.assert_allclose(written, expected, atol=0.005)
+    cells = drawn.im_.get_array()
+    moves = ~np.eye(3, dtype=bool)
+    np.testing.assert_array_equal(cells.mask, ~moves)
+    np.testing.assert_array_equal(cells.data[moves], expected[moves])
+    # The colours are those of the moves: the largest is the darkest.
+    assert drawn.im_.get_clim() == (0.0, expected[moves].max())
+    assert drawn.figure_ is drawn.ax_.figure
+
+
+@pytest.mark.parametrize("n_sequences", [1, 4])
+def test_states_come_by_their_time(n_sequences):
+    data = sequences(n_sequences)
+    fit = hmm(X=data)
+    drawn = TransitionMatrixDisplay.from_estimator(fit)
+    frames = fit.predict_proba(data).sum(axis=0)
+    assert list(drawn.numbers) == list(np.argsort(-frames))
+    np.testing.assert_allclose(drawn.shares, np.sort(frames / frames.sum())[::-1], atol=0.01)
+    shown = [text.get_text() for text in drawn.ax_.get_yticklabels()]
+    assert all(f"({100 * s:.0f} %)" in t for s, t in zip(drawn.shares, shown, strict=True))
+
+
+def test_states_without_frames_are_left_out():
+    fit = hmm(8)
+    drawn = TransitionMatrixDisplay.from_estimator(fit)
+    assert 3 <= fit.n_effective_components_ < 8
+    assert len(drawn.numbers) == fit.n_effective_components_
+    assert len(TransitionMatrixDisplay.from_estimator(fit, states=8).numbers) == 8
+    assert TransitionMatrixDisplay.from_estimator(fit, states=[7, 0]).numbers == [7, 0]
+
+
+@pytest.mark.parametrize("states", [0, 4, True, [], [3], [-1], [0.5], "all"])
+def test_states_that_do_not_exist(states):
+    with pytest.raises(ValueError, match="states should be how many of the 3 .*from 0 to 2"):
+        TransitionMatrixDisplay.from_estimator(hmm(), states=states)
+
+
+@pytest.mark.parametrize(
+    "stay, value, frames",
+    [(0.5, "0.50", "2"), (0.96, "0.96", "25"), (0.997, "0.997", "333"), (0.9999, "0.9999", "1e+04"),
+     (1.0, "1.00", "∞")],
+)  # fmt: skip
+def test_staying_is_readable(stay, value, frames):
+    drawn = TransitionMatrixDisplay(transitions=[[stay, 1 - stay], [0.25, 0.75]]).plot()
+    assert drawn.text_[0, 0].get_text() == value
+    (right,) = drawn.ax_.child_axes
+    assert [text.get_text() for text in right.get_yticklabels()] == [frames, "4"]
+
+
+@pytest.mark.parametrize("largest, shown", [(0.3, "0.30"), (0.03, "0.030"), (0.003, "0.0030")])
+def test_rare_moves_have_more_decimals(largest, shown):
+    drawn = TransitionMatrixDisplay(
+        transitions=[[1 - largest, largest], [largest / 2, 1 - largest / 2]]
+    ).plot()
+    assert drawn.text_[0, 1].get_text() == shown
+    given = TransitionMatrixDisplay(transitions=drawn.transitions).plot(values_format=".1e")
+    assert given.text_[0, 1].get_text() == f"{largest:.1e}"
+
+
+def test_many_states_have_a_colour_bar_in_the_place_of_values():
+    many = TransitionMatrixDisplay(transitions=np.full((16, 16), 1 / 16)).plot()
+    assert many.text_ is None
+    assert len(many.figure_.axes) == 2
+    asked = TransitionMatrixDisplay(transitions=np.full((16, 16), 1 / 16)).plot(include_values=True)
+    assert asked.text_.shape == (16, 16)
+    assert len(asked.figure_.axes) == 1
+
+
+def test_a_single_state_has_transitions():
+    drawn = TransitionMatrixDisplay.from_estimator(hmm(1))
+    assert drawn.text_[0, 0].get_text() == "1.00"
+
+
+def test_transitions_in_given_axes():
+    figure, ax = plt.subplots()
+    drawn = TransitionMatrixDisplay.from_estimator(
+        hmm(), ax=ax, im_kwargs={"cmap": "Reds"}, text_kwargs={"color": "green"}
+    )
+    assert drawn.ax_ is ax
+    assert drawn.figure_ is figure
+    assert drawn.im_.get_cmap().name == "Reds"
+    assert {text.get_color() for text in drawn.text_.ravel()} == {"green"}
+
+
+def test_variational_models_of_hmmlearn_are_drawn():
+    vhmm = pytest.importorskip("hmmlearn.vhmm")
+    data = sequences()
+    X, lengths = np.vstack(data), [len(s) for s in data]
+    peer = vhmm.VariationalGaussianHMM(3, random_state=0, n_iter=50).fit(X, lengths)
+    drawn = TransitionMatrixDisplay.from_estimator(peer)
+    frames = peer.predict_proba(X, lengths).sum(axis=0)
+    used = [k for k in np.argsort(-frames) if frames[k] > 1]
+    assert drawn.numbers == used
+    states = StateSequenceDisplay.from_estimator(peer, X, lengths=lengths).states
+    np.testing.assert_array_equal(states, peer.predict(X, lengths))
+
+
+@pytest.mark.parametrize("display", [TransitionMatrixDisplay, StateSequenceDisplay])
+def test_no_states_to_draw(display):
+    X = () if display is TransitionMatrixDisplay else (blobs(),)
+    with pytest.raises(TypeError, match="AnnealedHMM.*hmmlearn.*got AnnealedBayesian"):
+        display.from_estimator(mixture().fit(blobs()), *X)
+    with pytest.raises(NotFittedError):
+        display.from_estimator(AnnealedHMM(), *X)
+
+
+def intervals(band):
+    """The frames that a band covers, and its lower and upper ends in them."""
+    covered = {}
+    for path in band.get_paths():
+        x, y = path.vertices.T
+        for frame in range(round(x.min() + 0.5), round(x.max() + 0.5)):
+            inside = (x > frame - 0.6) & (x < frame + 0.6)
+            covered[frame] = (y[inside].min(), y[inside].max())
+    return covered
+
+
+def test_bands_are_the_most_probable_path():
+    fit, data = hmm(), sequences()
+    drawn = StateSequenceDisplay.from_estimator(fit, data[0])
+    path = fit.predict(data[0])
+    for k, band in drawn.bands_.items():
+        covered = intervals(band)
+        assert sorted(covered) == list(np.flatnonzero(path == k))
+        assert set(covered.values()) == {(0.0, 1.0)}
+    assert sorted(drawn.bands_) == sorted(set(path))
+    assert len(np.unique([band.get_facecolor() for band in drawn.bands_.values()], axis=0)) == 3
+    for line, column in zip(drawn.lines_, data[0].T, strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(len(column)))
+        np.testing.assert_array_equal(line.get_ydata(), column)
+    assert drawn.ax_.get_xlim() == (-0.5, len(path) - 0.5)
+    # Bands fill the height, whatever the values are.
+    assert drawn.ax_.get_ylim()[0] < data[0].min() < data[0].max() < drawn.ax_.get_ylim()[1]
+    assert drawn.ax_.get_ylim()[1] < 2 * data[0].max()
+
+
+def test_areas_are_the_posterior_probabilities():
+    # States that overlap, so that the path leaves something in doubt.
+    data = [s + 3.0 * np.random.default_rng(1).standard_normal(s.shape) for s in sequences()]
+    fit = hmm(X=data)
+    drawn = StateSequenceDisplay.from_estimator(fit, data, response_method="predict_proba")
+    posteriors = fit.predict_proba(data)
+    assert ((posteriors > 0.1) & (posteriors < 0.9)).any()
+    np.testing.assert_array_equal(drawn.states, posteriors)
+    # Steps of one frame: the vertices between two frames belong to both.
+    tops = posteriors.cumsum(axis=1)
+    for k, band in drawn.bands_.items():
+        vertices = np.vstack([path.vertices for path in band.get_paths()])
+        for frame in range(len(posteriors)):
+            at = vertices[np.isclose(vertices[:, 0], frame + 0.5), 1]
+            for bound in (tops[frame, k] - posteriors[frame, k], tops[frame, k]):
+                assert np.abs(at - bound).min() < 1e-12
+
+
+def test_every_form_of_sequences_is_the_same_picture():
+    fit, data = hmm(), sequences(3)
+    X, groups = concat_sequences(data)
+    lengths = [len(s) for s in data]
+    forms = [(data, {}), (X, {"groups": groups}), (X, {"lengths": lengths})]
+    expected = fit.predict(data)
+    for given, how in forms:
+        drawn = StateSequenceDisplay.from_estimator(fit, given, **how)
+        np.testing.assert_array_equal(drawn.states, expected)
+        # Lines are broken where a sequence ends, and the end is marked.
+        (y, x) = drawn.lines_[0].get_ydata(), drawn.lines_[0].get_xdata()
+        np.testing.assert_array_equal(y[~np.isnan(x)], X[:, 0])
+        np.testing.assert_array_equal(np.flatnonzero(np.isnan(x)), [120, 241])
+        marks = [line.get_xdata()[0] for line in drawn.ax_.lines if line not in drawn.lines_]
+        assert marks == [119.5, 239.5]
+
+
+def test_names_and_choice_of_columns():
+    pandas = pytest.importorskip("pandas")
+    frames = [pandas.DataFrame(s, columns=["speed (m/s)", "angle"]) for s in sequences()]
+    fit = hmm(X=frames)
+    one = StateSequenceDisplay.from_estimator(fit, frames[0], columns=[1])
+    assert one.ax_.get_ylabel() == "angle"
+    np.testing.assert_array_equal(one.lines_[0].get_ydata(), frames[0]["angle"])
+    both = StateSequenceDisplay.from_estimator(fit, frames[:1])
+    texts = [text.get_text() for text in both.ax_.get_legend().get_texts()]
+    assert texts == ["speed (m/s)", "angle", "State 0", "State 1", "State 2"]
+
+
+@pytest.mark.parametrize("columns", [[], [2], [-1], [0.5], 0, "angle"])
+def test_columns_that_do_not_exist(columns):
+    with pytest.raises(ValueError, match="columns should be.*from 0 to 1"):
+        StateSequenceDisplay.from_estimator(hmm(), sequences()[0], columns=columns)
+
+
+def test_missing_frames_are_gaps():
+    data = sequences()
+    data[0][30:40] = np.nan
+    drawn = StateSequenceDisplay.from_estimator(hmm(X=data), data[0])
+    assert np.isnan(drawn.lines_[0].get_ydata()[30:40]).all()
+    assert sum(len(intervals(band)) for band in drawn.bands_.values()) == len(data[0])
+
+
+def test_symbols_are_dots():
+    rng = np.random.default_rng(0)
+    symbols = [np.repeat([0, 1, 0], 20) * 3 + rng.integers(3, size=60) for _ in range(3)]
+    symbols[0][10] = -1
+    fit = hmm(2, emission="categorical", X=symbols)
+    drawn = StateSequenceDisplay.from_estimator(fit, symbols[:1])
+    (dots,) = drawn.lines_
+    assert (dots.get_linestyle(), dots.get_marker()) == ("None", ".")
+    assert np.flatnonzero(np.isnan(dots.get_ydata())).tolist() == [10]
+    assert drawn.ax_.get_ylabel() == "Symbol"
+
+
+def test_sequences_in_given_axes_and_colours():
+    figure, ax = plt.subplots()
+    fit, data = hmm(), sequences(1)
+    drawn = StateSequenceDisplay.from_estimator(
+        fit,
+        data,
+        ax=ax,
+        colors=["red", "lime", "blue"],
+        line_kwargs=[{"color": "black"}, {"color": "white", "label": "second"}],
+        band_kwargs={"alpha": 1.0},
+    )
+    assert drawn.ax_ is ax
+    assert drawn.figure_ is figure
+    colors = {k: tuple(band.get_facecolor()[0]) for k, band in drawn.bands_.items()}
+    assert colors == {0: (1, 0, 0, 1), 1: (0, 1, 0, 1), 2: (0, 0, 1, 1)}
+    assert [line.get_color() for line in drawn.lines_] == ["black", "white"]
+    assert drawn.lines_[1].get_label() == "second"
+    same = StateSequenceDisplay.from_estimator(fit, data, line_kwargs={"linewidth": 7})
+    assert {line.get_linewidth() for line in same.lines_} == {7}
+    with pytest.raises(ValueError, match="colors has 2 entries.*up to 2"):
+        StateSequenceDisplay.from_estimator(fit, data, colors=["red", "lime"])
+    with pytest.raises(ValueError, match="line_kwargs.*each of the 2 columns, but has 1"):
+        StateSequenceDisplay.from_estimator(fit, data, line_kwargs=[{}])
+    with pytest.raises(ValueError, match="'predict' or 'predict_proba', but got 'decode'"):
+        StateSequenceDisplay.from_estimator(fit, data, response_method="decode")
+
+
+def test_more_states_than_colours_are_hatched():
+    drawn = StateSequenceDisplay(values=np.zeros((12, 1)), states=np.arange(12)).plot()
+    looks = {(tuple(b.get_facecolor()[0]), b.get_hatch()) for b in drawn.bands_.values()}
+    assert len(looks) == 12
 
 
 def test_without_matplotlib_one_sentence_says_what_to_install():

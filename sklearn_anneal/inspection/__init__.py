@@ -6,5 +6,13 @@ from ._lower_bound import LowerBoundDisplay
 from ._mixture import MixtureEllipseDisplay
 from ._temperature import TemperatureDisplay
 from ._topics import TopicsDisplay
+from ._transitions import StateSequenceDisplay, TransitionMatrixDisplay
 
-__all__ = ["LowerBoundDisplay", "MixtureEllipseDisplay", "TemperatureDisplay", "TopicsDisplay"]
+__all__ = [
+    "LowerBoundDisplay",
+    "MixtureEllipseDisplay",
+    "StateSequenceDisplay",
+    "TemperatureDisplay",
+    "TopicsDisplay",
+    "TransitionMatrixDisplay",
+]

@@ -135,3 +135,39 @@ def tidy(ax: Any) -> None:
     ax.grid(color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def is_positive_int(value: Any) -> bool:
+    """Whether it is an integer from 1 on; a bool is not."""
+    is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return is_int and bool(value >= 1)
+
+
+def choose(chosen: Any, counts: np.ndarray, plural: str, unit: str) -> np.ndarray:
+    """Numbers of the topics or states to draw, where ``counts`` are their tokens or frames.
+
+    ``chosen`` is how many of the largest, a sequence of numbers, or None: all with more than one.
+    """
+    largest = np.argsort(-counts, kind="stable")
+    if chosen is None:
+        used = largest[counts[largest] > 1]
+        if len(used) == 0:
+            raise ValueError(
+                f"None of the {plural} of the model has more than one {unit}. Give {plural}=, the "
+                "numbers of those to draw all the same."
+            )
+        return used
+    if is_positive_int(chosen) and chosen <= len(counts):
+        return largest[:chosen]
+    numbers = np.asarray(chosen)
+    if (
+        numbers.ndim != 1
+        or len(numbers) == 0
+        or numbers.dtype.kind not in "iu"
+        or not ((numbers >= 0) & (numbers < len(counts))).all()
+    ):
+        raise ValueError(
+            f"{plural} should be how many of the {len(counts)} {plural} to draw, a sequence of "
+            f"their numbers, from 0 to {len(counts) - 1}, or None, but got {chosen!r}."
+        )
+    return numbers

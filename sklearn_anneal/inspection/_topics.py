@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._plotting import COLORS, import_pyplot, tidy
+from ._plotting import COLORS, choose, import_pyplot, is_positive_int, tidy
 
 _MOST_COLUMNS = 5
 _PANEL_WIDTH = 2.6  # inches
@@ -103,7 +103,7 @@ class TopicsDisplay:
         n_topics, n_words = probabilities.shape
         if n_columns is None:
             n_columns = min(_MOST_COLUMNS, int(np.ceil(np.sqrt(n_topics))))
-        if not _is_positive_int(n_columns):
+        if not is_positive_int(n_columns):
             raise ValueError(f"n_columns should be a positive int or None, but got {n_columns!r}.")
         n_columns = min(n_columns, n_topics)
         self.bounding_ax_ = ax if isinstance(ax, plt.Axes) else None
@@ -206,7 +206,7 @@ class TopicsDisplay:
             )
         concentration = np.asarray(estimator.components_, dtype=float)
         n_features = concentration.shape[1]
-        if not _is_positive_int(n_words) or n_words > n_features:
+        if not is_positive_int(n_words) or n_words > n_features:
             raise ValueError(
                 f"n_words should be from 1 to the number of words of the model, {n_features}, "
                 f"but got {n_words!r}."
@@ -214,7 +214,7 @@ class TopicsDisplay:
         names = _names(estimator, feature_names, n_features)
         # What the documents added to the prior.
         tokens = np.maximum(concentration - estimator.topic_word_prior_, 0.0).sum(axis=1)
-        chosen = _choose(topics, tokens)
+        chosen = choose(topics, tokens, "topics", "token")
         # Of words with equal probabilities those in front, as top_words has them.
         order = np.argsort(-concentration[chosen], axis=1, kind="stable")[:, :n_words]
         probabilities = concentration[chosen] / concentration[chosen].sum(axis=1, keepdims=True)
@@ -248,11 +248,6 @@ def _divide(ax: Any, shape: tuple[int, int], n_topics: int, n_words: int, plt: A
     return np.array([figure.add_subplot(grid[cell]) for cell in cells], dtype=object)
 
 
-def _is_positive_int(value: Any) -> bool:
-    is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return is_int and bool(value >= 1)
-
-
 def _names(estimator: Any, feature_names: Any, n_features: int) -> np.ndarray:
     """The words of the model."""
     if feature_names is None:
@@ -265,30 +260,3 @@ def _names(estimator: Any, feature_names: Any, n_features: int) -> np.ndarray:
             "vectorizer that counted the words has them."
         )
     return names
-
-
-def _choose(topics: Any, tokens: np.ndarray) -> np.ndarray:
-    """Numbers of the topics to draw."""
-    largest = np.argsort(-tokens, kind="stable")
-    if topics is None:
-        used = largest[tokens[largest] > 1]
-        if len(used) == 0:
-            raise ValueError(
-                "No topic of the model has more than one token. Give topics=, the numbers of "
-                "those to draw all the same."
-            )
-        return used
-    if _is_positive_int(topics) and topics <= len(tokens):
-        return largest[:topics]
-    chosen = np.asarray(topics)
-    if (
-        chosen.ndim != 1
-        or len(chosen) == 0
-        or chosen.dtype.kind not in "iu"
-        or not ((chosen >= 0) & (chosen < len(tokens))).all()
-    ):
-        raise ValueError(
-            f"topics should be how many of the {len(tokens)} topics to draw, a sequence of their "
-            f"numbers, from 0 to {len(tokens) - 1}, or None, but got {topics!r}."
-        )
-    return chosen
