@@ -219,7 +219,7 @@ def test_tiny_and_huge_weights(annealing):
 def test_weights_that_sum_to_less_than_two_rows_cannot_give_the_prior(total):
     X = rows()
     weights = np.full(len(X), total / len(X))
-    message = r"The sample weights sum to .* numbers of rows.* len\(sample_weight\)"
+    message = r"sum of the sample weights.* numbers of rows.* len\(sample_weight\)"
     with pytest.raises(ValueError, match=message):
         mixture(n_components=2).fit(X, sample_weight=weights)
     with pytest.raises(ValueError, match=message):

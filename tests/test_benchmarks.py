@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -358,4 +359,249 @@ def test_a_quick_run_on_speed_does_not_replace_the_full_page(capsys):
 
     with pytest.raises(SystemExit):
         bench_lda.main(["--quick", "--write"])
+    assert "--output" in capsys.readouterr().err
+
+
+def quick_sequences(tmp_path, *sections):
+    from benchmarks import bench_hmm
+
+    page = tmp_path / "sequences_speed.md"
+    bench_hmm.main([*sections, "--quick", "--write", "--output", str(page)])
+    return page.read_text(encoding="utf-8")
+
+
+def test_a_quick_run_of_the_speed_of_sequences_needs_no_file(no_data, tmp_path):
+    pytest.importorskip("hmmlearn")
+    text = quick_sequences(tmp_path, "symbols", "vectors", "where", "methods", "jobs")
+    for part in ("over symbols", "over vectors", "Where the time", "annealing costs", "Two jobs"):
+        assert part in text
+    assert "A quick run" in text
+    assert not re.search(r"\bnan\b", text)
+    assert "Left out" not in text
+    assert text.count("| yes |") == 2  # two jobs find what one finds
+
+
+@pytest.mark.slow
+def test_the_memory_of_sequences_is_measured(no_data, tmp_path):
+    text = quick_sequences(tmp_path, "memory")
+    assert "## Memory" in text
+    assert not re.search(r"\bnan\b", text)
+
+
+def test_without_hmmlearn_the_speed_of_sequences_is_still_measured(
+    no_data, tmp_path, monkeypatch, capsys
+):
+    from benchmarks import _hmm, bench_hmm
+
+    monkeypatch.setattr(_hmm, "vhmm", None)
+    monkeypatch.setattr(bench_hmm, "vhmm", None)
+    text = quick_sequences(tmp_path, "symbols", "vectors", "where")
+    assert "hmmlearn left out" in text
+    assert text.count("Left out: hmmlearn is not installed.") == 2
+    assert "forward–backward" in text
+    assert "pip install hmmlearn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["symbols", "vectors", "windows"])
+def test_passes_over_sequences_that_are_compared_agree(kind):
+    pytest.importorskip("hmmlearn")
+    from benchmarks import _hmm
+
+    data = getattr(_hmm, kind)(_hmm.QUICK)
+    ours = _hmm.Ours(data, 3)
+    ours()
+    for implementation in ("log", "scaling"):
+        peer = _hmm.Peer(data, 3, ours.attributes, implementation)
+        bounds = [(ours(), peer()) for _ in range(3)]
+        assert bounds[2][0] > bounds[0][0]
+        np.testing.assert_allclose(*np.transpose(bounds), rtol=1e-8)
+
+
+def test_passes_over_sequences_are_those_of_a_fit():
+    from benchmarks import _hmm
+
+    data = _hmm.vectors(_hmm.QUICK)
+    ours = _hmm.Ours(data, 3)
+    bounds = [ours() for _ in range(4)]
+    fitted = _hmm.estimator(data, 3, max_iter=3).fit(data.X, lengths=data.lengths)
+    np.testing.assert_allclose(fitted.lower_bounds_, bounds[1:], rtol=1e-12)
+
+
+def test_windows_hold_consecutive_frames_of_one_sequence():
+    from benchmarks import _hmm
+
+    frames, windows = _hmm.vectors(_hmm.QUICK), _hmm.windows(_hmm.QUICK)
+    assert (frames.lengths % 4 > 0).any()
+    assert windows.X.shape == (windows.lengths.sum(), 12)
+    np.testing.assert_array_equal(windows.lengths, frames.lengths // 4)
+    second = frames.X[frames.lengths[0] :]
+    np.testing.assert_array_equal(windows.X[windows.lengths[0]], second[:4].ravel())
+
+
+def test_parts_of_a_pass_over_sequences_add_up():
+    from benchmarks import _hmm, bench_hmm
+
+    kernel = bench_hmm.Kernel.__call__
+    total, spent = bench_hmm.shares(_hmm.vectors(_hmm.QUICK), 3, _hmm.QUICK)
+    assert sum(spent.values()) == pytest.approx(total)
+    for part in ("log density", "forward–backward", "statistics", "update"):
+        assert 0 < spent[part] < total
+    assert bench_hmm.Kernel.__call__ is kernel
+
+
+def test_what_a_busy_machine_does_not_give_is_not_held_against_two_jobs():
+    from benchmarks._hmm_processes import _verdict
+
+    assert _verdict(1.8, 1.2) == _verdict(1.8, 1.9) == "reached"
+    assert _verdict(1.2, 1.9) == "**not reached**"
+    assert "busy" in _verdict(1.2, 1.1)
+
+
+def test_a_quick_run_on_sequences_does_not_replace_the_full_page(capsys):
+    from benchmarks import bench_hmm
+
+    with pytest.raises(SystemExit):
+        bench_hmm.main(["--quick", "--write"])
+    assert "--output" in capsys.readouterr().err
+
+
+def quick_chains(tmp_path, *options):
+    from benchmarks import reproduce_hmm
+
+    reproduce_hmm.main(["--quick", "--cache", str(tmp_path / "chains.jsonl"), *options])
+
+
+@pytest.fixture(scope="module")
+def chains_cache(tmp_path_factory):
+    """All fits of a quick run of the hidden Markov models, which needs no file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT)
+        from benchmarks import _data
+
+        directory = tmp_path_factory.mktemp("chains")
+        patch.setenv(_data.VARIABLE, str(directory))
+        quick_chains(directory)
+    return directory / "chains.jsonl"
+
+
+def test_a_quick_run_of_hidden_markov_models_writes_every_section(chains_cache, tmp_path):
+    page = tmp_path / "page.md"
+    quick_chains(chains_cache.parent, "--write", "--output", str(page))
+    text = page.read_text(encoding="utf-8")
+    for part in (
+        "Verdicts",
+        "Data and methods",
+        "figure 2",
+        "A classifier of letters",
+        "figure 3",
+        "Other methods",
+        "Letters of English",
+        "Which settings",
+        "Emission: gaussian",
+        "A quick run",
+    ):
+        assert part in text
+    for source in ("Gultekin", "expected figures", "own question"):
+        assert f"| {source}" in text
+    assert "nan" not in text
+
+
+def test_an_interrupted_run_of_hidden_markov_models_goes_on(
+    chains_cache, tmp_path, monkeypatch, capsys
+):
+    from benchmarks import _sequences
+
+    lines = chains_cache.read_text(encoding="utf-8").splitlines(keepends=True)
+    fits = tmp_path / "chains.jsonl"
+    fits.write_text("".join(lines[:-2]) + lines[-2][:20], encoding="utf-8")
+    made = []
+    run = _sequences.run
+    monkeypatch.setattr(_sequences, "run", lambda spec: made.append(spec) or run(spec))
+    quick_chains(tmp_path)
+    known = [_sequences.Spec(**json.loads(line)["spec"]).key for line in lines[-2:]]
+    assert [spec.key for spec in made] == known
+    assert "incomplete" in capsys.readouterr().err
+    assert len(_sequences.Cache(fits)) == len(lines)
+
+
+def test_a_page_on_sequences_is_of_the_seeds_that_all_fits_have(chains_cache):
+    from benchmarks import _sequence_plan, _sequences
+
+    cells = _sequence_plan.letter_cells(_sequence_plan.QUICK)
+    cache = _sequences.Cache(chains_cache)
+    assert cache.n_seeds(cells.values(), 9) == _sequence_plan.QUICK.seeds
+    del cache._found[next(iter(cells.values())).seeded(2)[1].key]
+    assert cache.n_seeds(cells.values(), 9) == 1
+    assert cache.n_seeds([], 9) == 0
+
+
+def test_a_third_of_the_sequences_is_held_out():
+    from benchmarks import _sequences
+
+    sequences = [np.full((2 + i, 1), i) for i in range(10)]
+    found = _sequences._third_held_out(sequences, "categorical", 10)
+    assert (len(found.training), len(found.held_out)) == (7, 3)
+    both = np.concatenate([found.training.X, found.held_out.X])[:, 0]
+    np.testing.assert_array_equal(np.bincount(both), [len(s) for s in sequences])
+    for part in (found.training, found.held_out):
+        assert len(np.unique(part.X)) == len(part)  # no sequence is in both, none is cut
+
+
+def test_the_classifier_of_sequences_counts_what_is_right():
+    from benchmarks._sequence_claims import VI, accuracy
+
+    # Of three held-out sequences, the first is the first letter's; two seeds.
+    scores = {"a": [[-1.0, -5.0, -5.0], [-1.0, -5.0, -1.0]], "b": [[-2.0, -1.0, -1.5]] * 2}
+    records = {
+        (name, 5, VI): {
+            "scores": np.array(values),
+            "sequences": np.array([2, 2]),
+            "held_out_sequences": np.full(2, 1 if name == "a" else 2),
+        }
+        for name, values in scores.items()
+    }
+    np.testing.assert_allclose(accuracy(records, VI, 5), [1.0, 2 / 3])
+    # Many more training sequences of the second letter outweigh a nat.
+    records["b", 5, VI]["sequences"] = np.array([20, 20])
+    np.testing.assert_allclose(accuracy(records, VI, 5), [2 / 3, 2 / 3])
+
+
+def test_verdicts_on_sequences_follow_from_the_medians_of_the_letters():
+    from benchmarks._sequence_claims import BEST, STOCH, VI, _over_letters, texts, with_best
+
+    def record(bound):
+        return {"bound": np.asarray(bound), "seconds": np.array([1.0, 2.0, 3.0])}
+
+    plain = {(f"letter {i}", 5, VI): record([i - 2.0, i, i + 9.0]) for i in range(8)}
+    better = {(f"letter {i}", 5, STOCH): record([i + 4.0] * 3) for i in range(8)}
+    records = with_best(plain | better)
+    np.testing.assert_array_equal(records["letter 3", 5, BEST]["bound"], [12.0])
+    np.testing.assert_array_equal(records["letter 3", 5, BEST]["seconds"], [6.0])
+    above = _over_letters("", "", records, STOCH, VI)
+    below = _over_letters("", "", records, STOCH, BEST)
+    assert (above.verdict, below.verdict) == ("reproduced", "not reproduced")
+    assert "K = 5: +4 " in above.figures
+    assert "Letters: 8 of 8." in above.figures
+    assert "0 won, 1 lost of 1" in below.figures
+    assert texts({}) == []
+
+
+def test_settings_are_told_apart_by_the_cache_and_accepted_by_the_estimator():
+    from benchmarks._sequence_plan import QUICK, grid, methods
+    from benchmarks._sequences import Spec
+
+    both = grid(QUICK) | methods()
+    specs = [Spec("drawn 0", "categorical", 2, *method) for method in both.values()]
+    assert len({spec.key for spec in specs}) == len(set(both.values()))
+    for spec in specs:
+        again = Spec(**json.loads(spec.key))
+        assert again.key == spec.key
+        annealing = again.estimator().annealing
+        found = {} if annealing == "none" else annealing.get_params()
+        assert found == dict(spec.settings)
+
+
+def test_a_quick_run_of_hidden_markov_models_does_not_replace_the_full_page(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        quick_chains(tmp_path, "--write")
     assert "--output" in capsys.readouterr().err

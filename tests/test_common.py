@@ -11,6 +11,8 @@ from sklearn_anneal.annealing import ANNEALING
 
 def estimators(entry):
     """The defaults, every value of ``annealing`` with two components, and the entry's own list."""
+    if not entry.common_checks:
+        return
     cls = type(entry.make())
     yield cls()
     for name in ANNEALING.keys() - entry.refused({}).keys():
@@ -57,5 +59,6 @@ def test_listed_checks_fail(entry):
             continue
         for copy, check in estimator_checks_generator(estimator):
             if getattr(check, "func", check).__name__ in listed:
-                with pytest.raises(AssertionError):
+                # Most checks fail by an assertion, those that the estimator refuses by its words.
+                with pytest.raises((AssertionError, ValueError)):
                     check(copy)

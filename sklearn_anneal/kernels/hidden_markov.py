@@ -340,6 +340,8 @@ def forward_backward(
             used = x
         log_norm = x * center_rows(log_emission, begin, n, x, b)
         _exponentiate(b, n * n_states)
+        # The last row is read beyond its end too, where something infinite times 0 is not 0.
+        b[n * n_states : n * n_states + DOUBLES] = 0.0
         n_sums = _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d)
         for k in range(n_states):
             gamma_1[k] = alpha[k] * beta[k]

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 from sklearn.cluster import KMeans
 from sklearn.utils import check_array
 
@@ -135,7 +135,9 @@ class Emission(ABC):
         sample: Any = rows.subset(_FRAMES_FOR_KMEANS, random_state)
         n_clusters = min(self.n_components, len(np.unique(sample.X, axis=0)))
         means = KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
-        labels = means.fit(sample.X, sample_weight=sample.weights).labels_
+        # Rows may tie, of binary vectors most do: rounding must not choose between them.
+        rows64 = np.asarray(sample.X, dtype=np.float64)
+        labels = means.fit(rows64, sample_weight=sample.weights).labels_
         indptr = np.arange(sample.n_units + 1)
         return labels, Sequences(sample.X, indptr, sample.weights, None, units.center)
 
@@ -470,7 +472,9 @@ class CategoricalEmission(Emission):
 
     def log_volume(self, x: np.ndarray, summary: Any, expected: np.ndarray) -> np.ndarray:
         """log Σ_v p(v | z_t = k)^x of shape (len(x), K)."""
-        return np.array([logsumexp(value * expected, axis=0) for value in x])
+        exponents = np.asarray(x)[:, None, None] * expected
+        top = exponents.max(axis=1)
+        return top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
 
     def attributes(self, q: Natural, prior: Natural, summary: Any) -> dict[str, Any]:
         return {

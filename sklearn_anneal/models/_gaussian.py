@@ -248,9 +248,10 @@ class GaussianComponents:
     def _default_covariance_prior(self, summary: Summary) -> np.ndarray:
         if summary.seen < 2:
             raise ValueError(
-                f"The sample weights sum to {summary.seen:.6g}, but they are numbers of rows, and "
-                f"the default {self.covariance_prior_name} needs at least 2. Multiply them by "
-                f"len(sample_weight) / sum(sample_weight), or give {self.covariance_prior_name}."
+                f"The default {self.covariance_prior_name} needs at least 2 rows, but there is "
+                f"{summary.seen:.6g} (the sum of the sample weights, if there are any, which are "
+                "numbers of rows: multiply them by len(sample_weight) / sum(sample_weight)). Add "
+                f"rows, or give {self.covariance_prior_name}."
             )
         covariance = summary.covariance
         full = covariance.ndim == 2

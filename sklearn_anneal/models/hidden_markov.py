@@ -9,14 +9,16 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import softmax
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _num_samples, column_or_1d, validate_data
+from sklearn.utils.validation import _num_samples, validate_data
 
+from ..annealing import LocalVariationalTempering, VariationalTempering
 from ..base import BaseAnnealed, has_unit_temperatures
 from ..families import COVARIANCE_TYPES, Dirichlet, Natural, Tempering
 from ..inference.parallel import one_thread
@@ -27,7 +29,7 @@ from ._emissions import multiplied as multiplied_counts
 from ._gaussian import check_first_rows
 
 if TYPE_CHECKING:
-    from ..annealing import Context
+    from ..annealing import Annealing, Context
 
 _NOTHING = np.empty(0)
 _ONE = np.ones(1)
@@ -519,6 +521,8 @@ def concat_sequences(sequences):
     array([0, 0, 1, 1, 1])
     """
     sequences = [_as_columns(sequence) for sequence in sequences]
+    if any(map(issparse, sequences)):
+        raise ValueError("A sequence is sparse, but frames are dense: use its toarray() method.")
     if not sequences:
         raise ValueError("There is no sequence: the list is empty.")
     for i, sequence in enumerate(sequences):
@@ -593,8 +597,17 @@ def _is_list_of_sequences(X: Any, categorical: bool) -> bool:
     return isinstance(X, list | tuple) and len(X) > 0 and all(map(is_sequence, X))
 
 
+def _one_dimensional(values: Any, name: str) -> np.ndarray:
+    values = np.asarray(values)
+    if values.ndim != 1:
+        raise ValueError(
+            f"{name} is an array with one dimension, but has {values.ndim} dimensions."
+        )
+    return values
+
+
 def _checked_lengths(lengths: Any, n_rows: int) -> np.ndarray:
-    lengths = column_or_1d(np.asarray(lengths))
+    lengths = _one_dimensional(lengths, "lengths")
     if not np.issubdtype(lengths.dtype, np.integer) or (lengths < 1).any():
         raise ValueError("lengths are the numbers of frames of the sequences, integers above 0.")
     if lengths.sum() != n_rows:
@@ -606,14 +619,20 @@ def _checked_lengths(lengths: Any, n_rows: int) -> np.ndarray:
 
 
 def _lengths_of_groups(groups: Any, n_rows: int) -> np.ndarray:
-    groups = column_or_1d(np.asarray(groups))
+    groups = _one_dimensional(groups, "groups")
     if len(groups) != n_rows:
         raise ValueError(
             f"groups has {len(groups)} entries, but X has {n_rows} rows: it holds the id of its "
             "sequence for every row. Use lengths= for the numbers of rows of each sequence."
         )
-    starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
-    again = len(starts) - len(np.unique(groups[starts]))
+    try:
+        _, ids = np.unique(groups, return_inverse=True)
+    except TypeError:
+        raise ValueError("groups must be ids of one kind, all numbers or all strings.") from None
+    if groups.dtype.kind == "f" and np.isnan(groups).any():
+        raise ValueError("groups contains NaN: every row belongs to a sequence.")
+    starts = np.flatnonzero(np.append(True, np.diff(ids) != 0))
+    again = len(starts) - int(ids.max()) - 1
     if again:
         raise ValueError(
             "groups must be consecutive: the rows of a sequence follow each other, but "
@@ -636,7 +655,13 @@ def _gathered(X: Any, groups: Any, lengths: Any, categorical: bool) -> _Data:
     if groups is not None and lengths is not None:
         raise ValueError("Give groups or lengths, not both.")
     if not hasattr(X, "shape"):
-        X = np.asarray(X)
+        try:
+            X = np.asarray(X)
+        except ValueError as error:
+            raise ValueError(
+                "X is neither an array of numbers nor a list of sequences, whose elements are all "
+                f"2-D arrays or data frames: {error}"
+            ) from error
     n_rows = X.shape[0] if len(X.shape) else 0
     if lengths is not None:
         return _Data(X, _checked_lengths(lengths, n_rows))
@@ -1022,6 +1047,20 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             )
         if self.emission == "gaussian" and (self.means_prior is None or self.scale_prior is None):
             check_first_rows(units.observed().X, self.n_components, "means_prior and scale_prior")
+
+    def _strategy(self, model: Any) -> Annealing:
+        tempering = (VariationalTempering, LocalVariationalTempering)
+        if not hasattr(EMISSIONS[self.emission], "log_volume") and (
+            isinstance(self.annealing, tempering)
+            or self.annealing in ("tempering", "local_tempering")
+        ):
+            raise ValueError(
+                f"annealing={self.annealing!r} weighs temperatures by a log partition function, "
+                "for which the tempered density of a frame has to be summed over all frames; for "
+                f"emission={self.emission!r} no such sum is known. What works: 'none', "
+                "'deterministic', 'stochastic', 'svi_plus', 'structured', 'proximity'."
+            )
+        return super()._strategy(model)
 
     def _make_model(self, X: _Data) -> HiddenMarkov:  # type: ignore[override]
         kind = EMISSIONS[self.emission]
