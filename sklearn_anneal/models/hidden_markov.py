@@ -18,7 +18,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, validate_data
 
-from ..annealing import LocalVariationalTempering, VariationalTempering
 from ..base import BaseAnnealed, has_unit_temperatures
 from ..families import COVARIANCE_TYPES, Dirichlet, Natural, Tempering
 from ..inference.parallel import one_thread
@@ -1049,18 +1048,15 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             check_first_rows(units.observed().X, self.n_components, "means_prior and scale_prior")
 
     def _strategy(self, model: Any) -> Annealing:
-        tempering = (VariationalTempering, LocalVariationalTempering)
-        if not hasattr(EMISSIONS[self.emission], "log_volume") and (
-            isinstance(self.annealing, tempering)
-            or self.annealing in ("tempering", "local_tempering")
-        ):
+        try:
+            return super()._strategy(model)
+        except ValueError as error:
+            if hasattr(EMISSIONS[self.emission], "log_volume") or "log C(T)" not in str(error):
+                raise
             raise ValueError(
-                f"annealing={self.annealing!r} weighs temperatures by a log partition function, "
-                "for which the tempered density of a frame has to be summed over all frames; for "
-                f"emission={self.emission!r} no such sum is known. What works: 'none', "
-                "'deterministic', 'stochastic', 'svi_plus', 'structured', 'proximity'."
-            )
-        return super()._strategy(model)
+                f"{error} (log C(T) sums the tempered density of a frame over all frames; for "
+                f"emission={self.emission!r} no such sum is known.)"
+            ) from None
 
     def _make_model(self, X: _Data) -> HiddenMarkov:  # type: ignore[override]
         kind = EMISSIONS[self.emission]
