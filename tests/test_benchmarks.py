@@ -529,7 +529,7 @@ def test_a_page_on_sequences_is_of_the_seeds_that_all_fits_have(chains_cache):
 
     cells = _sequence_plan.letter_cells(_sequence_plan.QUICK)
     cache = _sequences.Cache(chains_cache)
-    assert cache.n_seeds(cells.values(), 9) == _sequence_plan.QUICK.seeds
+    assert cache.n_seeds(cells.values(), 9) == _sequence_plan.QUICK.some
     del cache._found[next(iter(cells.values())).seeded(2)[1].key]
     assert cache.n_seeds(cells.values(), 9) == 1
     assert cache.n_seeds([], 9) == 0
@@ -574,7 +574,7 @@ def test_verdicts_on_sequences_follow_from_the_medians_of_the_letters():
 
     plain = {(f"letter {i}", 5, VI): record([i - 2.0, i, i + 9.0]) for i in range(8)}
     better = {(f"letter {i}", 5, STOCH): record([i + 4.0] * 3) for i in range(8)}
-    records = with_best(plain | better)
+    records = with_best(plain | better, plain)
     np.testing.assert_array_equal(records["letter 3", 5, BEST]["bound"], [12.0])
     np.testing.assert_array_equal(records["letter 3", 5, BEST]["seconds"], [6.0])
     above = _over_letters("", "", records, STOCH, VI)
@@ -584,6 +584,26 @@ def test_verdicts_on_sequences_follow_from_the_medians_of_the_letters():
     assert "Letters: 8 of 8." in above.figures
     assert "0 won, 1 lost of 1" in below.figures
     assert texts({}) == []
+
+
+def test_settings_of_sequences_are_compared_over_data_sets_and_seeds():
+    from benchmarks._sequence_claims import VI
+    from benchmarks.reproduce_hmm import gains, not_told_apart
+
+    better = {"good": [0.5, 0.7], "also good": [0.7, 0.4], "worse": [0.1, 0.31], VI: [0.0, 0.0]}
+    records = {
+        ("poisson", name, 2, label): {
+            "bound": 100 * (np.arange(2.0) + gain),
+            "frames": np.full(2, 100.0),
+        }
+        for label, gain in better.items()
+        for name in ("x", "y")
+    }
+    records["gaussian", "x", 2, VI] = records["poisson", "x", 2, VI]
+    ordered = gains(records, "poisson", "bound")
+    assert list(ordered) == ["good", "also good", "worse", VI]
+    np.testing.assert_allclose(ordered["good"], [0.5, 0.7, 0.5, 0.7])
+    assert not_told_apart(ordered) == ["also good"]
 
 
 def test_settings_are_told_apart_by_the_cache_and_accepted_by_the_estimator():

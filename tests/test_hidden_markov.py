@@ -838,7 +838,8 @@ def assert_sound(est, sequences):
 @all_variants
 def test_a_state_that_dies_gets_its_prior_back(variant, annealing, rng):
     sequences = draw(variant, rng, [12, 8])
-    est = small(variant, 12, annealing=annealing, max_iter=300, tol=1e-12)
+    n_states = 18 if variant == "gaussian-tied" else 12
+    est = small(variant, n_states, annealing=annealing, max_iter=300, tol=1e-12)
     if variant == "categorical":
         est.set_params(emissionprob_prior=1.0)
     est.fit(sequences)
@@ -847,7 +848,7 @@ def test_a_state_that_dies_gets_its_prior_back(variant, annealing, rng):
     arrivals = (q.transition - prior.transition).sum(axis=0) + q.start - prior.start
     dead = np.flatnonzero(arrivals < 1e-6)
     assert len(dead), "every state is in use: the test tests nothing"
-    assert est.n_effective_components_ <= 12 - len(dead)
+    assert est.n_effective_components_ <= n_states - len(dead)
     assert_allclose(q.transition[dead], prior.transition[dead], rtol=1e-4)
     for key, value in q.emission.items():
         if variant == "gaussian-tied" and key in ("inverse_scale", "dof"):
@@ -1229,7 +1230,7 @@ def test_dishonest_casino_is_found_out():
         small("categorical", n_symbols=6, annealing=name, max_iter=500).fit(rolls[:, None])
         for name in ("none", "stochastic")
     )
-    assert est.lower_bound_ > plainly.lower_bound_ + 100
+    assert est.lower_bound_ > plainly.lower_bound_ + 50
     order = matched(est.emissionprob_, DICE)
     assert_allclose(est.emissionprob_[order], DICE, atol=0.03)
     assert_allclose(est.transmat_[np.ix_(order, order)], SWITCHES, atol=0.03)

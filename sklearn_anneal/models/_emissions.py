@@ -27,8 +27,8 @@ from ._gaussian import (
 from ._gaussian import kernels as gaussian_kernels
 
 _FRAMES_FOR_KMEANS = 20_000
-# Draws of sparse Dirichlet distributions underflow; digamma of less than this overflows in sums.
-_SMALLEST_COUNT = 1e-100
+# The smallest concentration of symbols that is taken without being asked for.
+_LEAST_CONCENTRATION = 0.1
 
 
 def kernels() -> Any:
@@ -111,7 +111,6 @@ class Emission(ABC):
         self,
         units: Sequences,
         n_frames: float,
-        summary: Any,
         prior: Natural,
         random_state: np.random.RandomState,
     ) -> Natural:
@@ -398,8 +397,9 @@ class CategoricalEmission(Emission):
         if n_symbols is None:
             n_symbols = max(int(frames.max()) + 1, 1)
         k = estimator.n_components
+        default = max(1.0 / n_symbols, _LEAST_CONCENTRATION)
         prior = checked_prior(
-            estimator.emissionprob_prior, 1.0 / n_symbols, (k, n_symbols), "emissionprob_prior"
+            estimator.emissionprob_prior, default, (k, n_symbols), "emissionprob_prior"
         )
         return cls(k, prior)
 
@@ -417,19 +417,6 @@ class CategoricalEmission(Emission):
 
     def prior(self, summary: Any) -> Natural:
         return {"emissionprob": self.concentration}
-
-    def start(
-        self,
-        units: Sequences,
-        n_frames: float,
-        summary: Any,
-        prior: Natural,
-        random_state: np.random.RandomState,
-    ) -> Natural:
-        """Probabilities drawn from the prior, worth the frames of the data."""
-        return {
-            "emissionprob": drawn_counts(self.concentration, n_frames, random_state),
-        }
 
     def random_natural(
         self, n_frames: float, summary: Any, prior: Natural, rng: np.random.Generator
@@ -729,18 +716,3 @@ def log_means(concentration: np.ndarray) -> np.ndarray:
 def multiplied(counts: np.ndarray, size: float, rng: np.random.Generator) -> np.ndarray:
     """Counts times exp(size · N(0, 1))."""
     return counts * np.exp(size * rng.standard_normal(counts.shape))
-
-
-def drawn_counts(
-    concentration: np.ndarray, n: float, random_state: np.random.RandomState
-) -> np.ndarray:
-    """Dirichlet draws of the rows of ``concentration``, which share ``n`` counts evenly."""
-    rows = np.atleast_2d(concentration)
-    if (rows == rows[0]).all():
-        draws = random_state.dirichlet(rows[0], size=len(rows))
-    else:
-        draws = np.array([random_state.dirichlet(row) for row in rows])
-    # Where all of a row underflowed there is no draw.
-    draws = np.where(np.isfinite(draws), draws, 1.0 / rows.shape[1])
-    counts = np.maximum(draws * n / len(rows), _SMALLEST_COUNT)
-    return counts.reshape(concentration.shape)

@@ -23,7 +23,7 @@ from ..families import COVARIANCE_TYPES, Dirichlet, Natural, Tempering
 from ..inference.parallel import one_thread
 from ..inference.units import Sequences
 from ._base import ConjugateModel, Factor, LocalStep, coinciding
-from ._emissions import EMISSIONS, Emission, checked_prior, drawn_counts, kernels, log_means
+from ._emissions import EMISSIONS, Emission, checked_prior, kernels, log_means
 from ._emissions import multiplied as multiplied_counts
 from ._gaussian import check_first_rows
 
@@ -154,13 +154,13 @@ class HiddenMarkov(ConjugateModel):
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "likelihood",
-            "initial_temperature": 2.0,
+            "initial_temperature": 1.5,
             "schedule": "geometric",
             "n_passes": 200,
             "jitter": 1.0,
         },
         "stochastic": {
-            "initial_noise": 0.5,
+            "initial_noise": 0.2,
             "schedule": "exponential",
             "n_passes": 200,
             "start": "init_params",
@@ -222,23 +222,12 @@ class HiddenMarkov(ConjugateModel):
         prior: Natural,
         random_state: np.random.RandomState,
     ) -> Natural:
-        # The draws of hmmlearn's variational models, in their order.
-        even = np.full(self.n_components, 1.0 / self.n_components)
-        chain = {
-            "startprob": drawn_counts(even, summary.weight, random_state),
-            "transmat": drawn_counts(
-                np.tile(even, (self.n_components, 1)), summary.n_frames, random_state
-            ),
-        }
-        if self.init_params == "random" and self.emission.init_params[0] != "random":
-            rng = np.random.default_rng(random_state.randint(0, 2**31, size=4))
-            return chain | self.emission.random_natural(
-                summary.n_frames, summary.emission, prior, rng
-            )
+        rng = np.random.default_rng(random_state.randint(0, 2**31 - 1, size=4))
+        q = self.random_natural(summary, prior, rng)
+        if self.init_params == "random":
+            return q
         own = {key: prior[key] for key in self.emission.factor.names.values()}
-        return chain | self.emission.start(
-            units, summary.n_frames, summary.emission, own, random_state
-        )
+        return q | self.emission.start(units, summary.n_frames, own, random_state)
 
     def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
         """Posteriors of random counts, of all sequences and of N/K frames per state."""
@@ -714,7 +703,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     init_params : {"auto", "kmeans", "random"}, default="auto"
         How the emissions start: from the clusters of at most 20,000 frames, or at random. "auto"
         is "random" for ``"categorical"`` and "kmeans" for all others. Start and transition
-        probabilities are drawn from Dirichlet distributions of 1 / ``n_components``.
+        probabilities start as posteriors of random counts.
     startprob_prior : float or array-like of shape (n_components,), default=None
         Concentration of the Dirichlet prior of the start probabilities; None:
         1 / ``n_components``.
@@ -725,7 +714,9 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         seen before the data. Larger makes segments longer.
     emissionprob_prior : float or array-like, default=None
         ``"categorical"``: concentration of the Dirichlet prior of the symbols, a number or of
-        shape (n_symbols,) or (n_components, n_symbols); None: 1 / ``n_symbols``.
+        shape (n_symbols,) or (n_components, n_symbols); None: 1 / ``n_symbols``, but at least 0.1.
+        With less, a symbol that a state has not had is as good as impossible to it, and no
+        annealing moves the symbols between the states any more.
         ``"bernoulli"``: both parameters of the beta prior; None: 1.
     means_prior : array-like of shape (n_features,) or (n_components, n_features), default=None
         Means of the prior of the means; None: the mean of the data.
