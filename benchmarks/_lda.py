@@ -1,11 +1,8 @@
-"""What the measurements of the speed of topic models share: corpora, models, clocks, words."""
+"""What the measurements of the speed of topic models share: sizes, corpora, models."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -46,6 +43,9 @@ class Size:
     online_topics: int = 50
     quick: bool = False
 
+    def with_rounds(self, n: int) -> Size:
+        return replace(self, rounds=n, online_rounds=n, starts=n)
+
 
 FULL = Size()
 QUICK = Size(rounds=2, online_rounds=1, starts=1, topics=(8,), many=16, online_topics=8, quick=True)
@@ -83,53 +83,6 @@ def parts(name: str) -> tuple[csr_matrix, csr_matrix]:
 def names(size: Size, wanted: tuple[str, ...] = ("20 Newsgroups", "AP", "NIPS")) -> list[str]:
     """The corpora of a section that are there."""
     return _topics.available(["drawn"] if size.quick else wanted)
-
-
-# Measuring
-
-
-def processor_seconds(run: Callable[[], object]) -> float:
-    """Processor time of one call, all threads."""
-    start = time.process_time()
-    run()
-    return time.process_time() - start
-
-
-def wall_seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def interleaved(
-    runs: dict[Any, Callable[[], object]],
-    rounds: int,
-    clock: Callable[[Callable[[], object]], float] = processor_seconds,
-) -> dict[Any, np.ndarray]:
-    """Times of several calls, each once per round, forwards and backwards in turns."""
-    times: dict[Any, list[float]] = {key: [] for key in runs}
-    keys = list(runs)
-    for i in range(rounds):
-        for key in keys if i % 2 == 0 else keys[::-1]:
-            times[key].append(clock(runs[key]))
-    return {key: np.array(values) for key, values in times.items()}
-
-
-def spread(values: np.ndarray, digits: int = 2) -> str:
-    low, middle, high = np.percentile(values, [25, 50, 75])
-    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
-
-
-def milliseconds(values: np.ndarray) -> str:
-    return f"{1e3 * np.median(values):.1f}"
-
-
-def reached(holds: bool) -> str:
-    return "reached" if holds else "**not reached**"
-
-
-def progress(what: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {what}", file=sys.stderr, flush=True)
 
 
 # Models

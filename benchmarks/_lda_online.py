@@ -20,18 +20,8 @@ from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.kernels._compile import Kernel
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
 
-from ._lda import (
-    DTYPES,
-    Size,
-    estimator,
-    model_of,
-    names,
-    parts,
-    processor_seconds,
-    progress,
-    reached,
-    spread,
-)
+from ._lda import DTYPES, Size, estimator, model_of, names, parts
+from ._measuring import Parts, processor_seconds, progress, reached, spread
 from ._report import Page
 
 try:
@@ -290,22 +280,8 @@ def bench_where(size: Size) -> list[str]:
 
 def _shares(X: csr_matrix, k: int, how: Online) -> tuple[float, dict[str, float]]:
     """Processor seconds of an online fit, and which share of them each part takes."""
-    spent: dict[str, float] = defaultdict(float)
-    inside: list[str] = []
-
-    def watched(function: Callable, name: Callable[[Any], str]) -> Callable:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            # What runs inside a watched part belongs to that part.
-            if inside:
-                return function(*args, **kwargs)
-            inside.append(name(args[0]))
-            start = time.process_time()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                spent[inside.pop()] += time.process_time() - start
-
-        return run
+    taken = Parts()
+    watched, spent = taken.watched, taken.spent
 
     def part_of(kernel: Any) -> str:
         return PARTS.get(kernel.__name__, ELSEWHERE[-1])

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import gc
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +12,11 @@ from scipy.sparse import csr_matrix, vstack
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 
-from ._lda import (
-    DTYPES,
-    Size,
-    corpus,
-    estimator,
+from ._lda import DTYPES, Size, corpus, estimator, names
+from ._measuring import (
+    in_fresh_interpreter,
     interleaved,
     milliseconds,
-    names,
     progress,
     reached,
     spread,
@@ -33,7 +25,6 @@ from ._lda import (
 from ._report import Page
 from .bench_memory import STATUS, Sampler, anonymous_megabytes
 
-ROOT = Path(__file__).resolve().parents[1]
 FASTER = 1.7
 SPARE_MEGABYTES = 64.0
 COLD_SECONDS, WARM_SECONDS = 15.0, 1.0
@@ -88,23 +79,6 @@ def bench_jobs(size: Size) -> list[str]:
 
 # In fresh interpreters
 
-THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-def in_fresh_interpreter(
-    case: str, cache_directory: str | None = None, **options: Any
-) -> dict[str, Any]:
-    """What a task prints that another interpreter runs, without any limit on threads."""
-    env = {key: value for key, value in os.environ.items() if key not in THREAD_LIMITS}
-    if cache_directory is not None:
-        env["NUMBA_CACHE_DIR"] = cache_directory
-    task = json.dumps({"case": case, **options})
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.bench_lda", "--task", task]
-    result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise RuntimeError(f"the task {task} failed:\n{result.stderr}")
-    return json.loads(result.stdout)
-
 
 def task_threads(options: dict[str, Any]) -> dict[str, float]:
     """Wall time, processor time and that of the calling thread, of one fit with one job."""
@@ -139,7 +113,7 @@ def bench_threads(size: Size) -> list[str]:
         for method in ("batch", "online"):
             progress(f"threads, {name}, {method}")
             found = in_fresh_interpreter(
-                "threads", corpus=name, method=method, components=size.many
+                "bench_lda", "threads", corpus=name, method=method, components=size.many
             )
             others = found["processor"] - found["thread"]
             row = [name, method, *(f"{found[clock]:.2f}" for clock in ("wall", "processor"))]
@@ -174,7 +148,9 @@ def bench_start(size: Size) -> list[str]:
             progress(f"first fit, {dtype}, {i}")
             with tempfile.TemporaryDirectory() as folder:
                 for kind in found:
-                    found[kind].append(in_fresh_interpreter("start", folder, dtype=dtype))
+                    found[kind].append(
+                        in_fresh_interpreter("bench_lda", "start", folder, dtype=dtype)
+                    )
         for kind, limit in (("cold", COLD_SECONDS), ("warm", WARM_SECONDS)):
             fit, predict = (
                 float(np.median([times[what] for times in found[kind]]))
@@ -227,7 +203,7 @@ def bench_memory(size: Size) -> list[str]:
         for dtype in ("int32",) if size.quick else ("int32", "float32"):
             progress(f"memory, {name}, {dtype}")
             options = {"corpus": name, "dtype": dtype, "components": k, "copies": 1}
-            found = in_fresh_interpreter("memory", how="batch", passes=4, **options)
+            found = in_fresh_interpreter("bench_lda", "memory", how="batch", passes=4, **options)
             limit = found["topics"] + found["documents"] + SPARE_MEGABYTES
             figures = (found["X"], found["topics"], found["documents"], limit, found["growth"])
             cells = [f"{value:.1f}" for value in figures]
@@ -246,7 +222,8 @@ def bench_memory(size: Size) -> list[str]:
             progress(f"memory of streams, {name}, {how}")
             options = {"corpus": name, "dtype": "float64", "components": k, "passes": 1}
             small, large = (
-                in_fresh_interpreter("memory", how=how, copies=n, **options) for n in (1, 4)
+                in_fresh_interpreter("bench_lda", "memory", how=how, copies=n, **options)
+                for n in (1, 4)
             )
             more = large["documents"] - small["documents"]
             growth = large["growth"] - small["growth"]

@@ -15,17 +15,11 @@ corpus and needs none. gensim is left out with a message where it is not install
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
-import os
 import tempfile
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -35,35 +29,19 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.decomposition._lda import _update_doc_distribution
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
-from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.kernels import latent_dirichlet as kernels
 from sklearn_anneal.models import latent_dirichlet
 
-from ._lda import (
-    DTYPES,
-    FULL,
-    QUICK,
-    Size,
-    corpus,
-    documents,
-    estimator,
-    interleaved,
-    milliseconds,
-    model_of,
-    names,
-    progress,
-    reached,
-    spread,
-)
+from ._lda import DTYPES, FULL, QUICK, Size, corpus, documents, estimator, model_of, names
 from ._lda_online import LdaModel, bench_online, bench_where
 from ._lda_processes import TASKS, bench_jobs, bench_memory, bench_start, bench_threads
-from ._report import Page, machine
+from ._measuring import ROOT, Script, interleaved, milliseconds, progress, reached, spread
+from ._report import Page
 
-OUTPUT = Path(__file__).resolve().parents[1] / "doc" / "results" / "topics_speed.md"
+OUTPUT = ROOT / "doc" / "results" / "topics_speed.md"
 STATES = ("fresh", "trained")
 # Every n-th document is enough where there are many.
 SAMPLED = {"20 Newsgroups": 4}
@@ -257,60 +235,19 @@ BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
 }
 
 
-def load() -> str:
-    """How busy the machine is, in words."""
-    try:
-        one, five, _ = os.getloadavg()
-    except (AttributeError, OSError):
-        return "unknown"
-    return f"{one:.1f} (mean of one minute), {five:.1f} (of five)"
-
-
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    choice = f"which of {', '.join(BENCHMARKS)}"
-    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), metavar="NAME", help=choice)
-    parser.add_argument("--rounds", type=int, help="interleaved rounds of each")
-    parser.add_argument("--write", action="store_true", help=f"write {OUTPUT.name}")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="the page to write")
-    parser.add_argument("--quick", action="store_true", help="small, on a drawn corpus")
-    parser.add_argument("--task", help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
-    if arguments.task is not None:
-        options = json.loads(arguments.task)
-        print(json.dumps(TASKS[options["case"]](options)))
-        return
-    unknown = sorted(set(arguments.names) - set(BENCHMARKS))
-    if unknown:
-        parser.error(f"no benchmark {unknown[0]!r}: {choice}")
-    if arguments.quick and arguments.write and arguments.output == OUTPUT:
-        parser.error("a quick run would replace the full page; give it another --output")
-    size = QUICK if arguments.quick else FULL
-    if arguments.rounds is not None:
-        n = arguments.rounds
-        size = replace(size, rounds=n, online_rounds=n, starts=n)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        page = ["# Speed of topic models", "", f"{machine()} {_versions()}", ""]
-        before = load()
-        for name in arguments.names:
-            bench, one_thread = BENCHMARKS[name]
-            with threadpool_limits(1 if one_thread else None):
-                section = bench(size)
-            print("\n".join(["", *section]), flush=True)
-            page += section
-    page[2] += f" Load average at the start {before}, at the end {load()}."
-    if arguments.quick:
-        page[2] += " A quick run, whose figures mean nothing."
-    if arguments.write:
-        text = "\n".join(page).rstrip("\n")
-        arguments.output.write_text(f"{text}\n", encoding="utf-8")
-
-
-def _versions() -> str:
     gensim = "gensim left out" if LdaModel is None else f"gensim {version('gensim')}"
     by = "Written by `python -m benchmarks.bench_lda --write`."
-    return f"numba {numba.__version__}, {gensim}. {by}"
+    Script(
+        title="Speed of topic models",
+        description=(__doc__ or "").partition("\n")[0],
+        benchmarks=BENCHMARKS,
+        tasks=TASKS,
+        output=OUTPUT,
+        versions=f"numba {numba.__version__}, {gensim}. {by}",
+        full=FULL,
+        quick=QUICK,
+    ).run(argv)
 
 
 if __name__ == "__main__":

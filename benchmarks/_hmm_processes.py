@@ -1,0 +1,185 @@
+"""Hidden Markov models as processes: threads, and memory in fresh interpreters."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from sklearn_anneal.inference.parallel import Workers
+from sklearn_anneal.kernels.hidden_markov import forward_backward
+
+from ._hmm import Data, Ours, Size, estimator, symbols, vectors
+from ._measuring import (
+    in_fresh_interpreter,
+    interleaved,
+    milliseconds,
+    progress,
+    reached,
+    spread,
+    wall_seconds,
+)
+from ._report import Page
+from .bench_memory import STATUS, Sampler, anonymous_megabytes
+
+FASTER = 1.7
+# Passes in one measurement of wall time.
+PASSES = 5
+
+
+# Threads
+
+
+class Independent:
+    """Forward–backward over some sequences again and again, alone or in two threads at once.
+
+    The two threads share nothing, and what they read and write is in the caches of their cores:
+    what they reach is what the machine has to give at that time.
+    """
+
+    def __init__(self, k: int, repetitions: int):
+        rng = np.random.default_rng(0)
+        self._k, self._repetitions = k, repetitions
+        self._pointer = np.arange(0, 2001, 100, dtype=np.int64)
+        self._log_emission = -rng.gamma(2.0, 1.0, (2000, k))
+        self._log_transition = np.log(rng.dirichlet(np.ones(k), size=k))
+
+    def alone(self) -> None:
+        k, n = self._k, len(self._pointer) - 1
+        out = np.empty((2000, k)), np.zeros(k), np.zeros((k, k)), np.empty(n), np.empty(n)
+        emission = self._log_emission.copy()
+        for _ in range(self._repetitions):
+            forward_backward(
+                emission, self._pointer, self._log_transition[0], self._log_transition,
+                np.ones(1), np.empty(0), *out,
+            )  # fmt: skip
+
+    def at_once(self) -> None:
+        threads = [Thread(target=self.alone) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def bench_jobs(size: Size) -> list[str]:
+    """Batch passes in two threads against one, and whether they find the same."""
+    k = size.many
+    page = Page()
+    page.section(
+        "Two jobs",
+        f"Batch passes over all sequences as above, K = {k}; wall time per pass with `n_jobs=1` "
+        f"over that with `n_jobs=2`, median and quartiles of {size.rounds} rounds of {PASSES} "
+        "passes. *Machine*: in the same rounds, what two threads that share nothing and stay in "
+        "their caches reach (twice the time of one alone over the time of two at once); other "
+        "work on the machine takes its part of the second core.",
+    )
+    rows = []
+    for data in (symbols(size), vectors(size)):
+        progress(f"jobs, {data.name}")
+        trained = Ours.trained(data, k, size.trained)
+        with Workers(2) as workers:
+            models = {1: trained.branch(), 2: trained.branch(workers=workers)}
+            bounds: dict[int, list[float]] = {1: [], 2: []}
+
+            def passes(n_jobs: int, models: dict = models, bounds: dict = bounds) -> None:
+                bounds[n_jobs] += [models[n_jobs]() for _ in range(PASSES)]
+
+            independent = Independent(k, repetitions=2 if size.quick else 1500)
+            runs: dict[Any, Any] = {jobs: partial(passes, jobs) for jobs in models}
+            runs |= {"alone": independent.alone, "at once": independent.at_once}
+            times = interleaved(runs, size.rounds, wall_seconds)
+        one, two = times[1] / PASSES, times[2] / PASSES
+        machine = 2 * times["alone"] / times["at once"]
+        q = models[2].ctx.q
+        same = all(np.array_equal(value, q[key]) for key, value in models[1].ctx.q.items())
+        same &= bounds[1] == bounds[2]
+        row = [data.name, milliseconds(one), milliseconds(two), spread(one / two)]
+        row += [spread(machine), "yes" if same else "**no**"]
+        rows.append([*row, _verdict(float(np.median(one / two)), float(np.median(machine)))])
+    header = ["data", "n_jobs=1, ms", "n_jobs=2, ms", "ratio", "machine", "same bit for bit"]
+    page.table([*header, f"target {FASTER:g}"], rows)
+    return page.lines
+
+
+def _verdict(ratio: float, machine: float) -> str:
+    if ratio < FASTER and machine < FASTER:
+        return "**not measured**: a busy machine"
+    return reached(ratio >= FASTER)
+
+
+# Memory
+
+
+def task_memory(options: dict[str, Any]) -> dict[str, float]:
+    """Growth of the anonymous memory of a fit, X, imports and kernels being there before."""
+    with np.load(options["path"]) as archive:
+        X, lengths = archive["X"], archive["lengths"]
+    data = Data("", X, lengths, options["n_symbols"])
+    k = options["components"]
+    # What is imported, compiled and allocated once.
+    estimator(data, k, max_iter=2).fit(X[: lengths[:9].sum()], lengths=lengths[:9])
+    X, lengths = np.tile(X, (options["copies"], 1)), np.tile(lengths, options["copies"])
+    est = estimator(data, k, max_iter=options["passes"], n_jobs=options["n_jobs"])
+    gc.collect()
+    before = anonymous_megabytes()
+    with Sampler() as sampler:
+        est.fit(X, lengths=lengths)
+    return {
+        "frames": float(len(X)),
+        "growth": sampler.peak - before,
+        "X": X.nbytes / 1e6,
+        "states": 8e-6 * len(X) * k,
+    }
+
+
+def bench_memory(size: Size) -> list[str]:
+    """Memory of fits beyond X, for ever more frames."""
+    k = size.many
+    page = Page()
+    page.section(
+        "Memory",
+        f"Growth of a process's anonymous memory (its largest, sampled every 2 ms) during a fit of "
+        f"four passes in a fresh interpreter, K = {k}, with X, imports and kernels there before; "
+        "MB of 10⁶ bytes. The sequences are there once or several times. An array (frames, K) of "
+        "all frames would alone take what that column says; what grows is copies of X that are "
+        "one column of symbols in another type, and masks. *Per frame*: bytes per frame that are "
+        "added from the fewest frames to the most, beside those of a row of K numbers.",
+    )
+    if not STATUS.exists():
+        return [*page.lines, f"Left out: this system has no {STATUS}.", ""]
+    rows = []
+    for data in (symbols(size), vectors(size)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "sequences.npz"
+            np.savez(path, X=data.X, lengths=data.lengths)
+            for n_jobs in (1, 2):
+                rows.append(_memory_row(data, str(path), n_jobs, size))
+    figures = [f"{copies} ×" for copies in size.copies]
+    header = ["data", "n_jobs", "frames", "(frames, K)", *(f"growth, {f}" for f in figures)]
+    page.table([*header, "per frame", "of (frames, K)", "array (frames, K)"], rows)
+    return page.lines
+
+
+def _memory_row(data: Data, path: str, n_jobs: int, size: Size) -> list[str]:
+    found = []
+    for copies in size.copies:
+        progress(f"memory, {data.name}, n_jobs = {n_jobs}, {copies} times")
+        options = {"path": path, "n_symbols": data.n_symbols, "n_jobs": n_jobs}
+        options |= {"components": size.many, "copies": copies, "passes": 4}
+        found.append(in_fresh_interpreter("bench_hmm", "memory", **options))
+    first, last = found[0], found[-1]
+    slope = 1e6 * (last["growth"] - first["growth"]) / (last["frames"] - first["frames"])
+    row = [data.name, str(n_jobs), f"{first['frames']:,.0f}", f"{first['states']:.1f}"]
+    row += [f"{task['growth']:.1f}" for task in found]
+    each = 8 * size.many
+    verdict = "none" if slope < each / 2 else "**there is one**"
+    return [*row, f"{slope:.0f}", str(each), verdict]
+
+
+TASKS = {"memory": task_memory}

@@ -1,0 +1,383 @@
+"""What the experiments with sequences share: data, methods, fits, and where they are kept."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn import datasets
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_anneal import AnnealedHMM
+from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
+from sklearn_anneal.models.hidden_markov import HiddenMarkov
+
+from . import _data, _topics
+
+LETTERS, ROWS = "character_trajectories.npz", "mnist.npz"
+N_SYMBOLS, N_ROW_SYMBOLS = 500, 256
+# The concentrations of symbols are those of Gultekin et al.: 10 / V.
+_EMISSION_PRIOR = 10.0
+_FRAMES_FOR_CODEBOOK = 50_000
+_LONGEST_FINISH = 500
+_CUT = 0.5
+
+Settings = tuple[tuple[str, Any], ...]
+
+
+# Data
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Some sequences, one after another.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n_frames, n_features)
+    lengths : ndarray of int, shape (n_sequences,)
+    """
+
+    X: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, sequences: list[np.ndarray]) -> Sequences:
+        return cls(np.concatenate(sequences), np.array([len(s) for s in sequences]))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training and held-out sequences, the same in every run.
+
+    Attributes
+    ----------
+    training, held_out : Sequences
+    emission : str
+    n_symbols : int or None
+    """
+
+    training: Sequences
+    held_out: Sequences
+    emission: str
+    n_symbols: int | None = None
+
+
+def _third_held_out(sequences: list[np.ndarray], emission: str, n_symbols: int | None) -> Split:
+    order = np.random.default_rng(0).permutation(len(sequences))
+    n_training = len(order) - len(order) // 3
+    return Split(
+        Sequences.of([sequences[i] for i in order[:n_training]]),
+        Sequences.of([sequences[i] for i in order[n_training:]]),
+        emission,
+        n_symbols,
+    )
+
+
+def _codes(X: np.ndarray, n_symbols: int) -> np.ndarray:
+    """Each row as the nearest of the centres that k-means finds in at most 50,000 of them."""
+    rng = np.random.default_rng(0)
+    some = rng.choice(len(X), min(len(X), _FRAMES_FOR_CODEBOOK), replace=False)
+    codebook = KMeans(n_symbols, n_init=1, max_iter=50, random_state=0).fit(X[some])
+    return codebook.predict(X)
+
+
+@cache
+def _trajectories() -> dict[str, Any]:
+    return _data._load(LETTERS)
+
+
+@cache
+def _symbols() -> np.ndarray:
+    return _codes(_trajectories()["X"], N_SYMBOLS)
+
+
+def _of_letter(letter: str, frames: np.ndarray) -> list[np.ndarray]:
+    found = _trajectories()
+    each = np.split(frames, np.cumsum(found["lengths"])[:-1])
+    wanted = list(found["label_names"]).index(letter)
+    return [s for s, label in zip(each, found["labels"], strict=True) if label == wanted]
+
+
+def _trimmed(sequence: np.ndarray) -> np.ndarray:
+    """Without the exact zeros that pad both ends."""
+    moving = np.flatnonzero(sequence.any(axis=1))
+    return sequence[moving[0] : moving[-1] + 1]
+
+
+@cache
+def _images() -> tuple[np.ndarray, np.ndarray]:
+    found = _data._load(ROWS)
+    return found["images"].reshape(-1, 28, 28), found["labels"]
+
+
+@cache
+def _row_symbols() -> list[np.ndarray]:
+    """750 images as 28 symbols each, of a codebook of the rows of 5,000 images."""
+    images, _ = _images()
+    chosen = np.random.default_rng(0).choice(len(images), 5000, replace=False)
+    rows = images[chosen].reshape(-1, 28) / 255.0
+    codes = _codes(rows, N_ROW_SYMBOLS)[: 750 * 28]
+    return list(codes.reshape(750, 28, 1))
+
+
+def _digit_rows(digit: int) -> list[np.ndarray]:
+    """300 images of a digit as 28 binary rows each."""
+    images, labels = _images()
+    return [image > 127 for image in images[labels == digit][:300]]
+
+
+@cache
+def _english() -> list[np.ndarray]:
+    """Paragraphs of scikit-learn's descriptions of its data sets, as letters and blanks."""
+    loaders = ("iris", "wine", "breast_cancer", "diabetes", "linnerud", "digits")
+    paragraphs = []
+    for name in loaders:
+        for text in getattr(datasets, f"load_{name}")().DESCR.split("\n\n"):
+            letters = " ".join(re.findall("[a-z]+", text.lower()))
+            if len(letters) >= 40:
+                codes = np.frombuffer(letters.encode(), dtype=np.uint8).astype(int)
+                paragraphs.append(np.where(codes == ord(" "), 26, codes - ord("a"))[:, None])
+    return paragraphs
+
+
+def _drawn(letter: int, emission: str) -> list[np.ndarray]:
+    """Eighteen short sequences of a small chain of its own for each letter, for quick runs."""
+    rng = np.random.default_rng(letter)
+    transmat = 0.7 * np.eye(3) + 0.1
+    levels = 4.0 * rng.permutation(3)
+    sequences = []
+    for _ in range(18):
+        states = [int(rng.integers(3))]
+        while len(states) < 15:
+            states.append(int(rng.choice(3, p=transmat[states[-1]])))
+        values = levels[states, None] + rng.standard_normal((15, 2))
+        coded = np.clip(values[:, :1].round(), 0, 11).astype(int)
+        sequences.append({"categorical": coded, "gaussian": values}.get(emission, values > 4))
+    return sequences
+
+
+@cache
+def split(name: str, emission: str) -> Split:
+    """Two thirds of the sequences of a data set, and the other third.
+
+    Parameters
+    ----------
+    name : str
+        ``"letter a"`` and so on: pen trajectories of a letter, as symbols of a codebook of 500, or
+        as they are without the padding at both ends. ``"image rows"``: images of digits as 28
+        rows, as symbols of a codebook of 256. ``"digit 3"``: binary rows of images of a digit.
+        ``"English"``: letters of texts. ``"drawn 0"`` needs no file.
+    emission : str
+
+    Raises
+    ------
+    DataNotFoundError
+        If the file is missing.
+    """
+    kind, _, which = name.partition(" ")
+    if kind == "letter" and emission == "categorical":
+        return _third_held_out(_of_letter(which, _symbols()[:, None]), emission, N_SYMBOLS)
+    if kind == "letter":
+        frames = _trajectories()["X"].astype(np.float64)
+        return _third_held_out([_trimmed(s) for s in _of_letter(which, frames)], emission, None)
+    if kind == "image":
+        return _third_held_out(_row_symbols(), emission, N_ROW_SYMBOLS)
+    if kind == "digit":
+        return _third_held_out(_digit_rows(int(which)), emission, None)
+    if kind == "English":
+        return _third_held_out(_english(), emission, 27)
+    n_symbols = 12 if emission == "categorical" else None
+    return _third_held_out(_drawn(int(which), emission), emission, n_symbols)
+
+
+def available(names: Iterable[str]) -> list[str]:
+    """Those of some data sets that are there, with a message for each missing file."""
+    files = {"letter": LETTERS, "image": ROWS, "digit": ROWS}
+    there, missing = [], set()
+    for name in names:
+        file = files.get(name.partition(" ")[0])
+        if file is None or _data.available(file):
+            there.append(name)
+        elif file not in missing:
+            missing.add(file)
+            print(f"Left out: {file} is not in {_data.directory()}.", file=sys.stderr)
+    return there
+
+
+# Methods
+
+
+CLASSES: dict[str, Any] = {
+    "deterministic": DeterministicAnnealing,
+    "stochastic": StochasticAnnealing,
+}
+
+
+def settings_of(**settings: Any) -> Settings:
+    return tuple(sorted(settings.items()))
+
+
+def recommended(method: str) -> Settings:
+    """The settings that a name stands for; what the cache is searched by."""
+    return settings_of(**HiddenMarkov.recommended[method])
+
+
+@dataclass(frozen=True)
+class Spec:
+    """All that decides a fit; what the cache is searched by.
+
+    Attributes
+    ----------
+    data, emission : str
+    n_components : int
+    method : str
+        A name of ``annealing=``.
+    settings : tuple of (str, value)
+        Of the annealing, for deterministic and stochastic; others have those of their name.
+    seed : int
+    classify : tuple of str
+        Data sets of which every held-out sequence is scored.
+    """
+
+    data: str
+    emission: str
+    n_components: int
+    method: str = "none"
+    settings: Settings = ()
+    seed: int = 0
+    classify: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def seeded(self, n_seeds: int) -> list[Spec]:
+        """The same with every seed."""
+        return [replace(self, seed=seed) for seed in range(n_seeds)]
+
+    def estimator(self) -> AnnealedHMM:
+        made = CLASSES[self.method](**dict(self.settings)) if self.settings else self.method
+        found = split(self.data, self.emission)
+        prior = None if found.n_symbols is None else _EMISSION_PRIOR / found.n_symbols
+        return AnnealedHMM(
+            self.n_components,
+            emission=self.emission,
+            n_symbols=found.n_symbols,
+            emissionprob_prior=prior,
+            annealing=made,
+            max_iter=_LONGEST_FINISH,
+            n_jobs=1,
+            random_state=self.seed,
+        )
+
+
+def run(spec: Spec) -> dict[str, Any]:
+    """Fit, and measure what came out.
+
+    Returns
+    -------
+    result : dict
+        ``bound`` of the training set in nats, ``held_out`` (nats per frame), ``seconds`` of
+        processor time, the number of ``passes`` and of ``states`` in use, the number of
+        ``frames`` and ``sequences`` of the training set, of ``held_out_sequences``, and with
+        ``spec.classify`` the ``scores`` of all held-out sequences of those data sets (nats).
+    """
+    found = split(spec.data, spec.emission)
+    _warm(spec.method, spec.emission)
+    begun = time.process_time()
+    hmm = _fitted(spec.estimator(), found.training)
+    seconds = time.process_time() - begun
+    result: dict[str, Any] = {
+        "bound": float(hmm.lower_bound_),
+        "held_out": float(hmm.score(found.held_out.X, lengths=found.held_out.lengths)),
+        "seconds": seconds,
+        "passes": int(hmm.n_iter_),
+        "states": int(hmm.n_effective_components_),
+        "frames": len(found.training.X),
+        "sequences": len(found.training),
+        "held_out_sequences": len(found.held_out),
+    }
+    if spec.classify:
+        every = [split(name, spec.emission).held_out for name in spec.classify]
+        X, lengths = (
+            np.concatenate([getattr(s, part) for s in every]) for part in ("X", "lengths")
+        )
+        result["scores"] = hmm.score_sequences(X, lengths=lengths).round(2).tolist()
+    return result
+
+
+@cache
+def _warm(method: str, emission: str) -> None:
+    """Have the kernels of a method loaded or compiled before a fit is timed."""
+    spec = Spec("drawn 0", emission, 2, method)
+    _fitted(spec.estimator().set_params(max_iter=2), split(spec.data, emission).training)
+
+
+def _fitted(hmm: AnnealedHMM, sequences: Sequences) -> AnnealedHMM:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return hmm.fit(sequences.X, lengths=sequences.lengths)
+
+
+# What was measured
+
+
+class Cache(_topics.Cache):
+    """Results of fits of sequences, one JSON line each.
+
+    Parameters
+    ----------
+    path : Path
+        Need not exist.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._found: dict[str, dict[str, Any]] = {}
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                print(f"{path}, line {number}: incomplete, left out.", file=sys.stderr)
+                continue
+            self._found[Spec(**row["spec"]).key] = row["result"]
+        self._separator = "" if not text or text.endswith("\n") else "\n"
+
+    def n_seeds(self, cells: Iterable[Spec], at_most: int) -> int:
+        """How many seeds, from the first on, all of some cells have."""
+        cells = list(cells)
+        for n in range(at_most if cells else 0):
+            if not all(replace(spec, seed=n) in self for spec in cells):
+                return n
+        return at_most if cells else 0
+
+
+def run_missing(cells: Iterable[Spec], n_seeds: int, cache: Cache) -> None:
+    """Run all fits that the cache does not have, seed by seed, and keep each as it ends."""
+    cells = list(cells)
+    every = [replace(spec, seed=seed) for seed in range(n_seeds) for spec in cells]
+    todo = list({spec.key: spec for spec in every if spec not in cache}.values())
+    begun = time.perf_counter()
+    for done, spec in enumerate(todo, 1):
+        cache.add(spec, run(spec))
+        print(
+            f"{time.perf_counter() - begun:6.0f} s  {done} of {len(todo)}: {spec.data}, "
+            f"{spec.emission}, K = {spec.n_components}, {spec.method}, seed {spec.seed}",
+            file=sys.stderr,
+            flush=True,
+        )
