@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
+from joblib.parallel import ThreadingBackend, get_active_backend
+from sklearn import config_context, get_config
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import ThreadpoolController
 
@@ -112,25 +116,37 @@ class Workers:
     -----
     Threads are preferred, since kernels release the interpreter's lock;
     ``joblib.parallel_config(backend=…)`` is honoured. Results come in the order of the tasks, so
-    that sums do not depend on the number of workers.
+    that sums do not depend on the number of workers. joblib asks every 10 ms whether a result is
+    there, which is as long as a pass over small data: threads are those of a pool that tells.
     """
 
     def __init__(self, n_jobs: int | None, shared_memory: bool = False):
         how = {"require": "sharedmem"} if shared_memory else {"prefer": "threads"}
         self._parallel = Parallel(n_jobs=n_jobs, return_as="generator", **how)
         self.n_workers = effective_n_jobs(self._parallel.n_jobs)
+        backend, _ = get_active_backend(**how)
+        self._threads = isinstance(backend, ThreadingBackend)
+        self._pool: ThreadPoolExecutor | None = None
         self._running = False
 
     def __enter__(self) -> Workers:
         if self.n_workers > 1:
-            self._parallel.__enter__()
+            if self._threads:
+                self._pool = ThreadPoolExecutor(self.n_workers)
+            else:
+                self._parallel.__enter__()
             self._running = True
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        if self._running:
-            self._running = False
+        if not self._running:
+            return
+        self._running = False
+        if self._pool is None:
             self._parallel.__exit__(*exception)
+        else:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
 
     def __reduce__(self) -> Any:
         # A pool stays where it is: in another process its tasks run one after another.
@@ -144,8 +160,30 @@ class Workers:
         """The same one after another, each as soon as it and all before it are there."""
         if not self._running:
             return (function(*task) for task in tasks)
+        if self._pool is not None:
+            return _in_order(self._pool, 2 * self.n_workers, function, tasks)
         parent = os.getpid()
         return self._parallel(delayed(_in_worker)(parent, function, *task) for task in tasks)
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, ahead: int, function: Callable, tasks: Iterable[tuple]
+) -> Iterator[Any]:
+    """Results in order, of tasks that are made when at most ``ahead`` others wait."""
+    waiting: deque[Future] = deque()
+    config = get_config()
+    for task in tasks:
+        waiting.append(pool.submit(_in_thread, config, function, *task))
+        if len(waiting) >= ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _in_thread(config: dict[str, Any], function: Callable, *task: Any) -> Any:
+    """Run a task with the caller's configuration of scikit-learn, which belongs to a thread."""
+    with config_context(**config):
+        return function(*task)
 
 
 def _in_worker(parent: int, function: Callable, *task: Any) -> Any:

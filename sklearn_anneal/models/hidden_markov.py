@@ -160,9 +160,9 @@ class HiddenMarkov(ConjugateModel):
             "jitter": 1.0,
         },
         "stochastic": {
-            "initial_noise": 0.2,
-            "schedule": "exponential",
-            "n_passes": 200,
+            "initial_noise": 0.1,
+            "schedule": "linear",
+            "n_passes": 50,
             "start": "init_params",
         },
         "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
