@@ -409,14 +409,14 @@ def always_parallel(monkeypatch):
 def test_parallel_work_is_done_by_several_threads(entry, n_init, rng, monkeypatch):
     """Without this, the next test could compare sequential work with itself."""
     tasks, threads = Counter(), set()
-    original = parallel._in_worker
+    original = parallel._in_thread
 
-    def spy(parent, function, *task):
+    def spy(config, function, *task):
         tasks[function.__qualname__] += 1
         threads.add(threading.get_ident())
-        return original(parent, function, *task)
+        return original(config, function, *task)
 
-    monkeypatch.setattr(parallel, "_in_worker", spy)
+    monkeypatch.setattr(parallel, "_in_thread", spy)
     X = entry.many(rng)
     settings = {"n_init": n_init, "annealing": "none", "max_iter": 2, "tol": 0.0, **entry.first}
     est = entry.make(n_jobs=1, **settings).fit(X)

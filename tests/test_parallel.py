@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from joblib import parallel_config
+from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from sklearn_anneal.inference.parallel import one_thread
+from sklearn_anneal.inference.parallel import Workers, one_thread
 
 
 def threads(api):
@@ -56,3 +58,40 @@ def test_limit_within_a_limit_of_the_caller(limit):
             assert set(threads("blas") + threads("openmp")) <= {1}
         assert (threads("blas"), threads("openmp")) == inside
     assert (threads("blas"), threads("openmp")) == before
+
+
+def _second(i):
+    if i == 1:
+        raise ValueError("the second task")
+    return i, threading.get_ident(), get_config()["assume_finite"]
+
+
+def test_threads_work_in_order_with_the_callers_configuration():
+    with config_context(assume_finite=True), Workers(2) as workers:
+        results = list(workers.imap(_second, ((i,) for i in range(2, 40))))
+    assert [result[0] for result in results] == list(range(2, 40))
+    assert all(finite for *_, finite in results)
+    assert threading.get_ident() not in {thread for _, thread, _ in results}
+
+
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+def test_error_of_a_task_reaches_the_caller(backend):
+    with parallel_config(backend=backend), Workers(2) as workers:
+        with pytest.raises(ValueError, match="the second task"):
+            list(workers.imap(_second, ((i,) for i in range(5))))
+
+
+def test_tasks_are_made_when_they_are_about_to_run():
+    """All of them at once could be larger than the data."""
+    made = []
+
+    def tasks():
+        for i in range(50):
+            made.append(i)
+            yield (i + 2,)
+
+    with Workers(2) as workers:
+        results = workers.imap(_second, tasks())
+        next(results)
+        assert len(made) <= 2 * workers.n_workers
+        assert len(list(results)) == 49
