@@ -81,13 +81,13 @@ class Size:
         ("bernoulli", "digit 3", 8),
         ("bernoulli", "digit 8", 8),
     )
-    temperatures: tuple[float, ...] = (1.2, 1.5, 2.0, 3.0)
-    jitters: tuple[float, ...] = (0.0, 0.3, 1.0)
-    passes: tuple[int, ...] = (50, 100, 200)
-    noises: tuple[float, ...] = (0.2, 0.5, 0.9)
+    temperatures: tuple[float, ...] = (1.5, 2.0, 3.0)
+    jitters: tuple[float, ...] = (0.0, 1.0)
+    passes: tuple[int, ...] = (50, 200)
+    noises: tuple[float, ...] = (0.1, 0.2, 0.5)
     noise_passes: tuple[int, ...] = (50, 200)
     seeds: int = 10
-    some: int = 5
+    some: int = 10
     few: int = 2
     quick: bool = False
 
