@@ -99,7 +99,7 @@ def test_readme_has_two_commands():
         parts = command.split(" && ")
         assert all(part.startswith("python -m ") for part in parts)
         assert parts[0] == f'python -m pip install ".[{extra}]"'
-    assert commands[1].endswith("&& python -m pytest")
+    assert commands[1].endswith("&& python -m pytest -n 2")
 
 
 @pytest.mark.skipif(
