@@ -10,6 +10,7 @@ from __future__ import annotations
 from .models.gaussian_mixture import AnnealedBayesianGaussianMixture
 from .models.hidden_markov import AnnealedHMM, concat_sequences, split_sequences
 from .models.latent_dirichlet import AnnealedLatentDirichletAllocation
+from .models.matrix_factorization import AnnealedPMF
 
 __version__ = "0.1.0"
 
@@ -17,6 +18,7 @@ __all__ = [
     "AnnealedBayesianGaussianMixture",
     "AnnealedHMM",
     "AnnealedLatentDirichletAllocation",
+    "AnnealedPMF",
     "concat_sequences",
     "split_sequences",
     "warm_up",

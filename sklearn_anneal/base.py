@@ -215,14 +215,16 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
 
     def _start_anew(self, X: Any, units: Units, watch: Watch | None) -> list[Any]:
         model = self._make_model(X)
-        strategy = self._strategy(model)
+        strategy, batch_size = self._strategy(model), self._batch_size
+        batch = batch_size is None or batch_size >= units.n_units
+        model = model.holding(batch and strategy.holds_units)
         self._load_kernels(model)
         random_state = check_random_state(self.random_state)
         summary = model.summary(units)
         model = model.resolved(summary)
         prior = model.prior(summary)
         units = units.placed(summary)
-        sample, batch_size = units, self._batch_size
+        sample = units
         if batch_size is not None:
             sample = units.subset(max(_SUBSET, 10 * batch_size), random_state)
         # The first start makes the draws of the class that this one replaces, in their order;

@@ -101,6 +101,9 @@ class Annealing(BaseEstimator):
         evaluated by an extra pass every ``evaluate_every`` passes.
     has_unit_temperatures : bool
         Whether every data point has a temperature of its own.
+    holds_units : bool
+        Whether parameters of single data points, where a model has any, may be blocks of q like
+        others in batch mode; if not, they are local variables there too.
     """
 
     _parameter_constraints: dict = {}
@@ -110,6 +113,7 @@ class Annealing(BaseEstimator):
     exact_bound = True
     evaluate_every = 1
     has_unit_temperatures = False
+    holds_units = True
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -210,9 +214,9 @@ class Annealing(BaseEstimator):
         """Where the local variables of a chunk start."""
         return ctx.model.local_start(units, local, ctx.exploring, ctx.rng)
 
-    def prepared(self, ctx: Context, expected: Any, t: Tempering) -> Any:
+    def prepared(self, ctx: Context, expected: Any, t: Tempering, workers: Any = None) -> Any:
         """``expected`` as the local steps of all chunks of a visit read it."""
-        return ctx.model.prepared(expected, t)
+        return ctx.model.prepared(expected, t, workers)
 
     def completed(self, ctx: Context, step: Any, expected: Any, t: Tempering) -> Any:
         """The sum of the local steps of all chunks of a visit, completed."""

@@ -60,6 +60,7 @@ class StructuredVI(DampedMixin, Annealing):
 
     finish = False
     exact_bound = False
+    holds_units = False
 
     def __init__(
         self, gradient="auto", n_passes="auto", learning_rate="auto", evaluate_every="auto"

@@ -137,6 +137,7 @@ class LocalVariationalTempering(Annealing):
     _defaults = {"n_temperatures": 100, "n_rounds": 2, "n_passes": 50}
 
     has_unit_temperatures = True
+    holds_units = False
 
     def __init__(self, n_temperatures="auto", n_rounds="auto", n_passes="auto"):
         self.n_temperatures = n_temperatures
@@ -171,7 +172,7 @@ class LocalVariationalTempering(Annealing):
             local=local,
         )
 
-    def prepared(self, ctx: Context, expected: Any, t: Tempering) -> Any:
+    def prepared(self, ctx: Context, expected: Any, t: Tempering, workers: Any = None) -> Any:
         return expected
 
     def completed(self, ctx: Context, step: Any, expected: Any, t: Tempering) -> Any:

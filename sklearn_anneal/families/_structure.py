@@ -2,7 +2,8 @@
 
 The one place that knows what a covariance type is. A restricted matrix stands for a full one:
 ``diag`` for its diagonal (D,), ``spherical`` for trace / D (one number), ``tied`` for the mean
-(D, D) over the rows that share it. All functions broadcast over leading rows.
+(D, D) over the rows that share it. ``packed`` is a full matrix as its lower triangle, row after
+row: (0, 0), (1, 0), (1, 1), (2, 0), … All functions broadcast over leading rows.
 """
 
 from __future__ import annotations
@@ -128,6 +129,63 @@ class _Tied(_Full):
         return stored.mean(0)
 
 
+class _Packed(Structure):
+    event_ndim = 1
+
+    def __init__(self) -> None:
+        self._full = _Full()
+
+    def multiplicity(self, n_features: int) -> np.ndarray:  # type: ignore[override]
+        # An entry off the diagonal stands for two.
+        rows, columns = np.tril_indices(n_features)
+        return np.where(rows == columns, 1, 2)
+
+    def pack(self, matrices: np.ndarray) -> np.ndarray:
+        """Return the lower triangles of symmetric matrices."""
+        rows, columns = np.tril_indices(matrices.shape[-1])
+        return np.ascontiguousarray(matrices[..., rows, columns])
+
+    def outer(self, vectors: np.ndarray) -> np.ndarray:
+        rows, columns = np.tril_indices(vectors.shape[-1])
+        return vectors[..., rows] * vectors[..., columns]
+
+    def cross(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return self.pack(self._full.cross(left, right))
+
+    def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
+        rows, columns = np.tril_indices(n_features)
+        full = np.empty((*stored.shape[:-1], n_features, n_features), dtype=stored.dtype)
+        full[..., rows, columns] = stored
+        full[..., columns, rows] = stored
+        return full
+
+    def _matrices(self, stored: np.ndarray) -> np.ndarray:
+        return self.to_full(stored, packed_size(stored.shape[-1]))
+
+    def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:
+        return self._full.log_det(self.to_full(stored, n_features), n_features)
+
+    def inverse(self, stored: np.ndarray) -> np.ndarray:
+        return self.pack(self._full.inverse(self._matrices(stored)))
+
+    def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return self._full.multiply(self._matrices(stored), vectors)
+
+    def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return self._full.solve_root(self._matrices(stored), vectors)
+
+    def positive(self, stored: np.ndarray) -> np.ndarray:
+        return self._full.positive(self._matrices(stored))
+
+    def smallest(self, stored: np.ndarray) -> np.ndarray:
+        return self._full.smallest(self._matrices(stored))
+
+
+def packed_size(n_entries: int) -> int:
+    """Return the order of the symmetric matrix whose lower triangle has so many entries."""
+    return (int(np.sqrt(8 * n_entries + 1)) - 1) // 2
+
+
 class _Diag(Structure):
     event_ndim = 1
 
@@ -218,6 +276,7 @@ _STRUCTURES: dict[str, Structure] = {
     "diag": _Diag(),
     "spherical": _Spherical(),
     "tied": _Tied(),
+    "packed": _Packed(),
 }
 
 

@@ -11,20 +11,23 @@ import numpy as np
 from ._base import Family, Natural
 from ._structure import Structure, get_structure
 
+_STRUCTURES = ("full", "packed", "diag", "spherical")
+
 
 @dataclass(frozen=True)
 class Gaussian(Family):
     """Vectors x of length D: precision P and ``natural_mean`` h = P m; base 0.
 
-    The arrays are ``precision``, of shape (..., D, D), (..., D) or (...,) as `structure` says, and
+    The arrays are ``precision``, of shape (..., D, D), (..., D (D + 1) / 2), (..., D) or (...,) as
+    `structure` says, and
     ``natural_mean`` of shape (..., D). t = (-x x^T / 2, x), with the first one restricted to its
     diagonal (diag) or to its trace (spherical). The standard parameters are ``mean`` (..., D) and
     ``covariance`` (stored like the precision). A draw has the key ``value`` (..., D).
 
     Parameters
     ----------
-    structure : {"full", "diag", "spherical"}, default="full"
-        What the precision is restricted to.
+    structure : {"full", "packed", "diag", "spherical"}, default="full"
+        What the precision is restricted to; ``"packed"`` is full, stored as its lower triangle.
 
     Raises
     ------
@@ -39,11 +42,11 @@ class Gaussian(Family):
     keys: ClassVar[tuple[str, ...]] = ("precision", "natural_mean")
 
     def __post_init__(self) -> None:
-        get_structure(self.structure, ("full", "diag", "spherical"), "structure")
+        get_structure(self.structure, _STRUCTURES, "structure")
 
     @cached_property
     def _structure(self) -> Structure:
-        return get_structure(self.structure, ("full", "diag", "spherical"), "structure")
+        return get_structure(self.structure, _STRUCTURES, "structure")
 
     def base(self, natural: Natural) -> Natural:
         """Return 0 for both arrays."""

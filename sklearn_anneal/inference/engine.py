@@ -9,15 +9,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..annealing._base import Annealing, Context
 from ..families import Natural, Tempering, posterior
-from ..models._base import LocalStep
+from ..models._base import Block, LocalStep
 from .parallel import SEQUENTIAL, Workers
 from .units import Units
 
@@ -106,15 +104,21 @@ def visit(
     workers: Workers,
     before: list[Any] | None = None,
     keep: bool = True,
+    block: Block | None = None,
 ) -> Visit:
-    """The local step over a batch: the sum over its chunks, in their order.
+    """The local step over a batch, for a block (by default the first): the total of its chunks.
 
     ``before`` has the local variables of the last visit to the same batch, where there was one;
     ``keep`` says whether to return those of this one.
     """
+    model, batch = ctx.model.visiting(block or ctx.model.blocks[0], batch)
+    if model is not ctx.model:
+        ctx = replace(ctx, model=model)
+    if not model.local_variables:
+        before = None
     expected, draw = method.expectations(ctx)
     t = method.temper(ctx, batch)
-    expected = method.prepared(ctx, expected, t)
+    expected = method.prepared(ctx, expected, t, workers)
     noise = method.weights(ctx, batch)
 
     # Made and added one after another: local variables and statistics of all chunks together can
@@ -122,7 +126,7 @@ def visit(
     def tasks():
         for i, index in enumerate(batch.chunks()):
             units = batch.take(index)
-            chunk_noise = None if noise is None else noise[index]
+            chunk_noise = None if noise is None else noise[batch.weight_units(index)]
             start = method.local_start(ctx, units, None if before is None else before[i])
             yield ctx, units, expected, t, chunk_noise, start
 
@@ -134,7 +138,7 @@ def visit(
                 local.append(part.local)
             yield part
 
-    step = method.completed(ctx, reduce(add, parts()), expected, t)
+    step = method.completed(ctx, model.total(parts()), expected, t)
     if step.temperature is not None:
         temperature = step.temperature / batch.total_weight
     else:
@@ -163,7 +167,7 @@ def update(
     base = ctx.model.base(ctx.q)
     for i, block in enumerate(ctx.model.blocks):
         if block.refresh and i > 0:
-            seen = visit(ctx, method, batch, workers, seen.local)
+            seen = visit(ctx, method, batch, workers, seen.local, block=block)
         ctx.report = seen.step
 
         def target(raw: Natural, block=block, t=seen.t) -> tuple[Natural, Natural]:

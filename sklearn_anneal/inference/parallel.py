@@ -138,6 +138,11 @@ class Workers:
             self._running = True
         return self
 
+    @property
+    def in_threads(self) -> bool:
+        """Whether tasks run in several threads of this process now."""
+        return self._pool is not None
+
     def __exit__(self, *exception: Any) -> None:
         if not self._running:
             return

@@ -1,7 +1,6 @@
 """What one data point is, and how many of them are taken, cut and weighed.
 
-The loop sees data only as *units*: rows, documents, or sequences; users with ratings are a further
-subclass of :class:`Units`.
+The loop sees data only as *units*: rows, documents, sequences, or users with ratings.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import csr_array
 from sklearn.utils.random import sample_without_replacement
 
 _CHUNKS = 16
@@ -23,6 +23,8 @@ _SHUFFLE_BLOCK = 65_536
 _DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
 # Numbers of parts of sequences, and the frames from which on there are as many.
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
+# Numbers of parts of users, and the ratings from which on there are as many.
+_RATING_CHUNKS = {2: 8_192, 4: 32_768, 16: 524_288}
 
 
 class Units(ABC):
@@ -45,6 +47,10 @@ class Units(ABC):
     def n_weight_units(self) -> int:
         """Number of entities that get a random weight of their own."""
         return self.n_units
+
+    def weight_units(self, part: slice) -> slice:
+        """The entities with random weights that belong to some data points."""
+        return part
 
     @property
     def n_observations(self) -> float:
@@ -336,3 +342,120 @@ class Sequences(Ragged):
             return Rows(self.frames, weights, self.center)
         seen = ~self.missing
         return Rows(self.frames[seen], None if weights is None else weights[seen], self.center)
+
+
+class Ratings(Ragged):
+    """Users with the items that they rated, or items with their users.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_ratings,)
+        float64 or float32.
+    columns : ndarray of int32, shape (n_ratings,)
+        What was rated, or who rated.
+    indptr : ndarray of int64, shape (n_units + 1,)
+        Where the ratings of each unit begin.
+    n_columns : int
+        Number of things to be rated.
+    weights : ndarray of shape (n_units,) or None, default=None
+    rating_weights : ndarray of shape (n_ratings,) or None, default=None
+        Factors of single ratings; None for ones.
+    counts_ratings : bool, default=False
+        Whether data are measured by their ratings, not by their units.
+    known : dict of ndarray or None, default=None
+        Statistics of ratings that were seen before, with one row per unit.
+    rows : slice or ndarray of int, default=slice(None)
+        Which units these are of those that they were taken from.
+    """
+
+    _parts = _RATING_CHUNKS
+
+    def __init__(
+        self,
+        values: np.ndarray,
+        columns: np.ndarray,
+        indptr: np.ndarray,
+        n_columns: int,
+        weights: np.ndarray | None = None,
+        rating_weights: np.ndarray | None = None,
+        counts_ratings: bool = False,
+        known: dict[str, np.ndarray] | None = None,
+        rows: slice | np.ndarray = slice(None),
+    ):
+        self.values = values
+        self.columns = columns
+        self.indptr = indptr
+        self.n_columns = n_columns
+        self.weights = weights
+        self.rating_weights = rating_weights
+        self.counts_ratings = counts_ratings
+        self.known = known
+        self.rows = rows
+
+    @property
+    def n_weight_units(self) -> int:
+        """Number of ratings."""
+        return len(self.values)
+
+    def weight_units(self, part: slice) -> slice:
+        return slice(int(self.indptr[part.start]), int(self.indptr[part.stop]))
+
+    @cached_property
+    def n_observations(self) -> float:
+        """Weighted number of ratings."""
+        weights = self.entry_weights()
+        return float(len(self.values) if weights is None else weights.sum())
+
+    @property
+    def total_weight(self) -> float:
+        return self.n_observations if self.counts_ratings else super().total_weight
+
+    def entry_weights(self) -> np.ndarray | None:
+        """The weight of each rating, that of its unit included; None for ones."""
+        if self.weights is None:
+            return self.rating_weights
+        each = np.repeat(self.weights, np.diff(self.indptr))
+        return each if self.rating_weights is None else each * self.rating_weights
+
+    def take(self, index: np.ndarray | slice) -> Ratings:
+        indptr, part = self._cut(index)
+        return Ratings(
+            self.values[part],
+            self.columns[part],
+            indptr,
+            self.n_columns,
+            None if self.weights is None else self.weights[index],
+            None if self.rating_weights is None else self.rating_weights[part],
+            self.counts_ratings,
+            None if self.known is None else {k: v[index] for k, v in self.known.items()},
+            index,
+        )
+
+    def placed(self, summary: Any) -> Ratings:
+        return self
+
+    def subset(self, size: int, random_state: np.random.RandomState) -> Ratings:
+        # Factors do not start from users: neither a draw nor a copy is spent on choosing some.
+        return self
+
+    @cached_property
+    def by_column(self) -> Ratings:
+        """The same ratings with the columns as units; their weights become those of ratings."""
+        order, users, indptr = self.transposed()
+        weights = self.entry_weights()
+        return Ratings(
+            self.values[order],
+            users,
+            indptr,
+            self.n_units,
+            rating_weights=None if weights is None else weights[order],
+            counts_ratings=True,
+        )
+
+    def transposed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The order of the ratings by column, their units in this order, and its ``indptr``."""
+        kind = np.int32 if len(self.values) < 2**31 else np.int64
+        positions = np.arange(len(self.values), dtype=kind)
+        shape = (self.n_units, self.n_columns)
+        matrix = csr_array((positions, self.columns, self.indptr), shape=shape).tocsc()
+        return matrix.data, matrix.indices.astype(np.int32, copy=False), matrix.indptr.astype(int)

@@ -15,8 +15,10 @@ from numba.extending import intrinsic
 
 LANES = 8
 ROWS = 8
+DOUBLES = 4
 
 _WORD = ir.IntType(32)
+_INDEX = ir.IntType(64)
 _CONTRACT = ("contract",)
 # Bytes of a vector: with twice as many, eight sums and eight factors do not fit the registers.
 _VECTOR = 32
@@ -106,14 +108,43 @@ class _Emitter:
     def combine(self, weights, table, starts, offset, out):
         """Add a part of the weighted sum of ``ROWS`` rows to the same part of ``out``."""
         rows = [self.load(table, self.builder.add(start, offset)) for start in starts]
+        value = self.weighted_sum(weights, rows)
+        self.store(self.builder.fadd(value, self.load(out, offset)), out, offset)
+
+    def weighted_sum(self, weights, vectors):
+        """The sum of ``ROWS`` vectors times their weights."""
         terms = [
-            self.multiply_add(weights[j], rows[j], self.builder.fmul(weights[j + 1], rows[j + 1]))
+            self.multiply_add(
+                weights[j], vectors[j], self.builder.fmul(weights[j + 1], vectors[j + 1])
+            )
             for j in range(0, ROWS, 2)
         ]
         while len(terms) > 1:
             terms = [self.builder.fadd(a, b) for a, b in zip(terms[::2], terms[1::2], strict=True)]
-        value = self.builder.fadd(terms[0], self.load(out, offset))
-        self.store(value, out, offset)
+        return terms[0]
+
+    def spread_out(self, data):
+        """``ROWS`` numbers of an array, each in all lanes of a vector."""
+        numbers = []
+        for first in range(0, ROWS, self.lanes):
+            part = self.load(data, ir.Constant(_INDEX, first))
+            numbers += [self.broadcast(part, lane) for lane in range(self.lanes)]
+        return numbers
+
+    def add_as_doubles(self, value, out, offset):
+        """Add a vector to a part of an array of float64."""
+        if self.lanes == DOUBLES:
+            self.store(self.builder.fadd(value, self.load(out, offset)), out, offset)
+            return
+        doubles = ir.VectorType(ir.DoubleType(), DOUBLES)
+        for first in range(0, self.lanes, DOUBLES):
+            part = self.shuffle(value, value, list(range(first, first + DOUBLES)))
+            place = self.builder.add(offset, ir.Constant(offset.type, first))
+            place = self.builder.bitcast(self.builder.gep(out, [place]), doubles.as_pointer())
+            old = self.builder.load(place)
+            old.align = 8
+            new = self.builder.fadd(self.builder.fpext(part, doubles), old)
+            self.builder.store(new, place).align = 8
 
 
 @intrinsic
@@ -216,11 +247,87 @@ def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
     return types.void(x, counts, tiny, table, n_rows, norms, out), codegen
 
 
+@intrinsic
+def add_rows(typingctx, table, rows, weights, products, first, sums, linear):
+    """Add up ``ROWS`` rows of a table, in float64.
+
+    ``sums += weights @ table[rows]``, and from the column ``first`` on, a multiple of ``LANES``,
+    ``linear += products @ table[rows, first:]``.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = _Emitter(context, builder, signature.args[0].dtype)
+        table, (_, n_columns) = emit.array(signature.args[0], args[0])
+        rows, weights, products = (emit.array(signature.args[i], args[i])[0] for i in (1, 2, 3))
+        first = args[4]
+        sums, linear = (emit.array(signature.args[i], args[i])[0] for i in (5, 6))
+        numbers = [builder.gep(rows, [ir.Constant(_INDEX, j)]) for j in range(ROWS)]
+        starts = [builder.mul(builder.load(number), n_columns) for number in numbers]
+        weights, products = emit.spread_out(weights), emit.spread_out(products)
+        step = ir.Constant(_INDEX, emit.lanes)
+
+        def load_all(offset):
+            return [emit.load(table, builder.add(start, offset)) for start in starts]
+
+        with cgutils.for_range(builder, builder.udiv(first, step)) as loop:
+            offset = emit.offset(loop)
+            emit.add_as_doubles(emit.weighted_sum(weights, load_all(offset)), sums, offset)
+        rest = builder.udiv(builder.sub(n_columns, first), step)
+        with cgutils.for_range(builder, rest) as loop:
+            here = emit.offset(loop)
+            offset = builder.add(first, here)
+            vectors = load_all(offset)
+            emit.add_as_doubles(emit.weighted_sum(weights, vectors), sums, offset)
+            emit.add_as_doubles(emit.weighted_sum(products, vectors), linear, here)
+        return context.get_dummy_value()
+
+    return types.void(table, rows, weights, products, first, sums, linear), codegen
+
+
+def _make_products(operation):
+    """``out[at] (operation)= Σ_k left[left_at + k] right[right_at + k]``, lane by lane.
+
+    Elements are groups of ``LANES`` numbers of float64, and all positions count groups.
+    """
+
+    @intrinsic
+    def products(typingctx, left, left_at, right, right_at, n, out, at):
+        def codegen(context, builder, signature, args):
+            emit = _Emitter(context, builder, types.float64)
+            (left, _), (right, _), (out, _) = (
+                emit.array(signature.args[i], args[i]) for i in (0, 2, 5)
+            )
+            group = ir.Constant(_INDEX, LANES)
+            parts = [ir.Constant(_INDEX, j) for j in range(0, LANES, emit.lanes)]
+            left_at, right_at, at = (builder.mul(args[i], group) for i in (1, 3, 6))
+            places = [builder.add(at, part) for part in parts]
+            totals = [cgutils.alloca_once(builder, emit.vector) for _ in parts]
+            for total, place in zip(totals, places, strict=True):
+                builder.store(emit.load(out, place), total)
+            with cgutils.for_range(builder, args[4]) as loop:
+                here = builder.mul(loop.index, group)
+                a, b = builder.add(left_at, here), builder.add(right_at, here)
+                for total, part in zip(totals, parts, strict=True):
+                    x = emit.load(left, builder.add(a, part))
+                    y = emit.load(right, builder.add(b, part))
+                    product = builder.fmul(x, y, flags=_CONTRACT)
+                    change = getattr(builder, operation)
+                    builder.store(change(builder.load(total), product, flags=_CONTRACT), total)
+            for total, place in zip(totals, places, strict=True):
+                emit.store(builder.load(total), out, place)
+            return context.get_dummy_value()
+
+        return types.void(left, left_at, right, right_at, n, out, at), codegen
+
+    return products
+
+
+add_products = _make_products("fadd")
+subtract_products = _make_products("fsub")
+
+
 # Chains of states: rows of float64 with a multiple of ``DOUBLES`` columns. Indices of rows and of
 # elements are those of the flat array.
-DOUBLES = 4
-
-_INDEX = ir.IntType(64)
 _BIT = ir.IntType(1)
 # Vectors of a row that are worked on together: with two sums of each, they fit the registers.
 _WIDTH = 3

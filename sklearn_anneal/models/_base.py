@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -105,7 +107,7 @@ class LocalStep:
 
     def __add__(self, other: LocalStep) -> LocalStep:
         # In place: the arrays of a sum are its own, those of ``self`` are not read again.
-        def add(a, b):
+        def added(a, b):
             if a is not None:
                 for key, value in b.items():
                     a[key] += value
@@ -115,11 +117,11 @@ class LocalStep:
             return None if a is None else a + b
 
         return LocalStep(
-            statistics=add(self.statistics, other.statistics),  # type: ignore[arg-type]
+            statistics=added(self.statistics, other.statistics),  # type: ignore[arg-type]
             energy=self.energy + other.energy,
             entropy=self.entropy + other.entropy,
             log_prior=self.log_prior + other.log_prior,
-            clean=add(self.clean, other.clean),
+            clean=added(self.clean, other.clean),
             temperature=total(self.temperature, other.temperature),
         )
 
@@ -202,15 +204,33 @@ class ConjugateModel(ABC):
         """The same, mixed with a share of random local variables."""
         return self.local_start(units, local, True, rng)
 
+    def holding(self, units: bool) -> ConjugateModel:
+        """The model with the parameters of single data points as blocks of q, where asked.
+
+        Otherwise they are local variables. Itself for models that have no choice.
+        """
+        return self
+
     def evaluator(self) -> ConjugateModel:
         """The model whose local step tells the bound; itself unless its own one is another's."""
         return self
 
     # What a visit does once, before and after the chunks of its units
 
-    def prepared(self, expected: Expected, t: Tempering) -> Expected:
-        """``expected`` in the form in which the local step reads it at a temperature."""
+    def visiting(self, block: Block, units: Any) -> tuple[ConjugateModel, Any]:
+        """The model and the data points as a visit for the update of a block sees them."""
+        return self, units
+
+    def prepared(self, expected: Expected, t: Tempering, workers: Any = None) -> Expected:
+        """``expected`` in the form in which the local step reads it at a temperature.
+
+        ``workers`` can share the work; None for the calling thread alone.
+        """
         return expected
+
+    def total(self, parts: Iterable[LocalStep]) -> LocalStep:
+        """The local steps of all chunks, which come in their order, as one."""
+        return reduce(add, parts)
 
     def completed(self, step: LocalStep, expected: Expected, t: Tempering) -> LocalStep:
         """The sum of the local steps of all chunks, with what is done once for all of them."""

@@ -325,7 +325,7 @@ class LatentDirichlet(ConjugateModel):
         )
         return factor.rename(exact)
 
-    def prepared(self, expected: Topics, t: Tempering) -> Topics:
+    def prepared(self, expected: Topics, t: Tempering, workers: Any = None) -> Topics:
         """exp{x (log β − m)}, in the place of the logarithms where the dtype allows."""
         x = float(t.local)
         if self.dtype == np.float64:

@@ -1,0 +1,207 @@
+"""The forms that ratings come in, and what is refused of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils import check_array
+from sklearn.utils.validation import column_or_1d, validate_data
+
+_DTYPES = [np.float64, np.float32]
+
+
+@dataclass(frozen=True)
+class RatingData:
+    """Ratings by user.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_ratings,)
+    columns : ndarray of int32, shape (n_ratings,)
+        The items.
+    indptr : ndarray of int64, shape (n_users + 1,)
+    n_columns : int
+        Number of items that these data tell of.
+    users : ndarray of int, shape (n_users,)
+        Ids of the users.
+    order : ndarray of int, shape (n_ratings,) or None
+        Where each rating stood among pairs; None for a matrix.
+    shape : tuple of int
+        Of X.
+    """
+
+    values: np.ndarray
+    columns: np.ndarray
+    indptr: np.ndarray
+    n_columns: int
+    users: np.ndarray
+    order: np.ndarray | None
+    shape: tuple[int, ...]
+
+
+class Pairs:
+    """Pairs (user, item) with their ratings, on their way to validation."""
+
+    def __init__(self, X: Any, y: Any):
+        self.X = X
+        self.y = y
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the pairs; callbacks count them."""
+        return np.shape(self.X)
+
+
+def read_matrix(
+    estimator: Any, X: Any, *, reset: bool, n_items: int | None, ensure_min_samples: int
+) -> RatingData:
+    """A users × items matrix: stored entries of a sparse one, all but NaN of a dense one."""
+    stored = X.nnz if issparse(X) else -1
+    how: dict[str, Any] = {
+        "accept_sparse": "csr",
+        "dtype": _DTYPES,
+        "ensure_all_finite": "allow-nan",
+        "ensure_min_samples": ensure_min_samples,
+    }
+    # A declared number of items lets matrices be narrower, or wider, than the first one.
+    same_width = n_items is None or reset or _width(X) == estimator.n_features_in_
+    X = validate_data(estimator, X, reset=reset, **how) if same_width else check_array(X, **how)
+    n_columns = X.shape[1]
+    if n_items is not None and n_columns > n_items:
+        raise ValueError(
+            f"X has {n_columns} columns, but n_items={n_items} items were declared. Fit with "
+            f"n_items={n_columns} or more."
+        )
+    users = np.arange(X.shape[0])
+    if not issparse(X):
+        observed = ~np.isnan(X)
+        indptr = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])
+        columns = np.nonzero(observed)[1].astype(np.int32)
+        return RatingData(X[observed], columns, indptr, n_columns, users, None, X.shape)
+    if not X.has_sorted_indices:
+        X = X.copy()
+        X.sort_indices()
+    if X.nnz != stored or not X.has_canonical_format:
+        raise ValueError(
+            "X has several entries for one user and item, and the sum of ratings is no rating. "
+            'Keep one of them, or give them as pairs with input="pairs".'
+        )
+    if np.isnan(X.data).any():
+        raise ValueError(
+            "X has stored entries that are NaN. What a sparse matrix does not store is "
+            "unobserved: leave these entries out."
+        )
+    columns = X.indices.astype(np.int32, copy=False)
+    return RatingData(X.data, columns, X.indptr.astype(np.int64), n_columns, users, None, X.shape)
+
+
+def _width(X: Any) -> int | None:
+    shape = np.shape(X) if not issparse(X) else X.shape
+    return shape[1] if len(shape) == 2 else None
+
+
+def read_ids(ids: Any, name: str) -> np.ndarray:
+    """Ids of users or items, as integers."""
+    ids = np.asarray(ids)
+    with np.errstate(invalid="ignore"):
+        whole = ids.dtype.kind in "iub" or (ids.dtype.kind == "f" and (ids == np.floor(ids)).all())
+    if ids.dtype.kind == "O":
+        whole = all(isinstance(i, int | np.integer) for i in ids.ravel())
+    if not whole or (ids.size and ids.min() < 0):
+        raise ValueError(
+            f"{name} must be integers from 0 on. sklearn.preprocessing.OrdinalEncoder makes such "
+            "numbers of other ids."
+        )
+    return ids.astype(np.int64)
+
+
+def read_pairs(
+    estimator: Any,
+    pairs: Pairs,
+    *,
+    reset: bool,
+    n_users: int | None,
+    n_items: int | None,
+    dense: bool,
+    ensure_min_samples: int,
+) -> RatingData:
+    """Pairs of ids with their ratings, by user; ``dense``: of all users up to the largest id.
+
+    A number of users or items is what was declared; None: what the pairs tell.
+    """
+    if pairs.y is None:
+        raise ValueError(
+            'With input="pairs" the ratings are y, which is None. Give y, or a users × items '
+            'matrix with input="matrix".'
+        )
+    X = validate_data(
+        estimator,
+        pairs.X,
+        reset=reset,
+        dtype=None,
+        ensure_min_samples=ensure_min_samples,
+    )
+    if X.shape[1] != 2:
+        raise ValueError(
+            f'With input="pairs" X has two columns, user and item, but it has {X.shape[1]}.'
+        )
+    X = read_ids(X, "The ids of users and items")
+    y = check_array(
+        column_or_1d(pairs.y, warn=True),
+        ensure_2d=False,
+        dtype=_DTYPES,
+        ensure_min_samples=ensure_min_samples,
+        input_name="y",
+    )
+    if len(y) != len(X):
+        raise ValueError(f"y has {len(y)} ratings, but X has {len(X)} pairs.")
+    users, items = X.T
+    for ids, declared, name in ((users, n_users, "n_users"), (items, n_items, "n_items")):
+        if declared is not None and len(ids) and ids.max() >= declared:
+            raise ValueError(
+                f"X has the id {ids.max()}, but {name}={declared}. Fit with {name}="
+                f"{ids.max() + 1} or more."
+            )
+    if dense:
+        rows = np.arange(n_users or users.max() + 1)
+    else:
+        rows, users = np.unique(users, return_inverse=True)
+    n_columns = int(n_items or items.max() + 1)
+    order = np.argsort(users, kind="stable")
+    indptr = np.searchsorted(users[order], np.arange(len(rows) + 1))
+    return RatingData(
+        y[order], items[order].astype(np.int32), indptr, n_columns, rows, order, X.shape
+    )
+
+
+def halves(data: RatingData) -> tuple[np.ndarray, np.ndarray]:
+    """Which ratings of each user to look at, and which to predict: every other one.
+
+    In the order of a fixed permutation of the items, so that the halves of a user depend neither
+    on other users nor on the order of rows. Of an odd number, one more is predicted.
+    """
+    n = len(data.values)
+    keys = np.random.RandomState(0).permutation(data.n_columns)[data.columns]
+    rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))
+    order = np.lexsort((keys, rows))
+    rank = np.arange(n) - np.repeat(data.indptr[:-1], np.diff(data.indptr))
+    predicted = np.empty(n, dtype=bool)
+    predicted[order] = rank % 2 == 0
+    return ~predicted, predicted
+
+
+def some_ratings(data: RatingData, chosen: np.ndarray) -> RatingData:
+    """A part of the ratings, of the same users."""
+    counts = np.concatenate([[0], np.cumsum(chosen)])
+    return RatingData(
+        data.values[chosen],
+        data.columns[chosen],
+        counts[data.indptr],
+        data.n_columns,
+        data.users,
+        None,
+        data.shape,
+    )
