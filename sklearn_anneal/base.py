@@ -186,11 +186,12 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> BaseAnnealed:
         warm = self.warm_start and hasattr(self, "_inference")
-        X = self._validate_data(X, reset=not warm)
+        given, X = X, self._validate_data(X, reset=not warm)
         units = self._make_units(X, self._check_weights(sample_weight, X))
         self._check_training(units)
         metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
-        watch = Watch.of(self, 1 if warm else self.n_init, X, y, metadata)
+        shown = self._shown(given, X)
+        watch = Watch.of(self, 1 if warm else self.n_init, shown, y, metadata)
         with _explained():
             results = self._go_on(units, watch) if warm else self._start_anew(X, units, watch)
         # Restarts that a callback kept from beginning have no bound.
@@ -209,6 +210,10 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             watch.end(ctx)
         self._warn(ctx, trace)
         return self
+
+    def _shown(self, given: Any, X: Any) -> Any:
+        """What callbacks get as X: what was given, or what validation made of it."""
+        return X
 
     def _complete_fit(self, ctx: Context, units: Units, trace: engine.Trace) -> None:
         """Set the fitted attributes that take another look at the training data."""

@@ -123,11 +123,20 @@ class _Emitter:
             terms = [self.builder.fadd(a, b) for a, b in zip(terms[::2], terms[1::2], strict=True)]
         return terms[0]
 
-    def spread_out(self, data):
+    def fetch(self, data, offset):
+        """Ask for the cache line of an element, which will be read soon."""
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
+        place = self.builder.bitcast(self.builder.gep(data, [offset]), byte)
+        read, keep, data_cache = (ir.Constant(_WORD, value) for value in (0, 3, 1))
+        self.builder.call(function, [place, read, keep, data_cache])
+
+    def spread_out(self, data, at):
         """``ROWS`` numbers of an array, each in all lanes of a vector."""
         numbers = []
         for first in range(0, ROWS, self.lanes):
-            part = self.load(data, ir.Constant(_INDEX, first))
+            part = self.load(data, self.builder.add(at, ir.Constant(_INDEX, first)))
             numbers += [self.broadcast(part, lane) for lane in range(self.lanes)]
         return numbers
 
@@ -247,41 +256,74 @@ def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
     return types.void(x, counts, tiny, table, n_rows, norms, out), codegen
 
 
+def _emit_add_rows(context, builder, signature, args, n_sums):
+    """Weighted sums of ``ROWS`` rows: per sum weights, products, and what they are added to."""
+    emit = _Emitter(context, builder, signature.args[0].dtype)
+    table, (_, n_columns) = emit.array(signature.args[0], args[0])
+    data = [emit.array(signature.args[i], args[i])[0] for i in range(1, len(args) - 2)]
+    rows, at, first = data[0], args[-2], args[-1]
+
+    def starts_from(place):
+        places = [builder.add(place, ir.Constant(_INDEX, j)) for j in range(ROWS)]
+        numbers = [builder.load(builder.gep(rows, [place])) for place in places]
+        return [builder.mul(number, n_columns) for number in numbers]
+
+    starts = starts_from(at)
+    next_starts = starts_from(builder.add(at, ir.Constant(_INDEX, ROWS)))
+    parts = [ir.Constant(_INDEX, part) for part in range(0, LANES, emit.lanes)]
+    step = ir.Constant(_INDEX, LANES)
+    targets = []
+    for i in range(n_sums):
+        weights, products, sums, linear = data[1 + 4 * i : 5 + 4 * i]
+        weights, products = (emit.spread_out(values, at) for values in (weights, products))
+        targets.append((weights, products, sums, linear))
+
+    def load_all(offset):
+        for start in next_starts:
+            emit.fetch(table, builder.add(start, offset))
+        for part in parts:
+            here = builder.add(offset, part)
+            yield here, [emit.load(table, builder.add(start, here)) for start in starts]
+
+    with cgutils.for_range(builder, builder.udiv(first, step)) as loop:
+        for offset, vectors in load_all(builder.mul(loop.index, step)):
+            for weights, _, sums, _ in targets:
+                emit.add_as_doubles(emit.weighted_sum(weights, vectors), sums, offset)
+    rest = builder.udiv(builder.sub(n_columns, first), step)
+    with cgutils.for_range(builder, rest) as loop:
+        for offset, vectors in load_all(builder.add(first, builder.mul(loop.index, step))):
+            here = builder.sub(offset, first)
+            for weights, products, sums, linear in targets:
+                emit.add_as_doubles(emit.weighted_sum(weights, vectors), sums, offset)
+                emit.add_as_doubles(emit.weighted_sum(products, vectors), linear, here)
+    return context.get_dummy_value()
+
+
 @intrinsic
-def add_rows(typingctx, table, rows, weights, products, first, sums, linear):
+def add_rows(typingctx, table, rows, weights, products, sums, linear, at, first):
     """Add up ``ROWS`` rows of a table, in float64.
 
     ``sums += weights @ table[rows]``, and from the column ``first`` on, a multiple of ``LANES``,
-    ``linear += products @ table[rows, first:]``.
+    ``linear += products @ table[rows, first:]``; of ``rows``, ``weights`` and ``products`` the
+    ``ROWS`` entries from ``at`` on. The rows of as many entries after them are fetched meanwhile.
     """
 
     def codegen(context, builder, signature, args):
-        emit = _Emitter(context, builder, signature.args[0].dtype)
-        table, (_, n_columns) = emit.array(signature.args[0], args[0])
-        rows, weights, products = (emit.array(signature.args[i], args[i])[0] for i in (1, 2, 3))
-        first = args[4]
-        sums, linear = (emit.array(signature.args[i], args[i])[0] for i in (5, 6))
-        numbers = [builder.gep(rows, [ir.Constant(_INDEX, j)]) for j in range(ROWS)]
-        starts = [builder.mul(builder.load(number), n_columns) for number in numbers]
-        weights, products = emit.spread_out(weights), emit.spread_out(products)
-        step = ir.Constant(_INDEX, emit.lanes)
+        return _emit_add_rows(context, builder, signature, args, 1)
 
-        def load_all(offset):
-            return [emit.load(table, builder.add(start, offset)) for start in starts]
+    kinds = (table, rows, weights, products, sums, linear, at, first)
+    return types.void(*kinds), codegen
 
-        with cgutils.for_range(builder, builder.udiv(first, step)) as loop:
-            offset = emit.offset(loop)
-            emit.add_as_doubles(emit.weighted_sum(weights, load_all(offset)), sums, offset)
-        rest = builder.udiv(builder.sub(n_columns, first), step)
-        with cgutils.for_range(builder, rest) as loop:
-            here = emit.offset(loop)
-            offset = builder.add(first, here)
-            vectors = load_all(offset)
-            emit.add_as_doubles(emit.weighted_sum(weights, vectors), sums, offset)
-            emit.add_as_doubles(emit.weighted_sum(products, vectors), linear, here)
-        return context.get_dummy_value()
 
-    return types.void(table, rows, weights, products, first, sums, linear), codegen
+@intrinsic
+def add_rows_twice(typingctx, table, rows, w, p, sums, linear, v, q, more, others, at, first):
+    """The same with two sets of factors, so that the rows are read once."""
+
+    def codegen(context, builder, signature, args):
+        return _emit_add_rows(context, builder, signature, args, 2)
+
+    kinds = (table, rows, w, p, sums, linear, v, q, more, others, at, first)
+    return types.void(*kinds), codegen
 
 
 def _make_products(operation):

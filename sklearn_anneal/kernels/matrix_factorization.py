@@ -12,7 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
-from ._simd import LANES, ROWS, add_products, add_rows, subtract_products
+from ._simd import LANES, ROWS, add_products, add_rows, add_rows_twice, subtract_products
+
+# Ratings whose factors are found together, a multiple of ``ROWS``.
+_TILE = 64
 
 
 def n_columns(n_factors: int, biases: bool) -> int:
@@ -26,40 +29,102 @@ def first_linear(n_factors: int) -> int:
     return n_factors * (n_factors + 1) // 2 // LANES * LANES
 
 
-@kernel("rows index pointer values vector float int out2 out2 out1")
-def add_ratings(table, columns, indptr, values, weights, center, first, sums, linear, squares):
+@kernel("rows index pointer values vector vector float int out2 out2 out1 out2 out2")
+def add_ratings(
+    table,
+    columns,
+    indptr,
+    values,
+    weights,
+    noise,
+    center,
+    first,
+    sums,
+    linear,
+    squares,
+    more,
+    others,
+):
     """Sums over the ratings of each row: of moments, of ratings times moments, of squares.
 
-    ``weights`` has one factor per rating, or nothing for ones.
+    ``weights`` and ``noise`` have one factor per rating, or nothing for ones. Where there is
+    noise, ``more`` and ``others`` get what ``sums`` and ``linear`` would be with it.
     """
-    numbers = np.empty(ROWS, dtype=np.int64)
-    factors = np.empty(ROWS, dtype=table.dtype)
-    products = np.empty(ROWS, dtype=table.dtype)
+    # A tile of ratings, and the rows of the next block after them.
+    numbers = np.empty(_TILE + ROWS, dtype=np.int64)
+    factors = np.ones(_TILE, dtype=table.dtype)
+    products = np.empty(_TILE, dtype=table.dtype)
+    loud_factors = np.empty(_TILE, dtype=table.dtype)
+    loud_products = np.empty(_TILE, dtype=table.dtype)
+    lanes = np.empty(LANES)
     weighted = weights.shape[0] > 0
+    noisy = noise.shape[0] > 0
+    n_ratings = columns.shape[0]
     for i in range(indptr.shape[0] - 1):
         total = sums[i]
         total_linear = linear[i]
         total[:] = 0.0
         total_linear[:] = 0.0
-        square = 0.0
+        lanes[:] = 0.0
+        if noisy:
+            more[i, :] = 0.0
+            others[i, :] = 0.0
         start = indptr[i]
         stop = indptr[i + 1]
         while start < stop:
-            m = min(np.int64(ROWS), stop - start)
-            for j in range(m):
-                rating = np.float64(values[start + j]) - center
-                weight = weights[start + j] if weighted else 1.0
+            m = min(_TILE, stop - start)
+            n = (m + ROWS - 1) // ROWS * ROWS
+            known = min(n + ROWS, n_ratings - start)
+            for j in range(known):
                 numbers[j] = columns[start + j]
-                factors[j] = weight
-                products[j] = weight * rating
-                square += weight * rating * rating
-            for j in range(m, ROWS):
+            for j in range(known, n + ROWS):
                 numbers[j] = numbers[0]
-                factors[j] = 0.0
+            for j in range(m):
+                products[j] = values[start + j] - table.dtype.type(center)
+            for j in range(m, n):
                 products[j] = 0.0
-            add_rows(table, numbers, factors, products, first, total, total_linear)
+                factors[j] = 0.0
+            if weighted:
+                for j in range(m):
+                    factors[j] = weights[start + j]
+            for j in range(0, n, LANES):
+                for s in range(LANES):
+                    rating = np.float64(products[j + s])
+                    lanes[s] += np.float64(factors[j + s]) * rating * rating
+            if weighted:
+                for j in range(n):
+                    products[j] *= factors[j]
+            if noisy:
+                for j in range(m):
+                    loud = table.dtype.type(noise[start + j])
+                    loud_factors[j] = loud * factors[j]
+                    loud_products[j] = loud * products[j]
+                for j in range(m, n):
+                    loud_factors[j] = 0.0
+                    loud_products[j] = 0.0
+            for j in range(0, n, ROWS):
+                if noisy:
+                    add_rows_twice(
+                        table,
+                        numbers,
+                        factors,
+                        products,
+                        total,
+                        total_linear,
+                        loud_factors,
+                        loud_products,
+                        more[i],
+                        others[i],
+                        j,
+                        first,
+                    )
+                else:
+                    add_rows(table, numbers, factors, products, total, total_linear, j, first)
+            if not weighted:
+                for j in range(m, n):
+                    factors[j] = 1.0
             start += m
-        squares[i] = square
+        squares[i] = lanes.sum()
 
 
 @kernel("rows matrix matrix vector int int int out1")

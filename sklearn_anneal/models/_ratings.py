@@ -59,7 +59,8 @@ def read_matrix(
     estimator: Any, X: Any, *, reset: bool, n_items: int | None, ensure_min_samples: int
 ) -> RatingData:
     """A users × items matrix: stored entries of a sparse one, all but NaN of a dense one."""
-    stored = X.nnz if issparse(X) else -1
+    # Of diagonals, what is 0 counts as stored and is no entry of the result.
+    stored = X.nnz if issparse(X) and X.format != "dia" else None
     how: dict[str, Any] = {
         "accept_sparse": "csr",
         "dtype": _DTYPES,
@@ -84,7 +85,7 @@ def read_matrix(
     if not X.has_sorted_indices:
         X = X.copy()
         X.sort_indices()
-    if X.nnz != stored or not X.has_canonical_format:
+    if stored not in (None, X.nnz) or not X.has_canonical_format:
         raise ValueError(
             "X has several entries for one user and item, and the sum of ratings is no rating. "
             'Keep one of them, or give them as pairs with input="pairs".'
@@ -134,8 +135,9 @@ def read_pairs(
     """
     if pairs.y is None:
         raise ValueError(
-            'With input="pairs" the ratings are y, which is None. Give y, or a users × items '
-            'matrix with input="matrix".'
+            f'{type(estimator).__name__} with input="pairs" requires y to be passed, but the '
+            "target y is None. The ratings are y; give them, or a users × items matrix with "
+            'input="matrix".'
         )
     X = validate_data(
         estimator,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 LOG_2PI = float(np.log(2.0 * np.pi))
 _NOTHING = np.empty(0)
 _SIDES = ("users", "items")
+_PACKED = get_structure("packed", ("packed",), "structure")
 # Rows whose moments are one task.
 _ROWS = 2048
 # Predictions that are made together.
@@ -73,6 +74,8 @@ class Summary:
     ratings : float
         Σ w of the ratings.
     n_users : int
+    users : float
+        Σ w of the users.
     mean, variance : float
         Of the ratings.
     low, high : float
@@ -83,6 +86,7 @@ class Summary:
     seen: float
     ratings: float
     n_users: int
+    users: float
     mean: float
     variance: float
     low: float
@@ -104,6 +108,7 @@ class Summary:
             self.seen + other.seen,
             ratings,
             self.n_users + other.n_users,
+            self.users + other.users,
             self.mean + share * difference,
             variance + share * (1 - share) * difference**2,
             min(self.low, other.low),
@@ -156,6 +161,11 @@ class _Sums(NamedTuple):
     second: np.ndarray
     linear: np.ndarray
     squares: np.ndarray
+
+
+def _factors(values: np.ndarray | None) -> np.ndarray:
+    """Factors of ratings as kernels read them: nothing where all are 1."""
+    return _NOTHING if values is None else np.ascontiguousarray(values, dtype=float)
 
 
 class _Memory:
@@ -261,7 +271,7 @@ class MatrixFactorization(ConjugateModel):
         self.intercept = 0.0
         self.held = False
         self.side = ""
-        self._n_users = 1
+        self._n_users = 1.0
         self._weights: np.ndarray | None = None
         self._memory = _Memory()
 
@@ -309,16 +319,18 @@ class MatrixFactorization(ConjugateModel):
         weights = units.entry_weights()
         total = units.n_observations
         if total == 0:
-            return Summary(units.total_weight, units.total_weight, 0.0, 0, 0.0, 0.0, 0.0, 0.0)
+            return Summary(units.total_weight, units.total_weight, 0.0, 0, *[0.0] * 5)
         values = units.values
-        mean = float(np.average(values, weights=weights))
+        shares = np.ones(1) if weights is None else weights
+        mean = float(np.sum(values * shares, dtype=np.float64) / total)
         deviations = values - values.dtype.type(mean)
-        variance = float(np.average(deviations**2, weights=weights))
+        variance = float(np.sum(deviations**2 * shares, dtype=np.float64) / total)
         return Summary(
             units.total_weight,
             units.total_weight,
             total,
             units.n_units,
+            float(units.n_units if units.weights is None else units.weights.sum()),
             mean,
             variance,
             float(values.min()),
@@ -327,7 +339,7 @@ class MatrixFactorization(ConjugateModel):
 
     def resolved(self, summary: Summary) -> MatrixFactorization:
         model = copy(self)
-        model._n_users = max(summary.n_users, 1)
+        model._n_users = summary.users
         model.intercept = summary.mean if self.fit_intercept else 0.0
         # Equal ratings leave nothing to explain: any variance will do.
         scale = summary.variance if summary.variance > 0 else 1.0
@@ -367,12 +379,13 @@ class MatrixFactorization(ConjugateModel):
         self, units: Ratings, summary: Summary, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
         """Means at a tenth of the prior's standard deviation, precisions of the prior."""
-
-        def start(factor: Factor) -> Natural:
+        result: Natural = {}
+        # Items first: they start the same whether or not users are rows of q.
+        for factor in reversed(self.factors()):
             n = self._n_rows(factor, summary)
-            return self._around(0.1 * random_state.standard_normal((n, self.size)), 0.0)
-
-        return self._rows(start)
+            start = self._around(0.1 * random_state.standard_normal((n, self.size)), 0.0)
+            result |= factor.rename(start)
+        return result
 
     def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
         """Posteriors of random factors, each as sharp as an average row's."""
@@ -485,22 +498,35 @@ class MatrixFactorization(ConjugateModel):
             raise np.linalg.LinAlgError("Matrix is not positive definite")
         return found
 
-    def _add_up(self, units: Ratings, across: Moments, weights: np.ndarray | None) -> _Sums:
-        """Sums over the ratings of each unit, of shape (n_units, …)."""
-        n, width = units.n_units, across.table.shape[1]
+    def _add_up(
+        self,
+        units: Ratings,
+        across: Moments,
+        weights: np.ndarray | None,
+        noise: np.ndarray | None = None,
+    ) -> tuple[_Sums, _Sums]:
+        """Sums over the ratings of each unit, of shape (n_units, …), without and with noise."""
+        width = across.table.shape[1]
         first = kernels().first_linear(self.n_components)
-        sums = _Sums(np.empty((n, width)), np.empty((n, width - first)), np.empty(n))
+
+        def empty(n: int) -> tuple[np.ndarray, np.ndarray]:
+            return np.empty((n, width)), np.empty((n, width - first))
+
+        clean = _Sums(*empty(units.n_units), np.empty(units.n_units))
+        loud = empty(0 if noise is None else units.n_units)
         kernels().add_ratings(
             across.table,
             np.ascontiguousarray(units.columns, dtype=np.int32),
             np.ascontiguousarray(units.indptr, dtype=np.int64),
             np.ascontiguousarray(units.values, dtype=self.dtype),
-            _NOTHING if weights is None else np.ascontiguousarray(weights, dtype=float),
+            _factors(weights),
+            _factors(noise),
             self.intercept,
             first,
-            *sums,
+            *clean,
+            *loud,
         )
-        return sums
+        return clean, clean if noise is None else clean._replace(second=loud[0], linear=loud[1])
 
     def _statistics(self, sums: _Sums, factor: float | np.ndarray) -> Natural:
         """Expected sufficient statistics of the rows, times a factor."""
@@ -553,15 +579,10 @@ class MatrixFactorization(ConjugateModel):
             solved = self.fold_in(units, expected.across, factor, t)
             return self._items_step(units, solved, factor, noise, clean)
         assert expected.across is not None and expected.own is not None
-        weights = units.rating_weights
-        sums = self._add_up(units, expected.across, weights)
+        sums, loud = self._add_up(units, expected.across, units.rating_weights, noise)
         energies = self._energies(sums, expected.own.table[units.rows])
         plain = self._statistics(sums, t.statistics)
-        if noise is None:
-            statistics = plain
-        else:
-            loud = noise if weights is None else noise * weights
-            statistics = self._statistics(self._add_up(units, expected.across, loud), t.statistics)
+        statistics = plain if noise is None else self._statistics(loud, t.statistics)
         energy = float(energies.sum() if units.weights is None else units.weights @ energies)
         named = self._named(statistics)
         if self.learns:
@@ -576,7 +597,7 @@ class MatrixFactorization(ConjugateModel):
     ) -> tuple[Moments, np.ndarray, Natural]:
         """The Gaussians of users given items: moments, E log p of their ratings, and λ."""
         assert across is not None
-        sums = self._add_up(units, across, units.rating_weights)
+        sums, _ = self._add_up(units, across, units.rating_weights)
         statistics = self._statistics(sums, factor)
         if units.known is not None:
             statistics = {key: value + units.known[key] for key, value in statistics.items()}
@@ -605,12 +626,11 @@ class MatrixFactorization(ConjugateModel):
             each = each * units.rating_weights[order]
         turned = Ratings(units.values[order], users, indptr, units.n_units)
 
-        def of_items(each: np.ndarray) -> Natural:
-            return self._named(self._statistics(self._add_up(turned, own, each), 1.0), "items")
-
-        plain = of_items(each) if noise is None or clean else None
-        statistics = plain if noise is None else of_items(each * noise[order])
-        assert statistics is not None
+        sums, loud = self._add_up(turned, own, each, None if noise is None else noise[order])
+        plain = self._named(self._statistics(sums, 1.0), "items")
+        statistics = plain
+        if noise is not None:
+            statistics = self._named(self._statistics(loud, 1.0), "items")
         if self.learns:
             counts = self._counts(units, float(weights @ energies))
             statistics[_EVIDENCE] = counts + self._evidence_of_users(own, weights)
@@ -676,8 +696,7 @@ class MatrixFactorization(ConjugateModel):
         for factor in self._within(q):
             precision, name = q[factor.names["precision"]], factor.names["natural_mean"]
             shift = size * np.sqrt(self.variances) * rng.standard_normal(q[name].shape)
-            structure = factor.family._structure  # type: ignore[attr-defined]
-            moved[name] = q[name] + structure.multiply(precision, shift)
+            moved[name] = q[name] + _PACKED.multiply(precision, shift)
         return moved
 
     def backoff(self, clean: Natural, noisy: Natural, margin: float = 0.0) -> Natural:
@@ -761,7 +780,7 @@ class MatrixFactorization(ConjugateModel):
         E log p of the ratings; another q(u) follows the last.
         """
         assert expected.across is not None
-        sums = self._add_up(units, expected.across, units.rating_weights)
+        sums, _ = self._add_up(units, expected.across, units.rating_weights)
         d = self.n_components
         count = sums.second[:, d * (d + 1) // 2 + d]
         x = np.full(units.n_units, inverse_temperatures.mean())
@@ -834,6 +853,21 @@ _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), 
 
 def _variance(value: Any) -> Any:
     return float(value) if isinstance(value, Real) else value
+
+
+def _exact(ctx: Context) -> MatrixFactorization:
+    """The model with tables of float64, whatever it was trained with."""
+    model = copy(ctx.model)
+    model.dtype = np.dtype(np.float64)
+    return model
+
+
+def _of_items(ctx: Context) -> Context:
+    """A context in which users are local variables: of training data, or of others."""
+    model = ctx.model.holding(False)
+    (items,) = model.blocks
+    q, prior = ({key: natural[key] for key in items.keys} for natural in (ctx.q, ctx.prior))
+    return replace(ctx, model=model, q=q, prior=prior)
 
 
 class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
@@ -1063,6 +1097,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         matrix = _of_matrix(self)
+        # Ids count from 0.
+        tags.input_tags.positive_only = not matrix
         tags.input_tags.allow_nan = matrix
         tags.input_tags.sparse = matrix
         tags.target_tags.required = not matrix
@@ -1079,8 +1115,6 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         return Pairs(X, y) if _of_pairs(self) else X
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> RatingData:
-        if isinstance(X, RatingData):
-            return X
         # A single user, and a single rating, are data.
         how: dict[str, Any] = {"reset": reset, "ensure_min_samples": 1}
         if not isinstance(X, Pairs):
@@ -1179,28 +1213,45 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             attributes["bias_variance_"] = float(model.bias_variance)
         return attributes
 
+    def _shown(self, given: Any, X: Any) -> Any:
+        return given.X if isinstance(given, Pairs) else given
+
     def _complete_fit(self, ctx: Context, units: Ratings, trace: Any) -> None:  # type: ignore[override]
-        # From here on users are local variables: of training data, or of others.
-        ctx.model = ctx.model.holding(False)
-        ctx.q, ctx.prior = (
-            {key: natural[key] for key in ctx.model.blocks[0].keys}
-            for natural in (ctx.q, ctx.prior)
-        )
-        self._user_statistics = self._solved(ctx, units)[1]
-        self._set_users()
+        vars(ctx).update(vars(_of_items(ctx)))
+        self._set_users(self._solved(ctx, units))
+
+    def _start_anew(self, X: RatingData, units: Ratings, watch: Any) -> list[Any]:  # type: ignore[override]
+        self._training = units
+        try:
+            return super()._start_anew(X, units, watch)
+        finally:
+            del self._training
+
+    def _go_on(self, units: Ratings, watch: Any) -> list[Any]:  # type: ignore[override]
+        self._training = units
+        try:
+            return super()._go_on(units, watch)
+        finally:
+            del self._training
+
+    def _snapshot(self, ctx: Context) -> dict[str, Any]:
+        kept = _of_items(ctx)
+        # After a fit its users are known.
+        running = hasattr(self, "_training")
+        found = self._solved(kept, self._training) if running else self._user_statistics
+        return super()._snapshot(kept) | self._user_attributes(kept, found)
 
     def _update(self, X: RatingData, units: Ratings) -> None:  # type: ignore[override]
         super()._update(X, units)
         if units.n_observations == 0:
             return
-        found = self._solved(self._inference.ctx, units)[1]
+        found = self._solved(self._inference.ctx, units)
         if X.order is not None:
             known = self._known(np.arange(self._n_known(X.users.max() + 1)))
             for key, value in found.items():
                 known[key][X.users] = value
             found = known
-        self._user_statistics = found
-        self._set_users()
+        self._set_users(found)
 
     def _n_known(self, at_least: int) -> int:
         kept = getattr(self, "_user_statistics", None)
@@ -1220,22 +1271,27 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 value[old] = kept[key][users[old]]
         return known
 
-    def _solved(self, ctx: Context, units: Ratings) -> tuple[Any, Natural]:
-        """Users given the fitted items: their moments, and the statistics that these are of."""
+    def _solved(self, ctx: Context, units: Ratings) -> Natural:
+        """The statistics of users, given the fitted items."""
         ones = np.ones(units.n_units)
         with one_thread():
             across = ctx.model.expectations(ctx.q).across
-            own, _, natural = ctx.model.fold_in(units, across, ones, Tempering())
+            natural = ctx.model.fold_in(units, across, ones, Tempering())[2]
         prior = ctx.model.row_prior()
-        return own, {key: value - prior[key] for key, value in natural.items()}
+        return {key: value - prior[key] for key, value in natural.items()}
 
-    def _set_users(self) -> None:
-        """Set the attributes that are of users."""
-        mean = self._users(slice(None)).mean
-        self.n_users_ = len(mean)
-        self.user_factors_ = mean[:, : self.n_components].copy()
-        if self.biases:
-            self.user_biases_ = mean[:, self.n_components].copy()
+    def _user_attributes(self, ctx: Context, statistics: Natural) -> dict[str, Any]:
+        mean, d = _exact(ctx).rows_of(statistics).mean, self.n_components
+        attributes = {
+            "_user_statistics": statistics,
+            "n_users_": len(mean),
+            "user_factors_": mean[:, :d].copy(),
+        }
+        return attributes | ({"user_biases_": mean[:, d].copy()} if self.biases else {})
+
+    def _set_users(self, statistics: Natural) -> None:
+        for name, value in self._user_attributes(self._inference.ctx, statistics).items():
+            setattr(self, name, value)
 
     # What a user calls
 
@@ -1309,7 +1365,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             Without biases; of the dtype of X if that is a floating one.
         """
         ctx, data = self._read(X)
-        mean = self._solved(ctx, self._make_units(data, None))[0].mean
+        statistics = self._solved(ctx, self._make_units(data, None))
+        mean = _exact(ctx).rows_of(statistics).mean
         return mean[:, : self.n_components].astype(data.values.dtype)
 
     @available_if(_of_matrix)
@@ -1362,8 +1419,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             Only where ``return_std``.
         """
         ctx, data = self._read(X)
-        natural = self._solved(ctx, self._make_units(data, None))[1]
-        model = self._exact(ctx)
+        natural = self._solved(ctx, self._make_units(data, None))
+        model = _exact(ctx)
         users, items = model.rows_of(natural), self._items(ctx)
         mean = model.mean_ratings(users, items)
         if not return_std:
@@ -1393,8 +1450,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ctx, data = self._read(X)
         if not 1 <= n <= self.n_items_:
             raise ValueError(f"n must be from 1 to n_items={self.n_items_}; got {n}.")
-        natural = self._solved(ctx, self._make_units(data, None))[1]
-        model = self._exact(ctx)
+        natural = self._solved(ctx, self._make_units(data, None))
+        model = _exact(ctx)
         ratings = model.mean_ratings(model.rows_of(natural), self._items(ctx))
         if exclude_seen:
             rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))
@@ -1477,17 +1534,21 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         """
         ctx = self._context()
         if _of_pairs(self):
-            self._read(X, y)
-            weights = self._check_weights(sample_weight, np.asarray(X))
-            users, items = read_ids(np.asarray(X), "The ids of users and items").T
-            densities = norm.logpdf(np.asarray(y, dtype=float), *self._predictions(users, items))
+            # Ids that were not seen in training are no errors here.
+            sizes: dict[str, Any] = {"n_users": None, "n_items": None, "ensure_min_samples": 1}
+            data = read_pairs(self, Pairs(X, y), reset=False, dense=False, **sizes)
+            weights = self._check_weights(sample_weight, data)
+            users = np.repeat(data.users, np.diff(data.indptr))
+            densities = norm.logpdf(data.values, *self._predictions(users, data.columns))
+            if weights is not None:
+                weights = weights[data.order]
             return float(np.average(densities, weights=weights))
         ctx, data = self._read(X)
         weights = self._check_weights(sample_weight, data)
         known, predicted = halves(data)
         if not predicted.any():
             raise ValueError("X has no rating to predict.")
-        natural = self._solved(ctx, self._make_units(some_ratings(data, known), None))[1]
+        natural = self._solved(ctx, self._make_units(some_ratings(data, known), None))
         rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))[predicted]
         mean, std = self._predictions(rows, data.columns[predicted], natural)
         densities = norm.logpdf(data.values[predicted], mean, std)
@@ -1544,8 +1605,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def _covariances(self, natural: Natural) -> np.ndarray:
         family = Gaussian("packed")
         size = natural["natural_mean"].shape[1]
-        packed = family.to_standard(natural)["covariance"]
-        return get_structure("packed", ("packed",), "structure").to_full(packed, size)
+        return _PACKED.to_full(family.to_standard(natural)["covariance"], size)
 
     def _bias_variances(self, natural: Natural) -> np.ndarray:
         if not self.biases:
@@ -1556,20 +1616,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ctx = self._context()
         return ctx, self._validate_data(self._data(X, y), reset=False)
 
-    def _exact(self, ctx: Context) -> MatrixFactorization:
-        """The model with tables of float64, whatever it was trained with."""
-        model = copy(ctx.model)
-        model.dtype = np.dtype(np.float64)
-        return model
-
     def _items(self, ctx: Context) -> Any:
         q = ctx.q
-        return self._exact(ctx).moments_of(q["items_precision"], q["items_natural_mean"])
-
-    def _users(self, rows: Any) -> Any:
-        ctx = self._context()
-        statistics = {key: value[rows] for key, value in self._user_statistics.items()}
-        return self._exact(ctx).rows_of(statistics)
+        return _exact(ctx).moments_of(q["items_precision"], q["items_natural_mean"])
 
     def _predictions(
         self, users: np.ndarray, items: np.ndarray, statistics: Natural | None = None
@@ -1578,7 +1627,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ctx = self._context()
         if statistics is None:
             statistics = self._user_statistics
-        model = self._exact(ctx)
+        model = _exact(ctx)
         # One row more than there are: the prior, for ids that were never seen.
         nobody = {key: np.zeros((1, value.shape[1])) for key, value in statistics.items()}
         across = self._items(ctx)
@@ -1610,3 +1659,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             return ratings
         low, high = self.clip if isinstance(self.clip, tuple) else self.rating_range_
         return np.clip(ratings, low, high)
+
+
+# What wraps ``transform`` for ``set_output`` makes it available whatever it was before.
+for _name in ("transform", "fit_transform"):
+    setattr(AnnealedPMF, _name, available_if(_of_matrix)(getattr(AnnealedPMF, _name)))
