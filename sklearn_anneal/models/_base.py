@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
+from importlib import import_module
 from operator import add
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +19,12 @@ Expected = Any
 
 
 _COINCIDENCE = 1e-6
+
+
+@cache
+def compiled(name: str) -> Any:
+    """The compiled kernels of a module, imported when they are first needed."""
+    return import_module(f"..kernels.{name}", __package__)
 
 
 def coinciding(points: np.ndarray, used: np.ndarray) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ the model sets its log density to 0 and its share of the statistics too.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.utils import check_array
 
 from ..families import Beta, Dirichlet, Gamma, Natural
 from ..inference.units import Rows, Sequences
-from ._base import Factor
+from ._base import Factor, compiled
 from ._gaussian import (
     ROWS_PER_BLOCK,
     Features,
@@ -31,11 +32,7 @@ _FRAMES_FOR_KMEANS = 20_000
 _LEAST_CONCENTRATION = 0.1
 
 
-def kernels() -> Any:
-    """The compiled kernels, imported when they are first needed."""
-    from ..kernels import hidden_markov
-
-    return hidden_markov
+kernels = partial(compiled, "hidden_markov")
 
 
 def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -> np.ndarray:

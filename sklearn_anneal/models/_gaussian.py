@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..families import (
     Wishart,
     get_structure,
 )
-from ._base import Factor
+from ._base import Factor, compiled
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 ROWS_PER_BLOCK = 256
@@ -91,11 +91,7 @@ class Features(NamedTuple):
         return raw | ({"shared": self.shared} if self.layout == "tied" else {})
 
 
-def kernels() -> Any:
-    """The compiled kernels, imported when they are first needed."""
-    from ..kernels import gaussian_mixture
-
-    return gaussian_mixture
+kernels = partial(compiled, "gaussian_mixture")
 
 
 def feature_kind(layout: str) -> int:

@@ -76,6 +76,8 @@ def read_matrix(
             f"X has {n_columns} columns, but n_items={n_items} items were declared. Fit with "
             f"n_items={n_columns} or more."
         )
+    # A matrix may be narrower than declared: nobody has rated the items that it leaves out.
+    n_columns = n_items or n_columns
     users = np.arange(X.shape[0])
     if not issparse(X):
         observed = ~np.isnan(X)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..inference import engine
 from ..inference.parallel import Workers, one_thread
 from ..inference.units import Documents, Units
 from ..metrics import document_completion_log_likelihood, split_documents
-from ._base import ConjugateModel, Factor, LocalStep
+from ._base import ConjugateModel, Factor, LocalStep, compiled
 
 if TYPE_CHECKING:
     from ..annealing import Annealing, Context
@@ -42,11 +42,7 @@ _SMALLEST_PRIOR, _LARGEST_PRIOR = 1e-4, 1e3
 _SAME_TOPIC = 1e-6
 
 
-def kernels() -> ModuleType:
-    """The compiled loops, imported (and compiled) when first asked for."""
-    from ..kernels import latent_dirichlet
-
-    return latent_dirichlet
+kernels = partial(compiled, "latent_dirichlet")
 
 
 @dataclass

@@ -6,6 +6,7 @@ import threading
 import weakref
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -23,7 +24,7 @@ from ..base import BaseAnnealed, has_unit_temperatures
 from ..families import Gaussian, Natural, Tempering, get_structure, posterior
 from ..inference.parallel import one_thread
 from ..inference.units import Ratings
-from ._base import Block, ConjugateModel, Factor, LocalStep
+from ._base import Block, ConjugateModel, Factor, LocalStep, compiled
 from ._ratings import Pairs, RatingData, halves, read_ids, read_matrix, read_pairs, some_ratings
 
 if TYPE_CHECKING:
@@ -53,11 +54,7 @@ _LEAST = 1e-3
 _N_HALVINGS = 12
 
 
-def kernels() -> Any:
-    """The compiled kernels, imported when they are first needed."""
-    from ..kernels import matrix_factorization
-
-    return matrix_factorization
+kernels = partial(compiled, "matrix_factorization")
 
 
 @dataclass(frozen=True)
@@ -239,7 +236,7 @@ class MatrixFactorization(ConjugateModel):
             "effective_batch_size": 1 / 45,
             "noise": "gaussian",
             "schedule": "linear",
-            "n_passes": 45,
+            "n_passes": 44,
             "learning_rate": 0.85,
             "margin": 0.2,
         },
