@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ._sequences import (
-    Cache,
     Settings,
     Spec,
     available,
@@ -15,6 +14,7 @@ from ._sequences import (
     run_missing,
     settings_of,
 )
+from ._topics import Cache
 
 PARTS = ("settings", "letters", "states", "others")
 

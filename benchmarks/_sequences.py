@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,8 @@ from sklearn_anneal import AnnealedHMM
 from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
 from sklearn_anneal.models.hidden_markov import HiddenMarkov
 
-from . import _data, _topics
+from . import _data
+from ._topics import Cache
 
 LETTERS, ROWS = "character_trajectories.npz", "mnist.npz"
 N_SYMBOLS, N_ROW_SYMBOLS = 500, 256
@@ -331,40 +331,6 @@ def _fitted(hmm: AnnealedHMM, sequences: Sequences) -> AnnealedHMM:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return hmm.fit(sequences.X, lengths=sequences.lengths)
-
-
-# What was measured
-
-
-class Cache(_topics.Cache):
-    """Results of fits of sequences, one JSON line each.
-
-    Parameters
-    ----------
-    path : Path
-        Need not exist.
-    """
-
-    def __init__(self, path: Path):
-        self.path = path
-        self._found: dict[str, dict[str, Any]] = {}
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        for number, line in enumerate(text.splitlines(), 1):
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                print(f"{path}, line {number}: incomplete, left out.", file=sys.stderr)
-                continue
-            self._found[Spec(**row["spec"]).key] = row["result"]
-        self._separator = "" if not text or text.endswith("\n") else "\n"
-
-    def n_seeds(self, cells: Iterable[Spec], at_most: int) -> int:
-        """How many seeds, from the first on, all of some cells have."""
-        cells = list(cells)
-        for n in range(at_most if cells else 0):
-            if not all(replace(spec, seed=n) in self for spec in cells):
-                return n
-        return at_most if cells else 0
 
 
 def run_missing(cells: Iterable[Spec], n_seeds: int, cache: Cache) -> None:

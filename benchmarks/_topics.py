@@ -300,11 +300,13 @@ class Cache:
     ----------
     path : Path
         Need not exist.
+    spec : type
+        The class of the specifications of its fits.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, spec: type[Any]):
         self.path = path
-        self._found: dict[str, dict[str, float]] = {}
+        self._found: dict[str, dict[str, Any]] = {}
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         for number, line in enumerate(text.splitlines(), 1):
             try:
@@ -312,17 +314,17 @@ class Cache:
             except json.JSONDecodeError:
                 print(f"{path}, line {number}: incomplete, left out.", file=sys.stderr)
                 continue
-            self._found[Spec(**row["spec"]).key] = row["result"]
+            self._found[spec(**row["spec"]).key] = row["result"]
         # A line that was cut off must not swallow the next one.
         self._separator = "" if not text or text.endswith("\n") else "\n"
 
-    def __contains__(self, spec: Spec) -> bool:
+    def __contains__(self, spec: Any) -> bool:
         return spec.key in self._found
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def add(self, spec: Spec, result: dict[str, float]) -> None:
+    def add(self, spec: Any, result: dict[str, Any]) -> None:
         """Keep a result, in the file too."""
         self._found[spec.key] = result
         line = json.dumps({"spec": asdict(spec), "result": result})
@@ -330,7 +332,7 @@ class Cache:
             file.write(f"{self._separator}{line}\n")
         self._separator = ""
 
-    def record(self, spec: Spec, n_seeds: int) -> Record | None:
+    def record(self, spec: Any, n_seeds: int) -> Record | None:
         """Each quantity over seeds, of shape (n_seeds,); None unless all seeds are there."""
         specs = spec.seeded(n_seeds)
         if not all(s in self for s in specs):
@@ -338,10 +340,18 @@ class Cache:
         rows = [self._found[s.key] for s in specs]
         return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
-    def records(self, cells: dict[Key, Spec], n_seeds: int) -> dict[Key, Record]:
+    def records(self, cells: dict[Key, Any], n_seeds: int) -> dict[Key, Record]:
         """The records of all cells that are complete."""
         found = {key: self.record(spec, n_seeds) for key, spec in cells.items()}
         return {key: record for key, record in found.items() if record is not None}
+
+    def n_seeds(self, cells: Iterable[Any], at_most: int) -> int:
+        """How many seeds, from the first on, all of some cells have."""
+        cells = list(cells)
+        for n in range(at_most if cells else 0):
+            if not all(replace(spec, seed=n) in self for spec in cells):
+                return n
+        return at_most if cells else 0
 
     @property
     def seconds(self) -> float:

@@ -127,10 +127,9 @@ def bench_symbols(size: Size) -> list[str]:
     ]
     page.table(["K", "scaling, ms", "ours, ms", "what scaling did"], scaled)
     page.lines += [
-        "From the start that both draw by default, emissions from a Dirichlet distribution of one "
-        "over the number of symbols, most of whose probabilities are below 1e-100. The first pass "
-        "is thus summed in logarithms by ours where nothing else is left. hmmlearn here draws by "
-        "itself.",
+        "From the start that each draws by default. hmmlearn's emissions come from a Dirichlet "
+        "distribution of one over the number of symbols, most of whose probabilities are below "
+        "1e-100; ours are posteriors of random counts.",
         "",
     ]
     header = ["K", "ours, first pass, ms", "ours, second pass, ms", "ours"]

@@ -64,8 +64,8 @@ from ._sequence_plan import (
     settings_cells,
     text_cells,
 )
-from ._sequences import Cache, Settings, Spec, recommended
-from ._topics import Record
+from ._sequences import Settings, Spec, recommended
+from ._topics import Cache, Record
 
 OUTPUT = Path(__file__).resolve().parents[1] / "doc" / "results" / "sequences.md"
 
@@ -437,7 +437,7 @@ def main(argv: list[str] | None = None) -> None:
     if arguments.quick and arguments.write and arguments.output is None:
         parser.error("--quick needs --output, so that it does not replace the full page")
     size = QUICK if arguments.quick else FULL
-    cache = Cache(arguments.cache)
+    cache = Cache(arguments.cache, Spec)
     if not arguments.write:
         measure(arguments.parts, size, cache)
         return

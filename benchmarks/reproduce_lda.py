@@ -346,7 +346,7 @@ def main(argv: list[str] | None = None) -> None:
     if arguments.quick and arguments.write and arguments.output is None:
         parser.error("--quick needs --output, so that it does not replace the full page")
     size = QUICK if arguments.quick else FULL
-    cache = Cache(arguments.cache)
+    cache = Cache(arguments.cache, Spec)
     if not arguments.write:
         measure(arguments.parts, size, cache, arguments.jobs)
         return

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 
+import numba
 import numpy as np
 import pytest
 
+from sklearn_anneal.kernels import _compile
 from sklearn_anneal.kernels import hidden_markov as kernels
 
 NO_SCALE = np.empty(0)
@@ -26,12 +28,15 @@ def problem(rng, n_states, lengths, spread=3.0, concentration=0.5):
     return log_emission, pointer_of(lengths), start, transition
 
 
-def run(log_emission, pointer, log_start, log_transition, x=1.0, scale=NO_SCALE):
+def run(
+    log_emission, pointer, log_start, log_transition, x=1.0, scale=NO_SCALE,
+    kernel=kernels.forward_backward,
+):  # fmt: skip
     n, k = log_emission.shape
     n_sequences = len(pointer) - 1
     posteriors, starts, transitions = np.full((n, k), np.nan), np.zeros(k), np.zeros((k, k))
     log_norms, energies = np.full(n_sequences, np.nan), np.full(n_sequences, np.nan)
-    kernels.forward_backward(
+    kernel(
         log_emission, pointer, log_start, log_transition, np.atleast_1d(np.float64(x)), scale,
         posteriors, starts, transitions, log_norms, energies,
     )  # fmt: skip
@@ -139,6 +144,48 @@ def test_forward_backward_is_the_sum_over_all_paths(n, n_states, rng):
         found = run(log_emission, pointer, start, transition, x)
         gamma, pairs, log_norm, energy = all_paths(log_emission, start, transition, x)
         assert_close(found, (gamma, gamma[0], pairs, [log_norm], [energy]))
+
+
+@pytest.fixture(scope="module")
+def without_log_space():
+    """The kernel with the recursions of any number of states; NaN stands for logarithms."""
+
+    @_compile.helper
+    def marked(log_emission, x, log_start, log_transition, forward, backward, gamma, starts, xi):
+        return np.nan, np.nan
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "_in_log_space", marked)
+        # The others would take as long again to compile.
+        patch.setattr(kernels, "_recursions", kernels._recursions_of_many)
+        compiled = numba.njit(**_compile._OPTIONS)(kernels.forward_backward._function)
+        run(*problem(np.random.default_rng(0), 2, [3]), kernel=compiled)
+    return compiled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_states", [1, 4, 5, 10, 13])
+@pytest.mark.parametrize("x", [1.0, 0.3])
+def test_ordinary_sequences_need_no_logarithms(n_states, x, without_log_space, rng):
+    """Whatever the emissions are down to 1e-200, and however far all states are from a frame."""
+    lengths = [*LENGTHS, 2000]
+    _, pointer, start, transition = problem(rng, n_states, lengths)
+    log_emission = rng.uniform(np.log(1e-200), 0.0, (sum(lengths), n_states))
+    log_emission -= rng.exponential(1e4, (sum(lengths), 1))
+    arguments = (log_emission, pointer, start, transition, x)
+    found = run(*arguments, kernel=without_log_space)
+    assert_close(found, run(*arguments))
+
+
+@pytest.mark.slow
+def test_what_underflows_needs_logarithms(without_log_space):
+    """The other way round: the mark is seen, and only where it belongs."""
+    start = np.array([0.0, -800.0])
+    log_emission = np.array([[-800.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    arguments = (log_emission, np.array([0, 1, 3]), start, np.full((2, 2), np.log(0.5)))
+    found = run(*arguments, kernel=without_log_space)
+    np.testing.assert_array_equal(np.isnan(found[3]), [True, False])
+    assert np.isfinite(run(*arguments)[3]).all()
 
 
 def without_logarithms(log_emission, log_start, log_transition, x):
