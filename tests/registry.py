@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from enumeration import gaussian_mixture_log_evidence, latent_dirichlet_log_evidence
 from plain_hidden_markov import hidden_markov_log_evidence
+from plain_matrix_factorization import matrix_factorization_log_evidence
 from quadrature import integral_of_density
 from scipy.sparse import csr_matrix
 from scipy.stats import dirichlet
@@ -23,6 +24,7 @@ from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
 )
 from sklearn_anneal.annealing import ANNEALING, Context
 from sklearn_anneal.inference import engine
@@ -80,6 +82,10 @@ class Entry:
     checked : tuple of dict
         Parameters with which scikit-learn's common checks are run, besides the defaults and every
         value of ``annealing``.
+    forms : tuple of str
+        Forms of deterministic annealing that mean something for the model; others are refused.
+    unit_keys : tuple of str
+        Natural parameters in batch mode that have one row per unit.
     refused : callable
         ``refused(params)``, name of annealing → what the refusal says is missing.
     repeat : callable
@@ -108,6 +114,8 @@ class Entry:
     spaces: Mapping[str, Callable[[np.random.Generator, int], Any]] = field(default_factory=dict)
     common_checks: bool = True
     checked: tuple[dict[str, Any], ...] = ()
+    forms: tuple[str, ...] = ("likelihood", "posterior", "local")
+    unit_keys: tuple[str, ...] = ()
     refused: Callable[[dict[str, Any]], Mapping[str, str]] = lambda params: {}
     repeat: Callable[[Any, np.ndarray], Any] = lambda X, counts: X[
         np.repeat(np.arange(len(counts)), counts)
@@ -300,6 +308,28 @@ def hidden_markov(emission: str, **fields: Any) -> Entry:
     )
 
 
+def ratings(
+    n_items: int = 12, observed: float = 0.5
+) -> Callable[[np.random.Generator, int], np.ndarray]:
+    """Users × items, from two factors and biases; NaN where nothing is known."""
+
+    def make(rng: np.random.Generator, n: int) -> np.ndarray:
+        factors = 0.7 * rng.standard_normal((n, 2)), 0.7 * rng.standard_normal((n_items, 2))
+        biases = 0.5 * rng.standard_normal((n, 1)) + 0.5 * rng.standard_normal(n_items)
+        X = 3.0 + factors[0] @ factors[1].T + biases + 0.6 * rng.standard_normal((n, n_items))
+        X[rng.random(X.shape) >= observed] = np.nan
+        # A user without ratings is a user; a matrix without any is no data.
+        X[0, 0] = 2.5
+        return X
+
+    return make
+
+
+def small_factorization(n_components: int = 2, **params: Any) -> AnnealedPMF:
+    settings = {"max_iter": 5, "random_state": 0} | params
+    return AnnealedPMF(n_components, **settings)
+
+
 ASYMMETRIC_CHAIN = {
     "startprob_prior": 0.7,
     "transmat_prior": [[0.5, 0.2, 0.8], [1.1, 0.4, 0.3], [0.6, 0.9, 1.3]],
@@ -419,6 +449,36 @@ ENTRIES = [
         exact=(({"n_components": 1}, "6 frames"),),
         common_checks=False,
     ),
+    Entry(
+        "matrix_factorization",
+        make=small_factorization,
+        data=ratings(),
+        variants={
+            "biases": {},
+            "plain": {"biases": False, "fit_intercept": False},
+            "given": {"noise_variance": 0.5, "factor_variance": 1.0, "bias_variance": 0.2},
+            "auto": {
+                "noise_variance": "auto", "factor_variance": "auto", "bias_variance": "auto",
+            },
+        },
+        learns=has_auto,
+        several_chunks=lambda rng: ratings(40, 0.4)(rng, 2500),
+        # There are no assignments: all entropy of a local step is that of users.
+        local_entropy=lambda visit, units: visit.step.entropy,
+        tiny={
+            "2 x 2": lambda rng: np.array([[4.0, 2.5], [1.0, 3.0]]),
+            "3 x 2": lambda rng: np.array([[4.5, 2.0], [np.nan, 3.0], [np.nan, np.nan]]),
+        },
+        log_evidence=matrix_factorization_log_evidence,
+        forms=("likelihood", "posterior"),
+        unit_keys=("users_precision", "users_natural_mean"),
+        checked=(
+            {"n_components": 2, "annealing": "none", "batch_size": 10},
+            {"n_components": 2, "annealing": "none", "biases": False, "fit_intercept": False,
+             "clip": False},
+            {"n_components": 2, "noise_variance": "auto", "factor_variance": "auto"},
+        ),
+    ),
 ]  # fmt: skip
 
 
@@ -450,6 +510,20 @@ EXPECTED_FAILURES: dict[str, dict[str, ExpectedFailure]] = {
                 est.annealing in ("stochastic", "svi_plus")
                 or est.local_step == "gibbs"
                 or est.learning_method == "online"
+            ),
+        ),
+    ),
+    "matrix_factorization": dict.fromkeys(
+        (
+            "check_sample_weight_equivalence_on_dense_data",
+            "check_sample_weight_equivalence_on_sparse_data",
+        ),
+        ExpectedFailure(
+            "A weight of 2 is a second user to every update, but not to the random draws of "
+            "minibatches, of weights per rating, or of starts and noise per user.",
+            lambda est: (
+                est.batch_size is not None
+                or est.annealing in ("stochastic", "svi_plus", "proximity")
             ),
         ),
     ),
@@ -584,6 +658,8 @@ def open_run(
     method = estimator._strategy(model)
     estimator._load_kernels(model)
     units = estimator._make_units(X, sample_weight)
+    batch = estimator._batch_size is None or estimator._batch_size >= units.n_units
+    model = model.holding(batch and method.holds_units)
     summary = model.summary(units)
     model = model.resolved(summary)
     prior = model.prior(summary)

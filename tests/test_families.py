@@ -42,6 +42,10 @@ def restrict(full, covariance_type):
         return np.array([np.diag(one) for one in full])
     if covariance_type == "spherical":
         return np.array([np.trace(one) / len(one) for one in full])
+    if covariance_type == "packed":
+        return np.array(
+            [[one[i, j] for i in range(len(one)) for j in range(i + 1)] for one in full]
+        )
     return np.array(full)
 
 
@@ -53,6 +57,10 @@ def unrestrict(stored, covariance_type, n_rows, n_features):
         return np.array([np.diag(one) for one in stored])
     if covariance_type == "spherical":
         return np.array([one * np.eye(n_features) for one in stored])
+    if covariance_type == "packed":
+        place = [[max(i, j) * (max(i, j) + 1) // 2 + min(i, j) for j in range(n_features)]
+                 for i in range(n_features)]  # fmt: skip
+        return stored[:, place]
     return stored
 
 
@@ -167,7 +175,7 @@ MAKERS = {
     "dirichlet": dirichlet,
     "beta": beta,
     "gamma": gamma,
-    **{f"gaussian-{s}": partial(gaussian, s) for s in ("full", "diag", "spherical")},
+    **{f"gaussian-{s}": partial(gaussian, s) for s in ("full", "packed", "diag", "spherical")},
     **{f"wishart-{c}": partial(wishart, c) for c in COVARIANCE_TYPES},
     **{f"normal_wishart-{c}": partial(normal_wishart, c) for c in COVARIANCE_TYPES},
 }
@@ -252,7 +260,15 @@ def statistics(case, drawn):
 
     def stored(matrices):
         diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
-        choices = {"full": matrices, "diag": diagonal, "spherical": diagonal.sum(-1)}
+        rows, columns = np.tril_indices(matrices.shape[-1])
+        # An entry off the diagonal stands for two.
+        packed = matrices[..., rows, columns] * np.where(rows == columns, 1, 2)
+        choices = {
+            "full": matrices,
+            "packed": packed,
+            "diag": diagonal,
+            "spherical": diagonal.sum(-1),
+        }
         return matrices.sum(1) if kind == "tied" else choices[kind]
 
     if isinstance(family, Gaussian):
@@ -740,7 +756,7 @@ def test_wishart_normaliser_in_closed_form():
     np.testing.assert_allclose(family.log_normalizer(one), [as_gamma], rtol=1e-13)
 
 
-@pytest.mark.parametrize("structure", ["full", "diag", "spherical"])
+@pytest.mark.parametrize("structure", ["full", "packed", "diag", "spherical"])
 def test_a_matrix_that_is_not_positive_definite_is_an_error(structure):
     case = gaussian(structure, 2, 3, np.random.default_rng(0))
     for method in (case.family.expectations, case.family.log_normalizer, case.family.to_standard):
@@ -751,7 +767,7 @@ def test_a_matrix_that_is_not_positive_definite_is_an_error(structure):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Gaussian("tied"), ["structure='tied'", "'full', 'diag', 'spherical'"]),
+        (lambda: Gaussian("tied"), ["structure='tied'", "'full', 'packed', 'diag'"]),
         (lambda: Wishart("round"), ["covariance_type='round'", "'full', 'tied', 'diag'"]),
         (lambda: NormalWishart("round", 2, 2), ["covariance_type='round'", "'spherical'"]),
         (lambda: Wishart("tied"), ["n_rows=None", "covariance_type='tied'", "give n_rows"]),
@@ -778,3 +794,39 @@ def test_fast_gamma_draws_have_the_distribution(shape):
     first, second = draws[:100_000], draws[100_001:]
     assert abs(np.corrcoef(first, second)[0, 1]) < 4 / np.sqrt(100_000)
     assert abs(np.corrcoef(first**2, second**2)[0, 1]) < 4 / np.sqrt(100_000)
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 5])
+def test_packed_gaussian_is_the_full_one(n_features):
+    """The same numbers, stored as lower triangles; draws of the same seed too."""
+    rng = np.random.default_rng(8)
+    packed = gaussian("packed", n_features, 4, rng)
+    full = Gaussian("full")
+
+    def unpacked(stored):
+        return unrestrict(stored, "packed", 4, n_features)
+
+    q, p = (
+        {"precision": unpacked(m["precision"]), "natural_mean": m["natural_mean"]}
+        for m in (packed.q, packed.p)
+    )
+    family = packed.family
+    assert family.kl(packed.q, packed.p) == pytest.approx(full.kl(q, p), rel=1e-12)
+    assert family.entropy(packed.q) == pytest.approx(full.entropy(q), rel=1e-12)
+    standard, reference = family.to_standard(packed.q), full.to_standard(q)
+    np.testing.assert_allclose(standard["mean"], reference["mean"], rtol=1e-12)
+    np.testing.assert_allclose(
+        unpacked(standard["covariance"]), reference["covariance"], rtol=1e-12, atol=1e-14
+    )
+    drawn, other = (
+        f.sample(natural, np.random.default_rng(1))["value"]
+        for f, natural in ((family, packed.q), (full, q))
+    )
+    np.testing.assert_allclose(drawn, other, rtol=1e-12)
+    noisy = {key: 3.0 * packed.p[key] - 2.0 * packed.q[key] for key in packed.q}
+    kept = backoff(packed.q, noisy, lambda n: family.valid(n, packed.q, 0.2))
+    wide = {"precision": unpacked(noisy["precision"]), "natural_mean": noisy["natural_mean"]}
+    expected = backoff(q, wide, lambda n: full.valid(n, q, 0.2))
+    assert not np.array_equal(kept["precision"], noisy["precision"])
+    np.testing.assert_allclose(unpacked(kept["precision"]), expected["precision"], rtol=1e-12)
+    np.testing.assert_allclose(kept["natural_mean"], expected["natural_mean"], rtol=1e-12)

@@ -184,7 +184,7 @@ def update(
         old = {key: ctx.q[key] for key in block.keys}
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
     if _learns(ctx, method, minibatch):
-        learned = ctx.model.learned(ctx.q, ctx.prior, seen.step, rho)
+        learned = ctx.model.learned(ctx.q, ctx.prior, seen.step, rho, ctx.scale)
         ctx.model, ctx.prior, ctx.q = learned
     state = method.advance(ctx, seen.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}

@@ -244,12 +244,13 @@ class ConjugateModel(ABC):
         return step
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """The model, its prior and q after an empirical-Bayes step on the hyperparameters.
 
         ``q`` are the parameters after an update, ``step`` the local step that led to them,
-        ``rho`` is the size of the step.
+        ``rho`` is the size of the step, ``scale`` what its batch must be multiplied by to stand
+        for all data.
         """
         return self, prior, q
 

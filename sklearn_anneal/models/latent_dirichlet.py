@@ -480,7 +480,7 @@ class LatentDirichlet(ConjugateModel):
     # Hyperparameters
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """One step of Minka's fixed point for each prior that is learned.
 

@@ -71,8 +71,6 @@ class Summary:
     ratings : float
         Σ w of the ratings.
     n_users : int
-    users : float
-        Σ w of the users.
     mean, variance : float
         Of the ratings.
     low, high : float
@@ -83,7 +81,6 @@ class Summary:
     seen: float
     ratings: float
     n_users: int
-    users: float
     mean: float
     variance: float
     low: float
@@ -105,7 +102,6 @@ class Summary:
             self.seen + other.seen,
             ratings,
             self.n_users + other.n_users,
-            self.users + other.users,
             self.mean + share * difference,
             variance + share * (1 - share) * difference**2,
             min(self.low, other.low),
@@ -222,7 +218,7 @@ class MatrixFactorization(ConjugateModel):
             "initial_temperature": 10.0,
             "schedule": "geometric",
             "n_passes": 40,
-            "jitter": 0.0,
+            "jitter": 0.1,
         },
         "stochastic": {
             "initial_noise": 0.5,
@@ -268,7 +264,6 @@ class MatrixFactorization(ConjugateModel):
         self.intercept = 0.0
         self.held = False
         self.side = ""
-        self._n_users = 1.0
         self._weights: np.ndarray | None = None
         self._memory = _Memory()
 
@@ -316,7 +311,7 @@ class MatrixFactorization(ConjugateModel):
         weights = units.entry_weights()
         total = units.n_observations
         if total == 0:
-            return Summary(units.total_weight, units.total_weight, 0.0, 0, *[0.0] * 5)
+            return Summary(units.total_weight, units.total_weight, 0.0, 0, *[0.0] * 4)
         values = units.values
         shares = np.ones(1) if weights is None else weights
         mean = float(np.sum(values * shares, dtype=np.float64) / total)
@@ -327,7 +322,6 @@ class MatrixFactorization(ConjugateModel):
             units.total_weight,
             total,
             units.n_units,
-            float(units.n_units if units.weights is None else units.weights.sum()),
             mean,
             variance,
             float(values.min()),
@@ -336,7 +330,6 @@ class MatrixFactorization(ConjugateModel):
 
     def resolved(self, summary: Summary) -> MatrixFactorization:
         model = copy(self)
-        model._n_users = summary.users
         model.intercept = summary.mean if self.fit_intercept else 0.0
         # Equal ratings leave nothing to explain: any variance will do.
         scale = summary.variance if summary.variance > 0 else 1.0
@@ -377,11 +370,12 @@ class MatrixFactorization(ConjugateModel):
     ) -> Natural:
         """Means at a tenth of the prior's standard deviation, precisions of the prior."""
         result: Natural = {}
-        # Items first: they start the same whether or not users are rows of q.
+        # Items first, and of users one number: what is drawn does not depend on who they are.
         for factor in reversed(self.factors()):
             n = self._n_rows(factor, summary)
             start = self._around(0.1 * random_state.standard_normal((n, self.size)), 0.0)
             result |= factor.rename(start)
+            random_state = np.random.RandomState(random_state.randint(2**31 - 1))
         return result
 
     def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
@@ -688,13 +682,15 @@ class MatrixFactorization(ConjugateModel):
         return np.array([*(weights @ users.squares), weights.sum(), 0.0, 0.0])
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
-        """Add N(0, size² σ_μ²) to the means, σ_μ being their prior's standard deviation."""
-        moved = dict(q)
-        for factor in self._within(q):
-            precision, name = q[factor.names["precision"]], factor.names["natural_mean"]
-            shift = size * np.sqrt(self.variances) * rng.standard_normal(q[name].shape)
-            moved[name] = q[name] + _PACKED.multiply(precision, shift)
-        return moved
+        """Add N(0, size² σ_μ²) to items' means, σ_μ being their prior's standard deviation.
+
+        Users follow items: of users, a weight of 2 would not get the noise of two.
+        """
+        precision, name = "items_precision", "items_natural_mean"
+        if name not in q:
+            return q
+        shift = size * np.sqrt(self.variances) * rng.standard_normal(q[name].shape)
+        return {**q, name: q[name] + _PACKED.multiply(q[precision], shift)}
 
     def backoff(self, clean: Natural, noisy: Natural, margin: float = 0.0) -> Natural:
         result: Natural = {}
@@ -727,20 +723,18 @@ class MatrixFactorization(ConjugateModel):
         return float(self._entropies(self._moments("items", q).log_det).sum())
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Empirical Bayes: a step towards the variances at the maximum of the bound given q."""
         if not self.learns:
             return self, prior, q
-        of_users, of_biases, n_users, count, error = step.statistics[_EVIDENCE]
-        # A batch's users stand for all of them.
-        share = self._n_users / n_users
+        of_users, of_biases, n_users, count, error = scale * step.statistics[_EVIDENCE]
         items = self._moments("items", q).squares.sum(axis=0)
-        n_rows = self._n_users + self.n_items
+        n_rows = n_users + self.n_items
         best = {
             "noise_variance": error / count,
-            "factor_variance": (share * of_users + items[0]) / (n_rows * self.n_components),
-            "bias_variance": (share * of_biases + items[1]) / n_rows,
+            "factor_variance": (of_users + items[0]) / (n_rows * self.n_components),
+            "bias_variance": (of_biases + items[1]) / n_rows,
         }
         model = copy(self)
         for name in self.learns:
@@ -861,7 +855,9 @@ def _exact(ctx: Context) -> MatrixFactorization:
 
 def _of_items(ctx: Context) -> Context:
     """A context in which users are local variables: of training data, or of others."""
-    model = ctx.model.holding(False)
+    model = copy(ctx.model.holding(False))
+    # Nothing of the size of the training data stays.
+    model._memory = _Memory()
     (items,) = model.blocks
     q, prior = ({key: natural[key] for key in items.keys} for natural in (ctx.q, ctx.prior))
     return replace(ctx, model=model, q=q, prior=prior)
@@ -1445,16 +1441,19 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             where a user has fewer than n unseen items.
         """
         ctx, data = self._read(X)
-        if not 1 <= n <= self.n_items_:
-            raise ValueError(f"n must be from 1 to n_items={self.n_items_}; got {n}.")
+        if n < 1:
+            raise ValueError(f"n is the number of items for each user, 1 or more; got {n}.")
         natural = self._solved(ctx, self._make_units(data, None))
         model = _exact(ctx)
         ratings = model.mean_ratings(model.rows_of(natural), self._items(ctx))
         if exclude_seen:
             rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))
             ratings[rows, data.columns] = -np.inf
-        best = np.argsort(-ratings, axis=1, kind="stable")[:, :n]
-        return np.where(np.isneginf(np.take_along_axis(ratings, best, axis=1)), -1, best)
+        order = np.argsort(-ratings, axis=1, kind="stable")[:, :n]
+        best = np.full((len(ratings), n), -1)
+        seen = np.isneginf(np.take_along_axis(ratings, order, axis=1))
+        best[:, : order.shape[1]] = np.where(seen, -1, order)
+        return best
 
     @available_if(_of_pairs)
     def predict(self, X, return_std=False):

@@ -1,0 +1,207 @@
+"""Matrix factorisation a second time: plain numpy, full matrices, one row after another.
+
+The reference of the compiled model; nothing of the package is used but fitted priors in
+`matrix_factorization_log_evidence`. Ratings are a matrix Y (n_users, n_items) with NaN where
+nothing is known, weights a matrix of the same shape. y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²); a row
+of a side is (u, b), or u alone without biases, D numbers with one full Gaussian.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp, roots_genlaguerre
+
+LOG_2PI = np.log(2 * np.pi)
+
+
+class Hyperparameters(NamedTuple):
+    """μ, σ², c and the variance of biases, None without."""
+
+    intercept: float
+    noise: float
+    factor: float
+    bias: float | None = None
+
+    def prior_variances(self, size):
+        """Of the D parameters of a row."""
+        if self.bias is None:
+            return np.full(size, self.factor)
+        return np.append(np.full(size - 1, self.factor), self.bias)
+
+
+class Rows(NamedTuple):
+    """One Gaussian per row: precisions (n, D, D) and natural means (n, D)."""
+
+    precision: np.ndarray
+    natural_mean: np.ndarray
+
+    @property
+    def cov(self):
+        return np.array([np.linalg.inv(one) for one in self.precision])
+
+    @property
+    def mean(self):
+        return np.array([
+            np.linalg.solve(p, h) for p, h in zip(self.precision, self.natural_mean, strict=True)
+        ])  # fmt: skip
+
+    @property
+    def second(self):
+        """E[z zᵀ]."""
+        mean = self.mean
+        return self.cov + mean[:, :, None] * mean[:, None, :]
+
+
+def updated(Y, other, hyper, weights=None, x=1.0, prior_factor=1.0):
+    """The rows of the first axis of Y given those of the second, at inverse temperature x.
+
+    ``x`` is one number or one per row; ``prior_factor`` multiplies the prior's precision.
+    """
+    n, size = len(Y), other.natural_mean.shape[1]
+    weights = np.ones(Y.shape) if weights is None else weights
+    x = np.broadcast_to(x, n)
+    mean, second = other.mean, other.second
+    precision = np.empty((n, size, size))
+    natural_mean = np.empty((n, size))
+    for i in range(n):
+        p = prior_factor * np.diag(1 / hyper.prior_variances(size))
+        h = np.zeros(size)
+        for j in np.flatnonzero(~np.isnan(Y[i])):
+            w = weights[i, j] * x[i] / hyper.noise
+            y = Y[i, j] - hyper.intercept
+            if hyper.bias is None:
+                p += w * second[j]
+                h += w * y * mean[j]
+                continue
+            # The design is (v, 1), and c is taken from the rating together with its covariance.
+            design = np.append(mean[j, :-1], 1.0)
+            design_second = np.block([
+                [second[j, :-1, :-1], mean[j, :-1, None]], [mean[j, None, :-1], np.ones((1, 1))],
+            ])  # fmt: skip
+            bias_times_design = np.append(second[j, :-1, -1], mean[j, -1])
+            p += w * design_second
+            h += w * (y * design - bias_times_design)
+        precision[i], natural_mean[i] = p, h
+    return Rows(precision, natural_mean)
+
+
+def squared_errors(Y, users, items, hyper):
+    """E(y − μ − f)² of every rating; NaN where there is none."""
+    biased = hyper.bias is not None
+    # f = z_uᵀ z_v with z_u = (u, b, 1) and z_v = (v, 1, c).
+    mean_u, second_u = _extended(users, biased, one_last=True)
+    mean_v, second_v = _extended(items, biased, one_last=False)
+    result = np.full(Y.shape, np.nan)
+    for i, j in zip(*np.nonzero(~np.isnan(Y)), strict=True):
+        y = Y[i, j] - hyper.intercept
+        f, f_squared = mean_u[i] @ mean_v[j], np.trace(second_u[i] @ second_v[j])
+        result[i, j] = y**2 - 2 * y * f + f_squared
+    return result
+
+
+def _extended(rows, biased, one_last):
+    """Moments of the rows with a 1 beside the bias."""
+    mean, second = rows.mean, rows.second
+    if not biased:
+        return mean, second
+    n, size = mean.shape
+    place = [*range(size)] if one_last else [*range(size - 1), size]
+    one = size if one_last else size - 1
+    new_mean, new_second = np.ones((n, size + 1)), np.ones((n, size + 1, size + 1))
+    new_mean[:, place] = mean
+    new_second[:, one, place] = mean
+    new_second[:, place, one] = mean
+    for i in range(n):
+        new_second[i][np.ix_(place, place)] = second[i]
+    return new_mean, new_second
+
+
+def log_densities(Y, users, items, hyper):
+    """E log p(y) of every rating, nats; NaN where there is none."""
+    errors = squared_errors(Y, users, items, hyper)
+    return -0.5 * (LOG_2PI + np.log(hyper.noise)) - errors / (2 * hyper.noise)
+
+
+def kl(rows, hyper):
+    """KL(q ‖ prior) of each row, nats, as in textbooks."""
+    size = rows.natural_mean.shape[1]
+    prior = hyper.prior_variances(size)
+    result = []
+    for mean, cov in zip(rows.mean, rows.cov, strict=True):
+        result.append(
+            0.5 * (np.sum(np.diag(cov) / prior) + np.sum(mean**2 / prior) - size)
+            + 0.5 * (np.log(prior).sum() - np.linalg.slogdet(cov)[1])
+        )
+    return np.array(result)
+
+
+def bound(Y, users, items, hyper, weights=None, user_weights=None):
+    """The evidence lower bound in nats, with every constant."""
+    weights = np.ones(Y.shape) if weights is None else weights
+    user_weights = np.ones(len(Y)) if user_weights is None else user_weights
+    energy = np.nansum(weights * log_densities(Y, users, items, hyper))
+    return float(energy - user_weights @ kl(users, hyper) - kl(items, hyper).sum())
+
+
+def predictive(user_mean, user_cov, item_mean, item_cov, hyper):
+    """Mean and variance of a rating under q, from the variance of a product, noise included."""
+    d = len(user_mean) - (hyper.bias is not None)
+    u, v, su, sv = user_mean[:d], item_mean[:d], user_cov[:d, :d], item_cov[:d, :d]
+    mean = hyper.intercept + u @ v
+    variance = v @ su @ v + u @ sv @ u + np.trace(su @ sv) + hyper.noise
+    if hyper.bias is not None:
+        mean += user_mean[d] + item_mean[d]
+        variance += user_cov[d, d] + item_cov[d, d]
+        variance += 2 * user_cov[d, :d] @ v + 2 * item_cov[d, :d] @ u
+    return mean, variance
+
+
+def log_evidence(Y, hyper, n_components, n_nodes=30):
+    """log p(Y) with two items: all but their factors is Gaussian, and V Vᵀ has three numbers.
+
+    By Bartlett's decomposition V Vᵀ = c A Aᵀ with A = [[χ_d, 0], [N(0, 1), χ_{d−1}]].
+    """
+    users, items = np.nonzero(~np.isnan(Y))
+    y = Y[users, items] - hyper.intercept
+    same_user, same_item = np.equal.outer(users, users), np.equal.outer(items, items)
+    d = n_components
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    first, first_weights = roots_genlaguerre(n_nodes, d / 2 - 1)
+    if d == 1:
+        last, last_weights = np.zeros(1), np.ones(1)
+    else:
+        last, last_weights = roots_genlaguerre(n_nodes, (d - 1) / 2 - 1)
+    chi, normal, other = np.meshgrid(np.sqrt(2 * first), nodes, np.sqrt(2 * last), indexing="ij")
+    products = hyper.factor * np.array([
+        [chi**2, chi * normal], [chi * normal, normal**2 + other**2]
+    ])  # fmt: skip
+    products = products[items[:, None], items[None, :]]
+    cov = np.where(same_user[:, :, None, None, None], hyper.factor * products, 0.0)
+    if hyper.bias is not None:
+        shared = hyper.bias * (same_user.astype(float) + same_item)
+        cov = cov + shared[:, :, None, None, None]
+    cov = np.moveaxis(cov.reshape(len(y), len(y), -1), -1, 0) + hyper.noise * np.eye(len(y))
+    quadratic = np.linalg.solve(cov, np.broadcast_to(y, (len(cov), len(y)))[..., None])[..., 0] @ y
+    log_density = -0.5 * (len(y) * LOG_2PI + np.linalg.slogdet(cov)[1] + quadratic)
+    share = np.einsum(
+        "a,b,c->abc",
+        first_weights / first_weights.sum(),
+        weights / weights.sum(),
+        last_weights / last_weights.sum(),
+    )
+    return float(logsumexp(log_density, b=share.ravel()))
+
+
+def hyperparameters(estimator: Any) -> Hyperparameters:
+    """Those of a fitted estimator."""
+    bias = estimator.bias_variance_ if estimator.biases else None
+    return Hyperparameters(
+        estimator.intercept_, estimator.noise_variance_, estimator.factor_variance_, bias
+    )
+
+
+def matrix_factorization_log_evidence(estimator: Any, X: Any) -> float:
+    """log p(X) of a factorisation of a matrix with two items."""
+    return log_evidence(np.asarray(X), hyperparameters(estimator), estimator.n_components)
