@@ -158,7 +158,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(topics_cache, tmp_path, mon
     quick_topics(tmp_path)
     assert [spec.key for spec in made] == [key_of(line) for line in lines[-2:]]
     assert "incomplete" in capsys.readouterr().err
-    assert len(_topics.Cache(fits)) == len(lines)
+    assert len(_topics.Cache(fits, _topics.Spec)) == len(lines)
 
 
 def key_of(line):
@@ -172,9 +172,9 @@ def test_processes_find_what_one_process_finds(topics_cache, tmp_path):
     from benchmarks import _topic_plan, _topics
 
     cells = dict(list(_topic_plan.online_cells(_topic_plan.QUICK).items())[:2])
-    other = _topics.Cache(tmp_path / "other.jsonl")
+    other = _topics.Cache(tmp_path / "other.jsonl", _topics.Spec)
     _topics.run_missing(cells.values(), 2, other, 2)
-    expected = _topics.Cache(topics_cache).records(cells, 2)
+    expected = _topics.Cache(topics_cache, _topics.Spec).records(cells, 2)
     for key, record in other.records(cells, 2).items():
         for name in set(record) - {"seconds"}:
             np.testing.assert_array_equal(record[name], expected[key][name])
@@ -521,14 +521,14 @@ def test_an_interrupted_run_of_hidden_markov_models_goes_on(
     known = [_sequences.Spec(**json.loads(line)["spec"]).key for line in lines[-2:]]
     assert [spec.key for spec in made] == known
     assert "incomplete" in capsys.readouterr().err
-    assert len(_sequences.Cache(fits)) == len(lines)
+    assert len(_sequences.Cache(fits, _sequences.Spec)) == len(lines)
 
 
 def test_a_page_on_sequences_is_of_the_seeds_that_all_fits_have(chains_cache):
     from benchmarks import _sequence_plan, _sequences
 
     cells = _sequence_plan.letter_cells(_sequence_plan.QUICK)
-    cache = _sequences.Cache(chains_cache)
+    cache = _sequences.Cache(chains_cache, _sequences.Spec)
     assert cache.n_seeds(cells.values(), 9) == _sequence_plan.QUICK.some
     del cache._found[next(iter(cells.values())).seeded(2)[1].key]
     assert cache.n_seeds(cells.values(), 9) == 1
@@ -624,4 +624,269 @@ def test_settings_are_told_apart_by_the_cache_and_accepted_by_the_estimator():
 def test_a_quick_run_of_hidden_markov_models_does_not_replace_the_full_page(tmp_path, capsys):
     with pytest.raises(SystemExit):
         quick_chains(tmp_path, "--write")
+    assert "--output" in capsys.readouterr().err
+
+
+def quick_ratings_speed(tmp_path, *sections):
+    from benchmarks import bench_pmf
+
+    page = tmp_path / "ratings_speed.md"
+    bench_pmf.main([*sections, "--quick", "--write", "--output", str(page)])
+    return page.read_text(encoding="utf-8")
+
+
+def test_a_quick_run_of_the_speed_of_ratings_needs_no_file(no_data, tmp_path):
+    text = quick_ratings_speed(tmp_path, "passes", "methods", "precision", "jobs")
+    for part in ("alternating least squares", "annealing costs", "Single precision", "Two jobs"):
+        assert part in text
+    assert "A quick run" in text
+    assert not re.search(r"\bnan\b", text)
+    assert text.count("| yes |") == 2  # two jobs find what one finds
+
+
+@pytest.mark.slow
+def test_many_ratings_are_measured_in_other_interpreters(no_data, tmp_path):
+    text = quick_ratings_speed(tmp_path, "large")
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| svi_plus")]
+    assert len(rows) == 2
+    # An interpreter with these libraries, and little more.
+    assert all(100 < float(row[-2]) < 1000 for row in rows)
+
+
+def test_without_peers_the_speed_of_ratings_is_still_measured(
+    no_data, tmp_path, monkeypatch, capsys
+):
+    from benchmarks import _pmf
+
+    monkeypatch.setattr(_pmf, "CMF", None)
+    monkeypatch.setattr(_pmf, "AlternatingLeastSquares", None)
+    text = quick_ratings_speed(tmp_path, "passes")
+    assert "no peer is installed" in text
+    assert "cmfrec is not installed" in text
+    assert "pip install implicit" in capsys.readouterr().err
+
+
+def test_a_quick_run_on_ratings_does_not_replace_the_full_page(capsys):
+    from benchmarks import bench_pmf
+
+    with pytest.raises(SystemExit):
+        bench_pmf.main(["--quick", "--write"])
+    assert "--output" in capsys.readouterr().err
+
+
+def test_drawn_ratings_have_their_shape_and_its_skew():
+    from benchmarks import _pmf
+
+    shape = _pmf.Shape("", 900, 500, 60_000, 1.05, 1.25)
+    X = _pmf.draw(shape)
+    assert X.shape == (900, 500)
+    assert X.nnz == 60_000
+    assert X.has_canonical_format  # no pair twice
+    assert set(X.data) == {1.0, 2.0, 3.0, 4.0, 5.0}
+    for axis, spread in ((1, shape.user_spread), (0, shape.item_spread)):
+        counts = np.diff(X.indptr if axis == 1 else X.tocsc().indptr)
+        # Those who could rate everything do, so that the skew is a little less.
+        skew = np.sqrt(2 * np.log(counts.mean() / np.median(counts)))
+        assert 0.6 * spread < skew < 1.1 * spread
+    again = _pmf.draw.__wrapped__(shape)
+    np.testing.assert_array_equal(again.data, X.data)
+    np.testing.assert_array_equal(again.indices, X.indices)
+
+
+def test_the_time_of_a_pass_leaves_out_what_a_fit_does_once():
+    from benchmarks import _pmf
+
+    now = [0.0]
+
+    def fit(n):
+        now[0] += 100.0 + 3.0 * n
+
+    def clock(run):
+        before = now[0]
+        run()
+        return now[0] - before
+
+    each, others = _pmf.pass_times({"a": fit}, (2, 12), 4, clock, {"b": lambda: fit(1)})
+    np.testing.assert_allclose(each["a"], np.full(4, 3.0))
+    np.testing.assert_allclose(others["b"], np.full(4, 103.0))
+
+
+def test_fits_that_are_timed_make_the_passes_asked_for():
+    from benchmarks import _pmf
+    from sklearn_anneal.annealing import ANNEALING
+
+    X = _pmf.draw(_pmf.QUICK.shape)
+    for name in ANNEALING:
+        assert _pmf.our_fit(X, 2, name)(4).n_iter_ == 4
+
+
+def test_what_a_busy_machine_does_not_give_is_not_held_against_two_threads_of_ratings():
+    from benchmarks._pmf_processes import verdict
+
+    assert verdict(1.7, 1.2) == verdict(1.7, 1.9) == "reached"
+    assert verdict(1.2, 1.9) == "**not reached**"
+    assert "busy" in verdict(1.2, 1.1)
+
+
+@pytest.mark.parametrize("peer", ["cmfrec", "implicit"])
+def test_peers_of_ratings_make_the_sweeps_asked_for(peer):
+    pytest.importorskip(peer)
+    from benchmarks import _pmf
+
+    X = _pmf.draw(_pmf.QUICK.shape).astype(np.float32)
+    first, last = (_pmf.PEERS[peer](X, 2)(n) for n in (1, 3))
+    factors = {"cmfrec": "B_", "implicit": "item_factors"}[peer]
+    assert getattr(last, factors).dtype == np.float32
+    assert len(getattr(last, factors)) == X.shape[1]
+    assert not np.allclose(getattr(first, factors), getattr(last, factors))
+
+
+def quick_ratings(tmp_path, *options):
+    from benchmarks import reproduce_pmf
+
+    reproduce_pmf.main(["--quick", "--cache", str(tmp_path / "ratings.jsonl"), *options])
+
+
+@pytest.fixture(scope="module")
+def ratings_cache(tmp_path_factory):
+    """All fits of a quick run of matrix factorisation, which needs no file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT)
+        from benchmarks import _data
+
+        directory = tmp_path_factory.mktemp("ratings")
+        patch.setenv(_data.VARIABLE, str(directory))
+        quick_ratings(directory)
+    return directory / "ratings.jsonl"
+
+
+def test_a_quick_run_of_ratings_writes_every_section(ratings_cache, tmp_path):
+    page = tmp_path / "page.md"
+    quick_ratings(ratings_cache.parent, "--write", "--output", str(page))
+    text = page.read_text(encoding="utf-8")
+    for part in (
+        "Verdicts",
+        "Data and methods",
+        "figure 1",
+        "The paper's priors",
+        "Default priors",
+        "Which settings",
+        "Variances, fixed or learned",
+        "Every method by name",
+        "Against other libraries",
+        "A quick run",
+    ):
+        assert part in text
+    for source in ("Paisley", "expected figures", "own question"):
+        assert f"| {source}" in text
+    assert not re.search(r"\bnan\b", text)
+
+
+def test_an_interrupted_run_of_ratings_goes_on(ratings_cache, tmp_path, monkeypatch, capsys):
+    from benchmarks import _ratings
+
+    lines = ratings_cache.read_text(encoding="utf-8").splitlines(keepends=True)
+    fits = tmp_path / "ratings.jsonl"
+    fits.write_text("".join(lines[:-2]) + lines[-2][:20], encoding="utf-8")
+    made = []
+    run = _ratings.run
+    monkeypatch.setattr(_ratings, "run", lambda spec: made.append(spec) or run(spec))
+    quick_ratings(tmp_path)
+    known = [_ratings.Spec(**json.loads(line)["spec"]).key for line in lines[-2:]]
+    assert [spec.key for spec in made] == known
+    assert "incomplete" in capsys.readouterr().err
+    assert len(_ratings.Cache(fits, _ratings.Spec)) == len(lines)
+
+
+def test_a_tenth_of_the_ratings_is_held_out():
+    from benchmarks import _ratings
+
+    every = _ratings.ratings("drawn")
+    pairs = {tuple(pair) for pair in every.X}
+    training, held_out = _ratings.split("drawn", 1)
+    assert len(held_out) == round(0.1 * len(every))
+    assert {tuple(p) for part in (training, held_out) for p in part.X} == pairs
+    smaller, validation = _ratings.split("drawn", 1, True)
+    assert len(validation) == round(0.1 * len(training))
+    assert {tuple(p) for part in (smaller, validation) for p in part.X} == {
+        tuple(p) for p in training.X
+    }
+    other = _ratings.split("drawn", 2)[1]
+    assert not np.array_equal(other.X, held_out.X)
+
+
+def test_fits_of_so_many_passes_stop_there_whatever_their_schedule():
+    from benchmarks import _ratings
+    from benchmarks._rating_plan import QUICK, methods
+
+    for passes in (2, 6, 70):
+        for label, how in methods(QUICK).items():
+            record = _ratings.run(_ratings.Spec("drawn", 2, *how, passes=passes))
+            assert record["passes"] == len(record["bounds"]) == passes, label
+
+
+def test_m_grows_by_fifty_ratings_in_every_pass():
+    from types import SimpleNamespace
+
+    from benchmarks._rating_plan import papers_svi_plus
+    from sklearn_anneal.annealing import SVIPlus
+
+    n_ratings = 90_000
+    method = SVIPlus(**dict(papers_svi_plus(n_ratings, 0.0)))
+    for t in (1, 2, 10, 500):
+        ctx = SimpleNamespace(state={"passes": float(t - 1)})
+        assert method.effective_size(ctx, n_ratings) == pytest.approx(50 * t)
+
+
+def test_passes_that_are_needed_are_counted_to_the_median_of_vi():
+    from benchmarks._rating_claims import PAPER, VI, _sooner, bound_after, needed
+
+    plain = np.array([[-9.0, -5.0, -4.0], [-9.0, -5.0, -3.0], [-9.0, -6.0, -2.0]])
+    fast = np.array([[-9.0, -3.0, -1.0], [-2.5, -2.0, -1.0], [-9.0, -8.0, -7.0]])
+    records = {(PAPER, 5, VI): {"bounds": plain}, (PAPER, 5, "fast"): {"bounds": fast}}
+    np.testing.assert_array_equal(bound_after(records[PAPER, 5, VI], 2), [-5, -5, -6])
+    np.testing.assert_array_equal(bound_after(records[PAPER, 5, VI], 99), [-4, -3, -2])
+    np.testing.assert_array_equal(needed(records, PAPER, 5, "fast"), [2, 1, np.inf])
+    np.testing.assert_array_equal(needed(records, PAPER, 5, VI), [np.inf, 3, 3])
+    assert "d = 5: +2 " in _sooner("", records, "fast", (PAPER,)).figures
+
+
+def test_libraries_are_compared_at_the_settings_of_the_least_error(tmp_path):
+    from benchmarks import _ratings
+    from benchmarks._rating_plan import QUICK, tuned_cells, tuning_cells
+
+    cells = tuning_cells(QUICK)
+    cache = _ratings.Cache(tmp_path / "x.jsonl", _ratings.Spec)
+    assert tuned_cells(QUICK, cache) == {}
+    own = [spec for (library, _), spec in cells.items() if library == "ours"]
+    cache.add(own[0], {"rmse": 0.9, "seconds": 1.0})
+    assert tuned_cells(QUICK, cache) == {}  # not all were tried
+    cache.add(own[1], {"rmse": 0.8, "seconds": 1.0})
+    best = tuned_cells(QUICK, cache)
+    assert set(best) == {"ours", "ours, VI", "ours, defaults"}
+    assert best["ours"].model == own[1].model
+    assert best["ours"].own_split
+    assert not best["ours"].validation
+    assert best["ours, VI"].method == "none"
+    first, second = best["ours"].seeded(2)
+    assert not np.array_equal(first.split()[1].X, second.split()[1].X)
+
+
+@pytest.mark.parametrize("library", ["cmfrec", "surprise"])
+def test_other_libraries_predict_better_than_the_mean(library):
+    pytest.importorskip(library)
+    from benchmarks import _ratings
+
+    settings = {
+        "cmfrec": {"ridge": 8.0, "bias_ridge": 2.0, "n_iterations": 5},
+        "surprise": {"n_epochs": 30, "lr_all": 0.01, "reg_all": 0.05},
+    }[library]
+    spec = _ratings.Spec(_ratings.WEAK, 6, library, _ratings.settings_of(**settings))
+    training, held_out = spec.split()
+    assert _ratings.run(spec)["rmse"] < np.std(held_out.y - training.y.mean())
+
+
+def test_a_quick_run_of_ratings_does_not_replace_the_full_page(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        quick_ratings(tmp_path, "--write")
     assert "--output" in capsys.readouterr().err

@@ -47,6 +47,11 @@ def segmentation():
 
 
 @pytest.fixture(scope="module")
+def stars():
+    yield from load_example("ratings")
+
+
+@pytest.fixture(scope="module")
 def compared(example):
     data = example.load_data()
     few = {name: data[name] for name in ("digit 0", "digit 5")}
@@ -329,6 +334,99 @@ def test_the_figure_of_states_is_written_where_it_says(
     monkeypatch.chdir(tmp_path)
     path = segmentation.draw(segmented[1], photograph, line=9)
     assert path == tmp_path.resolve() / "state_segmentation.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def drawn_ratings(stars):
+    """Few ratings, with their truth."""
+    return stars.draw_ratings(n_users=200, n_items=50, most=40)
+
+
+@pytest.fixture(scope="module")
+def rated(stars, drawn_ratings):
+    train, test = stars.split_ratings(*drawn_ratings[:2])
+    return stars.compare(train, test, n_seeds=2), train, test
+
+
+def test_ratings_are_drawn_from_the_truth(stars):
+    X, y, truth = stars.draw_ratings()
+    assert len(np.unique(X, axis=0)) == len(X)
+    counts = np.bincount(X[:, 0])
+    assert (counts.min(), counts.max()) == (3, 100)
+    means = 3.5 + truth["user_biases"][X[:, 0]] + truth["item_biases"][X[:, 1]]
+    means += np.einsum("nk,nk->n", truth["users"][X[:, 0]], truth["items"][X[:, 1]])
+    assert np.std(y - means) == pytest.approx(stars.NOISE, rel=0.02)
+    train, test = stars.split_ratings(X, y)
+    assert len(train[1]) + len(test[1]) == len(y)
+    assert len(test[1]) == pytest.approx(0.1 * len(y), rel=0.1)
+    both = {tuple(pair) for part in (train, test) for pair in part[0]}
+    assert len(both) == len(X)
+
+
+def test_ratings_are_measured_once_per_seed(stars, rated):
+    (results, fits), train, test = rated
+    assert set(results) == set(fits) == set(stars.contestants(2, 0))
+    for method, values in results.items():
+        assert values.shape == (2, 6)
+        assert np.isfinite(values).all()
+        assert values[0, 0] == fits[method].lower_bound_ / len(train[1])
+        assert values[0, 1] == fits[method].score(*test)
+        error = fits[method].predict(test[0]) - test[1]
+        assert values[0, 2] == pytest.approx(np.sqrt(np.mean(error**2)))
+        assert values[0, 4] == fits[method].n_iter_
+        assert fits[method].biases != method.endswith(stars.NO_BIASES)
+
+
+def test_what_is_printed_of_ratings(stars, rated, capsys):
+    results = rated[0][0]
+    stars.print_table(results)
+    table = capsys.readouterr().out
+    for values in results.values():
+        for column in range(3):
+            assert f"{np.median(values[:, column]):.4f}" in table
+    printed = [*table.splitlines(), *stars.conclusions(results)]
+    assert all(len(line) <= 80 for line in printed)
+    # One made-up winner in half the passes; all others tie.
+    flat = {method: np.array([[-1.0, -1.0, 1.0, 90.0, 100.0, 1.0]]) for method in results}
+    flat["stochastic"] = np.array([[-0.5, -1.0, 0.75, 90.0, 50.0, 1.0]])
+    (won,) = (t for t in stars.conclusions(flat) if t.startswith("  stochastic "))
+    assert "bound +0.5000, RMSE -0.2500, in 0.50 x" in won
+    stars.print_table(flat)
+    rows = capsys.readouterr().out.splitlines()
+    starred = [line.split()[0] for line in rows if line.count("*") == 3]
+    assert starred == ["stochastic", "plain", "deterministic,", "stochastic,", "svi_plus,"]
+
+
+def test_estimated_factors_are_aligned_with_the_truth(stars, drawn_ratings, rated):
+    truth = drawn_ratings[2]
+    pmf = rated[0][1]["deterministic"]
+    aligned = stars.aligned(pmf, truth)
+    true = truth["items"][: len(aligned)]
+    assert np.linalg.norm(aligned - true) < 0.8 * np.linalg.norm(true)
+    # A turn of the truth turns the estimate with it.
+    turn = np.array([[0.6, -0.8], [0.8, 0.6]])
+    turned = stars.aligned(pmf, {**truth, "items": truth["items"] @ turn})
+    np.testing.assert_allclose(turned, aligned @ turn, atol=1e-10)
+
+
+def test_users_with_more_ratings_are_better_known(stars, drawn_ratings, rated):
+    (_, fits), train, _ = rated
+    numbers, deviations, errors = stars.by_number_of_ratings(
+        fits["deterministic"], train, drawn_ratings[2], n_groups=3
+    ).T
+    assert (np.diff(numbers) > 0).all()
+    assert deviations[0] > deviations[-1]
+    assert errors[0] > errors[-1]
+
+
+def test_the_figure_of_ratings_is_written_where_it_says(
+    stars, drawn_ratings, rated, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (_, fits), train, _ = rated
+    path = stars.draw(fits, train, drawn_ratings[2])
+    assert path == tmp_path.resolve() / "ratings.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

@@ -1008,14 +1008,17 @@ def test_a_stream_learns_what_a_fit_learns(rng):
 # SVI+
 
 
-def test_growing_effective_size_is_that_of_the_paper(rng):
-    """M_t = |Ω| t / 45 at pass t, so that the noise ends where plain inference begins."""
+def test_effective_size_grows_to_all_ratings(rng):
+    """From one rating (or 1e-4 of them) linearly; the noise ends where plain inference begins."""
     ctx, method, units = open_run(small(annealing="svi_plus"), ratings(rng, 60, 40))
     n = units.n_weight_units
     assert method.noise == "gaussian" and method.learning_rate == 0.85 and method.margin == 0.2
-    for t in range(1, 46):
-        ctx.state["passes"] = t - 1
-        assert method.effective_size(ctx, n) == pytest.approx(n * t / 45, rel=1e-9)
+    n_passes = method.n_passes
+    for t in range(n_passes + 1):
+        ctx.state["passes"] = t
+        expected = 1 + (n - 1) * t / n_passes
+        assert method.effective_size(ctx, n) == pytest.approx(expected, rel=1e-9)
+    assert method.weights(ctx, units) is None
 
 
 @pytest.mark.parametrize("variant", ["biases", "plain"])
