@@ -62,6 +62,13 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         "verbose_interval": [Interval(Integral, 1, None, closed="left")],
     }
 
+    # Why parameters can leave their domain, and what to do then.
+    _advice: str = (
+        "some components have ill-defined covariances (of too few rows, or of rows whose scales "
+        "differ too much for floating-point numbers). Increase reg_covar, ask for fewer "
+        "components, give a larger prior of the covariances, or rescale X."
+    )
+
     # The parameters that define the model: they cannot change while fitted ones are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
@@ -192,7 +199,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
         shown = self._shown(given, X)
         watch = Watch.of(self, 1 if warm else self.n_init, shown, y, metadata)
-        with _explained():
+        with _explained(self._advice):
             results = self._go_on(units, watch) if warm else self._start_anew(X, units, watch)
         # Restarts that a callback kept from beginning have no bound.
         bounds = np.array([np.nan if result is None else result[2].final for result in results])
@@ -356,7 +363,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         ctx.scale = total / weight
         ctx.exploring = True
         worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
-        with Workers(self.n_jobs if worth else 1) as workers, _explained():
+        with Workers(self.n_jobs if worth else 1) as workers, _explained(self._advice):
             bound, temperature = engine.stream(
                 ctx,
                 inference.strategy,
@@ -397,7 +404,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             self._settings(),
             seed_sequence(random_state),
         )
-        with _explained():
+        with _explained(self._advice):
             ctx, strategy = problem.open(0, start)
         return _Inference(ctx, strategy, seen, self._fixed_parameters())
 
@@ -490,17 +497,12 @@ class _Inference:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explained(advice: str) -> Iterator[None]:
     """Say what to do where parameters left their domain."""
     try:
         yield
     except np.linalg.LinAlgError as error:
-        raise ValueError(
-            "Fitting failed because some components have ill-defined covariances (of too few "
-            "rows, or of rows whose scales differ too much for floating-point numbers). Increase "
-            "reg_covar, ask for fewer components, give a larger prior of the covariances, or "
-            "rescale X."
-        ) from error
+        raise ValueError(f"Fitting failed because {advice}") from error
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -1075,6 +1075,12 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
+    _advice = (
+        "the precision of a user or an item is not positive definite: the noise of the annealing "
+        "or the scale of the ratings is too large for floating-point numbers. Give SVI+ a margin "
+        'or noise="dirichlet", a smaller factor_variance or a larger noise_variance, or rescale '
+        "the ratings."
+    )
     _model_parameters = (
         "n_components",
         "input",
