@@ -848,6 +848,7 @@ def test_passes_that_are_needed_are_counted_to_the_median_of_vi():
     np.testing.assert_array_equal(bound_after(records[PAPER, 5, VI], 99), [-4, -3, -2])
     np.testing.assert_array_equal(needed(records, PAPER, 5, "fast"), [2, 1, np.inf])
     np.testing.assert_array_equal(needed(records, PAPER, 5, VI), [np.inf, 3, 3])
+    np.testing.assert_array_equal(needed(records, PAPER, 5, "fast", slack=5.5), [2, 1, 2])
     assert "d = 5: +2 " in _sooner("", records, "fast", (PAPER,)).figures
 
 

@@ -1,0 +1,145 @@
+"""Threads, and ratings that are many: measurements with processes or threads of their own."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from ._hmm_processes import Independent
+from ._measuring import (
+    in_fresh_interpreter,
+    milliseconds,
+    processor_seconds,
+    progress,
+    reached,
+    spread,
+    wall_seconds,
+)
+from ._pmf import Size, draw, estimator, our_fit, pass_times, warm
+from ._report import Page
+from .bench_memory import STATUS
+
+FASTER = 1.6
+LIMIT = 1500.0
+# Seconds per iteration that Paisley et al. quote for MovieLens 10M.
+PAPER = 8.9
+
+
+# Threads
+
+
+def bench_jobs(size: Size) -> list[str]:
+    """Passes in two threads against one, and whether they find the same."""
+    page = Page()
+    few, many = size.passes
+    page.section(
+        "Two jobs",
+        f"The same ratings; wall time per pass with `n_jobs=1` over that with `n_jobs=2`, median "
+        f"and quartiles of {size.rounds} rounds. *Machine*: in the same rounds, what two threads "
+        "that share nothing and stay in their caches reach (twice the time of one alone over the "
+        "time of two at once); other work on the machine takes its part of the second core.",
+    )
+    rows = []
+    for d in size.components:
+        for dtype in (np.float32, np.float64):
+            name = np.dtype(dtype).name
+            progress(f"jobs, d = {d}, {name}")
+            X = draw(size.shape).astype(dtype)
+            warm(X, estimator(d, 1))
+            fits = {n_jobs: our_fit(X, d, n_jobs=n_jobs) for n_jobs in (1, 2)}
+            independent = Independent(10, repetitions=2 if size.quick else 500)
+            others = {"alone": independent.alone, "at once": independent.at_once}
+            times, machine = pass_times(fits, size.passes, size.rounds, wall_seconds, others)
+            ratios = times[1] / times[2]
+            free = 2 * machine["alone"] / machine["at once"]
+            one, two = (fit(few) for fit in fits.values())
+            same = np.array_equal(one.lower_bounds_, two.lower_bounds_)
+            same &= np.array_equal(one.components_, two.components_)
+            row = [str(d), name, milliseconds(times[1]), milliseconds(times[2]), spread(ratios)]
+            row += [spread(free), "yes" if same else "**no**"]
+            rows.append([*row, verdict(float(np.median(ratios)), float(np.median(free)))])
+    header = ["d", "ratings", "n_jobs=1, ms", "n_jobs=2, ms", "ratio", "machine"]
+    page.table([*header, "same bit for bit", f"target {FASTER:g}"], rows)
+    return page.lines
+
+
+def verdict(ratio: float, machine: float) -> str:
+    """In words; what a busy machine does not give is not held against two jobs."""
+    if ratio < FASTER and machine < FASTER:
+        return "**not measured**: a busy machine"
+    return reached(ratio >= FASTER)
+
+
+# Large data
+
+
+def resident_megabytes() -> float:
+    """The largest resident memory of this process so far, VmHWM, in MB (10⁶ bytes)."""
+    for line in STATUS.read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise OSError(f"{STATUS} has no VmHWM")
+
+
+def task_large(options: dict[str, Any]) -> dict[str, float]:
+    """Seconds per pass, and memory of this process after a fit to ratings from a file."""
+    with np.load(options["path"]) as archive:
+        values = archive["data"].astype(options["dtype"], copy=False)
+        X = csr_matrix((values, archive["indices"], archive["indptr"]), shape=archive["shape"])
+    d, annealing = options["components"], options["annealing"]
+    few, many = options["passes"]
+    warm(X, estimator(d, 1, annealing))
+    fit = our_fit(X, d, annealing)
+    seconds = [processor_seconds(lambda n=n: fit(n)) for n in (few, many)]
+    return {
+        "seconds": (seconds[1] - seconds[0]) / (many - few),
+        "resident": resident_megabytes(),
+        "X": (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) / 1e6,
+    }
+
+
+def bench_large(size: Size) -> list[str]:
+    """Time and memory of fits to ten times the ratings."""
+    page = Page()
+    shape = size.large
+    few, many = size.large_passes
+    page.section(
+        "Ten million ratings",
+        f"{shape.n_ratings:,} drawn ratings of the shape of {shape.name}, {shape.n_users:,} users "
+        f"and {shape.n_items:,} items. Each fit in a fresh interpreter, one thread, processor "
+        f"time, once: a fit of {many} passes less one of {few}. Paisley et al. quote {PAPER} s "
+        "per iteration of this size on a desktop, for d = 5 or 10 without biases. *Resident*: the "
+        "largest resident memory of the process until its end, interpreter, libraries and X "
+        "included, in MB of 10⁶ bytes.",
+    )
+    if not STATUS.exists():
+        return [*page.lines, f"Left out: this system has no {STATUS}.", ""]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ratings.npz"
+        X = draw(shape)
+        np.savez(path, data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape)
+        for annealing in size.large_methods:
+            for d in size.components:
+                for dtype in ("float32", "float64"):
+                    progress(f"large, {annealing}, d = {d}, {dtype}")
+                    options = {"path": str(path), "components": d, "dtype": dtype}
+                    options |= {"annealing": annealing, "passes": size.large_passes}
+                    found = in_fresh_interpreter("bench_pmf", "large", **options)
+                    rows.append([annealing, str(d), dtype, *_large_cells(found, shape.n_ratings)])
+    header = ["method", "d", "ratings", "s per pass", "ns per rating", f"{PAPER} s over it"]
+    page.table([*header, "X, MB", "resident, MB", f"under {LIMIT:,.0f} MB"], rows)
+    return page.lines
+
+
+def _large_cells(found: dict[str, float], n_ratings: int) -> list[str]:
+    seconds, resident = found["seconds"], found["resident"]
+    cells = [f"{seconds:.2f}", f"{1e9 * seconds / n_ratings:.0f}", f"{PAPER / seconds:.1f}"]
+    return [*cells, f"{found['X']:.0f}", f"{resident:.0f}", reached(resident < LIMIT)]
+
+
+TASKS = {"large": task_large}

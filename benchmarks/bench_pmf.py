@@ -1,0 +1,181 @@
+"""Speed and memory of matrix factorisation against alternating least squares.
+
+All comparisons are interleaved in this process, and given as medians of the ratios of the same
+rounds. What runs in one thread is measured in processor time, which other work on the machine
+changes less than it does wall time. Memory is that of fresh interpreters.
+
+    python -m benchmarks.bench_pmf                     # everything, about 20 minutes
+    python -m benchmarks.bench_pmf passes jobs
+    python -m benchmarks.bench_pmf --write             # also into doc/results/ratings_speed.md
+    python -m benchmarks.bench_pmf --quick --write --output /tmp/quick.md
+
+Ratings are drawn, in the shape of MovieLens; no file is needed. cmfrec and implicit are left out
+with a message where they are not installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+import numba
+import numpy as np
+
+from sklearn_anneal.annealing import ANNEALING
+
+from ._measuring import ROOT, Script, milliseconds, progress, reached, spread
+from ._pmf import (
+    FULL,
+    QUICK,
+    Size,
+    draw,
+    estimator,
+    installed,
+    our_fit,
+    pass_times,
+    peers,
+    warm,
+)
+from ._pmf_processes import TASKS, bench_jobs, bench_large
+from ._report import Page
+
+OUTPUT = ROOT / "doc" / "results" / "ratings_speed.md"
+SLOWER = 2.0
+# The largest ratio of times per pass to that without annealing, of those that have a target; a
+# ratio of five percent is what remains of noise.
+COSTS = {"deterministic": 1.05, "svi_plus": 1.25}
+# Bounds that agree to this share are the same.
+SAME = 1e-6
+
+
+def data_words(size: Size) -> str:
+    """The ratings, in words."""
+    shape = size.shape
+    return (
+        f"{shape.n_ratings:,} drawn ratings of the shape of {shape.name}, {shape.n_users:,} users "
+        f"and {shape.n_items:,} items, activity and popularity skewed as there"
+    )
+
+
+def bench_passes(size: Size) -> list[str]:
+    """A pass of ours against a sweep of alternating least squares."""
+    few, many = size.passes
+    page = Page()
+    page.section(
+        "A pass against a sweep of alternating least squares",
+        f"{data_words(size)}. Ours: all users, then all items, full covariances and the lower "
+        "bound; with biases. cmfrec: `CMF`, explicit ratings, with biases, `use_cg=False`. "
+        "implicit: `AlternatingLeastSquares`, implicit feedback, which is another model, "
+        "`use_cg=False`. The same d, the same width of floating-point numbers, one thread. "
+        f"A fit of {many} passes less one of {few}, divided by {many - few}; processor time. "
+        f"Ratio: time of ours over theirs, median and quartiles of {size.rounds} rounds.",
+    )
+    libraries = peers()
+    rows = []
+    for d in size.components:
+        for dtype in (np.float32, np.float64):
+            name = np.dtype(dtype).name
+            progress(f"passes, d = {d}, {name}")
+            X = draw(size.shape).astype(dtype)
+            warm(X, estimator(d, 1))
+            fits = {"ours": our_fit(X, d)} | {p: fit(X, d) for p, fit in libraries.items()}
+            times, _ = pass_times(fits, size.passes, size.rounds)
+            ours = times["ours"]
+            row = [str(d), name, milliseconds(ours)]
+            row += [f"{1e9 * np.median(ours) / size.shape.n_ratings:.0f}"]
+            for peer in ("cmfrec", "implicit"):
+                there = peer in times
+                row.append(milliseconds(times[peer]) if there else "–")
+                row.append(spread(ours / times[peer]) if there else "–")
+            if "cmfrec" in times:
+                row.append(reached(float(np.median(ours / times["cmfrec"])) <= SLOWER))
+            else:
+                row.append("cmfrec is not installed")
+            rows.append(row)
+    header = ["d", "ratings", "ours, ms", "ours, ns per rating", "cmfrec, ms", "ratio to cmfrec"]
+    page.table([*header, "implicit, ms", "ratio to implicit", f"target {SLOWER:g}"], rows)
+    return page.lines
+
+
+def bench_methods(size: Size) -> list[str]:
+    """Time per pass of every annealing method against none."""
+    d = size.many
+    page = Page()
+    page.section(
+        "What annealing costs per pass",
+        'Ratio of the time per pass to that of `annealing="none"`, the same ratings as float32, '
+        f"d = {d}, with the settings that are recommended for ratings; one thread, processor time, "
+        f"measured as above: median and quartiles of {size.rounds} rounds. Local tempering and "
+        "structured inference see users as local variables. Bounds that some methods need an "
+        "additional pass for are not counted. *Nothing* is a ratio of at most "
+        f"{COSTS['deterministic']:g}.",
+    )
+    X = draw(size.shape).astype(np.float32)
+    for name in ANNEALING:
+        warm(X, estimator(d, 1, name))
+    fits = {name: our_fit(X, d, name) for name in ANNEALING}
+    progress("methods")
+    times, _ = pass_times(fits, size.passes, size.rounds)
+    rows = []
+    for name, each in times.items():
+        ratios = each / times["none"]
+        row = [name, milliseconds(each), spread(ratios)]
+        if name in COSTS:
+            target = "nothing" if name == "deterministic" else f"{COSTS[name]:g}"
+            row.append(f"{target}: {reached(float(np.median(ratios)) <= COSTS[name])}")
+        rows.append([*row, ""][:4])
+    page.table(["method", "ms", "ratio", "target"], rows)
+    return page.lines
+
+
+def bench_precision(size: Size) -> list[str]:
+    """Whether ratings in single precision lead to the same bounds."""
+    _, n = size.passes
+    page = Page()
+    page.section(
+        "Single precision",
+        "The same ratings as float32 and as float64, which is the type of the tables of second "
+        "moments too, from the same start: the largest relative difference of the lower bounds of "
+        f"{n} passes, and the largest difference of predicted ratings in the end. All else is "
+        "float64 in both.",
+    )
+    rows = []
+    for d in size.components:
+        progress(f"precision, d = {d}")
+        X = draw(size.shape)
+        single, double = (our_fit(X.astype(t), d)(n) for t in (np.float32, np.float64))
+        bounds = np.abs(single.lower_bounds_ / double.lower_bounds_ - 1)
+        users, items = X[:200].nonzero()
+        ratings = [fit.predict_ratings(users, items) for fit in (single, double)]
+        row = [str(d), f"{bounds.max():.0e}", f"{np.abs(ratings[0] - ratings[1]).max():.0e}"]
+        rows.append([*row, reached(float(bounds.max()) <= SAME)])
+    page.table(["d", "bounds apart", "ratings apart", f"target {SAME:g}"], rows)
+    return page.lines
+
+
+BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
+    "passes": (bench_passes, True),
+    "methods": (bench_methods, True),
+    "precision": (bench_precision, True),
+    "jobs": (bench_jobs, False),
+    "large": (bench_large, False),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    found = ", ".join(f"{name} {version(name)}" for name in installed())
+    by = "Written by `python -m benchmarks.bench_pmf --write`."
+    Script(
+        title="Speed of matrix factorisation",
+        description=(__doc__ or "").partition("\n")[0],
+        benchmarks=BENCHMARKS,
+        tasks=TASKS,
+        output=OUTPUT,
+        versions=f"numba {numba.__version__}, {found or 'no peer is installed'}. {by}",
+        full=FULL,
+        quick=QUICK,
+    ).run(argv)
+
+
+if __name__ == "__main__":
+    main()
