@@ -108,7 +108,7 @@ class Size:
     als_ridges: tuple[float, ...] = (4.0, 6.0, 8.0, 12.0, 16.0)
     als_bias_ridges: tuple[float, ...] = (2.0, 4.0)
     als_iterations: tuple[int, ...] = (10, 30)
-    svd_ranks: tuple[int, ...] = (10, 20, 50, 100)
+    svd_ranks: tuple[int, ...] = (10, 50)
     svd_epochs: tuple[int, ...] = (20, 50, 100)
     svd_rates: tuple[float, ...] = (0.005, 0.01)
     svd_ridges: tuple[float, ...] = (0.02, 0.05, 0.1)

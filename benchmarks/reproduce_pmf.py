@@ -167,9 +167,9 @@ def section_settings(page: Page, records: Records, size: Size) -> None:
     early = max(1, n // 3)
     page.section(
         "Which settings",
-        f"Gain of the bound over VI after {early} and after {n} passes in nats, means over "
-        f"{n_seeds(records)} seeds, and the RMSE after {n}; the best three bounds of a column in "
-        "bold. The recommended settings have a star.",
+        f"Gain of the bound over VI after {early} and after {n} passes in nats, and the "
+        f"RMSE after {n}; means over seeds ({n_seeds(records)}); the best three gains of a column "
+        "in bold. The recommended settings have a star.",
     )
     cases = list(dict.fromkeys((prior, d) for prior, d, _ in records))
     labels = list(grid(size))
@@ -180,7 +180,10 @@ def section_settings(page: Page, records: Records, size: Size) -> None:
             bounds = (bound_after(records[prior, d, label], moment) for label in labels)
             gains = [float(np.mean(bound - bound_after(plain, moment))) for bound in bounds]
             best = sorted(gains)[-3:]
-            columns.append([f"**{g:+.0f}**" if g in best else f"{g:+.0f}" for g in gains])
+            # What would be printed as zero is no gain.
+            bold = [gain in best and round(gain) > 0 for gain in gains]
+            cells = [f"{gain:+.0f}" for gain in gains]
+            columns.append([f"**{c}**" if b else c for c, b in zip(cells, bold, strict=True)])
         columns.append([f"{np.mean(records[prior, d, label]['rmse']):.4f}" for label in labels])
     starred = [
         label + " *" if method != "none" and settings == recommended(method) else label
@@ -246,7 +249,7 @@ def section_libraries(page: Page, found: Found, size: Size, cache: Cache) -> Non
     page.section(
         "Against other libraries",
         "Settings were chosen by the RMSE on a tenth of the training set of the first split, for "
-        f"ours as well; then {n_seeds(found.libraries)} splits of their own, the same for all: "
+        f"ours as well; then other splits ({n_seeds(found.libraries)}), the same for all: "
         "median and range of the RMSE, and the median time of a fit in seconds. cmfrec: explicit "
         "ratings, biases, `use_cg=False`, with ridges of factors and of biases; scikit-surprise: "
         "`SVD`, stochastic gradient descent. *Tried*: number of settings.",
