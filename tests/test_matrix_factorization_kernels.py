@@ -103,6 +103,17 @@ def test_sizes_of_tables(d, biases):
     assert first % LANES == 0 and 0 <= d * (d + 1) // 2 - first < LANES
 
 
+@all_sizes
+def test_products_of_packed_matrices(d):
+    rng = np.random.default_rng(d)
+    matrices = rng.standard_normal((5, d, d))
+    matrices += matrices.transpose(0, 2, 1)
+    vectors, start = rng.standard_normal((2, 5, d))
+    out = start.copy()
+    kernels.add_matrix_products(lower(matrices), vectors, out)
+    assert_allclose(out, start + np.einsum("nij,nj->ni", matrices, vectors), rtol=0, atol=1e-12)
+
+
 @all_dtypes
 @all_biases
 @all_sizes

@@ -285,6 +285,22 @@ def moments(table, precision, natural_mean, n_factors, biases, mean, covariance,
                 row[j] = 0.0
 
 
+@kernel("matrix matrix out2", dtypes=("float64",))
+def add_matrix_products(matrices, vectors, out):
+    """``out[i] += matrices[i] @ vectors[i]``, of symmetric matrices as their lower triangles."""
+    size = vectors.shape[1]
+    for i in range(matrices.shape[0]):
+        k = 0
+        for r in range(size):
+            value = 0.0
+            for c in range(r):
+                value += matrices[i, k] * vectors[i, c]
+                out[i, c] += matrices[i, k] * vectors[i, r]
+                k += 1
+            out[i, r] += value + matrices[i, k] * vectors[i, r]
+            k += 1
+
+
 @helper
 def _positive(a, size, shift, work):
     """Whether a packed matrix less ``shift`` times the identity is positive definite."""

@@ -690,7 +690,9 @@ class MatrixFactorization(ConjugateModel):
         if name not in q:
             return q
         shift = size * np.sqrt(self.variances) * rng.standard_normal(q[name].shape)
-        return {**q, name: q[name] + _PACKED.multiply(q[precision], shift)}
+        moved = q[name].copy()
+        kernels().add_matrix_products(q[precision], shift, moved)
+        return {**q, name: moved}
 
     def backoff(self, clean: Natural, noisy: Natural, margin: float = 0.0) -> Natural:
         result: Natural = {}
