@@ -112,7 +112,7 @@ class Size:
     svd_epochs: tuple[int, ...] = (20, 50, 100)
     svd_rates: tuple[float, ...] = (0.005, 0.01)
     svd_ridges: tuple[float, ...] = (0.02, 0.05, 0.1)
-    seeds: int = 8
+    seeds: int = 10
     few: int = 2
     quick: bool = False
 

@@ -24,7 +24,7 @@ _DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
 # Numbers of parts of sequences, and the frames from which on there are as many.
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
 # Numbers of parts of users, and the ratings from which on there are as many.
-_RATING_CHUNKS = {2: 8_192, 4: 32_768, 16: 524_288}
+_RATING_CHUNKS = {2: 8_192, 4: 32_768, 8: 524_288, 16: 4_194_304}
 
 
 class Units(ABC):
