@@ -161,6 +161,15 @@ def _factors(values: np.ndarray | None) -> np.ndarray:
     return _NOTHING if values is None else np.ascontiguousarray(values, dtype=float)
 
 
+def _put(part: Natural, rows: slice, whole: Natural) -> None:
+    """Write the statistics of some rows into those of all; what has no rows is added."""
+    for key, value in part.items():
+        if key == _EVIDENCE:
+            whole[key] += value
+        else:
+            whole[key][rows] = value
+
+
 class _Memory:
     """The moments of the last parameters of each side, which two visits of a pass ask for."""
 
@@ -174,6 +183,9 @@ class _Memory:
         of_precision, of_mean, found = getattr(self._local, side)
         same = of_precision() is precision and of_mean() is natural_mean
         return found if same else None
+
+    def forget(self, side: str) -> None:
+        vars(self._local).pop(side, None)
 
     def put(
         self, side: str, precision: np.ndarray, natural_mean: np.ndarray, found: Moments
@@ -264,6 +276,7 @@ class MatrixFactorization(ConjugateModel):
         self.intercept = 0.0
         self.held = False
         self.side = ""
+        self._n_visited = 0
         self._weights: np.ndarray | None = None
         self._memory = _Memory()
 
@@ -300,7 +313,9 @@ class MatrixFactorization(ConjugateModel):
         model = copy(self)
         model.side = block.keys[0].split("_")[0]
         model._weights = units.weights
-        return model, units if model.side == "users" else units.by_column
+        visited = units if model.side == "users" else units.by_column
+        model._n_visited = visited.n_units
+        return model, visited
 
     def operations(self, units: Ratings) -> float:
         return 6.0 * len(units.values) * self.size**2
@@ -442,6 +457,7 @@ class MatrixFactorization(ConjugateModel):
         precision, natural_mean = q[f"{side}_precision"], q[f"{side}_natural_mean"]
         found = self._memory.get(side, precision, natural_mean)
         if found is None:
+            self._memory.forget(side)
             found = self.moments_of(precision, natural_mean, workers)
             self._memory.put(side, precision, natural_mean, found)
         return found
@@ -637,23 +653,28 @@ class MatrixFactorization(ConjugateModel):
         """Statistics of rows follow each other; those of items, users being local, add up."""
         if not self.held:
             return super().total(parts)
-        parts = list(parts)
-        whole = parts[0]
+        whole, start = None, 0
+        for part in parts:
+            if whole is None:
+                clean = None if part.clean is None else self._room(part.clean)
+                room = self._room(part.statistics)
+                whole = replace(part, statistics=room, energy=0.0, clean=clean)
+            n = len(part.statistics[f"{self.side}_natural_mean"])
+            rows = slice(start, start + n)
+            _put(part.statistics, rows, whole.statistics)
+            if part.clean is not None and whole.clean is not None:
+                _put(part.clean, rows, whole.clean)
+            whole.energy += part.energy
+            start += n
+        assert whole is not None
+        return whole
 
-        def joined(naturals: list[Natural]) -> Natural:
-            if len(naturals) == 1:
-                return naturals[0]
-            return {
-                key: (np.sum if key == _EVIDENCE else np.concatenate)([n[key] for n in naturals], 0)
-                for key in naturals[0]
-            }
-
-        return replace(
-            whole,
-            statistics=joined([part.statistics for part in parts]),
-            energy=sum(part.energy for part in parts),
-            clean=None if whole.clean is None else joined([part.clean or {} for part in parts]),
-        )
+    def _room(self, natural: Natural) -> Natural:
+        """Arrays of the statistics of all visited units, like those of some of them."""
+        return {
+            key: np.zeros(value.shape if key == _EVIDENCE else (self._n_visited, value.shape[1]))
+            for key, value in natural.items()
+        }
 
     def completed(self, step: LocalStep, expected: Expected, t: Tempering) -> LocalStep:
         """With what users, as rows of q, add to the bound."""
