@@ -361,6 +361,21 @@ def test_method_without_temperature_or_noise_is_plain_inference(
         assert largest_difference(ctx.q, plain.q) == 0
 
 
+@pytest.mark.parametrize("noise", ["dirichlet", "gaussian"])
+@pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
+def test_effective_batch_that_is_the_batch_is_plain_inference(entry, params, noise, rng):
+    """Bit for bit, in minibatches of several chunks, whose statistics are sums of several."""
+    X = entry.many(rng)
+    method = SVIPlus(1.0, noise, "constant", 2, "decay")
+    how = {"tol": 0.0, **params, **entry.in_batches(1200)}
+    plain = entry.make(annealing="none", **how | {"max_iter": 2}).fit(X)
+    est = entry.make(annealing=method, **how | {"max_iter": 0}).fit(X)
+    assert len(units_of(est, X).take(slice(1200)).chunks()) > 1
+    if not plain._inference.ctx.model.local_variables:
+        assert est.lower_bound_ == plain.lower_bound_
+    assert largest_difference(est._inference.ctx.q, plain._inference.ctx.q) == 0
+
+
 @pytest.mark.parametrize(("entry", "params", "name"), combinations(["tempering"]))
 def test_tempering_that_is_sure_of_temperature_one_is_plain_inference(entry, params, name, rng):
     X = entry.data(rng, 50)

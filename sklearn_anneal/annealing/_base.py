@@ -95,7 +95,7 @@ class Annealing(BaseEstimator):
     finish : bool
         Whether plain variational inference at T = 1 follows the schedule.
     needs_clean : bool
-        Whether the local step has to return the statistics without random weights as well.
+        Whether a local step with random weights returns the statistics without them as well.
     exact_bound : bool
         Whether the lower bound of the current q can be read off its local steps; if not, it is
         evaluated by an extra pass every ``evaluate_every`` passes.
@@ -122,7 +122,7 @@ class Annealing(BaseEstimator):
 
     @property
     def needs_clean(self) -> bool:
-        """Whether the local step has to return the statistics without random weights too."""
+        """Whether a local step with random weights returns the statistics without them too."""
         return False
 
     def resolve(self, recommended: dict[str, Any]) -> Annealing:
@@ -206,9 +206,9 @@ class Annealing(BaseEstimator):
         local: Any = None,
     ) -> Any:
         """The local step of one chunk of data. Must not draw from ``ctx.rng``."""
-        return ctx.model.local_step(
-            units, expected, t, noise=noise, local=local, clean=self.needs_clean
-        )
+        # Without noise, the statistics are the clean ones.
+        clean = self.needs_clean and noise is not None
+        return ctx.model.local_step(units, expected, t, noise=noise, local=local, clean=clean)
 
     def local_start(self, ctx: Context, units: Any, local: Any) -> Any:
         """Where the local variables of a chunk start."""
