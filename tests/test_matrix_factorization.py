@@ -44,6 +44,7 @@ from sklearn_anneal.annealing import (
 from sklearn_anneal.families import Gaussian, Tempering, backoff
 from sklearn_anneal.inference import engine
 from sklearn_anneal.inference.parallel import SEQUENTIAL
+from sklearn_anneal.inference.units import Ratings
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -915,6 +916,36 @@ def test_stream_of_new_ratings_of_known_users(rng):
     old = est.user_factors_[3].copy()
     est.partial_fit([[20, 2]], [1.0])
     assert_array_equal(est.user_factors_[3], old)
+
+
+def test_known_ratings_enter_the_locally_tempered_step(rng):
+    """What a user said before is neither tempered nor forgotten."""
+    Y = ratings(rng, 12, 8)
+    X, y = pairs_of(Y)
+    est = small(input="pairs", n_items=8, annealing="local_tempering").partial_fit(X, y)
+    ctx, method = est._inference.ctx, est.annealing_
+    units = sparse_of(Y)
+    units = Ratings(
+        units.data, units.indices, units.indptr, 8, counts_ratings=True, known=est._user_statistics
+    )
+    grid, _ = method.expectations(ctx)
+    step = method.local_step(ctx, units, grid, Tempering())
+    x = step.inverse_temperatures
+    solved = ctx.model.fold_in(units, grid.expected.across, x, Tempering())
+    for key, value in ctx.model._items_step(units, solved, x).statistics.items():
+        assert_array_equal(step.statistics[key], value)
+    forgetful = Ratings(units.values, units.columns, units.indptr, 8)
+    other = method.local_step(ctx, forgetful, grid, Tempering()).statistics
+    assert largest_difference(other, step.statistics) > 1e-3
+
+
+def test_ratings_of_weight_zero_have_no_part_in_the_range(rng):
+    X, y = pairs_of(ratings(rng, 12, 8))
+    more = small(input="pairs", n_items=8)
+    more.fit(np.append(X, [[3, 4]], axis=0), np.append(y, 99.0), np.append(np.ones(len(y)), 0.0))
+    less = small(input="pairs", n_items=8).fit(X, y)
+    assert more.rating_range_ == less.rating_range_ == (y.min(), y.max())
+    assert more.intercept_ == pytest.approx(less.intercept_, rel=1e-12)
 
 
 def test_known_ratings_enter_the_local_step_of_a_stream(rng):

@@ -212,18 +212,13 @@ def test_moments(d, biases, dtype):
         size = d + biases
         table = np.full((n, kernels.n_columns(d, biases)), np.nan, dtype=dtype)
         mean, log_det = np.full((n, size), np.nan), np.full(n, np.nan)
-        squares, covariance = np.full((n, 2), np.nan), np.full((n, size * (size + 1) // 2), np.nan)
-        for wanted in (covariance, np.empty((0, covariance.shape[1]))):
-            packed = np.ascontiguousarray(lower(precision))
-            kernels.moments(
-                table, packed, natural_mean, d, int(biases), mean, wanted, log_det, squares
-            )
+        squares, packed = np.full((n, 2), np.nan), np.ascontiguousarray(lower(precision))
+        kernels.moments(table, packed, natural_mean, d, int(biases), mean, log_det, squares)
         if n == 0:
             continue
         cov = np.linalg.inv(precision)
         expected = np.einsum("nij,nj->ni", cov, natural_mean)
         assert_close(mean, expected, "float64")
-        assert_close(covariance, lower(cov), "float64")
         assert_close(log_det, np.linalg.slogdet(precision)[1], "float64", 10.0 * size)
         second = second_moments(expected, cov, biases)
         entries = lower(second)

@@ -213,12 +213,12 @@ def _gather(source, start, m, out):
             out[k * LANES + s] = source[start + (s if s < m else 0), k]
 
 
-@kernel("out_rows matrix matrix int int out2 out2 out1 out2")
-def moments(table, precision, natural_mean, n_factors, biases, mean, covariance, log_det, squares):
+@kernel("out_rows matrix matrix int int out2 out1 out2")
+def moments(table, precision, natural_mean, n_factors, biases, mean, log_det, squares):
     """Means, log-determinants of precisions, and tables of second moments of Gaussian rows.
 
-    ``covariance`` gets lower triangles, if it has rows; ``squares`` gets E‖v‖² and E[c²] of each
-    row. A precision that is not positive definite leaves NaN in ``log_det``.
+    ``squares`` gets E‖v‖² and E[c²] of each row. A precision that is not positive definite leaves
+    NaN in ``log_det``.
     """
     d = n_factors
     size = d + biases
@@ -256,9 +256,6 @@ def moments(table, precision, natural_mean, n_factors, biases, mean, covariance,
             i = start + s
             for r in range(size):
                 mean[i, r] = m[r * LANES + s]
-            if covariance.shape[0] > 0:
-                for k in range(n_packed):
-                    covariance[i, k] = a[k * LANES + s]
             row = table[i]
             k = 0
             square = 0.0

@@ -328,6 +328,9 @@ class MatrixFactorization(ConjugateModel):
         if total == 0:
             return Summary(units.total_weight, units.total_weight, 0.0, 0, *[0.0] * 4)
         values = units.values
+        if weights is not None:
+            # A weight of zero is absence, from the range of ratings too.
+            values, weights = values[weights > 0], weights[weights > 0]
         shares = np.ones(1) if weights is None else weights
         mean = float(np.sum(values * shares, dtype=np.float64) / total)
         deviations = values - values.dtype.type(mean)
@@ -490,7 +493,6 @@ class MatrixFactorization(ConjugateModel):
                 self.n_components,
                 int(self.biases),
                 found.mean[rows],
-                np.empty((0, precision.shape[1])),
                 found.log_det[rows],
                 found.squares[rows],
             )
@@ -605,6 +607,12 @@ class MatrixFactorization(ConjugateModel):
         """The Gaussians of users given items: moments, E log p of their ratings, and λ."""
         assert across is not None
         sums, _ = self._add_up(units, across, units.rating_weights)
+        return self._solve(units, sums, factor, t)
+
+    def _solve(
+        self, units: Ratings, sums: _Sums, factor: np.ndarray, t: Tempering
+    ) -> tuple[Moments, np.ndarray, Natural]:
+        """The same, given the sums over their ratings."""
         statistics = self._statistics(sums, factor)
         if units.known is not None:
             statistics = {key: value + units.known[key] for key, value in statistics.items()}
@@ -797,18 +805,12 @@ class MatrixFactorization(ConjugateModel):
         sums, _ = self._add_up(units, expected.across, units.rating_weights)
         d = self.n_components
         count = sums.second[:, d * (d + 1) // 2 + d]
-        x = np.full(units.n_units, inverse_temperatures.mean())
-
-        def solved() -> tuple[Moments, np.ndarray, Natural]:
-            natural = self.solution(self._statistics(sums, x))
-            own = self.moments_of(natural["precision"], natural["natural_mean"])
-            return own, self._energies(sums, own.table), natural
-
+        x, plain = np.full(units.n_units, inverse_temperatures.mean()), Tempering()
         for _ in range(n_rounds):
-            energies = solved()[1]
+            energies = self._solve(units, sums, x, plain)[1]
             exponents = inverse_temperatures * energies[:, None] - np.outer(count, log_partition)
             x = softmax(exponents, axis=1) @ inverse_temperatures
-        step = self._items_step(units, solved(), x, noise)
+        step = self._items_step(units, self._solve(units, sums, x, plain), x, noise)
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         step.temperature = float(np.sum(weights / x))
         step.inverse_temperatures = x
