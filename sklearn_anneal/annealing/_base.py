@@ -29,6 +29,10 @@ CAPABILITIES = {
     "log_partition": "a log partition function of the tempered model, log C(T)",
     "unit_log_partition": "a log partition function per data point, log c(T)",
     "locally_tempered_step": "a local step with one temperature per data point",
+    "assignments": (
+        'assignments of data points, which are all that form="local" tempers; form="likelihood" '
+        'and form="posterior" do without'
+    ),
     "assignment_entropy": (
         "the entropy of its assignments, from which an initial temperature could be told"
     ),

@@ -96,7 +96,10 @@ class DeterministicAnnealing(Annealing):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("assignment_entropy",) if self.initial_temperature == "auto" else ()
+        rule = ("assignment_entropy",) if self.initial_temperature == "auto" else ()
+        # At a temperature of 1 there is nothing to temper.
+        local = ("assignments",) if self.form == "local" and self.initial_temperature != 1 else ()
+        return rule + local
 
     @property
     def calibrates(self) -> bool:

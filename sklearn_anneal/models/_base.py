@@ -138,9 +138,9 @@ class ConjugateModel(ABC):
 
     Natural parameters, priors and statistics are values that are passed in and returned. What
     only some annealing methods ask for (``sample_expectations``, ``log_partition``,
-    ``unit_log_partition``, ``locally_tempered_step``, ``assignment_entropy``,
-    ``exact_gradient_statistics``) is not declared here: a model has the method or has not, and
-    a combination that lacks one is refused before any work.
+    ``unit_log_partition``, ``locally_tempered_step``, ``assignments``, ``assignment_entropy``,
+    ``exact_gradient_statistics``) is not declared here: a model has it or has not, and a
+    combination that lacks one is refused before any work.
     """
 
     weight_unit: ClassVar[str] = "row"

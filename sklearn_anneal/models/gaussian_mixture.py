@@ -74,6 +74,7 @@ class GaussianMixture(ConjugateModel):
 
     weight_unit: ClassVar[str] = "row"
     kernel_module: ClassVar[str] = "gaussian_mixture"
+    assignments: ClassVar[bool] = True
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "likelihood",

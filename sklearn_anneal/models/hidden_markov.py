@@ -151,6 +151,7 @@ class HiddenMarkov(ConjugateModel):
 
     weight_unit: ClassVar[str] = "sequence"
     kernel_module: ClassVar[str] = "hidden_markov"
+    assignments: ClassVar[bool] = True
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "likelihood",

@@ -153,6 +153,7 @@ class LatentDirichlet(ConjugateModel):
 
     weight_unit: ClassVar[str] = "document"
     kernel_module: ClassVar[str] = "latent_dirichlet"
+    assignments: ClassVar[bool] = True
     local_variables: ClassVar[bool] = True
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {

@@ -30,7 +30,7 @@ from ._ratings import Pairs, RatingData, halves, read_ids, read_matrix, read_pai
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..annealing import Annealing, Context
+    from ..annealing import Context
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 _NOTHING = np.empty(0)
@@ -1193,16 +1193,6 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     def _check_first_batch(self, units: Ratings) -> None:  # type: ignore[override]
         self._check_training(units)
-
-    def _strategy(self, model: Any) -> Annealing:
-        strategy = super()._strategy(model)
-        if getattr(strategy, "form", "") == "local" and strategy.schedule_length() > 0:
-            raise ValueError(
-                'form="local" tempers the assignments of data points alone, and matrix '
-                'factorisation has none: it would change nothing. Use form="likelihood" or '
-                'form="posterior".'
-            )
-        return strategy
 
     def _make_model(self, X: RatingData) -> MatrixFactorization:  # type: ignore[override]
         low, high = self.clip if isinstance(self.clip, tuple) else (0.0, 1.0)
