@@ -417,8 +417,10 @@ class _Rash(SVIPlus):
         ctx.clean_target = None
         noisy = super().update(ctx, q, target, rho)
         last = ctx.model.blocks[-1].keys
+        if clean is None or set(q) == set(last):
+            return noisy
         # Independent factors: the precisions are computed from valid means.
-        return noisy if set(q) == set(last) else ctx.model.replace_invalid(noisy, clean)
+        return ctx.model.replace_invalid(noisy, clean)
 
 
 def test_random_weights_average_to_plain_inference(rng):

@@ -238,7 +238,7 @@ def test_indefinite_precision_leaves_nan(bad, rng):
     log_det = np.zeros(13)
     kernels.moments(
         np.empty((13, kernels.n_columns(3, False))), np.ascontiguousarray(lower(precision)),
-        natural_mean, 3, 0, np.empty((13, 3)), np.empty((0, 6)), log_det, np.empty((13, 2)),
+        natural_mean, 3, 0, np.empty((13, 3)), log_det, np.empty((13, 2)),
     )  # fmt: skip
     assert_array_equal(np.isnan(log_det), np.arange(13) == bad)
 
