@@ -22,7 +22,7 @@ from ._rating_plan import (
     n_training,
 )
 from ._report import Claim, compared, verdict
-from ._topics import Record
+from ._reproduction import Record
 
 PAISLEY, EXPECTED, OWN = "Paisley et al. (SVI+)", "expected figures", "own question"
 # Ratio of times that counts as "virtually no additional computation".

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -10,16 +10,13 @@ from ._ratings import (
     MOVIELENS,
     SHARE_HELD_OUT,
     WEAK,
-    Settings,
     Spec,
     available,
     libraries,
     ratings,
     recommended,
-    run_missing,
-    settings_of,
 )
-from ._topics import Cache
+from ._reproduction import Cache, Settings, run_missing, settings_of
 
 PARTS = ("figure", "settings", "variances", "others", "libraries")
 
@@ -341,7 +338,7 @@ def tuned_cells(size: Size, cache: Cache) -> dict[str, Spec]:
     return best
 
 
-def measure(parts: tuple[str, ...], size: Size, cache: Cache) -> None:
+def measure(parts: Iterable[str], size: Size, cache: Cache, jobs: int) -> None:
     """Make the fits of some parts that the cache does not have."""
     plan: dict[str, list[tuple[Callable[[Size], dict], int]]] = {
         "figure": [(figure_cells, size.seeds), (literal_cells, size.few)],
@@ -355,4 +352,4 @@ def measure(parts: tuple[str, ...], size: Size, cache: Cache) -> None:
     }
     for part in parts:
         for cells, n_seeds in plan[part]:
-            run_missing(cells(size).values(), n_seeds, cache)
+            run_missing(cells(size).values(), n_seeds, cache, jobs)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,8 +19,7 @@ from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.models.matrix_factorization import MatrixFactorization
 
 from . import _data
-from ._sequences import Settings, settings_of
-from ._topics import Cache
+from ._reproduction import BaseSpec, Settings, settings_of
 
 try:
     from cmfrec import CMF
@@ -157,7 +155,7 @@ def recommended(method: str) -> Settings:
 
 
 @dataclass(frozen=True)
-class Spec:
+class Spec(BaseSpec):
     """All that decides a fit; what the cache is searched by.
 
     Attributes
@@ -190,12 +188,8 @@ class Spec:
     seed: int = 0
 
     @property
-    def key(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
-
-    def seeded(self, n_seeds: int) -> list[Spec]:
-        """The same with every seed."""
-        return [replace(self, seed=seed) for seed in range(n_seeds)]
+    def label(self) -> str:
+        return f"{self.data}, d = {self.n_components}, {self.method}, seed {self.seed}"
 
     def split(self) -> tuple[Ratings, Ratings]:
         return split(self.data, self.seed if self.own_split else 0, self.validation)
@@ -220,6 +214,44 @@ class Spec:
         if n_annealed > self.passes:
             pmf.set_callbacks(StopAfter(self.passes))
         return pmf.set_params(tol=0, max_iter=max(0, self.passes - n_annealed))
+
+    def run(self) -> dict[str, Any]:
+        """Fit, and measure what came out.
+
+        Returns
+        -------
+        result : dict
+            ``rmse`` of the held-out ratings, and ``seconds`` of processor time of the fit. Of ours
+            also ``bound`` (nats), ``density``, nats per held-out rating, ``coverage``, the share of
+            held-out ratings within intervals of 90 %, the number of ``passes``, the three
+            variances, and with ``self.passes`` the ``bounds`` of all passes.
+        """
+        training, held_out = self.split()
+        if self.method in _OTHERS:
+            begun = time.process_time()
+            predict = _OTHERS[self.method](self, training)
+            seconds = time.process_time() - begun
+            return {"rmse": _rmse(predict(held_out.X), held_out.y), "seconds": seconds}
+        _warm(self.method)
+        pmf = self.estimator()
+        begun = time.process_time()
+        _fitted(pmf, training)
+        seconds = time.process_time() - begun
+        mean, std = pmf.predict(held_out.X, return_std=True)
+        result = {
+            "bound": float(pmf.lower_bound_),
+            "rmse": _rmse(mean, held_out.y),
+            "density": float(pmf.score(held_out.X, held_out.y)),
+            "coverage": float(np.mean(np.abs(held_out.y - mean) <= _NINE_OF_TEN * std)),
+            "seconds": seconds,
+            "passes": int(pmf.n_iter_),
+            "noise_variance": pmf.noise_variance_,
+            "factor_variance": pmf.factor_variance_,
+            "bias_variance": pmf.bias_variance_ if pmf.biases else 0.0,
+        }
+        if self.passes is not None:
+            result["bounds"] = pmf.lower_bounds_.round(1).tolist()
+        return result
 
 
 class StopAfter:
@@ -247,45 +279,6 @@ class StopAfter:
     def on_fit_task_end(self, estimator, context):
         self._done += context.task_name == "pass"
         return self._done >= self.n_passes
-
-
-def run(spec: Spec) -> dict[str, Any]:
-    """Fit, and measure what came out.
-
-    Returns
-    -------
-    result : dict
-        ``rmse`` of the held-out ratings, and ``seconds`` of processor time of the fit. Of ours
-        also ``bound`` (nats), ``density``, nats per held-out rating, ``coverage``, the share of
-        held-out ratings within intervals of 90 %, the number of ``passes``, the three variances,
-        and with ``spec.passes`` the ``bounds`` of all passes.
-    """
-    training, held_out = spec.split()
-    if spec.method in _OTHERS:
-        begun = time.process_time()
-        predict = _OTHERS[spec.method](spec, training)
-        seconds = time.process_time() - begun
-        return {"rmse": _rmse(predict(held_out.X), held_out.y), "seconds": seconds}
-    _warm(spec.method)
-    pmf = spec.estimator()
-    begun = time.process_time()
-    _fitted(pmf, training)
-    seconds = time.process_time() - begun
-    mean, std = pmf.predict(held_out.X, return_std=True)
-    result = {
-        "bound": float(pmf.lower_bound_),
-        "rmse": _rmse(mean, held_out.y),
-        "density": float(pmf.score(held_out.X, held_out.y)),
-        "coverage": float(np.mean(np.abs(held_out.y - mean) <= _NINE_OF_TEN * std)),
-        "seconds": seconds,
-        "passes": int(pmf.n_iter_),
-        "noise_variance": pmf.noise_variance_,
-        "factor_variance": pmf.factor_variance_,
-        "bias_variance": pmf.bias_variance_ if pmf.biases else 0.0,
-    }
-    if spec.passes is not None:
-        result["bounds"] = pmf.lower_bounds_.round(1).tolist()
-    return result
 
 
 def _rmse(predicted: np.ndarray, y: np.ndarray) -> float:
@@ -343,19 +336,3 @@ def _fit_surprise(spec: Spec, data: Ratings) -> Any:
 
 
 _OTHERS = {"cmfrec": _fit_cmfrec, "surprise": _fit_surprise}
-
-
-def run_missing(cells: Iterable[Spec], n_seeds: int, cache: Cache) -> None:
-    """Run all fits that the cache does not have, seed by seed, and keep each as it ends."""
-    cells = list(cells)
-    every = [replace(spec, seed=seed) for seed in range(n_seeds) for spec in cells]
-    todo = list({spec.key: spec for spec in every if spec not in cache}.values())
-    begun = time.perf_counter()
-    for done, spec in enumerate(todo, 1):
-        cache.add(spec, run(spec))
-        print(
-            f"{time.perf_counter() - begun:6.0f} s  {done} of {len(todo)}: {spec.data}, "
-            f"d = {spec.n_components}, {spec.method}, seed {spec.seed}",
-            file=sys.stderr,
-            flush=True,
-        )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ._report import Claim, compared, outcomes, verdict
+from ._reproduction import Record
 from ._sequence_plan import (
     BEST,
     COMPARED,
@@ -19,7 +20,6 @@ from ._sequence_plan import (
     LetterKey,
     SettingsKey,
 )
-from ._topics import Record
 
 GULTEKIN, EXPECTED, OWN = "Gultekin et al. 2018", "expected figures", "own question"
 # Ratio of times that counts as "essentially the same".

@@ -6,15 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ._sequences import (
-    Settings,
-    Spec,
-    available,
-    recommended,
-    run_missing,
-    settings_of,
-)
-from ._topics import Cache
+from ._reproduction import Cache, Settings, run_missing, settings_of
+from ._sequences import Spec, available, recommended
 
 PARTS = ("settings", "letters", "states", "others")
 
@@ -235,7 +228,7 @@ def curve_cells(size: Size) -> dict[LetterKey, Spec]:
     }
 
 
-def measure(parts: Iterable[str], size: Size, cache: Cache) -> None:
+def measure(parts: Iterable[str], size: Size, cache: Cache, jobs: int) -> None:
     """Make the fits of some parts that the cache does not have."""
     plan: dict[str, list[tuple[Callable[[Size], dict], int]]] = {
         "settings": [(settings_cells, size.few)],
@@ -250,4 +243,4 @@ def measure(parts: Iterable[str], size: Size, cache: Cache) -> None:
     }
     for part in parts:
         for cells, n_seeds in plan[part]:
-            run_missing(cells(size).values(), n_seeds, cache)
+            run_missing(cells(size).values(), n_seeds, cache, jobs)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -22,7 +21,7 @@ from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
 from sklearn_anneal.models.hidden_markov import HiddenMarkov
 
 from . import _data
-from ._topics import Cache
+from ._reproduction import BaseSpec, Settings, settings_of
 
 LETTERS, ROWS = "character_trajectories.npz", "mnist.npz"
 N_SYMBOLS, N_ROW_SYMBOLS = 500, 256
@@ -31,9 +30,6 @@ _EMISSION_PRIOR = 10.0
 _FRAMES_FOR_CODEBOOK = 50_000
 _LONGEST_FINISH = 500
 _CUT = 0.5
-
-Settings = tuple[tuple[str, Any], ...]
-
 
 # Data
 
@@ -227,17 +223,13 @@ CLASSES: dict[str, Any] = {
 }
 
 
-def settings_of(**settings: Any) -> Settings:
-    return tuple(sorted(settings.items()))
-
-
 def recommended(method: str) -> Settings:
     """The settings that a name stands for; what the cache is searched by."""
     return settings_of(**HiddenMarkov.recommended[method])
 
 
 @dataclass(frozen=True)
-class Spec:
+class Spec(BaseSpec):
     """All that decides a fit; what the cache is searched by.
 
     Attributes
@@ -262,12 +254,9 @@ class Spec:
     classify: tuple[str, ...] = ()
 
     @property
-    def key(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
-
-    def seeded(self, n_seeds: int) -> list[Spec]:
-        """The same with every seed."""
-        return [replace(self, seed=seed) for seed in range(n_seeds)]
+    def label(self) -> str:
+        model = f"{self.data}, {self.emission}, K = {self.n_components}"
+        return f"{model}, {self.method}, seed {self.seed}"
 
     def estimator(self) -> AnnealedHMM:
         made = CLASSES[self.method](**dict(self.settings)) if self.settings else self.method
@@ -284,40 +273,39 @@ class Spec:
             random_state=self.seed,
         )
 
+    def run(self) -> dict[str, Any]:
+        """Fit, and measure what came out.
 
-def run(spec: Spec) -> dict[str, Any]:
-    """Fit, and measure what came out.
-
-    Returns
-    -------
-    result : dict
-        ``bound`` of the training set in nats, ``held_out`` (nats per frame), ``seconds`` of
-        processor time, the number of ``passes`` and of ``states`` in use, the number of
-        ``frames`` and ``sequences`` of the training set, of ``held_out_sequences``, and with
-        ``spec.classify`` the ``scores`` of all held-out sequences of those data sets (nats).
-    """
-    found = split(spec.data, spec.emission)
-    _warm(spec.method, spec.emission)
-    begun = time.process_time()
-    hmm = _fitted(spec.estimator(), found.training)
-    seconds = time.process_time() - begun
-    result: dict[str, Any] = {
-        "bound": float(hmm.lower_bound_),
-        "held_out": float(hmm.score(found.held_out.X, lengths=found.held_out.lengths)),
-        "seconds": seconds,
-        "passes": int(hmm.n_iter_),
-        "states": int(hmm.n_effective_components_),
-        "frames": len(found.training.X),
-        "sequences": len(found.training),
-        "held_out_sequences": len(found.held_out),
-    }
-    if spec.classify:
-        every = [split(name, spec.emission).held_out for name in spec.classify]
-        X, lengths = (
-            np.concatenate([getattr(s, part) for s in every]) for part in ("X", "lengths")
-        )
-        result["scores"] = hmm.score_sequences(X, lengths=lengths).round(2).tolist()
-    return result
+        Returns
+        -------
+        result : dict
+            ``bound`` of the training set in nats, ``held_out`` (nats per frame), ``seconds`` of
+            processor time, the number of ``passes`` and of ``states`` in use, the number of
+            ``frames`` and ``sequences`` of the training set, of ``held_out_sequences``, and with
+            ``self.classify`` the ``scores`` of all held-out sequences of those data sets (nats).
+        """
+        found = split(self.data, self.emission)
+        _warm(self.method, self.emission)
+        begun = time.process_time()
+        hmm = _fitted(self.estimator(), found.training)
+        seconds = time.process_time() - begun
+        result: dict[str, Any] = {
+            "bound": float(hmm.lower_bound_),
+            "held_out": float(hmm.score(found.held_out.X, lengths=found.held_out.lengths)),
+            "seconds": seconds,
+            "passes": int(hmm.n_iter_),
+            "states": int(hmm.n_effective_components_),
+            "frames": len(found.training.X),
+            "sequences": len(found.training),
+            "held_out_sequences": len(found.held_out),
+        }
+        if self.classify:
+            every = [split(name, self.emission).held_out for name in self.classify]
+            X, lengths = (
+                np.concatenate([getattr(s, part) for s in every]) for part in ("X", "lengths")
+            )
+            result["scores"] = hmm.score_sequences(X, lengths=lengths).round(2).tolist()
+        return result
 
 
 @cache
@@ -331,19 +319,3 @@ def _fitted(hmm: AnnealedHMM, sequences: Sequences) -> AnnealedHMM:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return hmm.fit(sequences.X, lengths=sequences.lengths)
-
-
-def run_missing(cells: Iterable[Spec], n_seeds: int, cache: Cache) -> None:
-    """Run all fits that the cache does not have, seed by seed, and keep each as it ends."""
-    cells = list(cells)
-    every = [replace(spec, seed=seed) for seed in range(n_seeds) for spec in cells]
-    todo = list({spec.key: spec for spec in every if spec not in cache}.values())
-    begun = time.perf_counter()
-    for done, spec in enumerate(todo, 1):
-        cache.add(spec, run(spec))
-        print(
-            f"{time.perf_counter() - begun:6.0f} s  {done} of {len(todo)}: {spec.data}, "
-            f"{spec.emission}, K = {spec.n_components}, {spec.method}, seed {spec.seed}",
-            file=sys.stderr,
-            flush=True,
-        )

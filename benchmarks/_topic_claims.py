@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._report import Claim, verdict
-from ._topics import Record
+from ._reproduction import Record
 
 DIGITS = 3
 # Nats per token below which two methods count as equally good, where a claim says "almost".

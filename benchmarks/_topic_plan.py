@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ._reproduction import Cache, Record, run_missing
 from ._topic_claims import (
     APPROXIMATE,
     AVI,
@@ -26,7 +27,7 @@ from ._topic_claims import (
     VI,
     Found,
 )
-from ._topics import Cache, Record, Spec, available, run_missing
+from ._topics import Spec, available
 
 PARTS = ("batch", "online", "priors", "figure3")
 

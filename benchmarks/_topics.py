@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
 
@@ -30,9 +26,7 @@ from sklearn_anneal.annealing import (
 )
 
 from . import _data
-
-Record = dict[str, np.ndarray]
-Key = TypeVar("Key", bound=Hashable)
+from ._reproduction import BaseSpec
 
 FILES = {"AP": "ap.npz", "NIPS": "nips.npz", "20 Newsgroups": "newsgroups20.npz"}
 HELD_OUT = 0.15
@@ -161,7 +155,7 @@ METHODS = {
 
 
 @dataclass(frozen=True)
-class Spec:
+class Spec(BaseSpec):
     """All that decides a fit; what the cache is searched by.
 
     Attributes
@@ -193,12 +187,9 @@ class Spec:
     seed: int = 0
 
     @property
-    def key(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
-
-    def seeded(self, n_seeds: int) -> list[Spec]:
-        """The same with every seed."""
-        return [replace(self, seed=seed) for seed in range(n_seeds)]
+    def label(self) -> str:
+        model = f"{self.corpus}, K = {self.n_components}"
+        return f"{model}, {self.method}, {self.local_step}, seed {self.seed}"
 
     def estimator(self) -> AnnealedLatentDirichletAllocation:
         annealing, max_iter = METHODS[self.method].plan(self.passes)
@@ -218,6 +209,38 @@ class Spec:
             random_state=self.seed,
             **online,
         )
+
+    def run(self) -> dict[str, Any]:
+        """Fit, and measure what came out.
+
+        Returns
+        -------
+        result : dict
+            ``bound`` of the training set and ``held_out`` (nats per token), ``seconds`` of
+            processor time for the passes, the number of ``passes``, the size of the corpus, and
+            with ``self.polish`` also ``polished_bound`` and ``polished_held_out``.
+        """
+        X, held_out = corpus(self.corpus)
+        tokens = float(X.sum())
+        _warm(self.method, self.local_step, self.batch_size is None)
+        clock = Clock()
+        lda = _fitted(self.estimator().set_callbacks(clock), X)
+        result = {
+            "bound": lda.lower_bound_ / tokens,
+            "held_out": lda.score(held_out),
+            "seconds": clock.seconds,
+            "passes": lda.n_iter_,
+            "documents": X.shape[0],
+            "words": X.shape[1],
+            "length": tokens / X.shape[0],
+        }
+        if self.polish:
+            plain = replace(self, method="none", local_step="mean_field", passes=self.polish)
+            follower = plain.estimator().set_params(init_components=lda.components_)
+            follower = _fitted(follower, X)
+            result["polished_bound"] = follower.lower_bound_ / tokens
+            result["polished_held_out"] = follower.score(held_out)
+        return {name: float(value) for name, value in result.items()}
 
 
 class Clock:
@@ -244,39 +267,6 @@ class Clock:
         return False
 
 
-def run(spec: Spec) -> dict[str, float]:
-    """Fit, and measure what came out.
-
-    Returns
-    -------
-    result : dict
-        ``bound`` of the training set and ``held_out`` (nats per token), ``seconds`` of processor
-        time for the passes, the number of ``passes``, the size of the corpus, and with
-        ``spec.polish`` also ``polished_bound`` and ``polished_held_out``.
-    """
-    X, held_out = corpus(spec.corpus)
-    tokens = float(X.sum())
-    _warm(spec.method, spec.local_step, spec.batch_size is None)
-    clock = Clock()
-    lda = _fitted(spec.estimator().set_callbacks(clock), X)
-    result = {
-        "bound": lda.lower_bound_ / tokens,
-        "held_out": lda.score(held_out),
-        "seconds": clock.seconds,
-        "passes": lda.n_iter_,
-        "documents": X.shape[0],
-        "words": X.shape[1],
-        "length": tokens / X.shape[0],
-    }
-    if spec.polish:
-        plain = replace(spec, method="none", local_step="mean_field", passes=spec.polish)
-        follower = plain.estimator().set_params(init_components=lda.components_)
-        follower = _fitted(follower, X)
-        result["polished_bound"] = follower.lower_bound_ / tokens
-        result["polished_held_out"] = follower.score(held_out)
-    return {name: float(value) for name, value in result.items()}
-
-
 @cache
 def _warm(method: str, local_step: str, batch: bool) -> None:
     """Have the kernels of a method loaded or compiled before its passes are timed."""
@@ -288,101 +278,3 @@ def _fitted(lda: AnnealedLatentDirichletAllocation, X: csr_matrix) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return lda.fit(X)
-
-
-# What was measured
-
-
-class Cache:
-    """Results of fits, one JSON line each; those of a run that was interrupted stay.
-
-    Parameters
-    ----------
-    path : Path
-        Need not exist.
-    spec : type
-        The class of the specifications of its fits.
-    """
-
-    def __init__(self, path: Path, spec: type[Any]):
-        self.path = path
-        self._found: dict[str, dict[str, Any]] = {}
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        for number, line in enumerate(text.splitlines(), 1):
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                print(f"{path}, line {number}: incomplete, left out.", file=sys.stderr)
-                continue
-            self._found[spec(**row["spec"]).key] = row["result"]
-        # A line that was cut off must not swallow the next one.
-        self._separator = "" if not text or text.endswith("\n") else "\n"
-
-    def __contains__(self, spec: Any) -> bool:
-        return spec.key in self._found
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def add(self, spec: Any, result: dict[str, Any]) -> None:
-        """Keep a result, in the file too."""
-        self._found[spec.key] = result
-        line = json.dumps({"spec": asdict(spec), "result": result})
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"{self._separator}{line}\n")
-        self._separator = ""
-
-    def record(self, spec: Any, n_seeds: int) -> Record | None:
-        """Each quantity over seeds, of shape (n_seeds,); None unless all seeds are there."""
-        specs = spec.seeded(n_seeds)
-        if not all(s in self for s in specs):
-            return None
-        rows = [self._found[s.key] for s in specs]
-        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-
-    def records(self, cells: dict[Key, Any], n_seeds: int) -> dict[Key, Record]:
-        """The records of all cells that are complete."""
-        found = {key: self.record(spec, n_seeds) for key, spec in cells.items()}
-        return {key: record for key, record in found.items() if record is not None}
-
-    def n_seeds(self, cells: Iterable[Any], at_most: int) -> int:
-        """How many seeds, from the first on, all of some cells have."""
-        cells = list(cells)
-        for n in range(at_most if cells else 0):
-            if not all(replace(spec, seed=n) in self for spec in cells):
-                return n
-        return at_most if cells else 0
-
-    @property
-    def seconds(self) -> float:
-        """Processor time of all passes."""
-        return sum(row["seconds"] for row in self._found.values())
-
-
-def run_missing(cells: Iterable[Spec], n_seeds: int, cache: Cache, jobs: int) -> None:
-    """Run all fits that the cache does not have, seed by seed, and keep each as it ends."""
-    cells = list(cells)
-    every = [replace(spec, seed=seed) for seed in range(n_seeds) for spec in cells]
-    todo = list({spec.key: spec for spec in every if spec not in cache}.values())
-    begun = time.perf_counter()
-    for done, (spec, result) in enumerate(_results(todo, jobs), 1):
-        cache.add(spec, result)
-        print(
-            f"{time.perf_counter() - begun:6.0f} s  {done} of {len(todo)}: {spec.corpus}, "
-            f"K = {spec.n_components}, {spec.method}, {spec.local_step}, seed {spec.seed}",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-def _results(specs: list[Spec], jobs: int) -> Iterator[tuple[Spec, dict[str, float]]]:
-    if jobs == 1 or len(specs) < 2:
-        yield from map(_with_result, specs)
-        return
-    os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the processes
-    pool = Parallel(n_jobs=jobs, backend="loky", batch_size=1, return_as="generator_unordered")
-    yield from pool(delayed(_with_result)(spec) for spec in specs)
-
-
-def _with_result(spec: Spec) -> tuple[Spec, dict[str, float]]:
-    return spec, run(spec)

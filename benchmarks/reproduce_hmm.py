@@ -27,14 +27,15 @@ otherwise: partly. Other claims state their rule.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from ._report import Page, machine
+from . import _sequence_plan
+from ._report import Claim, Page
+from ._reproduction import Cache, Record, Reproduction, Settings
 from ._sequence_claims import (
     Found,
     Records,
@@ -47,16 +48,12 @@ from ._sequence_claims import (
 from ._sequence_plan import (
     BEST,
     COMPARED,
-    FULL,
-    PARTS,
-    QUICK,
     VI,
     SettingsKey,
     Size,
     curve_cells,
     grid,
     letter_cells,
-    measure,
     methods,
     orientation_cells,
     other_cells,
@@ -64,20 +61,14 @@ from ._sequence_plan import (
     settings_cells,
     text_cells,
 )
-from ._sequences import Settings, Spec, recommended
-from ._topics import Cache, Record
+from ._sequences import Spec, recommended
 
 OUTPUT = Path(__file__).resolve().parents[1] / "doc" / "results" / "sequences.md"
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 def found_in(cache: Cache, size: Size) -> Found:
     """The records of the seeds that all fits of a part have."""
-
-    def records(cells: dict[Key, Spec], at_most: int) -> dict[Key, Record]:
-        return cache.records(cells, n) if (n := cache.n_seeds(cells.values(), at_most)) else {}
-
+    records = cache.of_common_seeds
     plain = records(plain_cells(size), size.seeds)
     texts = records(text_cells(size), size.seeds)
     orientation = records(orientation_cells(size), size.seeds)
@@ -392,30 +383,19 @@ def _grid_table(
     page.table((method, *columns), rows)
 
 
-def render(cache: Cache, size: Size) -> str:
-    """The page, in Markdown, from what the cache has."""
+RULES = (
+    "A comparison is won if the median difference is above zero and Wilcoxon's one-sided "
+    "signed-rank test, adjusted for the comparisons of the claim, gives p < 0.05; lost is the "
+    "same below. On letters the medians over seeds are compared, letter by letter; on the "
+    "curve those of each number of states; otherwise seed by seed. All won: reproduced; none: "
+    "not reproduced; otherwise partly. Other rules are stated with the claim. *The paper's* "
+    "deterministic annealing is the nearest that ends at T = 1."
+)
+
+
+def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
+    """What follows the verdicts, and the claims."""
     found = found_in(cache, size)
-    page = Page()
-    page.lines += ["# Sequences: annealed hidden Markov models", ""]
-    page.lines += [
-        "Written by `benchmarks/reproduce_hmm.py`; see there for the rules of the verdicts. "
-        f"{machine()} The {len(cache)} fits took {cache.seconds / 60:.0f} minutes of processor "
-        "time.",
-        "",
-    ]
-    if size.quick:
-        page.lines += ["**A quick run: far too small to tell anything.**", ""]
-    page.section(
-        "Verdicts",
-        "A comparison is won if the median difference is above zero and Wilcoxon's one-sided "
-        "signed-rank test, adjusted for the comparisons of the claim, gives p < 0.05; lost is the "
-        "same below. On letters the medians over seeds are compared, letter by letter; on the "
-        "curve those of each number of states; otherwise seed by seed. All won: reproduced; none: "
-        "not reproduced; otherwise partly. Other rules are stated with the claim. *The paper's* "
-        "deterministic annealing is the nearest that ends at T = 1.",
-    )
-    rows = [(c.source, c.text, f"**{c.verdict}**", c.figures) for c in claims(found)]
-    page.table(("source", "claim", "verdict", "figures"), rows)
     section_methods(page)
     section_letters(page, found.letters)
     section_classifier(page, found.letters, found.others)
@@ -423,25 +403,15 @@ def render(cache: Cache, size: Size) -> str:
     section_others(page, found.others, found.letters)
     section_texts(page, found.texts)
     section_settings(page, found.settings, size)
-    return "\n".join(page.lines).rstrip() + "\n"
+    return claims(found)
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--quick", action="store_true", help="a small run that tells nothing")
-    parser.add_argument("--cache", type=Path, required=True, help="JSON lines, one per fit")
-    parser.add_argument("--write", action="store_true", help="write the page, and fit nothing")
-    parser.add_argument("--output", type=Path, help=f"file to write (default: {OUTPUT.name})")
-    arguments = parser.parse_args(argv)
-    if arguments.quick and arguments.write and arguments.output is None:
-        parser.error("--quick needs --output, so that it does not replace the full page")
-    size = QUICK if arguments.quick else FULL
-    cache = Cache(arguments.cache, Spec)
-    if not arguments.write:
-        measure(arguments.parts, size, cache)
-        return
-    (arguments.output or OUTPUT).write_text(render(cache, size), encoding="utf-8")
+    title, about = "Sequences: annealed hidden Markov models", __doc__.partition("\n")[0]
+    reproduction = Reproduction(
+        "reproduce_hmm", about, title, RULES, _sequence_plan, Spec, sections, OUTPUT
+    )
+    reproduction.run(argv)
 
 
 if __name__ == "__main__":

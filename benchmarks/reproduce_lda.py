@@ -26,7 +26,6 @@ reproduced; none: not reproduced; otherwise: partly. Other claims state their ru
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +33,21 @@ import numpy as np
 
 from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
 
-from ._report import Page, machine
+from . import _topic_plan
+from ._report import Claim, Page
+from ._reproduction import Cache, Record, Reproduction
 from ._topic_claims import BEST_OF_5, DIGITS, FAST, HOT, SVI, VI, Found, claims, compare, ranges
 from ._topic_plan import (
-    FULL,
     LOCAL_STEPS,
-    PARTS,
-    QUICK,
     STRUCTURED,
     Size,
     batch_cells,
     found_in,
-    measure,
     online_cells,
     timed_cells,
     with_local_step,
 )
-from ._topics import Cache, Record, Spec
+from ._topics import Spec
 
 OUTPUT = Path(__file__).resolve().parents[1] / "doc" / "results" / "topics.md"
 # The page
@@ -302,56 +299,33 @@ def section_setting(page: Page, found: Found, size: Size) -> None:
     page.table(("aim", "best", "setting", "mean gains over plain inference"), rows)
 
 
-def render(cache: Cache, size: Size) -> str:
-    """The page, in Markdown, from what the cache has."""
+RULES = (
+    "A comparison is won if the median of the differences, paired by seed, exceeds the noise, "
+    "which is twice the standard deviation over seeds, pooled over both methods; lost is the "
+    "same below. Differences that would be printed as zero are ties. All won: reproduced; "
+    "none: not reproduced; otherwise partly. Other rules are stated with the claim. Figures "
+    "are median differences ± noise. The number of comparisons is not adjusted for."
+)
+
+
+def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
+    """What follows the verdicts, and the claims."""
     found = found_in(cache, size)
-    page = Page()
-    page.lines += ["# Topic models: methods, and what the papers claim", ""]
-    page.lines += [
-        "Written by `benchmarks/reproduce_lda.py`; see there for the rules of the verdicts. "
-        f"{machine()} The passes of the {len(cache)} fits took {cache.seconds / 60:.0f} minutes of "
-        "processor time.",
-        "",
-    ]
-    if size.quick:
-        page.lines += ["**A quick run: far too small to tell anything.**", ""]
-    page.section(
-        "Verdicts",
-        "A comparison is won if the median of the differences, paired by seed, exceeds the noise, "
-        "which is twice the standard deviation over seeds, pooled over both methods; lost is the "
-        "same below. Differences that would be printed as zero are ties. All won: reproduced; "
-        "none: not reproduced; otherwise partly. Other rules are stated with the claim. Figures "
-        "are median differences ± noise. The number of comparisons is not adjusted for.",
-    )
-    rows = [(c.source, c.text, f"**{c.verdict}**", c.figures) for c in claims(found)]
-    page.table(("source", "claim", "verdict", "figures"), rows)
     section_setting(page, found, size)
     section_corpora(page, found)
     section_batch(page, found, size)
     section_online(page, found, size)
     section_figure3(page, found, size)
     section_grid(page, found, size)
-    return "\n".join(page.lines).rstrip() + "\n"
+    return claims(found)
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--quick", action="store_true", help="a small run that tells nothing")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
-    parser.add_argument("--cache", type=Path, required=True, help="JSON lines, one per fit")
-    parser.add_argument("--write", action="store_true", help="write the page, and fit nothing")
-    parser.add_argument("--output", type=Path, help=f"file to write (default: {OUTPUT.name})")
-    arguments = parser.parse_args(argv)
-    if arguments.quick and arguments.write and arguments.output is None:
-        parser.error("--quick needs --output, so that it does not replace the full page")
-    size = QUICK if arguments.quick else FULL
-    cache = Cache(arguments.cache, Spec)
-    if not arguments.write:
-        measure(arguments.parts, size, cache, arguments.jobs)
-        return
-    text = render(cache, size)
-    (arguments.output or OUTPUT).write_text(text, encoding="utf-8")
+    title, about = "Topic models: methods, and what the papers claim", __doc__.partition("\n")[0]
+    reproduction = Reproduction(
+        "reproduce_lda", about, title, RULES, _topic_plan, Spec, sections, OUTPUT
+    )
+    reproduction.run(argv)
 
 
 if __name__ == "__main__":

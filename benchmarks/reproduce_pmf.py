@@ -26,27 +26,22 @@ not reproduced; otherwise: partly. Other claims state their rule.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from . import _rating_plan
 from ._rating_claims import NEAR, Found, Records, bound_after, claims, needed, slack
 from ._rating_plan import (
-    FULL,
     OURS,
     PAPER,
-    PARTS,
     PRIORS,
-    QUICK,
     VI,
     Size,
     figure_cells,
     grid,
     literal_cells,
-    measure,
     methods,
     other_cells,
     settings_cells,
@@ -54,23 +49,18 @@ from ._rating_plan import (
     tuning_cells,
     variances_cells,
 )
-from ._ratings import Settings, Spec, recommended
-from ._report import Page, machine
-from ._topics import Cache, Record
+from ._ratings import Spec, recommended
+from ._report import Claim, Page
+from ._reproduction import Cache, Record, Reproduction, Settings
 
 OUTPUT = Path(__file__).resolve().parents[1] / "doc" / "results" / "ratings.md"
 # Shares of the passes of the figure after which its table has the bounds.
 _MOMENTS = (0.04, 0.1, 0.2, 0.4, 1.0)
 
-Key = TypeVar("Key", bound=Hashable)
-
 
 def found_in(cache: Cache, size: Size) -> Found:
     """The records of the seeds that all fits of a part have."""
-
-    def records(cells: dict[Key, Spec], at_most: int) -> dict[Key, Record]:
-        return cache.records(cells, n) if (n := cache.n_seeds(cells.values(), at_most)) else {}
-
+    records = cache.of_common_seeds
     return Found(
         figure=records(figure_cells(size), size.seeds),
         literal=records(literal_cells(size), size.few),
@@ -272,28 +262,17 @@ def section_libraries(page: Page, found: Found, size: Size, cache: Cache) -> Non
     page.table(("library", "settings", "tried", "RMSE", "time, s"), rows)
 
 
-def render(cache: Cache, size: Size) -> str:
-    """The page, in Markdown, from what the cache has."""
+RULES = (
+    "A comparison is won if the median difference over seeds is above zero and Wilcoxon's "
+    "one-sided signed-rank test, adjusted for the comparisons of the claim, gives p < 0.05; "
+    "lost is the same below. All won: reproduced; none: not reproduced; otherwise partly. "
+    "Other rules are stated with the claim."
+)
+
+
+def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
+    """What follows the verdicts, and the claims."""
     found = found_in(cache, size)
-    page = Page()
-    page.lines += ["# Ratings: annealed matrix factorisation", ""]
-    page.lines += [
-        "Written by `benchmarks/reproduce_pmf.py`; see there for the rules of the verdicts. "
-        f"{machine()} The {len(cache)} fits took {cache.seconds / 60:.0f} minutes of processor "
-        "time.",
-        "",
-    ]
-    if size.quick:
-        page.lines += ["**A quick run: far too small to tell anything.**", ""]
-    page.section(
-        "Verdicts",
-        "A comparison is won if the median difference over seeds is above zero and Wilcoxon's "
-        "one-sided signed-rank test, adjusted for the comparisons of the claim, gives p < 0.05; "
-        "lost is the same below. All won: reproduced; none: not reproduced; otherwise partly. "
-        "Other rules are stated with the claim.",
-    )
-    rows = [(c.source, c.text, f"**{c.verdict}**", c.figures) for c in claims(found, size)]
-    page.table(("source", "claim", "verdict", "figures"), rows)
     if figure_cells(size):
         section_methods(page, size)
     section_figure(page, found.figure, found.literal, size)
@@ -301,25 +280,15 @@ def render(cache: Cache, size: Size) -> str:
     section_variances(page, found.variances)
     section_others(page, found.others, size)
     section_libraries(page, found, size, cache)
-    return "\n".join(page.lines).rstrip() + "\n"
+    return claims(found, size)
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--quick", action="store_true", help="a small run that tells nothing")
-    parser.add_argument("--cache", type=Path, required=True, help="JSON lines, one per fit")
-    parser.add_argument("--write", action="store_true", help="write the page, and fit nothing")
-    parser.add_argument("--output", type=Path, help=f"file to write (default: {OUTPUT.name})")
-    arguments = parser.parse_args(argv)
-    if arguments.quick and arguments.write and arguments.output is None:
-        parser.error("--quick needs --output, so that it does not replace the full page")
-    size = QUICK if arguments.quick else FULL
-    cache = Cache(arguments.cache, Spec)
-    if not arguments.write:
-        measure(arguments.parts, size, cache)
-        return
-    (arguments.output or OUTPUT).write_text(render(cache, size), encoding="utf-8")
+    title, about = "Ratings: annealed matrix factorisation", __doc__.partition("\n")[0]
+    reproduction = Reproduction(
+        "reproduce_pmf", about, title, RULES, _rating_plan, Spec, sections, OUTPUT
+    )
+    reproduction.run(argv)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -106,75 +107,108 @@ def test_a_quick_run_does_not_replace_the_full_page(capsys):
     assert "--output" in capsys.readouterr().err
 
 
-def quick_topics(tmp_path, *options):
-    from benchmarks import reproduce_lda
+REPRODUCTIONS = {
+    "lda": (
+        "_topics",
+        ("Which setting", "Batch inference at equal passes", "drawn, equal passes"),
+        ("drawn, equal time", "figure 3", "Priors"),
+        ("Gultekin", "Mandt", "Paisley", "Hoffman", "Altosaar", "expected figures"),
+    ),
+    "hmm": (
+        "_sequences",
+        ("Data and methods", "figure 2", "A classifier of letters", "figure 3"),
+        ("Other methods", "Letters of English", "Which settings", "Emission: gaussian"),
+        ("Gultekin", "expected figures", "own question"),
+    ),
+    "pmf": (
+        "_ratings",
+        ("Data and methods", "figure 1", "The paper's priors", "Default priors", "Which settings"),
+        ("Variances, fixed or learned", "Every method by name", "Against other libraries"),
+        ("Paisley", "expected figures", "own question"),
+    ),
+}
+every_reproduction = pytest.mark.parametrize("name", REPRODUCTIONS)
 
-    reproduce_lda.main(["--quick", "--cache", str(tmp_path / "fits.jsonl"), *options])
+
+def reproduce(name, directory, *options):
+    script = import_module(f"benchmarks.reproduce_{name}")
+    script.main(["--quick", "--cache", str(directory / "fits.jsonl"), *options])
 
 
 @pytest.fixture(scope="module")
-def topics_cache(tmp_path_factory):
-    """All fits of a quick run of the topic models, which needs no file."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT)
-        from benchmarks import _data
+def cached(tmp_path_factory):
+    """All fits of a quick run of a reproduction, which needs no file: their cache, by name."""
+    found = {}
 
-        directory = tmp_path_factory.mktemp("topics")
-        patch.setenv(_data.VARIABLE, str(directory))
-        quick_topics(directory)
-    return directory / "fits.jsonl"
+    def get(name):
+        if name not in found:
+            from benchmarks import _data
+
+            directory = tmp_path_factory.mktemp(name)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(_data.VARIABLE, str(directory))
+                reproduce(name, directory)
+            found[name] = directory / "fits.jsonl"
+        return found[name]
+
+    return get
 
 
-def test_a_quick_run_of_topic_models_writes_every_section(topics_cache, tmp_path):
+@every_reproduction
+def test_a_quick_reproduction_writes_every_section(name, cached, tmp_path):
     page = tmp_path / "page.md"
-    quick_topics(topics_cache.parent, "--write", "--output", str(page))
+    reproduce(name, cached(name).parent, "--write", "--output", str(page))
     text = page.read_text(encoding="utf-8")
-    for part in (
-        "Verdicts",
-        "Which setting",
-        "Batch inference at equal passes",
-        "drawn, equal passes",
-        "drawn, equal time",
-        "figure 3",
-        "Priors",
-        "A quick run",
-    ):
+    _, some, others, sources = REPRODUCTIONS[name]
+    for part in ("Verdicts", *some, *others, "A quick run"):
         assert part in text
-    for paper in ("Gultekin", "Mandt", "Paisley", "Hoffman", "Altosaar", "expected figures"):
-        assert f"| {paper}" in text
-    assert "nan" not in text
+    for source in sources:
+        assert f"| {source}" in text
+    assert not re.search(r"\bnan\b", text)
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(topics_cache, tmp_path, monkeypatch, capsys):
-    from benchmarks import _topics
+@every_reproduction
+def test_an_interrupted_reproduction_goes_on(name, cached, tmp_path, monkeypatch, capsys):
+    from benchmarks import _reproduction
 
-    lines = topics_cache.read_text(encoding="utf-8").splitlines(keepends=True)
+    spec = import_module(f"benchmarks.{REPRODUCTIONS[name][0]}").Spec
+    lines = cached(name).read_text(encoding="utf-8").splitlines(keepends=True)
     fits = tmp_path / "fits.jsonl"
     # The last fit was being written when the run ended.
     fits.write_text("".join(lines[:-2]) + lines[-2][:20], encoding="utf-8")
     made = []
-    run = _topics.run
-    monkeypatch.setattr(_topics, "run", lambda spec: made.append(spec) or run(spec))
-    quick_topics(tmp_path)
-    assert [spec.key for spec in made] == [key_of(line) for line in lines[-2:]]
+    run = spec.run
+    monkeypatch.setattr(spec, "run", lambda self: made.append(self) or run(self))
+    reproduce(name, tmp_path)
+    known = [spec(**json.loads(line)["spec"]).key for line in lines[-2:]]
+    assert [each.key for each in made] == known
     assert "incomplete" in capsys.readouterr().err
-    assert len(_topics.Cache(fits, _topics.Spec)) == len(lines)
+    assert len(_reproduction.Cache(fits, spec)) == len(lines)
 
 
-def key_of(line):
-    from benchmarks._topics import Spec
+@every_reproduction
+def test_a_page_is_written_from_whatever_the_cache_has(name, tmp_path):
+    page = tmp_path / "page.md"
+    reproduce(name, tmp_path, "--write", "--output", str(page))
+    assert "Verdicts" in page.read_text(encoding="utf-8")
+    assert not (tmp_path / "fits.jsonl").exists()
 
-    return Spec(**json.loads(line)["spec"]).key
+
+@every_reproduction
+def test_a_quick_reproduction_does_not_replace_the_full_page(name, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        reproduce(name, tmp_path, "--write")
+    assert "--output" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_processes_find_what_one_process_finds(topics_cache, tmp_path):
-    from benchmarks import _topic_plan, _topics
+def test_processes_find_what_one_process_finds(cached, tmp_path):
+    from benchmarks import _reproduction, _topic_plan, _topics
 
     cells = dict(list(_topic_plan.online_cells(_topic_plan.QUICK).items())[:2])
-    other = _topics.Cache(tmp_path / "other.jsonl", _topics.Spec)
-    _topics.run_missing(cells.values(), 2, other, 2)
-    expected = _topics.Cache(topics_cache, _topics.Spec).records(cells, 2)
+    other = _reproduction.Cache(tmp_path / "other.jsonl", _topics.Spec)
+    _reproduction.run_missing(cells.values(), 2, other, 2)
+    expected = _reproduction.Cache(cached("lda"), _topics.Spec).records(cells, 2)
     for key, record in other.records(cells, 2).items():
         for name in set(record) - {"seconds"}:
             np.testing.assert_array_equal(record[name], expected[key][name])
@@ -256,19 +290,6 @@ def test_the_recommended_setting_is_the_best_measured_one():
         "`annealing=StructuredVI(gradient='exact', n_passes=4), max_iter=0, "
         'local_step="cvb0", learning_method="online", batch_size=20`'
     )
-
-
-def test_a_page_is_written_from_whatever_the_cache_has(tmp_path):
-    page = tmp_path / "page.md"
-    quick_topics(tmp_path, "--write", "--output", str(page))
-    assert "Verdicts" in page.read_text(encoding="utf-8")
-    assert not (tmp_path / "fits.jsonl").exists()
-
-
-def test_a_quick_run_of_topic_models_does_not_replace_the_full_page(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        quick_topics(tmp_path, "--write")
-    assert "--output" in capsys.readouterr().err
 
 
 def quick_speed(tmp_path, *sections):
@@ -465,70 +486,11 @@ def test_a_quick_run_on_sequences_does_not_replace_the_full_page(capsys):
     assert "--output" in capsys.readouterr().err
 
 
-def quick_chains(tmp_path, *options):
-    from benchmarks import reproduce_hmm
-
-    reproduce_hmm.main(["--quick", "--cache", str(tmp_path / "chains.jsonl"), *options])
-
-
-@pytest.fixture(scope="module")
-def chains_cache(tmp_path_factory):
-    """All fits of a quick run of the hidden Markov models, which needs no file."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT)
-        from benchmarks import _data
-
-        directory = tmp_path_factory.mktemp("chains")
-        patch.setenv(_data.VARIABLE, str(directory))
-        quick_chains(directory)
-    return directory / "chains.jsonl"
-
-
-def test_a_quick_run_of_hidden_markov_models_writes_every_section(chains_cache, tmp_path):
-    page = tmp_path / "page.md"
-    quick_chains(chains_cache.parent, "--write", "--output", str(page))
-    text = page.read_text(encoding="utf-8")
-    for part in (
-        "Verdicts",
-        "Data and methods",
-        "figure 2",
-        "A classifier of letters",
-        "figure 3",
-        "Other methods",
-        "Letters of English",
-        "Which settings",
-        "Emission: gaussian",
-        "A quick run",
-    ):
-        assert part in text
-    for source in ("Gultekin", "expected figures", "own question"):
-        assert f"| {source}" in text
-    assert "nan" not in text
-
-
-def test_an_interrupted_run_of_hidden_markov_models_goes_on(
-    chains_cache, tmp_path, monkeypatch, capsys
-):
-    from benchmarks import _sequences
-
-    lines = chains_cache.read_text(encoding="utf-8").splitlines(keepends=True)
-    fits = tmp_path / "chains.jsonl"
-    fits.write_text("".join(lines[:-2]) + lines[-2][:20], encoding="utf-8")
-    made = []
-    run = _sequences.run
-    monkeypatch.setattr(_sequences, "run", lambda spec: made.append(spec) or run(spec))
-    quick_chains(tmp_path)
-    known = [_sequences.Spec(**json.loads(line)["spec"]).key for line in lines[-2:]]
-    assert [spec.key for spec in made] == known
-    assert "incomplete" in capsys.readouterr().err
-    assert len(_sequences.Cache(fits, _sequences.Spec)) == len(lines)
-
-
-def test_a_page_on_sequences_is_of_the_seeds_that_all_fits_have(chains_cache):
-    from benchmarks import _sequence_plan, _sequences
+def test_a_page_on_sequences_is_of_the_seeds_that_all_fits_have(cached):
+    from benchmarks import _reproduction, _sequence_plan, _sequences
 
     cells = _sequence_plan.letter_cells(_sequence_plan.QUICK)
-    cache = _sequences.Cache(chains_cache, _sequences.Spec)
+    cache = _reproduction.Cache(cached("hmm"), _sequences.Spec)
     assert cache.n_seeds(cells.values(), 9) == _sequence_plan.QUICK.some
     del cache._found[next(iter(cells.values())).seeded(2)[1].key]
     assert cache.n_seeds(cells.values(), 9) == 1
@@ -619,12 +581,6 @@ def test_settings_are_told_apart_by_the_cache_and_accepted_by_the_estimator():
         annealing = again.estimator().annealing
         found = {} if annealing == "none" else annealing.get_params()
         assert found == dict(spec.settings)
-
-
-def test_a_quick_run_of_hidden_markov_models_does_not_replace_the_full_page(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        quick_chains(tmp_path, "--write")
-    assert "--output" in capsys.readouterr().err
 
 
 def quick_ratings_speed(tmp_path, *sections):
@@ -741,63 +697,6 @@ def test_peers_of_ratings_make_the_sweeps_asked_for(peer):
     assert not np.allclose(getattr(first, factors), getattr(last, factors))
 
 
-def quick_ratings(tmp_path, *options):
-    from benchmarks import reproduce_pmf
-
-    reproduce_pmf.main(["--quick", "--cache", str(tmp_path / "ratings.jsonl"), *options])
-
-
-@pytest.fixture(scope="module")
-def ratings_cache(tmp_path_factory):
-    """All fits of a quick run of matrix factorisation, which needs no file."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT)
-        from benchmarks import _data
-
-        directory = tmp_path_factory.mktemp("ratings")
-        patch.setenv(_data.VARIABLE, str(directory))
-        quick_ratings(directory)
-    return directory / "ratings.jsonl"
-
-
-def test_a_quick_run_of_ratings_writes_every_section(ratings_cache, tmp_path):
-    page = tmp_path / "page.md"
-    quick_ratings(ratings_cache.parent, "--write", "--output", str(page))
-    text = page.read_text(encoding="utf-8")
-    for part in (
-        "Verdicts",
-        "Data and methods",
-        "figure 1",
-        "The paper's priors",
-        "Default priors",
-        "Which settings",
-        "Variances, fixed or learned",
-        "Every method by name",
-        "Against other libraries",
-        "A quick run",
-    ):
-        assert part in text
-    for source in ("Paisley", "expected figures", "own question"):
-        assert f"| {source}" in text
-    assert not re.search(r"\bnan\b", text)
-
-
-def test_an_interrupted_run_of_ratings_goes_on(ratings_cache, tmp_path, monkeypatch, capsys):
-    from benchmarks import _ratings
-
-    lines = ratings_cache.read_text(encoding="utf-8").splitlines(keepends=True)
-    fits = tmp_path / "ratings.jsonl"
-    fits.write_text("".join(lines[:-2]) + lines[-2][:20], encoding="utf-8")
-    made = []
-    run = _ratings.run
-    monkeypatch.setattr(_ratings, "run", lambda spec: made.append(spec) or run(spec))
-    quick_ratings(tmp_path)
-    known = [_ratings.Spec(**json.loads(line)["spec"]).key for line in lines[-2:]]
-    assert [spec.key for spec in made] == known
-    assert "incomplete" in capsys.readouterr().err
-    assert len(_ratings.Cache(fits, _ratings.Spec)) == len(lines)
-
-
 def test_a_tenth_of_the_ratings_is_held_out():
     from benchmarks import _ratings
 
@@ -821,7 +720,7 @@ def test_fits_of_so_many_passes_stop_there_whatever_their_schedule():
 
     for passes in (2, 6, 70):
         for label, how in methods(QUICK).items():
-            record = _ratings.run(_ratings.Spec("drawn", 2, *how, passes=passes))
+            record = _ratings.Spec("drawn", 2, *how, passes=passes).run()
             assert record["passes"] == len(record["bounds"]) == passes, label
 
 
@@ -853,11 +752,11 @@ def test_passes_that_are_needed_are_counted_to_the_median_of_vi():
 
 
 def test_libraries_are_compared_at_the_settings_of_the_least_error(tmp_path):
-    from benchmarks import _ratings
+    from benchmarks import _ratings, _reproduction
     from benchmarks._rating_plan import QUICK, tuned_cells, tuning_cells
 
     cells = tuning_cells(QUICK)
-    cache = _ratings.Cache(tmp_path / "x.jsonl", _ratings.Spec)
+    cache = _reproduction.Cache(tmp_path / "x.jsonl", _ratings.Spec)
     assert tuned_cells(QUICK, cache) == {}
     own = [spec for (library, _), spec in cells.items() if library == "ours"]
     cache.add(own[0], {"rmse": 0.9, "seconds": 1.0})
@@ -884,10 +783,4 @@ def test_other_libraries_predict_better_than_the_mean(library):
     }[library]
     spec = _ratings.Spec(_ratings.WEAK, 6, library, _ratings.settings_of(**settings))
     training, held_out = spec.split()
-    assert _ratings.run(spec)["rmse"] < np.std(held_out.y - training.y.mean())
-
-
-def test_a_quick_run_of_ratings_does_not_replace_the_full_page(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        quick_ratings(tmp_path, "--write")
-    assert "--output" in capsys.readouterr().err
+    assert spec.run()["rmse"] < np.std(held_out.y - training.y.mean())

@@ -39,7 +39,6 @@ from sklearn_anneal.annealing import (
     StochasticAnnealing,
     SVIPlus,
     VariationalTempering,
-    svi_plus,
 )
 from sklearn_anneal.families import Gaussian, Tempering, backoff
 from sklearn_anneal.inference import engine
@@ -1069,7 +1068,7 @@ def test_noisy_updates_are_those_of_the_definition(variant, rng):
         one_update(ctx, method, units)
         new = {}
         for side, old in (("users", users), ("items", items)):
-            noise = np.sqrt(n / effective - 1) * svi_plus._gaussian(n, source)
+            noise = np.sqrt(n / effective - 1) * source.standard_normal(n)
             noise = 1 + noise - noise.mean()
             W = np.full(Y.shape, NAN)
             # Ratings of users one after another, or of items one after another.
@@ -1247,11 +1246,15 @@ def test_local_form_is_refused(rng):
 def test_random_initialisations_are_valid(rng):
     Y = ratings(rng)
     for how in ({}, {"batch_size": 5}):
-        ctx, _, _ = open_run(small(**how), Y)
+        ctx, _, units = open_run(small(**how), Y)
         for _ in range(20):
             eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
             assert {k: v.shape for k, v in eta.items()} == {k: v.shape for k, v in ctx.q.items()}
             assert ctx.model.valid(eta)
+        for block in ctx.model.blocks:
+            visitor, _ = ctx.model.visiting(block, units)
+            eta = visitor.random_natural(ctx.summary, ctx.prior, rng)
+            assert eta.keys() == set(block.keys)
 
 
 @pytest.mark.parametrize("name", ["stochastic", "svi_plus", "deterministic", "structured"])

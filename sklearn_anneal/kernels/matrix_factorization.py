@@ -395,6 +395,18 @@ def _smallest_eigenvalue(packed, size, a, diagonal, squares, v, p):
     return 0.5 * (low + high)
 
 
+@helper
+def _between(start, end, share, out):
+    """start + share (end − start), and what is given at the ends."""
+    for k in range(out.shape[0]):
+        if share == 1.0:
+            out[k] = end[k]
+        elif share == 0.0:
+            out[k] = start[k]
+        else:
+            out[k] = start[k] + share * (end[k] - start[k])
+
+
 @kernel("matrix matrix matrix matrix float int int out2 out2", dtypes=("float64",))
 def back_off(clean, clean_mean, noisy, noisy_mean, margin, size, n_halvings, precision, mean):
     """As much of noisy rows as leaves them inside: clean + s (noisy − clean), s = 1, 1/2, …, 0.
@@ -424,9 +436,7 @@ def back_off(clean, clean_mean, noisy, noisy_mean, margin, size, n_halvings, pre
             if halving == n_halvings + 1:
                 share = 0.0
                 break
-            for k in range(n_packed):
-                start = clean[row, k]
-                candidate[k] = start + share * (noisy[row, k] - start)
+            _between(clean[row], noisy[row], share, candidate)
             if finite:
                 if _positive(candidate, size, margin * least, work):
                     break
@@ -437,19 +447,5 @@ def back_off(clean, clean_mean, noisy, noisy_mean, margin, size, n_halvings, pre
                         if _positive(candidate, size, margin * least, work):
                             break
             share *= 0.5
-        for k in range(n_packed):
-            start = clean[row, k]
-            if share == 1.0:
-                precision[row, k] = noisy[row, k]
-            elif share == 0.0:
-                precision[row, k] = start
-            else:
-                precision[row, k] = candidate[k]
-        for i in range(size):
-            start = clean_mean[row, i]
-            if share == 1.0:
-                mean[row, i] = noisy_mean[row, i]
-            elif share == 0.0:
-                mean[row, i] = start
-            else:
-                mean[row, i] = start + share * (noisy_mean[row, i] - start)
+        _between(clean[row], noisy[row], share, precision[row])
+        _between(clean_mean[row], noisy_mean[row], share, mean[row])

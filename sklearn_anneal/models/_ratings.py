@@ -31,6 +31,8 @@ class RatingData:
         Where each rating stood among pairs; None for a matrix.
     shape : tuple of int
         Of X.
+    stream : bool
+        Whether they are added to what their users have rated before.
     """
 
     values: np.ndarray
@@ -40,14 +42,19 @@ class RatingData:
     users: np.ndarray
     order: np.ndarray | None
     shape: tuple[int, ...]
+    stream: bool = False
 
 
 class Pairs:
-    """Pairs (user, item) with their ratings, on their way to validation."""
+    """Pairs (user, item) with their ratings, on their way to validation.
 
-    def __init__(self, X: Any, y: Any):
+    ``stream`` says whether they are added to what their users have rated before.
+    """
+
+    def __init__(self, X: Any, y: Any, stream: bool = False):
         self.X = X
         self.y = y
+        self.stream = stream
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,9 +62,7 @@ class Pairs:
         return np.shape(self.X)
 
 
-def read_matrix(
-    estimator: Any, X: Any, *, reset: bool, n_items: int | None, ensure_min_samples: int
-) -> RatingData:
+def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> RatingData:
     """A users × items matrix: stored entries of a sparse one, all but NaN of a dense one."""
     # Of diagonals, what is 0 counts as stored and is no entry of the result.
     stored = X.nnz if issparse(X) and X.format != "dia" else None
@@ -65,7 +70,6 @@ def read_matrix(
         "accept_sparse": "csr",
         "dtype": _DTYPES,
         "ensure_all_finite": "allow-nan",
-        "ensure_min_samples": ensure_min_samples,
     }
     # A declared number of items lets matrices be narrower, or wider, than the first one.
     same_width = n_items is None or reset or _width(X) == estimator.n_features_in_
@@ -129,7 +133,6 @@ def read_pairs(
     n_users: int | None,
     n_items: int | None,
     dense: bool,
-    ensure_min_samples: int,
 ) -> RatingData:
     """Pairs of ids with their ratings, by user; ``dense``: of all users up to the largest id.
 
@@ -141,24 +144,14 @@ def read_pairs(
             "target y is None. The ratings are y; give them, or a users × items matrix with "
             'input="matrix".'
         )
-    X = validate_data(
-        estimator,
-        pairs.X,
-        reset=reset,
-        dtype=None,
-        ensure_min_samples=ensure_min_samples,
-    )
+    X = validate_data(estimator, pairs.X, reset=reset, dtype=None)
     if X.shape[1] != 2:
         raise ValueError(
             f'With input="pairs" X has two columns, user and item, but it has {X.shape[1]}.'
         )
     X = read_ids(X, "The ids of users and items")
     y = check_array(
-        column_or_1d(pairs.y, warn=True),
-        ensure_2d=False,
-        dtype=_DTYPES,
-        ensure_min_samples=ensure_min_samples,
-        input_name="y",
+        column_or_1d(pairs.y, warn=True), ensure_2d=False, dtype=_DTYPES, input_name="y"
     )
     if len(y) != len(X):
         raise ValueError(f"y has {len(y)} ratings, but X has {len(X)} pairs.")
@@ -176,9 +169,8 @@ def read_pairs(
     n_columns = int(n_items or items.max() + 1)
     order = np.argsort(users, kind="stable")
     indptr = np.searchsorted(users[order], np.arange(len(rows) + 1))
-    return RatingData(
-        y[order], items[order].astype(np.int32), indptr, n_columns, rows, order, X.shape
-    )
+    items = items[order].astype(np.int32)
+    return RatingData(y[order], items, indptr, n_columns, rows, order, X.shape, pairs.stream)
 
 
 def halves(data: RatingData) -> tuple[np.ndarray, np.ndarray]:

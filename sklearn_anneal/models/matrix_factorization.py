@@ -37,7 +37,7 @@ _NOTHING = np.empty(0)
 _SIDES = ("users", "items")
 _PACKED = get_structure("packed", ("packed",), "structure")
 # Rows whose moments are one task.
-_ROWS = 2048
+_ROWS = 512
 # Predictions that are made together.
 _PAIRS = 8192
 # Variances of the model as multiples of powers of that of the ratings; with the variance of stars
@@ -159,6 +159,11 @@ class _Sums(NamedTuple):
 def _factors(values: np.ndarray | None) -> np.ndarray:
     """Factors of ratings as kernels read them: nothing where all are 1."""
     return _NOTHING if values is None else np.ascontiguousarray(values, dtype=float)
+
+
+def _side(keys: Iterable[str]) -> str:
+    """Whose parameters these are."""
+    return next(iter(keys)).split("_")[0]
 
 
 def _put(part: Natural, rows: slice, whole: Natural) -> None:
@@ -311,7 +316,7 @@ class MatrixFactorization(ConjugateModel):
         if not self.held:
             return self, units
         model = copy(self)
-        model.side = block.keys[0].split("_")[0]
+        model.side = _side(block.keys)
         model._weights = units.weights
         visited = units if model.side == "users" else units.by_column
         model._n_visited = visited.n_units
@@ -371,17 +376,16 @@ class MatrixFactorization(ConjugateModel):
         }
 
     def prior(self, summary: Summary) -> Natural:
-        return self._rows(lambda factor: self.row_prior())
+        return self._prior()
 
-    def _rows(self, make: Any) -> Natural:
+    def _prior(self) -> Natural:
         result: Natural = {}
         for factor in self.factors():
-            result |= factor.rename(make(factor))
+            result |= factor.rename(self.row_prior())
         return result
 
     def _n_rows(self, factor: Factor, summary: Summary) -> int:
-        users = factor.names["precision"].startswith("users")
-        return summary.n_users if users else self.n_items
+        return summary.n_users if _side(factor.names.values()) == "users" else self.n_items
 
     def init(
         self, units: Ratings, summary: Summary, prior: Natural, random_state: np.random.RandomState
@@ -397,13 +401,14 @@ class MatrixFactorization(ConjugateModel):
         return result
 
     def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
-        """Posteriors of random factors, each as sharp as an average row's."""
-
-        def draw(factor: Factor) -> Natural:
-            n = self._n_rows(factor, summary)
-            return self._around(rng.standard_normal((n, self.size)), summary.n_ratings / n)
-
-        return self._rows(draw)
+        """Posteriors of random factors, as sharp as an average row's; of a visited side alone."""
+        result: Natural = {}
+        for factor in self.factors():
+            if self.side in ("", _side(factor.names.values())):
+                n = self._n_rows(factor, summary)
+                start = rng.standard_normal((n, self.size))
+                result |= factor.rename(self._around(start, summary.n_ratings / n))
+        return result
 
     def _around(self, standardized: np.ndarray, n_ratings: float) -> Natural:
         """Gaussians around prior means and deviations, after ``n_ratings`` typical ratings."""
@@ -771,7 +776,7 @@ class MatrixFactorization(ConjugateModel):
         for name in self.learns:
             old = getattr(self, name)
             setattr(model, name, old + rho * (max(best[name], _LEAST * old) - old))
-        return model, model._rows(lambda factor: model.row_prior()), q
+        return model, model._prior(), q
 
     # What annealing methods ask for
 
@@ -1134,34 +1139,23 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     # What the base class asks for
 
-    def _data(self, X: Any, y: Any) -> Any:
+    def _data(self, X: Any, y: Any, stream: bool = False) -> Any:
         """X on its way to validation, with the ratings where they are in y."""
-        return Pairs(X, y) if _of_pairs(self) else X
+        return Pairs(X, y, stream) if _of_pairs(self) else X
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> RatingData:
-        # A single user, and a single rating, are data.
-        how: dict[str, Any] = {"reset": reset, "ensure_min_samples": 1}
+        # Whatever is asked for: a single user, and a single rating, are data.
         if not isinstance(X, Pairs):
             if self.n_users is not None:
                 raise ValueError(
                     'n_users is for input="pairs"; the users of a matrix are its rows.'
                 )
             n_items = self.n_items if reset or self.n_items is None else self.n_items_
-            return read_matrix(self, X, n_items=n_items, **how)
+            return read_matrix(self, X, reset=reset, n_items=n_items)
         n_items = self.n_items if reset else self.n_items_
         return read_pairs(
-            self, X, n_users=self.n_users, n_items=n_items, dense=not self._streaming, **how
+            self, X, reset=reset, n_users=self.n_users, n_items=n_items, dense=not X.stream
         )
-
-    # Set for the time of a call of ``partial_fit``.
-    _streaming = False
-
-    def _partial_fit(self, X: Any, sample_weight: Any) -> AnnealedPMF:
-        self._streaming = True
-        try:
-            return super()._partial_fit(X, sample_weight)  # type: ignore[return-value]
-        finally:
-            del self._streaming
 
     def _make_units(self, X: RatingData, sample_weight: np.ndarray | None) -> Ratings:  # type: ignore[override]
         pairs = X.order is not None
@@ -1176,7 +1170,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             weights=None if pairs else weights,
             rating_weights=weights if pairs else None,
             counts_ratings=pairs,
-            known=self._known(X.users) if pairs and self._streaming else None,
+            known=self._known(X.users) if X.stream else None,
         )
 
     def _check_weights(
@@ -1359,7 +1353,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ValueError
             If the batch is refused; the estimator is then as it was before.
         """
-        return self._update_or_restore(self._data(X, y), sample_weight)
+        return self._update_or_restore(self._data(X, y, stream=True), sample_weight)
 
     @available_if(_of_matrix)
     def transform(self, X):
@@ -1552,7 +1546,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ctx = self._context()
         if _of_pairs(self):
             # Ids that were not seen in training are no errors here.
-            sizes: dict[str, Any] = {"n_users": None, "n_items": None, "ensure_min_samples": 1}
+            sizes: dict[str, Any] = {"n_users": None, "n_items": None}
             data = read_pairs(self, Pairs(X, y), reset=False, dense=False, **sizes)
             weights = self._check_weights(sample_weight, data)
             users = np.repeat(data.users, np.diff(data.indptr))
