@@ -383,6 +383,34 @@ def test_expected_log_topics(n_topics, rng):
     assert_allclose(prepared[:, :n_topics], expected, rtol=1e-11, atol=1e-300)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_visit_prepares_the_words_that_it_meets(dtype, mixed, rng):
+    lam = rng.gamma(0.5, size=(5, 60)) + 0.05
+    model = model_of(lam, 0.4, 0.1, dtype=dtype)
+    q, units = {"topic_word": np.asfortranarray(lam)}, documents(mixed[:3])
+    visitor, same = model.visiting(model.blocks[0], units)
+    assert same is units
+    found, every = (m.prepared(m.expectations(q), Tempering()) for m in (visitor, model))
+    met = np.unique(units.words)
+    assert 0 < len(met) < 60
+    assert_array_equal(found.table[met], every.table[met])
+    assert_array_equal(found.largest[met], every.largest[met])
+    # What no document has is not looked at.
+    found.table[np.setdiff1d(np.arange(60), met)] = np.nan
+    some, whole = (
+        m.completed(
+            m.local_step(units, topics, Tempering(), local=start_of(3)), topics, Tempering()
+        )
+        for m, topics in ((visitor, found), (model, every))
+    )
+    assert_array_equal(some.statistics["topic_word"], whole.statistics["topic_word"])
+    assert some.energy == whole.energy
+
+
+def start_of(n_documents):
+    return LocalStart(np.empty((n_documents, 5)), False, 30)
+
+
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_local_tempering_is_the_plain_step(rounds, mixed, rng):
     lam, alpha = rng.gamma(0.5, size=(5, 60)) + 0.05, np.array([0.2, 0.7, 1.4, 0.1, 0.4])

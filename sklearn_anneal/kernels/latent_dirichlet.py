@@ -44,15 +44,15 @@ def dirichlet_sums(concentration, prior, out):
             out[1, k] += (value - eta) * digamma(value)
 
 
-@kernel("rows vector out2 out1", dtypes=("float64",))
-def expected_log_topics(concentration, log_normalizer, out, largest):
-    """E log β_kw − m_w, and m_w, of topics in columns.
+@kernel("rows index vector out2 out1", dtypes=("float64",))
+def expected_log_topics(concentration, words, log_normalizer, out, largest):
+    """E log β_kw − m_w, and m_w, of topics in columns, for some words.
 
     ``log_normalizer`` (n_topics,) is ψ of the column sums; columns of ``out`` beyond the topics
-    become −1e30.
+    become −1e30. Rows of other words stay as they are, here and below.
     """
     n_topics = concentration.shape[1]
-    for w in range(concentration.shape[0]):
+    for w in words:
         for k in range(n_topics):
             out[w, k] = digamma(concentration[w, k]) - log_normalizer[k]
         for k in range(n_topics, out.shape[1]):
@@ -65,18 +65,18 @@ def expected_log_topics(concentration, log_normalizer, out, largest):
         largest[w] = top
 
 
-@kernel("out_rows float", dtypes=("float64",))
-def exponentiate(table, factor):
-    """``table[:] = exp(factor * table)``."""
-    for w in range(table.shape[0]):
+@kernel("out_rows index float", dtypes=("float64",))
+def exponentiate(table, words, factor):
+    """``table[words] = exp(factor * table[words])``."""
+    for w in words:
         for k in range(table.shape[1]):
             table[w, k] = exp(factor * table[w, k])
 
 
-@kernel("rows float out_single", dtypes=("float64",))
-def single_exponentials(table, factor, out):
-    """``out = exp(factor * table)`` in float32, with 0 for what slows every sum: subnormals."""
-    for w in range(table.shape[0]):
+@kernel("rows index float out_single", dtypes=("float64",))
+def single_exponentials(table, words, factor, out):
+    """The same into float32 ``out``, with 0 for what slows every sum: subnormals."""
+    for w in words:
         for k in range(table.shape[1]):
             value = exp(factor * table[w, k])
             out[w, k] = value if value > _SMALLEST_SINGLE else 0.0

@@ -24,7 +24,7 @@ from ..inference import engine
 from ..inference.parallel import Workers, one_thread
 from ..inference.units import Documents, Units
 from ..metrics import document_completion_log_likelihood, split_documents
-from ._base import ConjugateModel, Factor, LocalStep, compiled
+from ._base import Block, ConjugateModel, Factor, LocalStep, compiled
 
 if TYPE_CHECKING:
     from ..annealing import Annealing, Context
@@ -94,6 +94,10 @@ class Topics(NamedTuple):
         multiple of 8 topics.
     largest : ndarray of shape (n_words,)
         m_w, the largest log β_kw of each word.
+
+    Notes
+    -----
+    A visit fills the rows of the words that it meets; the others hold anything.
     """
 
     table: np.ndarray
@@ -207,6 +211,8 @@ class LatentDirichlet(ConjugateModel):
         self.init_components = init_components
         self.dtype = np.dtype(dtype)
         self.mean_length = np.nan
+        # All words, or those that a visit meets.
+        self._words = np.arange(n_words, dtype=np.int32)
 
     @property
     def width(self) -> int:
@@ -226,6 +232,13 @@ class LatentDirichlet(ConjugateModel):
         model = copy(self)
         model.local_step_name = "mean_field"
         return model
+
+    def visiting(self, block: Block, units: Documents) -> tuple[LatentDirichlet, Documents]:
+        met = np.zeros(self.n_words, dtype=bool)
+        met[units.words[: units.indptr[-1]]] = True
+        model = copy(self)
+        model._words = np.flatnonzero(met).astype(np.int32)
+        return model, units
 
     # Data, prior and starts
 
@@ -294,10 +307,13 @@ class LatentDirichlet(ConjugateModel):
     # The local step
 
     def expectations(self, q: Natural) -> Topics:
+        return self._expected_log_topics(q, self._words)
+
+    def _expected_log_topics(self, q: Natural, words: np.ndarray) -> Topics:
         concentration = np.ascontiguousarray(q[_TOPICS].T)
         topics = Topics(np.empty((self.n_words, self.width)), np.empty(self.n_words))
         normalizer = psi(concentration.sum(axis=0))
-        kernels().expected_log_topics(concentration, normalizer, *topics)
+        kernels().expected_log_topics(concentration, words, normalizer, *topics)
         return topics
 
     def sample_expectations(
@@ -326,10 +342,10 @@ class LatentDirichlet(ConjugateModel):
         """exp{x (log β − m)}, in the place of the logarithms where the dtype allows."""
         x = float(t.local)
         if self.dtype == np.float64:
-            kernels().exponentiate(expected.table, x)
+            kernels().exponentiate(expected.table, self._words, x)
             return expected
         table = np.empty(expected.table.shape, dtype=np.float32)
-        kernels().single_exponentials(expected.table, x, table)
+        kernels().single_exponentials(expected.table, self._words, x, table)
         return expected._replace(table=table)
 
     def local_step(
@@ -405,6 +421,7 @@ class LatentDirichlet(ConjugateModel):
         ``gamma`` (n_documents, n_components), where given, gets their Dirichlet parameters γ.
         """
         model: Any = self.evaluator()
+        model, units = model.visiting(model.blocks[0], units)
         expected = model.prepared(model.expectations(q), Tempering())
         chunks = units.chunks()
 
@@ -528,12 +545,14 @@ class LatentDirichlet(ConjugateModel):
         a_k(1) zero, as the normaliser of an untempered topic is, so that a document at T = 1
         gets the plain local step.
         """
-        topics = self.expectations(q)
+        # Whichever words a visit meets.
+        every = np.arange(self.n_words, dtype=np.int32)
+        topics = self._expected_log_topics(q, every)
         table = topics.table
         table += topics.largest[:, None]
         table /= len(x)
         np.maximum(table, -700.0, out=table)
-        kernels().exponentiate(table, 1.0)
+        kernels().exponentiate(table, every, 1.0)
         sums = np.zeros((len(x), self.width))
         kernels().tempered_topic_sums(table, len(x), sums)
         log_sums = np.log(sums[:, : self.n_components])
