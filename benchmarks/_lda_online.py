@@ -242,9 +242,7 @@ def _online_rows(
 
 PARTS = {
     "mean_field": "documents",
-    "expected_log_topics": "E log β",
-    "exponentials": "exp(E log β)",
-    "single_exponentials": "exp(E log β)",
+    "expected_topics": "exp(E log β)",
     "expected_statistics": "statistics completed",
     "dirichlet_sums": "bound of topics",
 }
@@ -258,9 +256,9 @@ def bench_where(size: Size) -> list[str]:
     page.section(
         "Where the time of an online fit goes",
         f"Our fits of the section above: K = {k}, {PASSES} passes. *Documents* is the kernel that "
-        "iterates over them; E log β and its exponential are found anew for all words in every "
-        "batch; the update of λ is array arithmetic; *everything else* is validation, the loop and "
-        "calls. Shares of the processor time.",
+        "iterates over them; exp(E log β) is found anew in every batch, for the words in it; the "
+        "update of λ is array arithmetic; *everything else* is validation, the loop and calls. "
+        "Shares of the processor time.",
     )
     columns = list(dict.fromkeys([*PARTS.values(), *ELSEWHERE]))
     rows = []

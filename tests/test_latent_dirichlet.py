@@ -372,15 +372,37 @@ def model_of(lam, alpha, eta, **params):
 def test_expected_log_topics(n_topics, rng):
     lam = rng.gamma(0.1, size=(n_topics, 17)) + 1e-5
     model = model_of(lam, 1.0, 1.0)
-    topics = model.expectations({"topic_word": np.asfortranarray(lam)})
+    expected = model.expectations({"topic_word": np.asfortranarray(lam)})
+    topics = model.log_topics(expected)
     found = (topics.table[:, :n_topics] + topics.largest[:, None]).T
     assert_allclose(found, plain.expected_log(lam), rtol=1e-13)
     assert topics.table.shape[1] % 8 == 0
     assert_array_equal(topics.table.max(axis=1), 0.0)
-    prepared = model.prepared(topics, Tempering(local=0.5)).table
-    assert_array_equal(prepared[:, n_topics:], 0.0)
-    expected = np.exp(0.5 * (found - found.max(axis=0))).T
-    assert_allclose(prepared[:, :n_topics], expected, rtol=1e-11, atol=1e-300)
+    for x in (0.5, 1.0):
+        powers = np.exp(x * (found - found.max(axis=0))).T
+        # Of λ itself, and of logarithms that were found before.
+        for source in (expected, topics._replace(table=topics.table.copy())):
+            prepared = model.prepared(source, Tempering(local=x))
+            assert_array_equal(prepared.table[:, n_topics:], 0.0)
+            assert_allclose(prepared.table[:, :n_topics], powers, rtol=1e-9, atol=1e-300)
+            assert_allclose(prepared.largest, topics.largest, rtol=1e-12, atol=1e-13)
+            assert_array_equal(prepared.table.max(axis=1), 1.0)
+
+
+def test_topics_of_tiny_concentrations_keep_their_largest_entry():
+    """exp ψ(λ) underflows from λ = 0.0014 down."""
+    lam = np.array([[1e-3, 1e-3, 1e-5, 2.0], [2e-3, 1e-4, 1e-5, 1e-6]])
+    model = model_of(lam, 1.0, 1.0)
+    logs = plain.expected_log(lam)
+    for dtype in ("float64", "float32"):
+        model.dtype = np.dtype(dtype)
+        found = model.prepared(
+            model.expectations({"topic_word": np.asfortranarray(lam)}), Tempering()
+        )
+        assert_allclose(found.largest, logs.max(axis=0), rtol=1e-12)
+        assert_allclose(
+            found.table[:, :2], np.exp(logs - logs.max(axis=0)).T, atol=1e-30, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -422,8 +444,8 @@ def test_local_tempering_is_the_plain_step(rounds, mixed, rng):
     units = documents(mixed, weights)
     start = LocalStart(np.empty((len(mixed), 5)), False, 30)
     step = model.locally_tempered_step(
-        units, model.expectations(q), grid, model.unit_log_partition(grid, None, q), rounds,
-        noise=noise, local=start,
+        units, model.locally_prepared(model.expectations(q)), grid,
+        model.unit_log_partition(grid, None, q), rounds, noise=noise, local=start,
     )  # fmt: skip
     log_beta = plain.expected_log(lam)
     found = [plain.locally_tempered(row, log_beta, alpha, grid, rounds, 30, 1e-6) for row in mixed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 from joblib import parallel_config
 from sklearn import config_context, get_config
@@ -95,3 +96,18 @@ def test_tasks_are_made_when_they_are_about_to_run():
         next(results)
         assert len(made) <= 2 * workers.n_workers
         assert len(list(results)) == 49
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("n", [0, 1, 99, 100, 101, 1000])
+def test_shared_work_covers_everything_once(n, n_jobs):
+    counts, parts = np.zeros(n, dtype=int), []
+
+    def count(part):
+        counts[part] += 1
+        parts.append(part)
+
+    with Workers(n_jobs) as workers:
+        workers.share(count, n, 100)
+    assert (counts == 1).all()
+    assert len(parts) == (min(8, -(-n // 100)) if n_jobs == 2 and n else 1)

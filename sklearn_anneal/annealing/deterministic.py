@@ -132,7 +132,7 @@ class DeterministicAnnealing(Annealing):
         return Tempering(*(x**power for power in FORMS[self.form]))
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
-        new = mix(q, target, rho)
         if self.jitter > 0 and self.temperature(ctx) > 1:
-            return ctx.model.jitter(new, self.jitter, ctx.rng, ctx.prior)
-        return new
+            # Not of the mixture: displacements of old values would pile up in small steps.
+            target = ctx.model.jitter(target, self.jitter, ctx.rng, ctx.prior)
+        return mix(q, target, rho)

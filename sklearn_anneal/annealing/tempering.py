@@ -173,7 +173,7 @@ class LocalVariationalTempering(Annealing):
         )
 
     def prepared(self, ctx: Context, expected: Any, t: Tempering, workers: Any = None) -> Any:
-        return expected
+        return expected._replace(expected=ctx.model.locally_prepared(expected.expected))
 
     def completed(self, ctx: Context, step: Any, expected: Any, t: Tempering) -> Any:
         return step
@@ -181,6 +181,6 @@ class LocalVariationalTempering(Annealing):
     def inverse_temperatures(self, ctx: Context, units: Any) -> np.ndarray:
         """E_r[1/T] of every data point at the current q, shape (n_units,)."""
         ctx = replace(ctx, exploring=False)
-        expected, _ = self.expectations(ctx)
+        expected = self.prepared(ctx, self.expectations(ctx)[0], Tempering())
         local = self.local_start(ctx, units, None)
         return self.local_step(ctx, units, expected, Tempering(), local=local).inverse_temperatures

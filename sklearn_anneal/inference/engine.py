@@ -321,10 +321,13 @@ def _fit_minibatches(
     for p in range(n_passes):
         method = strategy if p < n_annealed else PLAIN
         data = LocalStep({}, 0.0, 0.0)
-        heat = 0.0
+        heat = warm = 0.0
         for batch in units.batches(size, ctx.rng):
             weight = batch.total_weight
+            share = weight / total
             if batch.n_observations == 0:
+                # Nothing to learn from, but a part of the pass.
+                ctx.state = {**ctx.state, "passes": ctx.state["passes"] + share}
                 continue
             ctx.scale = total / weight
             seen = visit(ctx, method, batch, workers)
@@ -332,11 +335,11 @@ def _fit_minibatches(
             data.entropy += seen.step.entropy
             data.log_prior += seen.step.log_prior
             heat += weight * seen.temperature
-            share = weight / total
+            warm += weight
             update(ctx, method, batch, seen, settings, workers, minibatch=True, passes=share)
         ctx.scale = 1.0
         trace.lower_bounds.append(_bound(ctx, method, data, units, workers, p + 1))
-        trace.temperatures.append(heat / total)
+        trace.temperatures.append(heat / warm)
         trace.stopped = monitor is not None and monitor(ctx, trace)
         if p >= n_annealed and settings.evaluate_every > 0:
             if (p + 1) % settings.evaluate_every == 0:

@@ -161,6 +161,17 @@ class Workers:
         """``[function(*task) for task in tasks]``."""
         return list(self.imap(function, tasks))
 
+    def share(self, function: Callable[[slice], None], n: int, at_least: int) -> None:
+        """Call a function that writes into arrays of this process, for all parts of 0, …, n − 1.
+
+        In threads there are 8 parts at most, of ``at_least`` elements.
+        """
+        if self._pool is None or n <= at_least:
+            function(slice(0, n))
+            return
+        size = max(at_least, -(-n // 8))
+        self.map(function, ((slice(start, min(start + size, n)),) for start in range(0, n, size)))
+
     def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
         """The same one after another, each as soon as it and all before it are there."""
         if not self._running:

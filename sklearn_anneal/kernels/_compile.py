@@ -20,7 +20,6 @@ _ARGUMENTS = {
     "matrix": types.Array(types.float64, 2, "C", readonly=True),
     "out1": types.float64[::1],
     "out2": types.float64[:, ::1],
-    "out_single": types.float32[:, ::1],
     "out_int": types.int64[::1],
     "int": types.int64,
     "float": types.float64,

@@ -448,3 +448,37 @@ def categorical_statistics(posteriors, symbols, out):
         if symbol >= 0:
             for k in range(posteriors.shape[1]):
                 out[symbol, k] += posteriors[t, k]
+
+
+@kernel("rows rows rows pointer index out2", dtypes=("float64",))
+def log_partitions(start, transfer, volume, indptr, missing, out):
+    """log Σ of tempered chains with gaps, for each sequence and temperature; (n_sequences, M).
+
+    ``start`` and ``volume`` have shape (M, K), ``transfer`` (M K, K); a frame that ``missing``
+    marks has no emission.
+    """
+    n_temperatures, n_states = start.shape
+    state = np.empty(n_states)
+    moved = np.empty(n_states)
+    for i in range(indptr.shape[0] - 1):
+        for m in range(n_temperatures):
+            total = 0.0
+            for k in range(n_states):
+                state[k] = start[m, k]
+            for t in range(indptr[i], indptr[i + 1]):
+                if t > indptr[i]:
+                    moved[:] = 0.0
+                    for j in range(n_states):
+                        for k in range(n_states):
+                            moved[k] += state[j] * transfer[m * n_states + j, k]
+                    state[:] = moved
+                if missing[t] == 0:
+                    for k in range(n_states):
+                        state[k] *= volume[m, k]
+                norm = 0.0
+                for k in range(n_states):
+                    norm += state[k]
+                for k in range(n_states):
+                    state[k] /= norm
+                total += np.log(norm)
+            out[i, m] = total

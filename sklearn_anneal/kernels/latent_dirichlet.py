@@ -27,7 +27,10 @@ _FEW_SINGLE = (1e-3, 1e-6)
 # Iterations between two looks for such topics, and how many must be left to repay the copy.
 _ITERATIONS_TO_REPAY = 4
 _SMALLEST_LOG = 1e-300
+_SMALLEST_NORMAL = 2.3e-308
 _SMALLEST_SINGLE = 1.2e-38
+# Below this, what underflows may be what matters.
+_FAR_FROM_ZERO = 1e-200
 
 
 @kernel("rows vector out2", dtypes=("float64",))
@@ -65,21 +68,56 @@ def expected_log_topics(concentration, words, log_normalizer, out, largest):
         largest[w] = top
 
 
-@kernel("out_rows index float", dtypes=("float64",))
-def exponentiate(table, words, factor):
-    """``table[words] = exp(factor * table[words])``."""
-    for w in words:
-        for k in range(table.shape[1]):
-            table[w, k] = exp(factor * table[w, k])
+@helper
+def _smallest(table):
+    """What is smaller becomes 0: subnormal numbers slow every sum."""
+    return _SMALLEST_SINGLE if table.itemsize == 4 else _SMALLEST_NORMAL
 
 
-@kernel("rows index float out_single", dtypes=("float64",))
-def single_exponentials(table, words, factor, out):
-    """The same into float32 ``out``, with 0 for what slows every sum: subnormals."""
-    for w in words:
+@kernel("out_rows matrix float")
+def exponentiate(table, logs, factor):
+    """``table = exp(factor * logs)``; both can be the same array."""
+    smallest = _smallest(table)
+    for w in range(table.shape[0]):
         for k in range(table.shape[1]):
-            value = exp(factor * table[w, k])
-            out[w, k] = value if value > _SMALLEST_SINGLE else 0.0
+            value = exp(factor * logs[w, k])
+            table[w, k] = value if value > smallest else 0.0
+
+
+@kernel("out_rows matrix index vector float out1")
+def expected_topics(table, concentration, words, log_normalizer, factor, largest):
+    """exp{x (E log β_kw − m_w)}, and m_w, from concentrations; otherwise as above.
+
+    At x = 1, exp{ψ(λ)} needs no logarithm.
+    """
+    n_topics = concentration.shape[1]
+    smallest = _smallest(table)
+    row = np.empty(n_topics)
+    scale = np.exp(-log_normalizer)
+    for w in words:
+        top = 0.0
+        if factor == 1.0:
+            for k in range(n_topics):
+                row[k] = scale[k] * exp_digamma(concentration[w, k])
+            for k in range(n_topics):
+                top = max(top, row[k])
+        if top > _FAR_FROM_ZERO:
+            for k in range(n_topics):
+                row[k] /= top
+            largest[w] = log(top)
+        else:
+            for k in range(n_topics):
+                row[k] = digamma(concentration[w, k]) - log_normalizer[k]
+            top = row[0]
+            for k in range(1, n_topics):
+                top = max(top, row[k])
+            for k in range(n_topics):
+                row[k] = exp(factor * (row[k] - top))
+            largest[w] = top
+        for k in range(n_topics):
+            table[w, k] = row[k] if row[k] > smallest else 0.0
+        for k in range(n_topics, table.shape[1]):
+            table[w, k] = 0.0
 
 
 @kernel("rows vector float float int out2 out1")

@@ -235,6 +235,10 @@ class ConjugateModel(ABC):
         """
         return expected
 
+    def locally_prepared(self, expected: Expected) -> Expected:
+        """``expected`` in the form in which the locally tempered step reads it."""
+        return expected
+
     def total(self, parts: Iterable[LocalStep]) -> LocalStep:
         """The local steps of all chunks, which come in their order, as one."""
         return reduce(add, parts)

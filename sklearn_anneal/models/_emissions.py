@@ -588,9 +588,6 @@ class PoissonEmission(_LinearEmission):
         rates = q["shape"] / q["rate"]
         return self._coefficients(np.log(rates), rates)
 
-    def jitter(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
-        return {"shape": multiplied(q["shape"], size, rng), "rate": q["rate"]}
-
     def coordinates(self, q: Natural, summary: _Moments) -> np.ndarray:
         return q["shape"] / q["rate"] / np.maximum(summary.mean, 1e-300)
 

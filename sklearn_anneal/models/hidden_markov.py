@@ -36,6 +36,8 @@ _ONE = np.ones(1)
 _FRAMES = 8192
 # Growth of log C per frame that no longer changes by more than this share is that of all frames.
 _SETTLED = 1e-12
+# The most frames of sequences with gaps that stand for those of a stream.
+_FRAMES_OF_GAPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Summary:
         Number of sequences, whatever their weights are.
     emission : object
         The emission's own summary.
+    gaps : Gaps or None, default=None
+        Of the sequences with missing frames.
     """
 
     weight: float
@@ -67,6 +71,7 @@ class Summary:
     frames: float
     n_sequences: int
     emission: Any
+    gaps: Gaps | None = None
 
     @property
     def center(self) -> np.ndarray | None:
@@ -95,7 +100,100 @@ class Summary:
             self.frames + other.frames,
             self.n_sequences + other.n_sequences,
             emission,
+            self.gaps.merge(other.gaps) if self.gaps and other.gaps else self.gaps or other.gaps,
         )
+
+
+class Gaps(NamedTuple):
+    """Which frames of some sequences are missing.
+
+    Attributes
+    ----------
+    indptr : ndarray of int64, shape (n_sequences + 1,)
+    missing : ndarray of int32, shape (n_frames,)
+        1 where a frame is missing.
+    weights : ndarray of shape (n_sequences,)
+    """
+
+    indptr: np.ndarray
+    missing: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, units: Sequences, chosen: np.ndarray) -> Gaps | None:
+        """Of some sequences, whose numbers are given."""
+        if len(chosen) == 0:
+            return None
+        some = units.take(chosen)
+        assert some.missing is not None
+        weights = np.ones(len(chosen)) if some.weights is None else some.weights
+        indptr = np.ascontiguousarray(some.indptr, dtype=np.int64)
+        return cls(indptr, some.missing.astype(np.int32), weights.astype(float))
+
+    def merge(self, other: Gaps) -> Gaps:
+        """Of both; in a long stream some of them stand for all."""
+        indptr = np.append(self.indptr, self.indptr[-1] + other.indptr[1:])
+        missing = np.append(self.missing, other.missing)
+        weights = np.append(self.weights, other.weights)
+        n = max(int(np.searchsorted(indptr, _FRAMES_OF_GAPS, "right")) - 1, 1)
+        kept = weights[:n] * (weights.sum() / weights[:n].sum())
+        return Gaps(indptr[: n + 1], missing[: indptr[n]], kept)
+
+
+class Partition(NamedTuple):
+    """log C(x) of sequences at some x: a table of those without gaps, and what others take.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n_lengths, M)
+        Of 0, 1, 2, … frames; the growth of the last row is that of all further frames.
+    x : ndarray of shape (M + 1,)
+        Inverse temperatures, and 1.
+    start, volume : ndarray of shape (M + 1, K)
+        π^x, and the volumes of emissions without the factor exp(``top``).
+    transfer : ndarray of shape (M + 1, K, K)
+        A^x.
+    top : ndarray of shape (M + 1,)
+    """
+
+    table: np.ndarray
+    x: np.ndarray
+    start: np.ndarray
+    volume: np.ndarray
+    transfer: np.ndarray
+    top: np.ndarray
+
+    def of_lengths(self, lengths: np.ndarray) -> np.ndarray:
+        """Of sequences without gaps, (n_sequences, M)."""
+        table, last = self.table, len(self.table) - 1
+        beyond = np.maximum(lengths - last, 0)[:, None]
+        return table[np.minimum(lengths, last)] + beyond * (table[last] - table[last - 1])
+
+    def of_gaps(self, gaps: Gaps) -> np.ndarray:
+        """Of sequences with gaps, (n_sequences, M); what is missing takes a transition alone."""
+        out = np.empty((len(gaps.weights), len(self.x)))
+        transfer = np.ascontiguousarray(self.transfer.reshape(-1, self.transfer.shape[-1]))
+        kernels().log_partitions(self.start, transfer, self.volume, gaps.indptr, gaps.missing, out)
+        observed = np.diff(np.append(0, np.cumsum(1 - gaps.missing))[gaps.indptr])
+        out += np.outer(observed, self.top)
+        return out[:, :-1] - self.x[:-1] * out[:, -1:]
+
+    def of(self, units: Sequences) -> np.ndarray:
+        """Of any sequences, (n_sequences, M)."""
+        found = self.of_lengths(units.lengths)
+        broken = _broken(units)
+        gaps = Gaps.of(units, broken)
+        if gaps is not None:
+            found[broken] = self.of_gaps(gaps)
+        return found
+
+
+def _broken(units: Sequences) -> np.ndarray:
+    """The numbers of the sequences with missing frames."""
+    if units.missing is None:
+        return np.empty(0, dtype=np.intp)
+    ends = np.concatenate([[0], np.cumsum(units.missing)])
+    return np.flatnonzero(np.diff(ends[units.indptr]))
 
 
 class Expected(NamedTuple):
@@ -196,15 +294,19 @@ class HiddenMarkov(ConjugateModel):
     # Data, prior and starts
 
     def summary(self, units: Sequences) -> Summary:
-        lengths, where = np.unique(_observed_lengths(units), return_inverse=True)
+        broken = _broken(units)
+        whole = np.ones(units.n_units) if units.weights is None else units.weights.copy()
+        whole[broken] = 0.0
+        lengths, where = np.unique(units.lengths, return_inverse=True)
         return Summary(
             units.total_weight,
             units.total_weight,
             lengths,
-            np.bincount(where, units.weights).astype(float),
+            np.bincount(where, whole),
             units.n_observations,
             units.n_units,
             self.emission.summary(units),
+            Gaps.of(units, broken),
         )
 
     def resolved(self, summary: Summary) -> HiddenMarkov:
@@ -367,19 +469,18 @@ class HiddenMarkov(ConjugateModel):
     # What annealing methods ask for
 
     @available_if(_tempered_emission)
-    def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """log C(x) of sequences of 0, 1, 2, … observed frames, of shape (n_lengths, len(x)).
+    def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> Partition:
+        """log C(x) of sequences.
 
         By the transfer matrix of the tempered chain, with E log β in the place of log β. These
-        are not normalised, so that log C(1) would not be 0: x log C(1) is taken off. The growth
-        of the last row is that of all further frames.
+        are not normalised, so that log C(1) would not be 0: x log C(1) is taken off.
         """
         x = np.append(x, 1.0)
         expected = self.expectations(q)
         emission: Any = self.emission
         volume = emission.log_volume(x, summary.emission, expected.emission)
         transfer = np.exp(x[:, None, None] * expected.transmat)
-        state = np.exp(x[:, None] * expected.startprob)
+        start = state = np.exp(x[:, None] * expected.startprob)
         top = volume.max(axis=1, keepdims=True)
         volume, top = np.exp(volume - top), top[:, 0]
         longest = max(int(summary.lengths.max()), 2)
@@ -393,14 +494,17 @@ class HiddenMarkov(ConjugateModel):
                 break
             state = np.einsum("mi,mij->mj", state / total[:, None], transfer)
         table = np.array(rows)
-        return table[:, :-1] - x[:-1] * table[:, -1:]
+        table = table[:, :-1] - x[:-1] * table[:, -1:]
+        return Partition(table, x, start, volume, transfer, top)
 
     @available_if(_tempered_emission)
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """log C(x) of all sequences, of the shape of ``x``, in nats."""
-        table = self.unit_log_partition(x, summary, q)
-        share = summary.numbers * summary.weight / summary.seen
-        return share @ _of_lengths(table, summary.lengths)
+        partition = self.unit_log_partition(x, summary, q)
+        total = summary.numbers @ partition.of_lengths(summary.lengths)
+        if summary.gaps is not None:
+            total = total + summary.gaps.weights @ partition.of_gaps(summary.gaps)
+        return summary.weight / summary.seen * total
 
     @available_if(_tempered_emission)
     def locally_tempered_step(
@@ -408,7 +512,7 @@ class HiddenMarkov(ConjugateModel):
         units: Sequences,
         expected: Expected,
         inverse_temperatures: np.ndarray,
-        log_partition: np.ndarray,
+        log_partition: Partition,
         n_rounds: int,
         noise: np.ndarray | None = None,
         local: Any = None,
@@ -418,7 +522,7 @@ class HiddenMarkov(ConjugateModel):
         Rounds of q(z) given the expected inverse temperatures, and of their distribution given
         the energies of q(z); another q(z) follows the last.
         """
-        partition = _of_lengths(log_partition, _observed_lengths(units))
+        partition = log_partition.of(units)
         x = np.full(units.n_units, inverse_temperatures.mean())
         for _ in range(n_rounds):
             energies = self.sweep(units, expected, x, [_NOTHING]).energies
@@ -444,21 +548,6 @@ class HiddenMarkov(ConjugateModel):
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
         own = self.emission.coordinates(q, summary.emission)
         return coinciding(np.hstack([np.exp(log_means(q["transmat"])), own]), used)
-
-
-def _observed_lengths(units: Sequences) -> np.ndarray:
-    """Number of observed frames of each sequence."""
-    if units.missing is None:
-        return units.lengths
-    ends = np.concatenate([[0], np.cumsum(~units.missing)])
-    return np.diff(ends[units.indptr])
-
-
-def _of_lengths(table: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Rows of a table of log C for each length, continued by its last growth."""
-    last = len(table) - 1
-    beyond = np.maximum(lengths - last, 0)[:, None]
-    return table[np.minimum(lengths, last)] + beyond * (table[last] - table[last - 1])
 
 
 # The forms that sequences come in

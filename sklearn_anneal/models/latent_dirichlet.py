@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_non_negative, validate_data
 from ..base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
 from ..families import Dirichlet, Natural, Tempering
 from ..inference import engine
-from ..inference.parallel import Workers, one_thread
+from ..inference.parallel import SEQUENTIAL, Workers, one_thread
 from ..inference.units import Documents, Units
 from ..metrics import document_completion_log_likelihood, split_documents
 from ._base import Block, ConjugateModel, Factor, LocalStep, compiled
@@ -33,6 +33,8 @@ _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 _LANES = 8
 _TOPICS = "topic_word"
+# The fewest words whose topics are one task.
+_WORDS = 256
 # Sweeps of the Gibbs sampler over a document: burn-in, and those that are averaged.
 _GIBBS_SWEEPS = (10, 20)
 # Iterations over a document where it starts anew at every visit, and elsewhere.
@@ -82,6 +84,21 @@ def _histogram(lengths: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
     scale = 10.0 ** (np.floor(np.log10(np.maximum(lengths, 1e-300))) - 2)
     values, where = np.unique(np.round(lengths / scale) * scale, return_inverse=True)
     return values, np.bincount(where, weights=weights, minlength=len(values))
+
+
+class Concentrations(NamedTuple):
+    """q(β), of which a visit finds what it reads.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_words, n_components)
+        λ.
+    log_normalizer : ndarray of shape (n_components,)
+        ψ(Σ_w λ_kw).
+    """
+
+    values: np.ndarray
+    log_normalizer: np.ndarray
 
 
 class Topics(NamedTuple):
@@ -306,15 +323,21 @@ class LatentDirichlet(ConjugateModel):
 
     # The local step
 
-    def expectations(self, q: Natural) -> Topics:
-        return self._expected_log_topics(q, self._words)
+    def expectations(self, q: Natural) -> Concentrations:
+        """Nothing yet but λ: :meth:`prepared` finds the topics with its workers."""
+        values = np.ascontiguousarray(q[_TOPICS].T)
+        return Concentrations(values, psi(values.sum(axis=0)))
 
-    def _expected_log_topics(self, q: Natural, words: np.ndarray) -> Topics:
-        concentration = np.ascontiguousarray(q[_TOPICS].T)
-        topics = Topics(np.empty((self.n_words, self.width)), np.empty(self.n_words))
-        normalizer = psi(concentration.sum(axis=0))
-        kernels().expected_log_topics(concentration, words, normalizer, *topics)
+    def log_topics(self, expected: Concentrations, words: np.ndarray | None = None) -> Topics:
+        """E log β of some words, or of all."""
+        if words is None:
+            words = np.arange(self.n_words, dtype=np.int32)
+        topics = self._room(np.float64)
+        kernels().expected_log_topics(expected.values, words, expected.log_normalizer, *topics)
         return topics
+
+    def _room(self, dtype: Any) -> Topics:
+        return Topics(np.empty((self.n_words, self.width), dtype), np.empty(self.n_words))
 
     def sample_expectations(
         self, q: Natural, rng: np.random.Generator
@@ -338,15 +361,34 @@ class LatentDirichlet(ConjugateModel):
         )
         return factor.rename(exact)
 
-    def prepared(self, expected: Topics, t: Tempering, workers: Any = None) -> Topics:
-        """exp{x (log β − m)}, in the place of the logarithms where the dtype allows."""
+    def prepared(
+        self, expected: Concentrations | Topics, t: Tempering, workers: Any = None
+    ) -> Topics:
+        """exp{x (log β − m)} of the words that a visit meets, or of a whole draw."""
         x = float(t.local)
-        if self.dtype == np.float64:
-            kernels().exponentiate(expected.table, self._words, x)
-            return expected
-        table = np.empty(expected.table.shape, dtype=np.float32)
-        kernels().single_exponentials(expected.table, self._words, x, table)
-        return expected._replace(table=table)
+        if isinstance(expected, Topics):
+            single = self.dtype == np.float32
+            table = np.empty(expected.table.shape, self.dtype) if single else expected.table
+            kernels().exponentiate(table, expected.table, x)
+            return expected._replace(table=table)
+        topics = self._room(self.dtype)
+
+        def find(part: slice) -> None:
+            kernels().expected_topics(
+                topics.table,
+                expected.values,
+                self._words[part],
+                expected.log_normalizer,
+                x,
+                topics.largest,
+            )
+
+        (workers or SEQUENTIAL).share(find, len(self._words), _WORDS)
+        return topics
+
+    def locally_prepared(self, expected: Concentrations) -> Topics:
+        """E log β of the words that a visit meets."""
+        return self.log_topics(expected, self._words)
 
     def local_step(
         self,
@@ -517,7 +559,7 @@ class LatentDirichlet(ConjugateModel):
             )
             model.doc_topic_prior = (1.0 - rho) * alpha + rho * better
         if self.learn_topic_word_prior:
-            topics, eta = self.expectations(q), self.topic_word_prior
+            topics, eta = self.log_topics(self.expectations(q)), self.topic_word_prior
             normalizer = psi(q[_TOPICS].sum(axis=1)).sum()
             logs = topics.table[:, :k].sum() + k * topics.largest.sum() + v * normalizer
             better = _fixed_point(eta[:1], logs / v, normalizer, k, v * eta[0])
@@ -545,14 +587,12 @@ class LatentDirichlet(ConjugateModel):
         a_k(1) zero, as the normaliser of an untempered topic is, so that a document at T = 1
         gets the plain local step.
         """
-        # Whichever words a visit meets.
-        every = np.arange(self.n_words, dtype=np.int32)
-        topics = self._expected_log_topics(q, every)
+        topics = self.log_topics(self.expectations(q))
         table = topics.table
         table += topics.largest[:, None]
         table /= len(x)
         np.maximum(table, -700.0, out=table)
-        kernels().exponentiate(table, every, 1.0)
+        kernels().exponentiate(table, table, 1.0)
         sums = np.zeros((len(x), self.width))
         kernels().tempered_topic_sums(table, len(x), sums)
         log_sums = np.log(sums[:, : self.n_components])

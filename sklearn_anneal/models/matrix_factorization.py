@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..base import BaseAnnealed, has_unit_temperatures
 from ..families import Gaussian, Natural, Tempering, get_structure, posterior
-from ..inference.parallel import one_thread
+from ..inference.parallel import SEQUENTIAL, one_thread
 from ..inference.units import Ratings
 from ._base import Block, ConjugateModel, Factor, LocalStep, compiled
 from ._ratings import Pairs, RatingData, halves, read_ids, read_matrix, read_pairs, some_ratings
@@ -36,7 +36,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 _NOTHING = np.empty(0)
 _SIDES = ("users", "items")
 _PACKED = get_structure("packed", ("packed",), "structure")
-# Rows whose moments are one task.
+# The fewest rows whose moments are one task.
 _ROWS = 512
 # Predictions that are made together.
 _PAIRS = 8192
@@ -489,8 +489,7 @@ class MatrixFactorization(ConjugateModel):
             np.empty((n, 2)),
         )
 
-        def solve(start: int) -> None:
-            rows = slice(start, start + _ROWS)
+        def solve(rows: slice) -> None:
             kernels().moments(
                 found.table[rows],
                 precision[rows],
@@ -502,12 +501,7 @@ class MatrixFactorization(ConjugateModel):
                 found.squares[rows],
             )
 
-        tasks = [(start,) for start in range(0, n, _ROWS)]
-        if workers is None or not workers.in_threads or len(tasks) == 1:
-            for task in tasks:
-                solve(*task)
-        else:
-            workers.map(solve, tasks)
+        (workers or SEQUENTIAL).share(solve, n, _ROWS)
         if np.isnan(found.log_det).any():
             raise np.linalg.LinAlgError("Matrix is not positive definite")
         return found
