@@ -79,7 +79,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         """X as an array that the model can read; ``reset`` in the first call of a fit."""
 
     @abstractmethod
-    def _make_model(self, X: np.ndarray) -> ConjugateModel:
+    def _make_model(self, X: Any, units: Units) -> ConjugateModel:
         """The model of these hyperparameters, with those that depend on X checked."""
 
     @abstractmethod
@@ -226,7 +226,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         """Set the fitted attributes that take another look at the training data."""
 
     def _start_anew(self, X: Any, units: Units, watch: Watch | None) -> list[Any]:
-        model = self._make_model(X)
+        model = self._make_model(X, units)
         strategy, batch_size = self._strategy(model), self._batch_size
         batch = batch_size is None or batch_size >= units.n_units
         model = model.holding(batch and strategy.holds_units)
@@ -268,6 +268,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         """Plain inference from the fitted parameters."""
         kept = self._checked_inference("warm_start=True goes on from the last fit", ("annealing",))
         ctx = kept.context()
+        ctx.summary = ctx.model.resumed(ctx.summary, ctx.model.summary(units))
         self._load_kernels(ctx.model)
         monitor = None if watch is None else watch.begin(0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=watch is not None) as workers:
@@ -372,6 +373,9 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
                 workers,
                 passes=1.0 if self.total_samples is None else weight / self.total_samples,
             )
+            # A step of a stream cannot be taken back by later ones.
+            if not all(np.isfinite(value).all() for value in ctx.q.values()):
+                raise np.linalg.LinAlgError("parameters that are not finite")
         nothing = np.empty(0)
         bounds = np.append(nothing if first else self.lower_bounds_, [bound])
         temperatures = np.append(nothing if first else self.temperatures_, [temperature])
@@ -382,7 +386,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         self._keep(inference, method, trace, np.array([final]), 0)
 
     def _open_stream(self, X: Any, units: Units) -> _Inference:
-        model = self._make_model(X)
+        model = self._make_model(X, units)
         strategy = self._strategy(model)
         self._check_first_batch(units)
         self._load_kernels(model)

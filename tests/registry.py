@@ -638,7 +638,8 @@ def quick(name: str, n_passes: int = 4, **params: Any) -> Any:
 
 def model_of(estimator: Any, X: Any) -> Any:
     """The model that an estimator would fit to X."""
-    return estimator._make_model(estimator._validate_data(X, reset=True))
+    X = estimator._validate_data(X, reset=True)
+    return estimator._make_model(X, estimator._make_units(X, None))
 
 
 def units_of(estimator: Any, X: Any, weights: np.ndarray | None = None) -> Any:
@@ -654,10 +655,10 @@ def open_run(
     What ``fit`` does before the loop, so that tests can drive single updates.
     """
     X = estimator._validate_data(X, reset=True)
-    model = estimator._make_model(X)
+    units = estimator._make_units(X, sample_weight)
+    model = estimator._make_model(X, units)
     method = estimator._strategy(model)
     estimator._load_kernels(model)
-    units = estimator._make_units(X, sample_weight)
     batch = estimator._batch_size is None or estimator._batch_size >= units.n_units
     model = model.holding(batch and method.holds_units)
     summary = model.summary(units)

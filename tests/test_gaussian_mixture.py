@@ -500,8 +500,8 @@ def test_fit_transform_is_fit_then_transform(annealing):
 
 def run_engine(mixture, X, sample_weight, X_of_start):
     """The result of a fit whose start does not look at single rows."""
-    model = mixture._make_model(X)
     rows = Rows(X, sample_weight)
+    model = mixture._make_model(X, rows)
     summary = model.summary(rows)
     model = model.resolved(summary)
     prior = model.prior(summary)

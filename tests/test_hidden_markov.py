@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from functools import partial
 from itertools import pairwise, product
 
 import numpy as np
@@ -1125,6 +1126,50 @@ def test_temperings_end_at_one_with_missing_frames(annealing, rng):
         long = [sequences[0], np.concatenate([sequences[0], np.full((100, D), np.nan)])]
         few, many = tempered.inverse_temperatures(long)
         assert few > 0.9 and many > 0.6
+
+
+def test_sequences_of_weight_zero_do_not_declare_symbols():
+    symbols = np.repeat([[0], [1], [2], [9]], 10, axis=0)
+    weights = np.repeat([1.0, 0.0], [30, 10])
+    est = AnnealedHMM(2, emission="categorical", annealing="none", random_state=0)
+    assert est.fit(symbols, lengths=[30, 10], sample_weight=weights).n_symbols_ == 3
+
+
+@pytest.mark.parametrize("kind", ["Int64", "int64", "polars"])
+def test_series_of_symbols_are_sequences(kind):
+    if kind == "polars":
+        series = pytest.importorskip("polars").Series
+    else:
+        series = partial(pytest.importorskip("pandas").Series, dtype=kind)
+    values = [[0, 1, 1, 0, 2], [2, 2, 1]]
+    est = small("categorical", n_symbols=None)
+    found = est.fit([series(each) for each in values]).transmat_
+    assert_array_equal(found, est.fit([np.array(each) for each in values]).transmat_)
+
+
+def test_polars_frames_of_other_types_are_put_together():
+    pl = pytest.importorskip("polars")
+    X, groups = concat_sequences([pl.DataFrame({"a": [1, 2]}), pl.DataFrame({"a": [1.5]})])
+    assert_array_equal(np.asarray(X)[:, 0], [1.0, 2.0, 1.5])
+    assert_array_equal(groups, [0, 0, 1])
+
+
+def test_warm_start_counts_its_own_sequences(rng):
+    frames = rng.standard_normal((60, 2))
+    est = small(warm_start=True).fit(frames, lengths=[60])
+    assert est.fit(frames, lengths=[10] * 6).n_sequences_ == 6
+
+
+def test_a_batch_that_overflows_is_refused_and_leaves_no_trace(rng):
+    frames = rng.standard_normal((60, 2))
+    est = small().partial_fit(frames)
+    before = est.score(frames)
+    with pytest.raises(ValueError, match="rescale X|Rescale X"):
+        est.partial_fit(1e160 * frames)
+    assert est.score(frames) == before
+    assert np.isfinite(est.partial_fit(frames).score(frames))
+    with pytest.raises(ValueError, match="so far from the training data"):
+        est.score(1e160 * frames)
 
 
 def test_gaps_of_a_stream_are_those_of_some_sequences():

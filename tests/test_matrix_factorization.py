@@ -24,7 +24,7 @@ from scipy.sparse import bsr_array, coo_array, csc_matrix, csr_array, csr_matrix
 from scipy.special import softmax
 from scipy.stats import norm
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OrdinalEncoder
@@ -504,7 +504,7 @@ def test_pairs_without_sizes_end_at_the_largest_id(rng):
 )
 def test_ids_are_integers_from_zero(X):
     y = [1.0, 2.0]
-    with pytest.raises(ValueError, match="integers from 0 on.*OrdinalEncoder"):
+    with pytest.raises(ValueError, match="integers from 0 to .*OrdinalEncoder"):
         small(input="pairs").fit(X, y)
     est = small(input="pairs").fit([[0, 0], [1, 1]], y)
     for call in (est.predict, lambda X: est.predict_ratings(np.array(X)[:, 0], [0, 0])):
@@ -538,9 +538,9 @@ def test_pairs_need_y_and_two_columns():
 
 def test_declared_sizes():
     X, y = [[0, 1], [3, 0]], [1.0, 2.0]
-    with pytest.raises(ValueError, match="X has the id 3, but n_users=3. Fit with n_users=4"):
+    with pytest.raises(ValueError, match="X has the id 3.*n_users=3. Declare n_users=4"):
         small(input="pairs", n_users=3).fit(X, y)
-    with pytest.raises(ValueError, match="X has the id 1, but n_items=1. Fit with n_items=2"):
+    with pytest.raises(ValueError, match="X has the id 1.*n_items=1. Declare n_items=2"):
         small(input="pairs", n_items=1).fit(X, y)
     with pytest.raises(ValueError, match="X has 3 columns, but n_items=2.*n_items=3"):
         small(n_items=2).fit(np.ones((4, 3)))
@@ -902,7 +902,8 @@ def test_stream_of_new_ratings_of_known_users(rng):
     hyper, items = plain.hyperparameters(est), rows_of(est._inference.ctx.q, "items")
     fresh = plain.updated(np.where(np.arange(8) < 4, NAN, Y), items, hyper)
     expected = plain.Rows(
-        fresh.precision + full(said["precision"]), fresh.natural_mean + said["natural_mean"]
+        fresh.precision + full(said["precision"]) / est.noise_variance_,
+        fresh.natural_mean + said["natural_mean"] / est.noise_variance_,
     )
     assert_allclose(est.user_factors_, expected.mean[:, :2], rtol=1e-9, atol=1e-12)
     assert_allclose(est.user_biases_, expected.mean[:, 2], rtol=1e-9, atol=1e-12)
@@ -961,13 +962,13 @@ def test_known_ratings_enter_the_local_step_of_a_stream(rng):
 def test_unknown_items_of_a_stream(rng):
     est = small(input="pairs").partial_fit([[0, 0], [1, 2]], [1.0, 2.0])
     before = dict(vars(est))
-    with pytest.raises(ValueError, match="X has the id 3, but n_items=3. Fit with n_items=4"):
+    with pytest.raises(ValueError, match="X has the id 3.*n_items=3. Declare n_items=4"):
         est.partial_fit([[0, 3]], [1.0])
     assert vars(est) == before
     est = small(input="pairs", n_items=5, n_users=2).partial_fit([[0, 0], [1, 2]], [1.0, 2.0])
     est.partial_fit([[0, 4]], [1.0])
     assert est.n_items_ == 5 and est.n_users_ == 2
-    with pytest.raises(ValueError, match="n_users=2. Fit with n_users=3"):
+    with pytest.raises(ValueError, match="n_users=2. Declare n_users=3"):
         est.partial_fit([[2, 4]], [1.0])
     # Prediction asks for no declaration.
     assert np.isfinite(est.predict([[9, 9]])).all()
@@ -1475,3 +1476,160 @@ def test_stochastic_annealing_draws_anew_for_every_update(rng):
             1 / hyper.bias + typical,
         ])  # fmt: skip
         assert_allclose(eta, np.broadcast_to(np.diag(expected), eta.shape), rtol=1e-8, atol=1e-8)
+
+
+# Edges
+
+
+def test_temperature_of_pairs_is_a_mean(rng):
+    Y = ratings(rng, 30, 12)
+    X, y = pairs_of(Y)
+    for params in ({}, {"input": "pairs"}, {"batch_size": 7}, {"input": "pairs", "batch_size": 7}):
+        est = small(annealing="local_tempering", **params)
+        est.fit(*((X, y) if "input" in params else (Y,)))
+        assert (est.temperatures_ >= 1 - 1e-12).all()
+        assert est.temperatures_[0] > 1
+
+
+@pytest.mark.parametrize("value", [3.5, 3.3, 0.1, 1000000.1])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_equal_ratings_leave_nothing_to_explain(value, dtype):
+    est = AnnealedPMF(1, random_state=0).fit(np.full((4, 5), value, dtype=dtype))
+    assert est.noise_variance_ == pytest.approx(0.63)
+    assert est.predict_ratings([0], [0]) == pytest.approx(value, rel=1e-5)
+
+
+def test_first_batch_must_fix_the_variances(rng):
+    X, y = pairs_of(ratings(rng))
+    with pytest.raises(ValueError, match="its ratings are all equal"):
+        AnnealedPMF(2, input="pairs", n_items=20).partial_fit(X[:1], y[:1])
+    given = {"noise_variance": 0.5, "factor_variance": 0.1, "bias_variance": 0.3}
+    assert AnnealedPMF(2, input="pairs", n_items=20, **given).partial_fit(X[:1], y[:1]).n_users_
+
+
+def test_earlier_ratings_of_a_stream_follow_the_noise_variance(rng):
+    X, y = pairs_of(ratings(rng, 12, 8))
+    est = small(input="pairs", n_items=8, noise_variance="auto").partial_fit(X, y)
+    precise = np.linalg.inv(est.user_factors_cov_) * est.noise_variance_
+    est.partial_fit([[30, 0], [30, 1]], [2.0, 5.0])
+    for _ in range(20):
+        est.partial_fit([[30, 0], [30, 1]], [3.0, 3.0])
+    now = np.linalg.inv(est.user_factors_cov_[:12]) * est.noise_variance_
+    prior = est.noise_variance_ / est.factor_variance_
+    assert np.linalg.eigvalsh(now)[:, 0].min() > 0.99 * prior
+    # Sums over ratings stay; the prior's part has another factor now.
+    apart = now - precise
+    assert_allclose(apart - apart[:1], 0.0, atol=1e-8 * np.abs(now).max())
+
+
+def test_warm_start_with_other_ratings_has_their_range(rng):
+    Y = ratings(rng)
+    est = small(warm_start=True).fit(Y)
+    other = Y.copy()
+    place = tuple(np.argwhere(~np.isnan(Y))[0])
+    other[place] = 50.0
+    low = est.rating_range_[0]
+    assert est.fit(other).rating_range_ == (min(low, np.nanmin(other)), 50.0)
+
+
+def test_batches_of_users_without_ratings_are_parts_of_a_pass(rng):
+    Y = np.vstack([ratings(rng, 10, 8), np.full((10, 8), NAN)])
+    est = small(batch_size=1, max_iter=2).fit(Y)
+    assert_array_equal(est.temperatures_, 1.0)
+    annealed = small(batch_size=1, max_iter=1, annealing=quick("deterministic")).fit(Y)
+    assert annealed._inference.ctx.state["passes"] == pytest.approx(5)
+
+
+def test_factors_that_are_off_are_reported(rng):
+    noise = 3.0 + rng.standard_normal((40, 15))
+    with pytest.warns(ConvergenceWarning, match="All factors are switched off"):
+        AnnealedPMF(2, noise_variance=2.0, factor_variance=0.05, random_state=0).fit(noise)
+
+
+@pytest.mark.parametrize("clip", [(1, 2, 3), (None, 5), ("a", "b"), (5, 1), (), (2, 2)])
+def test_ranges_that_are_none_are_refused(clip, rng):
+    with pytest.raises(ValueError, match="is not a range"):
+        small(clip=clip).fit(ratings(rng))
+
+
+def test_numpy_booleans_switch_clipping_off(rng):
+    Y = ratings(rng)
+    far = [[9.0, 9.0]]
+    one, other = (small(clip=no).fit(Y).inverse_transform(far) for no in (False, np.False_))
+    assert_array_equal(one, other)
+    assert one.max() > np.nanmax(Y)
+
+
+@pytest.mark.parametrize(
+    "bad", [[[10**12, 1]], [[1e300, 1]], [[2**31, 0]], np.array([[2**63 + 5, 1]], dtype=np.uint64)]
+)
+def test_ids_that_are_no_small_numbers_are_refused(bad, rng):
+    X, y = pairs_of(ratings(rng))
+    est = small(input="pairs").fit(X, y)
+    for call in (lambda: est.fit(bad, [3.0]), lambda: est.score(bad, [3.0])):
+        with pytest.raises(ValueError, match="OrdinalEncoder"):
+            call()
+    with pytest.raises(ValueError, match="OrdinalEncoder"):
+        est.predict_ratings([np.inf], [0])
+
+
+def test_whole_numbers_among_objects_are_ids(rng):
+    X, y = pairs_of(ratings(rng))
+    mixed = X.astype(object)
+    mixed[:, 1] = mixed[:, 1].astype(float)
+    one, other = (small(input="pairs").fit(ids, y) for ids in (X, mixed))
+    assert_array_equal(one.components_, other.components_)
+
+
+def test_fitted_model_decides_and_not_later_parameters(rng):
+    Y = ratings(rng)
+    est = small(2).fit(Y)
+    factors, mean = est.transform(Y), est.inverse_transform(est.transform(Y))
+    est.set_params(n_components=3, biases=False)
+    assert_array_equal(est.transform(Y), factors)
+    assert_array_equal(est.inverse_transform(factors), mean)
+    assert est.components_cov_.shape[1:] == (2, 2)
+    assert est.item_biases_var_.shape == (Y.shape[1],)
+
+
+def test_attributes_of_biases_go_with_them(rng):
+    Y = ratings(rng)
+    est = small(biases=True).fit(Y)
+    est.set_params(biases=False).fit(Y)
+    for name in ("item_biases_", "user_biases_", "bias_variance_"):
+        assert not hasattr(est, name)
+
+
+def test_names_of_columns_of_narrower_matrices_are_checked():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame([[1.0, 2, 3], [3, 2, 1]], columns=list("abc"))
+    est = AnnealedPMF(1, n_items=4).fit(frame)
+    assert est.transform(frame[["a", "b"]]).shape == (2, 1)
+    with pytest.raises(ValueError, match="column 'c' where the fit had the item 'a'"):
+        est.transform(frame[["c", "b"]])
+
+
+def test_score_needs_ratings_of_positive_weight(rng):
+    Y = np.vstack([ratings(rng), np.full((1, ratings(rng).shape[1]), NAN)])
+    weights = np.zeros(len(Y))
+    weights[-1] = 1.0
+    with pytest.raises(ValueError, match="no rating of positive weight"):
+        small().fit(Y).score(Y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("n", [0, 2.5, None, "a"])
+def test_number_of_recommendations_is_a_positive_integer(n, rng):
+    Y = ratings(rng)
+    with pytest.raises(ValueError, match="1 or more"):
+        small().fit(Y).recommend(Y, n)
+
+
+def test_biases_of_users_have_one_value_per_row(rng):
+    Y = ratings(rng)
+    est = small().fit(Y)
+    for wrong in (np.zeros(1), np.zeros((len(Y), 1)), np.zeros(len(Y) + 1)):
+        with pytest.raises(ValueError, match="user_biases has the shape"):
+            est.inverse_transform(est.transform(Y), wrong)
+    without = small(biases=False).fit(Y)
+    with pytest.raises(ValueError, match="the model has no biases"):
+        without.inverse_transform(without.transform(Y), np.zeros(len(Y)))

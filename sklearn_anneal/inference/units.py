@@ -335,6 +335,17 @@ class Sequences(Ragged):
         """One value per sequence, repeated for its frames."""
         return np.repeat(values, self.lengths)
 
+    def present(self) -> np.ndarray:
+        """The frames that were observed, of sequences of positive weight."""
+        if self.missing is None and self.weights is None:
+            return self.frames
+        chosen = np.ones(len(self.frames), dtype=bool)
+        if self.missing is not None:
+            chosen &= ~self.missing
+        if self.weights is not None:
+            chosen &= self.per_frame(self.weights > 0)
+        return self.frames[chosen]
+
     def observed(self) -> Rows:
         """The frames that were observed, as rows with weights of their own."""
         weights = None if self.weights is None else self.per_frame(self.weights)

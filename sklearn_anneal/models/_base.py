@@ -235,6 +235,10 @@ class ConjugateModel(ABC):
         """
         return expected
 
+    def resumed(self, summary: Any, data: Any) -> Any:
+        """The summary of the data of a fit that goes on, where priors and origin stay."""
+        return summary
+
     def locally_prepared(self, expected: Expected) -> Expected:
         """``expected`` in the form in which the locally tempered step reads it."""
         return expected

@@ -83,7 +83,7 @@ class Emission(ABC):
     @classmethod
     @abstractmethod
     def of(cls, estimator: Any, frames: np.ndarray) -> Emission:
-        """The emission of an estimator's parameters, checked, for frames like these."""
+        """The emission of an estimator's parameters, checked, for observed frames like these."""
 
     @abstractmethod
     def summary(self, units: Sequences) -> Any:
@@ -392,7 +392,7 @@ class CategoricalEmission(Emission):
     def of(cls, estimator: Any, frames: np.ndarray) -> CategoricalEmission:
         n_symbols = estimator.n_symbols
         if n_symbols is None:
-            n_symbols = max(int(frames.max()) + 1, 1)
+            n_symbols = max(int(frames.max(initial=-1)) + 1, 1)
         k = estimator.n_components
         default = max(1.0 / n_symbols, _LEAST_CONCENTRATION)
         prior = checked_prior(

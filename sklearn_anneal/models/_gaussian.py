@@ -648,3 +648,13 @@ def check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> Non
         raise ValueError(
             f"The parameter '{name}' should have the shape of {shape}, but got {parameter.shape}"
         )
+
+
+def checked_finite(values: np.ndarray) -> np.ndarray:
+    """Log densities, if they are finite."""
+    if not np.isfinite(values).all():
+        raise ValueError(
+            "X has rows so far from the training data that their squared distances overflow. "
+            "Check their units, or rescale X before fitting and predicting."
+        )
+    return values

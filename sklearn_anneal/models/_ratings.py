@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import check_array
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import _get_feature_names, column_or_1d, validate_data
 
 _DTYPES = [np.float64, np.float32]
+_LARGEST = int(np.iinfo(np.int32).max) - 1
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     }
     # A declared number of items lets matrices be narrower, or wider, than the first one.
     same_width = n_items is None or reset or _width(X) == estimator.n_features_in_
+    if not same_width:
+        _check_names(estimator, X)
     X = validate_data(estimator, X, reset=reset, **how) if same_width else check_array(X, **how)
     n_columns = X.shape[1]
     if n_items is not None and n_columns > n_items:
@@ -105,6 +109,16 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     return RatingData(X.data, columns, X.indptr.astype(np.int64), n_columns, users, None, X.shape)
 
 
+def _check_names(estimator: Any, X: Any) -> None:
+    """Refuse columns of other names than the fitted ones have, as far as both go."""
+    names, fitted = _get_feature_names(X), getattr(estimator, "feature_names_in_", None)
+    if names is None or fitted is None:
+        return
+    for name, expected in zip(names, fitted, strict=False):
+        if name != expected:
+            raise ValueError(f"X has a column {name!r} where the fit had the item {expected!r}.")
+
+
 def _width(X: Any) -> int | None:
     shape = np.shape(X) if not issparse(X) else X.shape
     return shape[1] if len(shape) == 2 else None
@@ -113,14 +127,14 @@ def _width(X: Any) -> int | None:
 def read_ids(ids: Any, name: str) -> np.ndarray:
     """Ids of users or items, as integers."""
     ids = np.asarray(ids)
+    if ids.dtype.kind == "O" and all(isinstance(i, Real) for i in ids.ravel()):
+        ids = ids.astype(float)
     with np.errstate(invalid="ignore"):
         whole = ids.dtype.kind in "iub" or (ids.dtype.kind == "f" and (ids == np.floor(ids)).all())
-    if ids.dtype.kind == "O":
-        whole = all(isinstance(i, int | np.integer) for i in ids.ravel())
-    if not whole or (ids.size and ids.min() < 0):
+    if not whole or (ids.size and (ids.min() < 0 or ids.max() > _LARGEST)):
         raise ValueError(
-            f"{name} must be integers from 0 on. sklearn.preprocessing.OrdinalEncoder makes such "
-            "numbers of other ids."
+            f"{name} must be integers from 0 to {_LARGEST}. sklearn.preprocessing.OrdinalEncoder "
+            "makes such numbers of other ids."
         )
     return ids.astype(np.int64)
 
@@ -159,8 +173,8 @@ def read_pairs(
     for ids, declared, name in ((users, n_users, "n_users"), (items, n_items, "n_items")):
         if declared is not None and len(ids) and ids.max() >= declared:
             raise ValueError(
-                f"X has the id {ids.max()}, but {name}={declared}. Fit with {name}="
-                f"{ids.max() + 1} or more."
+                f"X has the id {ids.max()}, but there are {name}={declared}. Declare {name}="
+                f"{ids.max() + 1} or more before the first fit."
             )
     if dense:
         rows = np.arange(n_users or users.max() + 1)

@@ -37,6 +37,7 @@ from ._gaussian import (
     check_first_rows,
     check_shape,
     checked_covariance_prior,
+    checked_finite,
     feature_kind,
     kernels,
 )
@@ -697,7 +698,7 @@ class AnnealedBayesianGaussianMixture(
             X = units.X if units.weights is None else units.X[units.weights > 0]
             check_first_rows(X, self.n_components, "mean_prior and covariance_prior")
 
-    def _make_model(self, X: np.ndarray) -> GaussianMixture:
+    def _make_model(self, X: np.ndarray, units: Units) -> GaussianMixture:
         n_features = X.shape[1]
         dof = self.degrees_of_freedom_prior
         if dof is not None and dof <= n_features - 1:
@@ -851,7 +852,7 @@ class AnnealedBayesianGaussianMixture(
         """
         ctx, X = self._context(), self._validate_again(X)
         units = Rows(X, None, ctx.summary.center)
-        return _finite(ctx.model.log_predictive(units, ctx.q))
+        return checked_finite(ctx.model.log_predictive(units, ctx.q))
 
     def score(self, X, y=None, sample_weight=None):
         """Mean log predictive density per row.
@@ -948,13 +949,4 @@ class AnnealedBayesianGaussianMixture(
     def _log_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         ctx, X = self._context(), self._validate_again(X)
         units = Rows(X, None, ctx.summary.center)
-        return X, _finite(ctx.model.log_joint(units, ctx.model.expectations(ctx.q)))
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
-    if not np.isfinite(values).all():
-        raise ValueError(
-            "X has rows so far from the training data that their squared distances overflow. "
-            "Check their units, or rescale X before fitting and predicting."
-        )
-    return values
+        return X, checked_finite(ctx.model.log_joint(units, ctx.model.expectations(ctx.q)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -25,7 +25,7 @@ from ..inference.units import Sequences
 from ._base import ConjugateModel, Factor, LocalStep, coinciding
 from ._emissions import EMISSIONS, Emission, checked_prior, kernels, log_means
 from ._emissions import multiplied as multiplied_counts
-from ._gaussian import check_first_rows
+from ._gaussian import check_first_rows, checked_finite
 
 if TYPE_CHECKING:
     from ..annealing import Annealing, Context
@@ -332,6 +332,9 @@ class HiddenMarkov(ConjugateModel):
         own = {key: prior[key] for key in self.emission.factor.names.values()}
         return q | self.emission.start(units, summary.n_frames, own, random_state)
 
+    def resumed(self, summary: Summary, data: Summary) -> Summary:
+        return replace(data, emission=summary.emission)
+
     def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
         """Posteriors of random counts, of all sequences and of N/K frames per state."""
         even = np.ones(self.n_components)
@@ -618,7 +621,9 @@ def concat_sequences(sequences):
         for i, sequence in enumerate(sequences):
             if list(sequence.columns) != list(sequences[0].columns):
                 raise ValueError(f"The columns of sequence {i} are not those of the first one.")
-        return library.concat(sequences), groups
+        # Of polars, which has a word for columns of mixed types.
+        how = {"how": "vertical_relaxed"} if library.__name__ == "polars" else {}
+        return library.concat(sequences, **how), groups
     return np.concatenate([np.asarray(sequence) for sequence in sequences]), groups
 
 
@@ -669,10 +674,18 @@ def _is_list_of_sequences(X: Any, categorical: bool) -> bool:
     def is_sequence(element: Any) -> bool:
         n_dimensions = len(getattr(element, "shape", ()))
         if n_dimensions == 1 and categorical:
-            return np.issubdtype(getattr(element, "dtype", object), np.integer)
+            return _dtype_kind(element) in "iu"
         return n_dimensions == 2
 
     return isinstance(X, list | tuple) and len(X) > 0 and all(map(is_sequence, X))
+
+
+def _dtype_kind(values: Any) -> str:
+    """As numpy's ``dtype.kind``, of a series of another library too."""
+    dtype = getattr(values, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        return dtype.kind
+    return np.asarray(values).dtype.kind
 
 
 def _one_dimensional(values: Any, name: str) -> np.ndarray:
@@ -1139,7 +1152,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 f"emission={self.emission!r} no such sum is known.)"
             ) from None
 
-    def _make_model(self, X: _Data) -> HiddenMarkov:  # type: ignore[override]
+    def _make_model(self, X: _Data, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
         kind = EMISSIONS[self.emission]
         init_params = kind.init_params[0] if self.init_params == "auto" else self.init_params
         if init_params not in kind.init_params:
@@ -1150,7 +1163,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         k = self.n_components
         transmat = checked_prior(self.transmat_prior, 1.0 / k, (k, k), "transmat_prior")
         return HiddenMarkov(
-            kind.of(self, kind.encode(X.X)[0]),
+            kind.of(self, units.present()),
             checked_prior(self.startprob_prior, 1.0 / k, (k,), "startprob_prior"),
             transmat + self.sticky * np.eye(k),
             init_params,
@@ -1390,7 +1403,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         Returns
         -------
         log_likelihood : float
-            In nats per frame; higher is better.
+            In nats per frame, missing ones counted; higher is better.
         """
         ctx, data, units = self._units(X, groups, lengths, y)
         weights = self._check_weights(sample_weight, data)
@@ -1459,4 +1472,5 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         return ctx, data, self._make_units(data, None).placed(ctx.summary)
 
     def _log_likelihoods(self, ctx: Context, units: Sequences) -> np.ndarray:
-        return ctx.model.sweep(units, ctx.model.plug_in(ctx.q), _ONE, [_NOTHING]).log_norms
+        found = ctx.model.sweep(units, ctx.model.plug_in(ctx.q), _ONE, [_NOTHING]).log_norms
+        return checked_finite(found)

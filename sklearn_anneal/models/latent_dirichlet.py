@@ -965,7 +965,7 @@ class AnnealedLatentDirichletAllocation(
             )
         return strategy
 
-    def _make_model(self, X: csr_matrix) -> LatentDirichlet:
+    def _make_model(self, X: csr_matrix, units: Units) -> LatentDirichlet:
         k, n_words = self.n_components, X.shape[1]
         start = self.init_components
         if start is not None:

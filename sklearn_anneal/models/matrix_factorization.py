@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from copy import copy
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from scipy.special import softmax
 from scipy.stats import norm
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.callback import with_callbacks
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -47,6 +49,8 @@ _SHARES = {
     "factor_variance": (0.5, 0.089),
     "bias_variance": (1.0, 0.237),
 }
+# Factors of items whose mean square is a smaller share of their prior variance are off.
+_OFF = 1e-6
 # Key of what ratings and users say about variances that are learned.
 _EVIDENCE = "evidence"
 # The least share of a variance that one update leaves of it.
@@ -355,11 +359,21 @@ class MatrixFactorization(ConjugateModel):
         model = copy(self)
         model.intercept = summary.mean if self.fit_intercept else 0.0
         # Equal ratings leave nothing to explain: any variance will do.
-        scale = summary.variance if summary.variance > 0 else 1.0
+        scale = 1.0 if self.equal_ratings(summary) else summary.variance
         for name, value in self._asked.items():
             power, share = _SHARES[name]
             setattr(model, name, value if isinstance(value, float) else share * scale**power)
         return model
+
+    def equal_ratings(self, summary: Summary) -> bool:
+        """Whether ratings differ by no more than their rounding."""
+        rounding = 8 * np.finfo(self.dtype).eps * max(abs(summary.low), abs(summary.high))
+        return summary.variance <= rounding**2
+
+    @property
+    def given_variances(self) -> bool:
+        """Whether no variance depends on the ratings."""
+        return all(isinstance(value, float) for value in self._asked.values())
 
     @property
     def variances(self) -> np.ndarray:
@@ -374,6 +388,10 @@ class MatrixFactorization(ConjugateModel):
             "precision": precision[np.tril_indices(self.size)],
             "natural_mean": np.zeros(self.size),
         }
+
+    def resumed(self, summary: Summary, data: Summary) -> Summary:
+        low, high = min(summary.low, data.low), max(summary.high, data.high)
+        return replace(data, low=low, high=high, mean=summary.mean, variance=summary.variance)
 
     def prior(self, summary: Summary) -> Natural:
         return self._prior()
@@ -614,10 +632,15 @@ class MatrixFactorization(ConjugateModel):
         """The same, given the sums over their ratings."""
         statistics = self._statistics(sums, factor)
         if units.known is not None:
-            statistics = {key: value + units.known[key] for key, value in statistics.items()}
+            known = self.per_noise(units.known)
+            statistics = {key: value + known[key] for key, value in statistics.items()}
         natural = self.solution(statistics, t)
         own = self.moments_of(natural["precision"], natural["natural_mean"])
         return own, self._energies(sums, own.table), natural
+
+    def per_noise(self, sums: Natural) -> Natural:
+        """Statistics from sums over ratings that are kept without the factor 1/σ²."""
+        return {key: value / self.noise_variance for key, value in sums.items()}
 
     def solution(self, statistics: Natural, t: Tempering = Tempering()) -> Natural:  # noqa: B008
         """λ of rows with these statistics."""
@@ -810,16 +833,19 @@ class MatrixFactorization(ConjugateModel):
             exponents = inverse_temperatures * energies[:, None] - np.outer(count, log_partition)
             x = softmax(exponents, axis=1) @ inverse_temperatures
         step = self._items_step(units, self._solve(units, sums, x, plain), x, noise)
-        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        if units.counts_ratings:
+            weights = count
+        else:
+            weights = np.ones(units.n_units) if units.weights is None else units.weights
         step.temperature = float(np.sum(weights / x))
         step.inverse_temperatures = x
         return step
 
     # What the fitted parameters say
 
-    def rows_of(self, statistics: Natural) -> Moments:
-        """The moments of rows with these statistics."""
-        natural = self.solution(statistics)
+    def rows_of(self, sums: Natural) -> Moments:
+        """The moments of rows with these statistics, kept without the factor 1/σ²."""
+        natural = self.solution(self.per_noise(sums))
         return self.moments_of(natural["precision"], natural["natural_mean"])
 
     def mean_ratings(self, users: Moments, items: Moments) -> np.ndarray:
@@ -995,7 +1021,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         Its history, one value per pass (per call in a stream). With ``batch_size`` an estimate,
         except for the last one.
     temperatures_ : ndarray of shape (n_passes,)
-        Temperature of each pass; the mean over users for local tempering.
+        Temperature of each pass; for local tempering the mean over users, or, of pairs, over
+        ratings.
     annealing_ : Annealing
         The method that ran, with all its settings.
     converged_ : bool
@@ -1181,22 +1208,30 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     def _check_first_batch(self, units: Ratings) -> None:  # type: ignore[override]
         self._check_training(units)
-
-    def _make_model(self, X: RatingData) -> MatrixFactorization:  # type: ignore[override]
-        low, high = self.clip if isinstance(self.clip, tuple) else (0.0, 1.0)
-        if not low < high:
+        model = self._make_model(None, units)  # type: ignore[arg-type]
+        if not model.given_variances and model.equal_ratings(model.summary(units)):
             raise ValueError(
-                f"clip={self.clip!r} is not a range: give (low, high) with low < high."
+                "The first batch fixes the variances of the model, but its ratings are all equal. "
+                "Begin with a larger batch, or give noise_variance, factor_variance and "
+                "bias_variance as numbers."
             )
+
+    def _make_model(self, X: RatingData, units: Ratings) -> MatrixFactorization:  # type: ignore[override]
+        if isinstance(self.clip, tuple):
+            numbers = [value for value in self.clip if isinstance(value, Real)]
+            if not (len(self.clip) == len(numbers) == 2 and numbers[0] < numbers[1]):
+                raise ValueError(
+                    f"clip={self.clip!r} is not a range: give numbers (low, high) with low < high."
+                )
         return MatrixFactorization(
             self.n_components,
-            self.n_items or X.n_columns,
+            self.n_items or units.n_columns,
             bool(self.biases),
             bool(self.fit_intercept),
             _variance(self.noise_variance),
             _variance(self.factor_variance),
             _variance(self.bias_variance),
-            X.values.dtype,
+            units.values.dtype,
         )
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
@@ -1220,6 +1255,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     def _complete_fit(self, ctx: Context, units: Ratings, trace: Any) -> None:  # type: ignore[override]
         vars(ctx).update(vars(_of_items(ctx)))
+        if not ctx.model.biases:
+            for name in ("item_biases_", "user_biases_", "bias_variance_"):
+                self.__dict__.pop(name, None)
         self._set_users(self._solved(ctx, units))
 
     def _start_anew(self, X: RatingData, units: Ratings, watch: Any) -> list[Any]:  # type: ignore[override]
@@ -1235,6 +1273,18 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             return super()._go_on(units, watch)
         finally:
             del self._training
+
+    def _warn(self, ctx: Context, trace: Any) -> None:
+        super()._warn(ctx, trace)
+        squares = np.square(self.components_).mean(axis=1)
+        if trace.converged and squares.max() < _OFF * ctx.model.factor_variance:
+            warnings.warn(
+                "All factors are switched off: ratings are predicted by the mean and the biases "
+                "alone. If there is more to find, give a smaller noise_variance or a larger "
+                "factor_variance, fewer components, or more jitter to the annealing.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
 
     def _snapshot(self, ctx: Context) -> dict[str, Any]:
         kept = _of_items(ctx)
@@ -1261,7 +1311,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     def _known(self, users: np.ndarray) -> Natural:
         """Statistics of the ratings that users of pairs have given before; 0 for new users."""
-        size = self.n_components + bool(self.biases)
+        model = self._inference.ctx.model if hasattr(self, "_inference") else None
+        size = self.n_components + bool(self.biases) if model is None else model.size
         kept = getattr(self, "_user_statistics", None)
         known = {
             "precision": np.zeros((len(users), size * (size + 1) // 2)),
@@ -1274,22 +1325,23 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         return known
 
     def _solved(self, ctx: Context, units: Ratings) -> Natural:
-        """The statistics of users, given the fitted items."""
+        """The statistics of users given the fitted items, without the factor 1/σ²."""
         ones = np.ones(units.n_units)
         with one_thread():
             across = ctx.model.expectations(ctx.q).across
             natural = ctx.model.fold_in(units, across, ones, Tempering())[2]
         prior = ctx.model.row_prior()
-        return {key: value - prior[key] for key, value in natural.items()}
+        noise_variance = ctx.model.noise_variance
+        return {key: noise_variance * (value - prior[key]) for key, value in natural.items()}
 
     def _user_attributes(self, ctx: Context, statistics: Natural) -> dict[str, Any]:
-        mean, d = _exact(ctx).rows_of(statistics).mean, self.n_components
+        mean, d = _exact(ctx).rows_of(statistics).mean, ctx.model.n_components
         attributes = {
             "_user_statistics": statistics,
             "n_users_": len(mean),
             "user_factors_": mean[:, :d].copy(),
         }
-        return attributes | ({"user_biases_": mean[:, d].copy()} if self.biases else {})
+        return attributes | ({"user_biases_": mean[:, d].copy()} if ctx.model.biases else {})
 
     def _set_users(self, statistics: Natural) -> None:
         for name, value in self._user_attributes(self._inference.ctx, statistics).items():
@@ -1369,7 +1421,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ctx, data = self._read(X)
         statistics = self._solved(ctx, self._make_units(data, None))
         mean = _exact(ctx).rows_of(statistics).mean
-        return mean[:, : self.n_components].astype(data.values.dtype)
+        return mean[:, : ctx.model.n_components].astype(data.values.dtype)
 
     @available_if(_of_matrix)
     def inverse_transform(self, X, user_biases=None):
@@ -1387,18 +1439,25 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ratings : ndarray of shape (n_users, n_items)
             μ + b_i + c_j + u_iᵀ v_j, kept within the range that ``clip`` says.
         """
-        check_is_fitted(self)
+        model = self._context().model
         X = check_array(X, dtype=[np.float64, np.float32])
-        if X.shape[1] != self.n_components:
+        if X.shape[1] != model.n_components:
             raise ValueError(
-                f"X has {X.shape[1]} columns, but there are n_components={self.n_components} "
+                f"X has {X.shape[1]} columns, but there are n_components={model.n_components} "
                 "factors."
             )
         ratings = X @ self.components_.astype(X.dtype) + X.dtype.type(self.intercept_)
-        if self.biases:
+        if model.biases:
             ratings += self.item_biases_.astype(X.dtype)
         if user_biases is not None:
-            ratings += np.asarray(user_biases, dtype=X.dtype).reshape(-1, 1)
+            if not model.biases:
+                raise ValueError("user_biases is given, but the model has no biases.")
+            user_biases = check_array(user_biases, ensure_2d=False, input_name="user_biases")
+            if user_biases.shape != (len(X),):
+                raise ValueError(
+                    f"user_biases has the shape {user_biases.shape}, but X has {len(X)} rows."
+                )
+            ratings += user_biases.astype(X.dtype)[:, None]
         return self._clipped(ratings)
 
     @available_if(_of_matrix)
@@ -1450,8 +1509,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             where a user has fewer than n unseen items.
         """
         ctx, data = self._read(X)
-        if n < 1:
-            raise ValueError(f"n is the number of items for each user, 1 or more; got {n}.")
+        if not isinstance(n, Integral) or n < 1:
+            raise ValueError(f"n is the number of items for each user, 1 or more; got {n!r}.")
         natural = self._solved(ctx, self._make_units(data, None))
         model = _exact(ctx)
         ratings = model.mean_ratings(model.rows_of(natural), self._items(ctx))
@@ -1489,12 +1548,13 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         return self.predict_ratings(users, items, return_std)
 
     def predict_ratings(self, users, items, return_std=False):
-        """Predicted ratings of items by users of the training data.
+        """Predicted ratings of items by users of the training data, or of the last batch.
 
         Parameters
         ----------
         users, items : array-like of int, shape (n_ratings,)
-            Ids, rows and columns of the training matrix; those never seen have their priors.
+            Ids; those never seen have their priors. Of a matrix, columns, and rows of what
+            ``fit`` or the last call of ``partial_fit`` was given.
         return_std : bool, default=False
             Whether to return standard deviations too.
 
@@ -1557,7 +1617,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))[predicted]
         mean, std = self._predictions(rows, data.columns[predicted], natural)
         densities = norm.logpdf(data.values[predicted], mean, std)
-        return float(np.average(densities, weights=None if weights is None else weights[rows]))
+        each = np.ones(len(rows)) if weights is None else weights[rows]
+        if not each.any():
+            raise ValueError("X has no rating of positive weight to predict.")
+        return float(np.average(densities, weights=each))
 
     @available_if(has_unit_temperatures)
     def inverse_temperatures(self, X, y=None):
@@ -1585,16 +1648,16 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     @property
     def components_cov_(self):
         """Posterior covariances of the factors of items, (n_items, n_components, n_components)."""
-        q = self._context().q
-        natural = {key: q[f"items_{key}"] for key in Gaussian.keys}
-        d = self.n_components
+        ctx = self._context()
+        natural = {key: ctx.q[f"items_{key}"] for key in Gaussian.keys}
+        d = ctx.model.n_components
         return self._covariances(natural)[:, :d, :d]
 
     @property
     def user_factors_cov_(self):
         """Posterior covariances of the factors of users, (n_users, n_components, n_components)."""
-        d = self.n_components
-        return self._covariances(self._context().model.solution(self._user_statistics))[:, :d, :d]
+        d = self._context().model.n_components
+        return self._covariances(self._natural_of_users())[:, :d, :d]
 
     @property
     def item_biases_var_(self):
@@ -1605,7 +1668,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     @property
     def user_biases_var_(self):
         """Posterior variances of the biases of users, of shape (n_users,)."""
-        return self._bias_variances(self._context().model.solution(self._user_statistics))
+        return self._bias_variances(self._natural_of_users())
+
+    def _natural_of_users(self) -> Natural:
+        model = self._context().model
+        return model.solution(model.per_noise(self._user_statistics))
 
     def _covariances(self, natural: Natural) -> np.ndarray:
         family = Gaussian("packed")
@@ -1613,7 +1680,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         return _PACKED.to_full(family.to_standard(natural)["covariance"], size)
 
     def _bias_variances(self, natural: Natural) -> np.ndarray:
-        if not self.biases:
+        if not self._context().model.biases:
             raise AttributeError("The model has no biases: it was fitted with biases=False.")
         return self._covariances(natural)[:, -1, -1]
 
@@ -1660,7 +1727,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         return np.sqrt(ctx.model.noise_variance + np.maximum(second - f**2, 0.0))
 
     def _clipped(self, ratings: np.ndarray) -> np.ndarray:
-        if self.clip is False:
+        if not self.clip:
             return ratings
         low, high = self.clip if isinstance(self.clip, tuple) else self.rating_range_
         return np.clip(ratings, low, high)
