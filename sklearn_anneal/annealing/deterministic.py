@@ -53,8 +53,8 @@ class DeterministicAnnealing(Annealing):
     n_passes : int or "auto", default="auto"
         Passes over the data until T = 1. More passes give a better optimum for more time.
     jitter : float or "auto", default="auto"
-        Size of the random displacement of the parameters after each update at T > 1. It breaks
-        the symmetry of equal components, which would otherwise survive the cooling.
+        Size of the random displacement, at T > 1, of the parameters that each update moves to. It
+        breaks the symmetry of equal components, which would otherwise survive the cooling.
 
     References
     ----------

@@ -1013,7 +1013,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     n_users_, n_items_ : int
         Numbers of users and items.
     rating_range_ : tuple of two floats
-        The smallest and the largest rating seen.
+        The smallest and the largest rating seen, also before a warm start.
     lower_bound_ : float
         Evidence lower bound at T = 1 of the fitted model, in nats, with every constant. In a
         stream, as the last batch estimated it, of the parameters before their update.
@@ -1042,7 +1042,13 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     -----
     Ratings of a stream are taken for new ones. In ``partial_fit`` with ``"pairs"``, what a later
     batch says of a user is added to what earlier ones said; a rating that is given twice counts
-    twice.
+    twice. Factors of users whom a batch leaves out stay as they were given the items of their
+    time, and the lower bounds have what q(u) of a user adds in every batch with a rating of the
+    user, so that they compare among batches of a size alone.
+
+    The default variances suit ratings with weak factors, as those of films are. Where factors
+    explain most of the ratings, a smaller ``noise_variance`` and a larger ``factor_variance``, or
+    ``noise_variance="auto"``, predict better; a warning tells if all factors were switched off.
 
     References
     ----------
