@@ -128,7 +128,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         name = next((n for n, cls in ANNEALING.items() if isinstance(method, cls)), "")
         strategy = method.resolve(model.recommended.get(name, {}))
         strategy._validate_params()
-        check_capabilities(strategy, model, self.annealing)
+        check_capabilities(strategy, model, self.annealing, type(self).__name__)
         return strategy
 
     @property

@@ -396,7 +396,9 @@ def test_nested_parameters_that_do_not_exist():
 
 
 def test_combination_that_the_model_cannot_do():
-    with pytest.raises(ValueError, match="cannot be combined with GaussianMixture") as caught:
+    with pytest.raises(
+        ValueError, match="cannot be combined with AnnealedBayesianGaussianMixture"
+    ) as caught:
         mixture(annealing=StructuredVI(gradient="exact")).fit(rows())
     message = str(caught.value)
     assert "the exact natural gradient of a draw of the global parameters" in message

@@ -668,9 +668,11 @@ class _Without:
 def test_lack_of_a_capability_is_one_sentence_before_any_work(entry, capability, rng, monkeypatch):
     X = entry.data(rng, 50)
     make_model = type(entry.make())._make_model
-    monkeypatch.setattr(
-        type(entry.make()), "_make_model", lambda est, X: _Without(make_model(est, X), capability)
-    )
+
+    def without(est, X, units):
+        return _Without(make_model(est, X, units), capability)
+
+    monkeypatch.setattr(type(entry.make()), "_make_model", without)
     settings = {
         "exact_gradient_statistics": StructuredVI(gradient="exact"),
         "assignments": DeterministicAnnealing(form="local", initial_temperature=2.0),
@@ -716,10 +718,12 @@ def test_bare_model_works_with_what_needs_nothing():
         method = cls().resolve({})
         if method.needs:
             with pytest.raises(ValueError, match="cannot be combined with Bare"):
-                check_capabilities(method, bare, method)
+                check_capabilities(method, bare, method, "Bare")
         else:
-            check_capabilities(method, bare, method)
+            check_capabilities(method, bare, method, "Bare")
     assert not VariationalTempering().resolve({}).needs == ()
-    check_capabilities(DeterministicAnnealing(initial_temperature=2.0), bare, "deterministic")
+    check_capabilities(
+        DeterministicAnnealing(initial_temperature=2.0), bare, "deterministic", "Bare"
+    )
     for capability in CAPABILITIES:
         assert not hasattr(ConjugateModel, capability)

@@ -37,7 +37,7 @@ ANNEALING: dict[str, type[Annealing]] = {
 """The methods by the names that the parameter ``annealing`` of the estimators takes."""
 
 
-def check_capabilities(method: Annealing, model: object, given: object) -> None:
+def check_capabilities(method: Annealing, model: object, given: object, name: str) -> None:
     """Refuse a method that asks for what a model cannot do.
 
     Parameters
@@ -47,6 +47,8 @@ def check_capabilities(method: Annealing, model: object, given: object) -> None:
     model : ConjugateModel
     given : Annealing or str
         The method as the user gave it, for the message.
+    name : str
+        Of the estimator, for the message.
 
     Raises
     ------
@@ -58,12 +60,12 @@ def check_capabilities(method: Annealing, model: object, given: object) -> None:
         return
     recommended = getattr(model, "recommended", {})
     working = []
-    for name, cls in ANNEALING.items():
-        candidate = cls().resolve(recommended.get(name, {}))
+    for known, cls in ANNEALING.items():
+        candidate = cls().resolve(recommended.get(known, {}))
         if all(hasattr(model, need) for need in candidate.needs):
-            working.append(repr(name))
+            working.append(repr(known))
     lacking = "; ".join(f"{CAPABILITIES[need]} ('{need}')" for need in missing)
     raise ValueError(
-        f"annealing={given!r} cannot be combined with {type(model).__name__}: the method needs "
+        f"annealing={given!r} cannot be combined with {name}: the method needs "
         f"{lacking}, which this model does not have. What works: {', '.join(working)}."
     )

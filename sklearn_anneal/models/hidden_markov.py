@@ -1427,8 +1427,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             Their states.
         """
         ctx = self._context()
-        if n_samples < 1:
-            raise ValueError(f"n_samples is the number of frames, 1 or more; got {n_samples}.")
+        if not isinstance(n_samples, Integral) or n_samples < 1:
+            raise ValueError(f"n_samples is the number of frames, 1 or more; got {n_samples!r}.")
         random_state = check_random_state(self.random_state)
         uniform = random_state.random_sample(n_samples)
         limits = np.cumsum(self.transmat_, axis=1)
