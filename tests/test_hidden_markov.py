@@ -1109,7 +1109,8 @@ def test_log_partition_is_the_sum_over_paths_and_observations(variant, gaps, rng
         sums.append(logsumexp(paths))
     assert_allclose(found, [np.array(sums[:-1]) - x * sums[-1]], rtol=1e-9, atol=1e-9)
     # All data: by number of sequences, complete or not.
-    both, _, _ = open_run(est, sequences + sequence * 2, q=ctx.q)
+    weights = np.array([1.0, 1.0, 1.0, 2.0, 0.0])
+    both, _, _ = open_run(est, sequences + sequence * 2, weights, q=ctx.q)
     whole = ctx.model.log_partition(x, ctx.summary, ctx.q) + 2 * found[0]
     assert_allclose(both.model.log_partition(x, both.summary, ctx.q), whole, rtol=1e-9, atol=1e-9)
 

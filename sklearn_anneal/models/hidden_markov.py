@@ -294,8 +294,10 @@ class HiddenMarkov(ConjugateModel):
     # Data, prior and starts
 
     def summary(self, units: Sequences) -> Summary:
-        broken = _broken(units)
         whole = np.ones(units.n_units) if units.weights is None else units.weights.copy()
+        broken = _broken(units)
+        # Those of weight zero stand for nothing.
+        broken = broken[whole[broken] > 0]
         whole[broken] = 0.0
         lengths, where = np.unique(units.lengths, return_inverse=True)
         return Summary(
