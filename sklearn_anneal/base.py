@@ -90,7 +90,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         """The model's own fitted attributes, by name."""
 
-    def _check_first_batch(self, units: Units) -> None:
+    def _check_first_batch(self, units: Units, model: ConjugateModel) -> None:
         """Refuse a first batch of a stream that cannot fix the priors."""
 
     # Parameters
@@ -268,7 +268,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         """Plain inference from the fitted parameters."""
         kept = self._checked_inference("warm_start=True goes on from the last fit", ("annealing",))
         ctx = kept.context()
-        ctx.summary = ctx.model.resumed(ctx.summary, ctx.model.summary(units))
+        ctx.summary = ctx.model.resumed(ctx.summary, units)
         self._load_kernels(ctx.model)
         monitor = None if watch is None else watch.begin(0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=watch is not None) as workers:
@@ -388,7 +388,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     def _open_stream(self, X: Any, units: Units) -> _Inference:
         model = self._make_model(X, units)
         strategy = self._strategy(model)
-        self._check_first_batch(units)
+        self._check_first_batch(units, model)
         self._load_kernels(model)
         random_state = check_random_state(self.random_state)
         summary = model.summary(units)

@@ -235,8 +235,8 @@ class ConjugateModel(ABC):
         """
         return expected
 
-    def resumed(self, summary: Any, data: Any) -> Any:
-        """The summary of the data of a fit that goes on, where priors and origin stay."""
+    def resumed(self, summary: Any, units: Any) -> Any:
+        """The summary of the data that a fit goes on with; what priors are made of stays."""
         return summary
 
     def locally_prepared(self, expected: Expected) -> Expected:

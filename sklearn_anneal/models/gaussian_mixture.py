@@ -693,7 +693,7 @@ class AnnealedBayesianGaussianMixture(
                 + ("" if units.weights is None else " of positive weight")
             )
 
-    def _check_first_batch(self, units: Rows) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
         if self.mean_prior is None or self.covariance_prior is None:
             X = units.X if units.weights is None else units.X[units.weights > 0]
             check_first_rows(X, self.n_components, "mean_prior and covariance_prior")

@@ -334,8 +334,8 @@ class HiddenMarkov(ConjugateModel):
         own = {key: prior[key] for key in self.emission.factor.names.values()}
         return q | self.emission.start(units, summary.n_frames, own, random_state)
 
-    def resumed(self, summary: Summary, data: Summary) -> Summary:
-        return replace(data, emission=summary.emission)
+    def resumed(self, summary: Summary, units: Sequences) -> Summary:
+        return replace(self.summary(units), emission=summary.emission)
 
     def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
         """Posteriors of random counts, of all sequences and of N/K frames per state."""
@@ -1133,7 +1133,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 "from."
             )
 
-    def _check_first_batch(self, units: Sequences) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Sequences, model: Any) -> None:  # type: ignore[override]
         self._check_training(units)
         if self.emission == "categorical" and self.n_symbols is None:
             raise ValueError(

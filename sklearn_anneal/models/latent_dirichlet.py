@@ -274,6 +274,9 @@ class LatentDirichlet(ConjugateModel):
         # of memory that all of λ would take over.
         return {_TOPICS: self.topic_word_prior[None]}
 
+    def resumed(self, summary: Summary, units: Documents) -> Summary:
+        return self.summary(units)
+
     def init(
         self,
         units: Documents,
@@ -946,7 +949,7 @@ class AnnealedLatentDirichletAllocation(
                 "there is nothing to learn topics from. Check the vocabulary of the vectorizer."
             )
 
-    def _check_first_batch(self, units: Documents) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Documents, model: Any) -> None:  # type: ignore[override]
         self._check_training(units)
 
     def _strategy(self, model: Any) -> Annealing:

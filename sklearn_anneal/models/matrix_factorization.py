@@ -389,7 +389,8 @@ class MatrixFactorization(ConjugateModel):
             "natural_mean": np.zeros(self.size),
         }
 
-    def resumed(self, summary: Summary, data: Summary) -> Summary:
+    def resumed(self, summary: Summary, units: Ratings) -> Summary:
+        data = self.summary(units)
         low, high = min(summary.low, data.low), max(summary.high, data.high)
         return replace(data, low=low, high=high, mean=summary.mean, variance=summary.variance)
 
@@ -1212,9 +1213,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 "to learn from."
             )
 
-    def _check_first_batch(self, units: Ratings) -> None:  # type: ignore[override]
+    def _check_first_batch(self, units: Ratings, model: Any) -> None:  # type: ignore[override]
         self._check_training(units)
-        model = self._make_model(None, units)  # type: ignore[arg-type]
         if not model.given_variances and model.equal_ratings(model.summary(units)):
             raise ValueError(
                 "The first batch fixes the variances of the model, but its ratings are all equal. "
