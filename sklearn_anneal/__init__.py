@@ -7,8 +7,9 @@ package anneal their way to a better one, in the place of many restarts, with a 
 
 from __future__ import annotations
 
+from .models._sequences import concat_sequences, split_sequences
 from .models.gaussian_mixture import AnnealedBayesianGaussianMixture
-from .models.hidden_markov import AnnealedHMM, concat_sequences, split_sequences
+from .models.hidden_markov import AnnealedHMM
 from .models.latent_dirichlet import AnnealedLatentDirichletAllocation
 from .models.matrix_factorization import AnnealedPMF
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..models.hidden_markov import _gathered
+from ..models._sequences import read_sequences
 from ._plotting import COLORS, choose, import_pyplot, new_axes, tidy
 
 _CELL = 0.52  # inches
@@ -499,7 +499,7 @@ class StateSequenceDisplay:
                 f"{response_method!r}."
             )
         categorical = getattr(estimator, "emission", None) == "categorical"
-        data = _gathered(X, groups, lengths, categorical)
+        data = read_sequences(X, groups, lengths, categorical)
         states = getattr(estimator, response_method)(data.X, lengths=data.lengths)
         values = np.array(data.X, dtype=float).reshape(len(states), -1)
         line = line_kwargs

@@ -1,15 +1,13 @@
-"""Bayesian hidden Markov models: the model, the estimator, and the forms that sequences come in."""
+"""Bayesian hidden Markov models: the model and the estimator."""
 
 from __future__ import annotations
 
-import sys
 from copy import copy
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
 from scipy.special import softmax
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.callback import with_callbacks
@@ -26,6 +24,7 @@ from ._base import ConjugateModel, Factor, LocalStep, coinciding
 from ._emissions import EMISSIONS, Emission, checked_prior, kernels, log_means
 from ._emissions import multiplied as multiplied_counts
 from ._gaussian import check_first_rows, checked_finite
+from ._sequences import SequenceData, read_sequences
 
 if TYPE_CHECKING:
     from ..annealing import Annealing, Context
@@ -555,214 +554,6 @@ class HiddenMarkov(ConjugateModel):
         return coinciding(np.hstack([np.exp(log_means(q["transmat"])), own]), used)
 
 
-# The forms that sequences come in
-
-
-@dataclass(frozen=True)
-class _Data:
-    """Frames of all sequences, and the length of each."""
-
-    X: Any
-    lengths: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the frames; callbacks count them."""
-        return self.X.shape
-
-    @property
-    def indptr(self) -> np.ndarray:
-        return np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
-
-
-def concat_sequences(sequences):
-    """Put sequences one after another, with the number of its sequence beside each frame.
-
-    Parameters
-    ----------
-    sequences : list or tuple of array-like of shape (n_frames, n_features)
-        Arrays or data frames with equal columns; 1-D arrays of integers stand for one column.
-
-    Returns
-    -------
-    X : ndarray or data frame of shape (n_frames, n_features)
-        All frames in their order.
-    groups : ndarray of int, shape (n_frames,)
-        0 for the frames of the first sequence, 1 for those of the second, and so on.
-
-    Raises
-    ------
-    ValueError
-        If there is no sequence, if one has no frame, or if their columns differ.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_anneal import concat_sequences
-    >>> X, groups = concat_sequences([np.zeros((2, 1)), np.ones((3, 1))])
-    >>> groups
-    array([0, 0, 1, 1, 1])
-    """
-    sequences = [_as_columns(sequence) for sequence in sequences]
-    if any(map(issparse, sequences)):
-        raise ValueError("A sequence is sparse, but frames are dense: use its toarray() method.")
-    if not sequences:
-        raise ValueError("There is no sequence: the list is empty.")
-    for i, sequence in enumerate(sequences):
-        if sequence.shape[0] == 0:
-            raise ValueError(f"Sequence {i} has no frames. Leave it out.")
-        if sequence.shape[1] != sequences[0].shape[1]:
-            raise ValueError(
-                f"Sequence {i} has {sequence.shape[1]} columns, but the first one has "
-                f"{sequences[0].shape[1]}."
-            )
-    groups = np.repeat(np.arange(len(sequences)), [sequence.shape[0] for sequence in sequences])
-    library: Any = sys.modules.get(type(sequences[0]).__module__.split(".")[0])
-    same = all(type(sequence) is type(sequences[0]) for sequence in sequences)
-    if same and hasattr(sequences[0], "columns") and hasattr(library, "concat"):
-        for i, sequence in enumerate(sequences):
-            if list(sequence.columns) != list(sequences[0].columns):
-                raise ValueError(f"The columns of sequence {i} are not those of the first one.")
-        # Of polars, which has a word for columns of mixed types.
-        how = {"how": "vertical_relaxed"} if library.__name__ == "polars" else {}
-        return library.concat(sequences, **how), groups
-    return np.concatenate([np.asarray(sequence) for sequence in sequences]), groups
-
-
-def split_sequences(A, lengths):
-    """Cut an array with one row per frame into one array per sequence.
-
-    Parameters
-    ----------
-    A : array-like of shape (n_frames, ...)
-        For example what ``predict_proba`` returns for a list of sequences.
-    lengths : array-like of int, shape (n_sequences,)
-        Number of frames of each sequence.
-
-    Returns
-    -------
-    sequences : list of ndarray
-        Views of the array.
-
-    Raises
-    ------
-    ValueError
-        If the lengths do not sum to the number of rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_anneal import split_sequences
-    >>> split_sequences(np.arange(5), [2, 3])
-    [array([0, 1]), array([2, 3, 4])]
-    """
-    A = np.asarray(A)
-    return np.split(A, np.cumsum(_checked_lengths(lengths, len(A)))[:-1])
-
-
-def _as_columns(sequence: Any) -> Any:
-    if not hasattr(sequence, "shape"):
-        sequence = np.asarray(sequence)
-    if len(sequence.shape) == 1:
-        sequence = np.asarray(sequence).reshape(-1, 1)
-    if len(sequence.shape) != 2:
-        raise ValueError(f"A sequence has 2 dimensions, but one has {len(sequence.shape)}.")
-    return sequence
-
-
-def _is_list_of_sequences(X: Any, categorical: bool) -> bool:
-    """Whether ``X`` is a list whose elements are 2-D arrays (or 1-D ones of symbols)."""
-
-    def is_sequence(element: Any) -> bool:
-        n_dimensions = len(getattr(element, "shape", ()))
-        if n_dimensions == 1 and categorical:
-            return _dtype_kind(element) in "iu"
-        return n_dimensions == 2
-
-    return isinstance(X, list | tuple) and len(X) > 0 and all(map(is_sequence, X))
-
-
-def _dtype_kind(values: Any) -> str:
-    """As numpy's ``dtype.kind``, of a series of another library too."""
-    dtype = getattr(values, "dtype", None)
-    if isinstance(dtype, np.dtype):
-        return dtype.kind
-    return np.asarray(values).dtype.kind
-
-
-def _one_dimensional(values: Any, name: str) -> np.ndarray:
-    values = np.asarray(values)
-    if values.ndim != 1:
-        raise ValueError(
-            f"{name} is an array with one dimension, but has {values.ndim} dimensions."
-        )
-    return values
-
-
-def _checked_lengths(lengths: Any, n_rows: int) -> np.ndarray:
-    lengths = _one_dimensional(lengths, "lengths")
-    if not np.issubdtype(lengths.dtype, np.integer) or (lengths < 1).any():
-        raise ValueError("lengths are the numbers of frames of the sequences, integers above 0.")
-    if lengths.sum() != n_rows:
-        raise ValueError(
-            f"lengths sum to {lengths.sum()}, but X has {n_rows} rows: they are the numbers of "
-            "rows of each sequence, in the order of the rows."
-        )
-    return lengths.astype(np.int64)
-
-
-def _lengths_of_groups(groups: Any, n_rows: int) -> np.ndarray:
-    groups = _one_dimensional(groups, "groups")
-    if len(groups) != n_rows:
-        raise ValueError(
-            f"groups has {len(groups)} entries, but X has {n_rows} rows: it holds the id of its "
-            "sequence for every row. Use lengths= for the numbers of rows of each sequence."
-        )
-    try:
-        _, ids = np.unique(groups, return_inverse=True)
-    except TypeError:
-        raise ValueError("groups must be ids of one kind, all numbers or all strings.") from None
-    if groups.dtype.kind == "f" and np.isnan(groups).any():
-        raise ValueError("groups contains NaN: every row belongs to a sequence.")
-    starts = np.flatnonzero(np.append(True, np.diff(ids) != 0))
-    again = len(starts) - int(ids.max()) - 1
-    if again:
-        raise ValueError(
-            "groups must be consecutive: the rows of a sequence follow each other, but "
-            f"{again} of the ids come back after another one. Sort the rows by sequence and time."
-        )
-    return np.diff(np.append(starts, n_rows)).astype(np.int64)
-
-
-def _gathered(X: Any, groups: Any, lengths: Any, categorical: bool) -> _Data:
-    """The sequences of any of the forms that users may give."""
-    if isinstance(X, _Data):
-        return X
-    if _is_list_of_sequences(X, categorical):
-        if groups is not None or lengths is not None:
-            raise ValueError(
-                "X is a list of sequences, which says where each of them begins: leave groups and "
-                "lengths out."
-            )
-        X, groups = concat_sequences(X)
-    if groups is not None and lengths is not None:
-        raise ValueError("Give groups or lengths, not both.")
-    if not hasattr(X, "shape"):
-        try:
-            X = np.asarray(X)
-        except ValueError as error:
-            raise ValueError(
-                "X is neither an array of numbers nor a list of sequences, whose elements are all "
-                f"2-D arrays or data frames: {error}"
-            ) from error
-    n_rows = X.shape[0] if len(X.shape) else 0
-    if lengths is not None:
-        return _Data(X, _checked_lengths(lengths, n_rows))
-    if groups is not None:
-        return _Data(X, _lengths_of_groups(groups, n_rows))
-    return _Data(X, np.array([n_rows], dtype=np.int64))
-
-
 class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
     """Bayesian hidden Markov model, fitted by annealed variational inference.
 
@@ -1066,8 +857,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     # What the base class asks for
 
-    def _data(self, X: Any, groups: Any, lengths: Any, y: Any = None) -> _Data:
-        data = _gathered(X, groups, lengths, self.emission == "categorical")
+    def _data(self, X: Any, groups: Any, lengths: Any, y: Any = None) -> SequenceData:
+        data = read_sequences(X, groups, lengths, self.emission == "categorical")
         if y is not None and _num_samples(y) != data.shape[0]:
             raise ValueError(
                 f"y has {_num_samples(y)} entries, but X has {data.shape[0]} rows. It is ignored "
@@ -1075,8 +866,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             )
         return data
 
-    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> _Data:
-        data = _gathered(X, None, None, self.emission == "categorical")
+    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
+        data = read_sequences(X, None, None, self.emission == "categorical")
         frames = validate_data(
             self,
             data.X,
@@ -1085,12 +876,12 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             ensure_all_finite="allow-nan",
             ensure_min_samples=ensure_min_samples,
         )
-        data = _Data(frames, data.lengths)
+        data = SequenceData(frames, data.lengths)
         if self.emission == "categorical":
             self._check_symbols(data, reset)
         return data
 
-    def _check_symbols(self, data: _Data, reset: bool) -> None:
+    def _check_symbols(self, data: SequenceData, reset: bool) -> None:
         declared = self.n_symbols if reset else self.n_symbols_
         with np.errstate(invalid="ignore"):
             unknown = np.zeros(0) if declared is None else data.X[data.X >= declared]
@@ -1101,7 +892,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 "for symbols that the training data do not have."
             )
 
-    def _make_units(self, X: _Data, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
+    def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         frames, missing = EMISSIONS[self.emission].encode(X.X)
         return Sequences(frames, X.indptr, sample_weight, missing)
 
@@ -1154,7 +945,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 f"emission={self.emission!r} no such sum is known.)"
             ) from None
 
-    def _make_model(self, X: _Data, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
+    def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
         kind = EMISSIONS[self.emission]
         init_params = kind.init_params[0] if self.init_params == "auto" else self.init_params
         if init_params not in kind.init_params:
@@ -1467,7 +1258,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     def _units(
         self, X: Any, groups: Any, lengths: Any, y: Any = None
-    ) -> tuple[Context, _Data, Sequences]:
+    ) -> tuple[Context, SequenceData, Sequences]:
         ctx = self._context()
         data = self._data(X, groups, lengths, y)
         data = self._validate_data(data, reset=False, ensure_min_samples=1)

@@ -1,4 +1,4 @@
-"""Probabilistic matrix factorisation: the model, the estimator, and the forms of ratings."""
+"""Probabilistic matrix factorisation: the model and the estimator."""
 
 from __future__ import annotations
 
