@@ -22,6 +22,8 @@ _INDEX = ir.IntType(64)
 _CONTRACT = ("contract",)
 # Bytes of a vector: with twice as many, eight sums and eight factors do not fit the registers.
 _VECTOR = 32
+# Bytes of a line of cache.
+_LINE = 64
 
 
 class _Emitter:
@@ -65,6 +67,28 @@ class _Emitter:
 
     def broadcast(self, vector, lane):
         return self.shuffle(vector, vector, [lane] * self.lanes)
+
+    def everywhere(self, value):
+        """A vector of one number; all zeros are cheaper written as a constant."""
+        empty = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
+        return self.broadcast(self.builder.insert_element(empty, value, ir.Constant(_WORD, 0)), 0)
+
+    def sum_of_lanes(self, vector):
+        return self._fold(vector, self.builder.fadd)
+
+    def maximum(self, a, b):
+        return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
+
+    def maximum_of_lanes(self, vector):
+        return self._fold(vector, self.maximum)
+
+    def _fold(self, vector, operation):
+        distance = self.lanes // 2
+        while distance > 0:
+            other = self.shuffle(vector, vector, [i ^ distance for i in range(self.lanes)])
+            vector = operation(vector, other)
+            distance //= 2
+        return self.builder.extract_element(vector, ir.Constant(_WORD, 0))
 
     def sums(self, vectors):
         """The vector of the sums over the lanes of as many vectors, by pairwise addition."""
@@ -123,13 +147,13 @@ class _Emitter:
             terms = [self.builder.fadd(a, b) for a, b in zip(terms[::2], terms[1::2], strict=True)]
         return terms[0]
 
-    def fetch(self, data, offset):
-        """Ask for the cache line of an element, which will be read soon."""
+    def fetch(self, data, offset, level=1):
+        """Ask for the cache line of an element, which will be read soon, up to a level of cache."""
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
         place = self.builder.bitcast(self.builder.gep(data, [offset]), byte)
-        read, keep, data_cache = (ir.Constant(_WORD, value) for value in (0, 3, 1))
+        read, keep, data_cache = (ir.Constant(_WORD, value) for value in (0, 4 - level, 1))
         self.builder.call(function, [place, read, keep, data_cache])
 
     def spread_out(self, data, at):
@@ -168,15 +192,56 @@ def total(typingctx, x):
         with emit.steps(n) as loop:
             part = emit.load(x, emit.offset(loop))
             builder.store(builder.fadd(part, builder.load(lanes)), lanes)
-        value = builder.load(lanes)
-        distance = emit.lanes // 2
-        while distance > 0:
-            other = emit.shuffle(value, value, [i ^ distance for i in range(emit.lanes)])
-            value = builder.fadd(value, other)
-            distance //= 2
-        return builder.extract_element(value, ir.Constant(_WORD, 0))
+        return emit.sum_of_lanes(builder.load(lanes))
 
     return x.dtype(x), codegen
+
+
+@intrinsic
+def fetch_rows(typingctx, table, rows, first, last):
+    """Ask for the rows ``rows[first:last]`` of a table, which will be read before long."""
+
+    def codegen(context, builder, signature, args):
+        emit = _Emitter(context, builder, signature.args[0].dtype)
+        table, (_, n_columns) = emit.array(signature.args[0], args[0])
+        rows, _ = emit.array(signature.args[1], args[1])
+        line = ir.Constant(_INDEX, _LINE // emit.alignment)
+        n_lines = builder.udiv(builder.add(n_columns, builder.sub(line, line.type(1))), line)
+        with cgutils.for_range(builder, args[3], start=args[2]) as loop:
+            row = builder.sext(builder.load(builder.gep(rows, [loop.index])), _INDEX)
+            start = builder.mul(row, n_columns)
+            with cgutils.for_range(builder, n_lines) as lines:
+                emit.fetch(table, builder.add(start, builder.mul(lines.index, line)), level=2)
+        return context.get_dummy_value()
+
+    return types.void(table, rows, first, last), codegen
+
+
+@intrinsic
+def multiplicative_step(typingctx, base, factor, e, acc, x):
+    """``acc *= e`` and ``x = base + factor * acc``; the sum of the absolute changes of x."""
+
+    def codegen(context, builder, signature, args):
+        emit = _Emitter(context, builder, signature.args[0].dtype)
+        base, _ = emit.array(signature.args[0], args[0])
+        e, _ = emit.array(signature.args[2], args[2])
+        acc, _ = emit.array(signature.args[3], args[3])
+        x, (n,) = emit.array(signature.args[4], args[4])
+        factor = emit.everywhere(args[1])
+        changes = cgutils.alloca_once(builder, emit.vector)
+        builder.store(emit.constant(0.0), changes)
+        with emit.steps(n) as loop:
+            here = emit.offset(loop)
+            share = builder.fmul(emit.load(acc, here), emit.load(e, here))
+            emit.store(share, acc, here)
+            old = emit.load(x, here)
+            new = emit.multiply_add(factor, share, emit.load(base, here))
+            emit.store(new, x, here)
+            change = emit.maximum(builder.fsub(new, old), builder.fsub(old, new))
+            builder.store(builder.fadd(change, builder.load(changes)), changes)
+        return emit.sum_of_lanes(builder.load(changes))
+
+    return base.dtype(base, factor, e, acc, x), codegen
 
 
 @intrinsic
@@ -199,8 +264,7 @@ def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
         out, _ = emit.array(signature.args[6], args[6])
         zero, block = (ir.Constant(args[4].type, value) for value in (0, ROWS))
         n_blocks = builder.sdiv(args[4], block)
-        floor = builder.insert_element(emit.constant(0.0), args[2], ir.Constant(_WORD, 0))
-        floor = emit.broadcast(floor, 0)
+        floor = emit.everywhere(args[2])
         totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS)]
         shares = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS // emit.lanes)]
 
@@ -386,11 +450,6 @@ class _Chain(_Emitter):
     def index(self, value):
         return ir.Constant(_INDEX, value)
 
-    def everywhere(self, value):
-        """A vector of one number; all zeros are cheaper written as a constant."""
-        empty = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
-        return self.broadcast(self.builder.insert_element(empty, value, ir.Constant(_WORD, 0)), 0)
-
     def variable(self, value=0.0):
         """A vector in a register, set to a constant here."""
         address = cgutils.alloca_once(self.builder, self.vector)
@@ -406,23 +465,6 @@ class _Chain(_Emitter):
 
     def add_to(self, address, value):
         self.builder.store(self.builder.fadd(self.builder.load(address), value), address)
-
-    def sum_of_lanes(self, vector):
-        return self._fold(vector, self.builder.fadd)
-
-    def maximum(self, a, b):
-        return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
-
-    def maximum_of_lanes(self, vector):
-        return self._fold(vector, self.maximum)
-
-    def _fold(self, vector, operation):
-        distance = self.lanes // 2
-        while distance > 0:
-            other = self.shuffle(vector, vector, [i ^ distance for i in range(self.lanes)])
-            vector = operation(vector, other)
-            distance //= 2
-        return self.builder.extract_element(vector, ir.Constant(_WORD, 0))
 
     def tiles(self, n_columns, body):
         """Call ``body(first column, number of vectors)`` for all parts of a row."""

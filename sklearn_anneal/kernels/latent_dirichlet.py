@@ -15,7 +15,7 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import digamma, exp, exp_digamma, log, log_gamma
-from ._simd import LANES, ROWS, ratio_update, total
+from ._simd import LANES, ROWS, fetch_rows, multiplicative_step, ratio_update, total
 
 # Added to normalisers: only where all topics of a word are off are they as small as this.
 _TINY = 1e-280
@@ -189,26 +189,19 @@ def _topic_weights(gamma, local, n, out):
 
 @helper
 def _assign(rows, n_words, c, local, tiny, gamma, e, acc, norms):
-    """The normalisers n_w of φ given γ, and the expected tokens of every topic in ``acc``."""
+    """The normalisers n_w of φ given γ; the expected tokens of every topic are ``acc * e``."""
     width = rows.shape[1]
     _topic_weights(gamma, local, width, e)
     for k in range(width):
         acc[k] = acc.dtype.type(0)
     ratio_update(e, c, tiny, rows, n_words, norms, acc)
-    for k in range(width):
-        acc[k] *= e[k]
 
 
 @helper
 def _iterate(rows, n_words, c, base, factor, local, tiny, gamma, e, acc, norms):
-    """One iteration over a document; returns Σ |change of γ|."""
-    width = rows.shape[1]
+    """One iteration over a document; returns Σ |change of γ|, and the tokens in ``acc``."""
     _assign(rows, n_words, c, local, tiny, gamma, e, acc, norms)
-    for k in range(width):
-        new = base[k] + factor * acc[k]
-        e[k] = abs(new - gamma[k])
-        gamma[k] = new
-    return np.float64(total(e[:width]))
+    return np.float64(multiplicative_step(base, factor, e, acc, gamma[: rows.shape[1]]))
 
 
 @helper
@@ -234,9 +227,10 @@ def _document_sums(alpha, gamma, tokens_of_topics, weight, scratch, expected_log
     energy = 0.0
     prior = 0.0
     entropy = -log_gamma(concentration)
-    for k in range(n_topics):
+    # Over the padding too: what vector instructions leave is slow.
+    for k in range(gamma.shape[0]):
         expected_log[k] = digamma(gamma[k]) - normalizer
-    for k in range(n_topics):
+    for k in range(gamma.shape[0]):
         scratch[k] = log_gamma(gamma[k])
     for k in range(n_topics):
         energy += tokens_of_topics[k] * expected_log[k]
@@ -254,7 +248,8 @@ def _document_sums(alpha, gamma, tokens_of_topics, weight, scratch, expected_log
 
 @helper
 def _scratch(n_topics):
-    return np.empty(n_topics), np.empty(n_topics), np.empty(n_topics), np.empty(n_topics)
+    n = _padded(n_topics, LANES)
+    return np.ones(n), np.ones(n), np.ones(n), np.ones(n)
 
 
 @helper
@@ -348,6 +343,7 @@ def mean_field(
     memory = np.empty(longest * (width // 2), table.dtype)
     c = np.zeros(longest, table.dtype)
     norms = np.empty(longest, table.dtype)
+    logs = np.empty(longest)
     e = np.zeros(width, table.dtype)
     acc = np.zeros(width, table.dtype)
     base = np.ones(width, table.dtype)
@@ -370,11 +366,25 @@ def mean_field(
             current[k] = gamma[d, k] if given and n > 0 else spread
         left = n_iter
         whole = False
+        # Parts of what will be read from memory: the next document's topics, sums of this one's.
+        end = begin + n
+        next_end = indptr[min(d + 2, indptr.shape[0] - 1)]
+        topics_from = end
+        sums_from = begin
+        topics_part = (next_end - end) // max(n_iter, 1) + 1
+        sums_part = n // max(n_iter, 1) + 1
         while True:
             # All topics, then only those that have tokens as soon as that repays the copy.
             n_chosen = n_topics
             while left > 0:
                 left -= 1
+                topics_to = min(topics_from + topics_part, next_end)
+                fetch_rows(table, indices, topics_from, topics_to)
+                topics_from = topics_to
+                if out.shape[0] > 0:
+                    sums_to = min(sums_from + sums_part, end)
+                    fetch_rows(out, indices, sums_from, sums_to)
+                    sums_from = sums_to
                 change = _iterate(rows, n_words, c, base, step, local, tiny, current, e, acc, norms)
                 if change < tol * n_topics:
                     left = 0
@@ -400,6 +410,8 @@ def mean_field(
                 whole = True
             # φ of the final γ, over all topics.
             _assign(rows, n_words, c, local, tiny, current, e, acc, norms)
+            for k in range(width):
+                acc[k] *= e[k]
             if left > 0 and _any_other(acc, negligible, n_topics, chosen, n_chosen):
                 continue
             break
@@ -412,9 +424,10 @@ def mean_field(
             alpha, final, assigned, weight, scratch, expected_log, theta, sums
         )
         log_norm = -local * normalizer * tokens
+        for i in range(n_words):
+            logs[i] = log(np.float64(norms[i]))
         for i in range(n):
-            count = np.float64(c[i])
-            log_norm += count * (log(np.float64(norms[i])) + local * largest[indices[begin + i]])
+            log_norm += np.float64(c[i]) * (logs[i] + local * largest[indices[begin + i]])
         sums[0] += weight * log_norm
         if out.shape[0] > 0:
             loud = weight * noise[d] if noise.shape[0] > 0 else weight
