@@ -22,7 +22,8 @@ from ._measuring import (
     progress,
     reached,
     spread,
-    wall_seconds,
+    undisturbed,
+    undisturbed_wall_seconds,
 )
 from ._report import Page
 from .bench_memory import STATUS, Sampler, anonymous_megabytes
@@ -76,8 +77,8 @@ def bench_jobs(size: Size) -> list[str]:
         f"Batch passes over all sequences as above, K = {k}; wall time per pass with `n_jobs=1` "
         f"over that with `n_jobs=2`, median and quartiles of {size.rounds} rounds of {PASSES} "
         "passes. *Machine*: in the same rounds, what two threads that share nothing and stay in "
-        "their caches reach (twice the time of one alone over the time of two at once); other "
-        "work on the machine takes its part of the second core.",
+        "their caches reach (twice the time of one alone over the time of two at once). "
+        f"{undisturbed()}.",
     )
     rows = []
     for data in (symbols(size), vectors(size)):
@@ -85,20 +86,19 @@ def bench_jobs(size: Size) -> list[str]:
         trained = Ours.trained(data, k, size.trained)
         with Workers(2) as workers:
             models = {1: trained.branch(), 2: trained.branch(workers=workers)}
-            bounds: dict[int, list[float]] = {1: [], 2: []}
 
-            def passes(n_jobs: int, models: dict = models, bounds: dict = bounds) -> None:
-                bounds[n_jobs] += [models[n_jobs]() for _ in range(PASSES)]
+            def passes(n_jobs: int, models: dict = models) -> list[float]:
+                return [models[n_jobs]() for _ in range(PASSES)]
 
+            same = passes(1) == passes(2)
+            q = models[2].ctx.q
+            same &= all(np.array_equal(value, q[key]) for key, value in models[1].ctx.q.items())
             independent = Independent(k, repetitions=2 if size.quick else 1500)
             runs: dict[Any, Any] = {jobs: partial(passes, jobs) for jobs in models}
             runs |= {"alone": independent.alone, "at once": independent.at_once}
-            times = interleaved(runs, size.rounds, wall_seconds)
+            times = interleaved(runs, size.rounds, undisturbed_wall_seconds)
         one, two = times[1] / PASSES, times[2] / PASSES
         machine = 2 * times["alone"] / times["at once"]
-        q = models[2].ctx.q
-        same = all(np.array_equal(value, q[key]) for key, value in models[1].ctx.q.items())
-        same &= bounds[1] == bounds[2]
         row = [data.name, milliseconds(one), milliseconds(two), spread(one / two)]
         row += [spread(machine), "yes" if same else "**no**"]
         rows.append([*row, _verdict(float(np.median(one / two)), float(np.median(machine)))])

@@ -20,6 +20,8 @@ from ._measuring import (
     progress,
     reached,
     spread,
+    undisturbed,
+    undisturbed_wall_seconds,
     wall_seconds,
 )
 from ._report import Page
@@ -42,8 +44,7 @@ def bench_jobs(size: Size) -> list[str]:
         "Two jobs",
         f"Batch passes, K = {k}, 10 iterations per document; wall time per pass (a fit of {many} "
         f"passes less one of {few}) with `n_jobs=1` over that with `n_jobs=2`, median and "
-        f"quartiles of {size.rounds} rounds. Other work on the machine takes its part of the "
-        "second core.",
+        f"quartiles of {size.rounds} rounds. {undisturbed()}.",
     )
     rows = []
     for name in names(size, ("NIPS",)):
@@ -62,7 +63,7 @@ def bench_jobs(size: Size) -> list[str]:
                 for jobs in (1, 2)
                 for n in (few, many)
             }
-            times = interleaved(runs, size.rounds, wall_seconds)
+            times = interleaved(runs, size.rounds, undisturbed_wall_seconds)
             one, two = ((times[j, many] - times[j, few]) / (many - few) for j in (1, 2))
             fit(1, many)
             fit(2, many)

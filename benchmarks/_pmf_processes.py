@@ -17,7 +17,8 @@ from ._measuring import (
     progress,
     reached,
     spread,
-    wall_seconds,
+    undisturbed,
+    undisturbed_wall_seconds,
 )
 from ._pmf import Size, draw, estimator, our_fit, pass_times, warm
 from ._report import Page
@@ -41,7 +42,7 @@ def bench_jobs(size: Size) -> list[str]:
         f"The same ratings; wall time per pass with `n_jobs=1` over that with `n_jobs=2`, median "
         f"and quartiles of {size.rounds} rounds. *Machine*: in the same rounds, what two threads "
         "that share nothing and stay in their caches reach (twice the time of one alone over the "
-        "time of two at once); other work on the machine takes its part of the second core.",
+        f"time of two at once). {undisturbed()}.",
     )
     rows = []
     for d in size.components:
@@ -53,7 +54,9 @@ def bench_jobs(size: Size) -> list[str]:
             fits = {n_jobs: our_fit(X, d, n_jobs=n_jobs) for n_jobs in (1, 2)}
             independent = Independent(10, repetitions=2 if size.quick else 500)
             others = {"alone": independent.alone, "at once": independent.at_once}
-            times, machine = pass_times(fits, size.passes, size.rounds, wall_seconds, others)
+            times, machine = pass_times(
+                fits, size.passes, size.rounds, undisturbed_wall_seconds, others
+            )
             ratios = times[1] / times[2]
             free = 2 * machine["alone"] / machine["at once"]
             one, two = (fit(few) for fit in fits.values())

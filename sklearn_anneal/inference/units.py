@@ -25,6 +25,8 @@ _DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
 # Numbers of parts of users, and the ratings from which on there are as many.
 _RATING_CHUNKS = {2: 8_192, 4: 32_768, 8: 524_288, 16: 4_194_304}
+# Of this many parts the last ones are halves.
+_MANY = 16
 
 
 class Units(ABC):
@@ -184,7 +186,12 @@ class Ragged(Units):
         n = max((n for n, least in self._parts.items() if n_entries >= least), default=1)
         if n == 1:
             return [slice(0, self.n_units)]
-        cuts = np.searchsorted(self.indptr, np.linspace(0, n_entries, n + 1)[1:-1])
+        ends = np.linspace(0, n_entries, n + 1)[1:]
+        if n >= _MANY:
+            # The last quarter in halves, so that workers end at about the same time.
+            halves = ends[-(n // 4) :] - 0.5 * n_entries / n
+            ends = np.sort(np.append(ends, halves))
+        cuts = np.searchsorted(self.indptr, ends[:-1])
         edges = np.unique([0, *cuts.tolist(), self.n_units])
         return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
 

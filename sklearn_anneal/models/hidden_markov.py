@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 _NOTHING = np.empty(0)
 _ONE = np.ones(1)
-# Frames whose log densities and posteriors are in memory at a time, or those of one sequence.
-_FRAMES = 8192
+# Log densities, and posteriors, that are in memory at a time, or those of one sequence: few enough
+# for the caches, and enough to make what the interpreter does between kernels small.
+_ENTRIES = 320 * 1024
 # Growth of log C per frame that no longer changes by more than this share is that of all frames.
 _SETTLED = 1e-12
 # The most frames of sequences with gaps that stand for those of a stream.
@@ -400,7 +401,7 @@ class HiddenMarkov(ConjugateModel):
         ]
         own = [self.emission.zeros(expected.emission) for _ in scales]
         log_norms, energies = np.empty(units.n_units), np.empty(units.n_units)
-        for part in units.parts(_FRAMES):
+        for part in units.parts(_ENTRIES // k):
             some = units.take(part)
             density = self.log_density(some, expected)
             x = inverse_temperatures
@@ -1105,7 +1106,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         expected = ctx.model.plug_in(ctx.q)
         states = np.empty(int(units.indptr[-1]), dtype=np.int64)
         log_probabilities = np.empty(units.n_units)
-        for part in units.parts(_FRAMES):
+        for part in units.parts(_ENTRIES // ctx.model.n_components):
             some = units.take(part)
             kernels().viterbi(
                 ctx.model.log_density(some, expected),
