@@ -23,6 +23,7 @@ from sklearn_anneal.families import (
     Wishart,
     backoff,
     fast_standard_gamma,
+    fast_standard_normal,
     mix,
     posterior,
     stick_breaking_log_weights,
@@ -529,6 +530,11 @@ def test_posterior_forms(case):
 def test_mixing_is_linear_and_stays_in_the_domain(case):
     end = mix(case.q, case.p, 1.0)
     half = mix(case.q, case.p, 0.25)
+    given = {key: value.copy() for key, value in case.p.items()}
+    overwritten = mix(case.q, given, 0.25, overwrite=True)
+    for key, value in half.items():
+        assert overwritten[key] is given[key]
+        np.testing.assert_array_equal(overwritten[key], value)
     for key in case.q:
         assert end[key] is case.p[key]
         np.testing.assert_allclose(half[key], 0.75 * case.q[key] + 0.25 * case.p[key])
@@ -794,6 +800,33 @@ def test_fast_gamma_draws_have_the_distribution(shape):
     first, second = draws[:100_000], draws[100_001:]
     assert abs(np.corrcoef(first, second)[0, 1]) < 4 / np.sqrt(100_000)
     assert abs(np.corrcoef(first**2, second**2)[0, 1]) < 4 / np.sqrt(100_000)
+
+
+def test_mixing_of_large_arrays_in_place(rng):
+    """Part by part, whatever the shape."""
+    for shape in ((150_000,), (7, 20_000), (3, 1, 100_000), (80_000, 2)):
+        a, b = ({"x": rng.standard_normal(shape)} for _ in range(2))
+        expected = mix(a, b, 0.3)
+        np.testing.assert_array_equal(mix(a, b, 0.3, overwrite=True)["x"], expected["x"])
+
+
+def test_fast_normal_draws_have_the_distribution():
+    rng = np.random.default_rng(6)
+    draws = fast_standard_normal(200_001, rng)
+    assert draws.dtype == np.float64 and draws.shape == (200_001,)
+    assert stats.kstest(draws, "norm").pvalue > 1e-3
+    for power, moment, variance in ((1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)):
+        error = np.sqrt(variance / len(draws))
+        assert abs(np.mean(draws**power) - moment) < 4 * error
+    # Pairs share their bits; they are independent all the same. Three blocks, and what is left.
+    for start, stop in ((0, 65_536), (65_536, 131_072), (131_072, 196_608)):
+        first, second = np.split(draws[start:stop], 2)
+        for power in (1, 2):
+            correlation = np.corrcoef(first**power, second**power)[0, 1]
+            assert abs(correlation) < 4 / np.sqrt(len(first))
+    again = fast_standard_normal(200_001, np.random.default_rng(6))
+    np.testing.assert_array_equal(draws, again)
+    assert not np.array_equal(draws, fast_standard_normal(200_001, rng))
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 5])

@@ -79,7 +79,9 @@ def add_up(table, columns, indptr, values, weights, noise, center, d):
     sums, linear, squares = (
         np.full(shape, np.nan) for shape in ((n, width), (n, width - first), n)
     )
-    more, others = np.full((loud, width), np.nan), np.full((loud, width - first), np.nan)
+    more, others = (
+        np.full(shape, np.nan, table.dtype) for shape in ((loud, width), (loud, width - first))
+    )
     kernels.add_ratings(
         table, columns, indptr, values, weights, noise, center, first,
         sums, linear, squares, more, others,
@@ -257,10 +259,10 @@ def test_back_off(d, margin):
     noisy["precision"][1, -1] = np.inf
     noisy["natural_mean"][2, 0] = -np.inf
     noisy["precision"][3] = clean["precision"][3]
-    found = {key: np.full_like(value, np.nan) for key, value in clean.items()}
+    found = {key: value.copy() for key, value in noisy.items()}
     kernels.back_off(
-        clean["precision"], clean["natural_mean"], noisy["precision"], noisy["natural_mean"],
-        margin, d, 12, found["precision"], found["natural_mean"],
+        clean["precision"], clean["natural_mean"], margin, d, 12,
+        found["precision"], found["natural_mean"],
     )  # fmt: skip
     expected = backoff(clean, noisy, lambda natural: family.valid(natural, clean, margin))
     for key in clean:
@@ -278,9 +280,8 @@ def test_back_off_of_badly_scaled_rows():
     clean = lower(matrix[None])
     for share, kept in ((0.25, True), (0.15, False)):
         noisy = lower((matrix - (1 - share) * least * np.eye(3))[None])
-        precision, mean = np.empty_like(clean), np.empty((1, 3))
-        zero = np.zeros((1, 3))
-        kernels.back_off(clean, zero, noisy, zero, 0.2, 3, 12, precision, mean)
+        precision, zero = noisy.copy(), np.zeros((1, 3))
+        kernels.back_off(clean, zero, 0.2, 3, 12, precision, zero.copy())
         assert (precision == noisy).all() == kept
 
 

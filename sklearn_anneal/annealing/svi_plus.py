@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..families import Natural, fast_standard_gamma, mix
+from ..families import Natural, fast_standard_gamma, fast_standard_normal, mix
 from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin
 from .schedules import SCHEDULES
 
@@ -112,18 +112,21 @@ class SVIPlus(DampedMixin, Annealing):
         if size <= effective:
             return None
         if self.noise == "gaussian":
-            deviation = ctx.rng.standard_normal(size)
-            deviation -= deviation.mean()
-            deviation *= np.sqrt(size / effective - 1.0)
-            deviation += 1.0
-            return deviation
+            weights = fast_standard_normal(size, ctx.rng)
+            deviation = np.sqrt(size / effective - 1.0)
+            mean = weights.mean()
+            weights *= deviation
+            weights += 1.0 - deviation * mean
+            return weights
         return _symmetric_dirichlet(effective / (size - effective) - 1.0 / size, size, ctx.rng)
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
-        noisy = mix(q, target, rho)
+        # Targets are the update's own, and may be as large as the data.
+        noisy = mix(q, target, rho, overwrite=True)
         if ctx.clean_target is None:
             return noisy
-        return ctx.model.backoff(mix(q, ctx.clean_target, rho), noisy, float(self.margin))
+        clean = mix(q, ctx.clean_target, rho, overwrite=True)
+        return ctx.model.backoff(clean, noisy, float(self.margin))
 
 
 def _symmetric_dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -12,6 +12,8 @@ Natural = dict[str, np.ndarray]
 
 # The smallest share of the noisy value that `backoff` tries before it gives up: 2 ** -12.
 _N_HALVINGS = 12
+# Entries of arrays that are worked on at a time.
+_ENTRIES = 65_536
 
 
 class Tempering(NamedTuple):
@@ -72,11 +74,28 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
     }
 
 
-def mix(a: Natural, b: Natural, rho: float) -> Natural:
-    """Return ``(1 - rho) * a + rho * b``, key by key; the arrays of `b` themselves at `rho` 1."""
+def mix(a: Natural, b: Natural, rho: float, overwrite: bool = False) -> Natural:
+    """Return ``(1 - rho) * a + rho * b``, key by key; the arrays of `b` themselves at `rho` 1.
+
+    With `overwrite`, the arrays of `b` become the result, which needs no others of their size.
+    """
     if rho == 1.0:
         return {key: b[key] for key in a}
-    return {key: np.asarray((1.0 - rho) * a[key] + rho * b[key]) for key in a}
+    if not overwrite:
+        return {key: np.asarray((1.0 - rho) * a[key] + rho * b[key]) for key in a}
+    for key, start in a.items():
+        for part, goal in zip(_parts(start), _parts(b[key]), strict=True):
+            goal *= rho
+            goal += (1.0 - rho) * part
+    return {key: b[key] for key in a}
+
+
+def _parts(x: np.ndarray) -> list[np.ndarray]:
+    """Views of an array of any shape that are not larger than the caches, where rows are not."""
+    if x.size <= _ENTRIES:
+        return [x]
+    step = max(1, _ENTRIES * len(x) // x.size)
+    return [x[i : i + step] for i in range(0, len(x), step)]
 
 
 def backoff(clean: Natural, noisy: Natural, valid: Callable[[Natural], np.ndarray]) -> Natural:

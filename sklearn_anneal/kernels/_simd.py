@@ -32,6 +32,7 @@ class _Emitter:
     def __init__(self, context, builder, dtype):
         self.context = context
         self.builder = builder
+        self.dtype = dtype
         self.element = context.get_data_type(dtype)
         self.alignment = dtype.bitwidth // 8
         self.lanes = _VECTOR // self.alignment
@@ -164,9 +165,9 @@ class _Emitter:
             numbers += [self.broadcast(part, lane) for lane in range(self.lanes)]
         return numbers
 
-    def add_as_doubles(self, value, out, offset):
-        """Add a vector to a part of an array of float64."""
-        if self.lanes == DOUBLES:
+    def add_into(self, value, out, dtype, offset):
+        """Add a vector to a part of an array of this dtype, or of float64."""
+        if dtype == self.dtype:
             self.store(self.builder.fadd(value, self.load(out, offset)), out, offset)
             return
         doubles = ir.VectorType(ir.DoubleType(), DOUBLES)
@@ -325,6 +326,7 @@ def _emit_add_rows(context, builder, signature, args, n_sums):
     emit = _Emitter(context, builder, signature.args[0].dtype)
     table, (_, n_columns) = emit.array(signature.args[0], args[0])
     data = [emit.array(signature.args[i], args[i])[0] for i in range(1, len(args) - 2)]
+    dtypes = [kind.dtype for kind in signature.args[1:-2]]
     rows, at, first = data[0], args[-2], args[-1]
 
     def starts_from(place):
@@ -340,7 +342,7 @@ def _emit_add_rows(context, builder, signature, args, n_sums):
     for i in range(n_sums):
         weights, products, sums, linear = data[1 + 4 * i : 5 + 4 * i]
         weights, products = (emit.spread_out(values, at) for values in (weights, products))
-        targets.append((weights, products, sums, linear))
+        targets.append((weights, products, sums, linear, dtypes[3 + 4 * i]))
 
     def load_all(offset):
         for start in next_starts:
@@ -351,21 +353,21 @@ def _emit_add_rows(context, builder, signature, args, n_sums):
 
     with cgutils.for_range(builder, builder.udiv(first, step)) as loop:
         for offset, vectors in load_all(builder.mul(loop.index, step)):
-            for weights, _, sums, _ in targets:
-                emit.add_as_doubles(emit.weighted_sum(weights, vectors), sums, offset)
+            for weights, _, sums, _, dtype in targets:
+                emit.add_into(emit.weighted_sum(weights, vectors), sums, dtype, offset)
     rest = builder.udiv(builder.sub(n_columns, first), step)
     with cgutils.for_range(builder, rest) as loop:
         for offset, vectors in load_all(builder.add(first, builder.mul(loop.index, step))):
             here = builder.sub(offset, first)
-            for weights, products, sums, linear in targets:
-                emit.add_as_doubles(emit.weighted_sum(weights, vectors), sums, offset)
-                emit.add_as_doubles(emit.weighted_sum(products, vectors), linear, here)
+            for weights, products, sums, linear, dtype in targets:
+                emit.add_into(emit.weighted_sum(weights, vectors), sums, dtype, offset)
+                emit.add_into(emit.weighted_sum(products, vectors), linear, dtype, here)
     return context.get_dummy_value()
 
 
 @intrinsic
 def add_rows(typingctx, table, rows, weights, products, sums, linear, at, first):
-    """Add up ``ROWS`` rows of a table, in float64.
+    """Add up ``ROWS`` rows of a table, in float64 or in its own precision, as sums are stored.
 
     ``sums += weights @ table[rows]``, and from the column ``first`` on, a multiple of ``LANES``,
     ``linear += products @ table[rows, first:]``; of ``rows``, ``weights`` and ``products`` the

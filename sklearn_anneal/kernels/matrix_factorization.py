@@ -29,7 +29,7 @@ def first_linear(n_factors: int) -> int:
     return n_factors * (n_factors + 1) // 2 // LANES * LANES
 
 
-@kernel("rows index pointer values vector vector float int out2 out2 out1 out2 out2")
+@kernel("rows index pointer values vector vector float int out2 out2 out1 out_rows out_rows")
 def add_ratings(
     table,
     columns,
@@ -48,7 +48,8 @@ def add_ratings(
     """Sums over the ratings of each row: of moments, of ratings times moments, of squares.
 
     ``weights`` and ``noise`` have one factor per rating, or nothing for ones. Where there is
-    noise, ``more`` and ``others`` get what ``sums`` and ``linear`` would be with it.
+    noise, ``more`` and ``others`` get what ``sums`` and ``linear`` would be with it, in the
+    precision of the table.
     """
     # A tile of ratings, and the rows of the next block after them.
     numbers = np.empty(_TILE + ROWS, dtype=np.int64)
@@ -67,8 +68,8 @@ def add_ratings(
         total_linear[:] = 0.0
         lanes[:] = 0.0
         if noisy:
-            more[i, :] = 0.0
-            others[i, :] = 0.0
+            more[i, :] = table.dtype.type(0.0)
+            others[i, :] = table.dtype.type(0.0)
         start = indptr[i]
         stop = indptr[i + 1]
         while start < stop:
@@ -407,45 +408,70 @@ def _between(start, end, share, out):
             out[k] = start[k] + share * (end[k] - start[k])
 
 
-@kernel("matrix matrix matrix matrix float int int out2 out2", dtypes=("float64",))
-def back_off(clean, clean_mean, noisy, noisy_mean, margin, size, n_halvings, precision, mean):
+@helper
+def _largest_share(clean, noisy, margin, least, size, n_halvings, candidate, work, scratch):
+    """The largest of 1, 1/2, … that leaves a precision inside, or 0.
+
+    ``least`` is a bound above the smallest eigenvalue of the clean precision.
+    """
+    known = False
+    share = 1.0
+    for _ in range(n_halvings + 1):
+        _between(clean, noisy, share, candidate)
+        if _positive(candidate, size, margin * least, work):
+            return share
+        # The eigenvalue itself is needed only between the bound and 0.
+        if not known and margin > 0.0 and _positive(candidate, size, 0.0, work):
+            known = True
+            least = _smallest_eigenvalue(clean, size, *scratch)
+            if _positive(candidate, size, margin * least, work):
+                return share
+        share *= 0.5
+    return 0.0
+
+
+@kernel("matrix matrix float int int out2 out2", dtypes=("float64",))
+def back_off(clean, clean_mean, margin, size, n_halvings, noisy, noisy_mean):
     """As much of noisy rows as leaves them inside: clean + s (noisy − clean), s = 1, 1/2, …, 0.
 
     The smallest eigenvalue of a precision must keep the share ``margin`` of that of the clean one,
-    and be positive.
+    and be positive. Noisy rows are replaced.
     """
     n, n_packed = clean.shape
+    group = np.empty(n_packed * LANES)
+    roots = np.empty(size * LANES)
+    least = np.empty(LANES)
+    scratch = np.empty((size, size)), np.empty(size), np.empty(size), np.empty(size), np.empty(size)
     candidate = np.empty(n_packed)
     work = np.empty(n_packed)
-    a = np.empty((size, size))
-    diagonal = np.empty(size)
-    squares = np.empty(size)
-    v = np.empty(size)
-    p = np.empty(size)
-    for row in range(n):
+    for start in range(0, n, LANES):
+        count = min(LANES, n - start)
         # The diagonal is above the smallest eigenvalue: what keeps its share is well inside.
-        known = False
-        least = np.inf
+        least[:] = np.inf
         for i in range(size):
-            least = min(least, clean[row, i * (i + 1) // 2 + i])
-        finite = True
+            diagonal = i * (i + 1) // 2 + i
+            for s in range(count):
+                least[s] = min(least[s], clean[start + s, diagonal])
+        _gather(noisy, start, count, group)
         for i in range(size):
-            finite = finite and np.isfinite(noisy_mean[row, i])
-        share = 1.0
-        for halving in range(n_halvings + 2):
-            if halving == n_halvings + 1:
-                share = 0.0
-                break
-            _between(clean[row], noisy[row], share, candidate)
+            for s in range(LANES):
+                group[(i * (i + 1) // 2 + i) * LANES + s] -= margin * least[s]
+        _factorize(group, size, roots)
+        for s in range(count):
+            row = start + s
+            inside = True
+            finite = True
+            for i in range(size):
+                # A root is not a number from the first pivot below 0 on.
+                inside = inside and 0.0 < roots[i * LANES + s] < np.inf
+                finite = finite and np.isfinite(noisy_mean[row, i])
+            if inside and finite:
+                continue
+            share = 0.0
             if finite:
-                if _positive(candidate, size, margin * least, work):
-                    break
-                if not known:
-                    known = True
-                    if margin > 0.0:
-                        least = _smallest_eigenvalue(clean[row], size, a, diagonal, squares, v, p)
-                        if _positive(candidate, size, margin * least, work):
-                            break
-            share *= 0.5
-        _between(clean[row], noisy[row], share, precision[row])
-        _between(clean_mean[row], noisy_mean[row], share, mean[row])
+                share = _largest_share(
+                    clean[row], noisy[row], margin, least[s], size, n_halvings, candidate, work,
+                    scratch,
+                )  # fmt: skip
+            _between(clean[row], noisy[row], share, noisy[row])
+            _between(clean_mean[row], noisy_mean[row], share, noisy_mean[row])

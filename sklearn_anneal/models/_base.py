@@ -298,7 +298,10 @@ class ConjugateModel(ABC):
         return all(bool(np.all(f.family.valid(f.pick(q)))) for f in self.factors())
 
     def backoff(self, clean: Natural, noisy: Natural, margin: float = 0.0) -> Natural:
-        """Per leading row, as much of ``noisy`` as leaves the row valid (see families)."""
+        """Per leading row, as much of ``noisy`` as leaves the row valid (see families).
+
+        The arrays of ``noisy`` may be used for the result.
+        """
         result: Natural = {}
         for f in self._within(clean):
             reference = f.pick(clean)

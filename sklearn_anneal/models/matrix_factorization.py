@@ -536,11 +536,11 @@ class MatrixFactorization(ConjugateModel):
         width = across.table.shape[1]
         first = kernels().first_linear(self.n_components)
 
-        def empty(n: int) -> tuple[np.ndarray, np.ndarray]:
-            return np.empty((n, width)), np.empty((n, width - first))
+        def empty(n: int, dtype: Any = float) -> tuple[np.ndarray, np.ndarray]:
+            return np.empty((n, width), dtype), np.empty((n, width - first), dtype)
 
         clean = _Sums(*empty(units.n_units), np.empty(units.n_units))
-        loud = empty(0 if noise is None else units.n_units)
+        loud = empty(0 if noise is None else units.n_units, self.dtype)
         kernels().add_ratings(
             across.table,
             np.ascontiguousarray(units.columns, dtype=np.int32),
@@ -747,23 +747,18 @@ class MatrixFactorization(ConjugateModel):
         return {**q, name: moved}
 
     def backoff(self, clean: Natural, noisy: Natural, margin: float = 0.0) -> Natural:
-        result: Natural = {}
         for factor in self._within(clean):
             precision, natural_mean = factor.names.values()
-            result[precision] = np.empty_like(clean[precision])
-            result[natural_mean] = np.empty_like(clean[natural_mean])
             kernels().back_off(
                 clean[precision],
                 clean[natural_mean],
-                noisy[precision],
-                noisy[natural_mean],
                 margin,
                 self.size,
                 _N_HALVINGS,
-                result[precision],
-                result[natural_mean],
+                noisy[precision],
+                noisy[natural_mean],
             )
-        return result
+        return noisy
 
     # Bounds
 
