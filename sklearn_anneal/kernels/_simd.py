@@ -133,20 +133,23 @@ class _Emitter:
     def combine(self, weights, table, starts, offset, out):
         """Add a part of the weighted sum of ``ROWS`` rows to the same part of ``out``."""
         rows = [self.load(table, self.builder.add(start, offset)) for start in starts]
-        value = self.weighted_sum(weights, rows)
-        self.store(self.builder.fadd(value, self.load(out, offset)), out, offset)
+        value = self.weighted_sum(weights, rows, self.load(out, offset))
+        self.store(value, out, offset)
 
-    def weighted_sum(self, weights, vectors):
-        """The sum of ``ROWS`` vectors times their weights."""
-        terms = [
-            self.multiply_add(
-                weights[j], vectors[j], self.builder.fmul(weights[j + 1], vectors[j + 1])
-            )
-            for j in range(0, ROWS, 2)
-        ]
-        while len(terms) > 1:
-            terms = [self.builder.fadd(a, b) for a, b in zip(terms[::2], terms[1::2], strict=True)]
-        return terms[0]
+    def weighted_sum(self, weights, vectors, start=None):
+        """The sum of ``ROWS`` vectors times their weights, and of a start if there is one.
+
+        Two sums of every other vector: few instructions, none of which waits for long.
+        """
+        if start is None:
+            even = self.builder.fmul(weights[0], vectors[0])
+        else:
+            even = self.multiply_add(weights[0], vectors[0], start)
+        odd = self.builder.fmul(weights[1], vectors[1])
+        for j in range(2, ROWS, 2):
+            even = self.multiply_add(weights[j], vectors[j], even)
+            odd = self.multiply_add(weights[j + 1], vectors[j + 1], odd)
+        return self.builder.fadd(even, odd)
 
     def fetch(self, data, offset, level=1):
         """Ask for the cache line of an element, which will be read soon, up to a level of cache."""
@@ -165,11 +168,13 @@ class _Emitter:
             numbers += [self.broadcast(part, lane) for lane in range(self.lanes)]
         return numbers
 
-    def add_into(self, value, out, dtype, offset):
-        """Add a vector to a part of an array of this dtype, or of float64."""
+    def add_weighted_sum(self, weights, vectors, out, dtype, offset):
+        """Add it to a part of an array of this dtype, or of float64."""
         if dtype == self.dtype:
-            self.store(self.builder.fadd(value, self.load(out, offset)), out, offset)
+            value = self.weighted_sum(weights, vectors, self.load(out, offset))
+            self.store(value, out, offset)
             return
+        value = self.weighted_sum(weights, vectors)
         doubles = ir.VectorType(ir.DoubleType(), DOUBLES)
         for first in range(0, self.lanes, DOUBLES):
             part = self.shuffle(value, value, list(range(first, first + DOUBLES)))
@@ -354,14 +359,14 @@ def _emit_add_rows(context, builder, signature, args, n_sums):
     with cgutils.for_range(builder, builder.udiv(first, step)) as loop:
         for offset, vectors in load_all(builder.mul(loop.index, step)):
             for weights, _, sums, _, dtype in targets:
-                emit.add_into(emit.weighted_sum(weights, vectors), sums, dtype, offset)
+                emit.add_weighted_sum(weights, vectors, sums, dtype, offset)
     rest = builder.udiv(builder.sub(n_columns, first), step)
     with cgutils.for_range(builder, rest) as loop:
         for offset, vectors in load_all(builder.add(first, builder.mul(loop.index, step))):
             here = builder.sub(offset, first)
             for weights, products, sums, linear, dtype in targets:
-                emit.add_into(emit.weighted_sum(weights, vectors), sums, dtype, offset)
-                emit.add_into(emit.weighted_sum(products, vectors), linear, dtype, here)
+                emit.add_weighted_sum(weights, vectors, sums, dtype, offset)
+                emit.add_weighted_sum(products, vectors, linear, dtype, here)
     return context.get_dummy_value()
 
 
