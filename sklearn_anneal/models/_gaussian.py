@@ -470,9 +470,12 @@ class GaussianComponents:
 
     def evaluate(self, units: Any, expected: Features) -> np.ndarray:
         """E log p(x_n, z_n = k) in nats for all rows, of shape (n_rows, n_components)."""
-        out = np.empty((units.n_units, self.n_components))
-        for start in range(0, units.n_units, CHUNK):
-            chunk = units.take(slice(start, start + CHUNK))
+        n = units.n_units
+        out = np.empty((n, self.n_components))
+        # What is not contiguous is copied, a part at a time.
+        step = max(n, 1) if units.X.flags.c_contiguous else CHUNK
+        for start in range(0, n, step):
+            chunk = units.take(slice(start, start + step))
             kernels().log_joint(
                 chunk.contiguous(),
                 chunk.center,
