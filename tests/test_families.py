@@ -803,11 +803,12 @@ def test_fast_gamma_draws_have_the_distribution(shape):
 
 
 def test_mixing_of_large_arrays_in_place(rng):
-    """Part by part, whatever the shape."""
+    """Part by part, whatever the shape and the order in memory."""
     for shape in ((150_000,), (7, 20_000), (3, 1, 100_000), (80_000, 2)):
-        a, b = ({"x": rng.standard_normal(shape)} for _ in range(2))
-        expected = mix(a, b, 0.3)
-        np.testing.assert_array_equal(mix(a, b, 0.3, overwrite=True)["x"], expected["x"])
+        for order in ("C", "F"):
+            a, b = ({"x": np.asarray(rng.standard_normal(shape), order=order)} for _ in range(2))
+            expected = mix(a, b, 0.3)
+            np.testing.assert_array_equal(mix(a, b, 0.3, overwrite=True)["x"], expected["x"])
 
 
 def test_fast_normal_draws_have_the_distribution():

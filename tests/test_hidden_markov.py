@@ -32,6 +32,7 @@ from sklearn_anneal.annealing import (
     VariationalTempering,
 )
 from sklearn_anneal.families import Tempering
+from sklearn_anneal.models import hidden_markov
 from sklearn_anneal.models.hidden_markov import Gaps
 
 V, D = 5, 2
@@ -570,6 +571,22 @@ def test_every_form_of_the_same_data_is_the_same_fit(variant, rng):
         assert_same_fit(clone(est).partial_fit(sequences), clone(est).partial_fit(X, **how))
     assert reference.predict_proba(sequences).shape == (29, 2)
     assert reference.score_sequences(sequences).shape == (4,)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parts_in_memory_change_nothing(variant, rng, monkeypatch):
+    """However few sequences are in memory at a time."""
+    sequences = draw(variant, rng, [9, 1, 30, 4, 4, 17, 2, 60, 5])
+    whole = small(variant, max_iter=5).fit(sequences)
+    states = whole.decode(sequences)
+    monkeypatch.setattr(hidden_markov, "_ENTRIES", 40)
+    parts = small(variant, max_iter=5).fit(sequences)
+    assert_allclose(parts.lower_bounds_, whole.lower_bounds_, rtol=1e-12)
+    assert_allclose(parts.transmat_, whole.transmat_, rtol=1e-9)
+    assert_allclose(parts.predict_proba(sequences), whole.predict_proba(sequences), atol=1e-9)
+    log_probability, path = whole.decode(sequences)
+    assert log_probability == pytest.approx(states[0], rel=1e-12)
+    assert_array_equal(path, states[1])
 
 
 def test_sequences_may_be_data_frames(rng):

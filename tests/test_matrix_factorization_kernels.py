@@ -116,6 +116,19 @@ def test_products_of_packed_matrices(d):
     assert_allclose(out, start + np.einsum("nij,nj->ni", matrices, vectors), rtol=0, atol=1e-12)
 
 
+def test_sums_of_rows_without_ratings_are_zeros():
+    table = table_of(np.random.default_rng(0), 10, 2, True, np.float64)
+    columns, values = np.zeros(0, np.int32), np.zeros(0)
+    n, first = 3, kernels.first_linear(2)
+    outputs = [np.full((n, table.shape[1]), np.nan), np.full((n, table.shape[1] - first), np.nan)]
+    outputs += [np.full(n, np.nan), outputs[0].copy(), outputs[1].copy()]
+    kernels.add_ratings(
+        table, columns, np.zeros(n + 1, np.int64), values, values, values, 0.0, first, *outputs
+    )
+    for output in outputs:
+        assert_array_equal(output, np.zeros_like(output))
+
+
 @all_dtypes
 @all_biases
 @all_sizes

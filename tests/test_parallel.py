@@ -11,6 +11,7 @@ from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from sklearn_anneal.inference.parallel import Workers, one_thread
+from sklearn_anneal.inference.units import Sequences
 
 
 def threads(api):
@@ -111,3 +112,26 @@ def test_shared_work_covers_everything_once(n, n_jobs):
         workers.share(count, n, 100)
     assert (counts == 1).all()
     assert len(parts) == (min(8, -(-n // 100)) if n_jobs == 2 and n else 1)
+
+
+def test_parts_of_sequences_follow_each_other_and_the_last_are_halves(rng):
+    lengths = rng.integers(0, 300, size=1000)
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    sequences = Sequences(np.zeros(indptr[-1]), indptr)
+    parts = sequences.chunks()
+    assert parts[0].start == 0 and parts[-1].stop == len(lengths)
+    assert all(a.stop == b.start for a, b in zip(parts[:-1], parts[1:], strict=True))
+    sizes = np.array([sequences.take(part).indptr[-1] for part in parts])
+    assert len(parts) == 20
+    assert np.abs(sizes[:12] - indptr[-1] / 16).max() <= 300
+    assert np.abs(sizes[12:] - indptr[-1] / 32).max() <= 300
+
+
+@pytest.mark.parametrize("lengths", [[200_000, 1, 1], [1, 200_000, 0, 0], [0] * 30 + [90_000]])
+def test_parts_of_sequences_of_very_different_lengths(lengths):
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    parts = Sequences(np.zeros(indptr[-1]), indptr).chunks()
+    assert all(part.start < part.stop for part in parts)
+    assert np.concatenate([np.arange(p.start, p.stop) for p in parts]).tolist() == list(
+        range(len(lengths))
+    )

@@ -239,7 +239,10 @@ class Annealing(BaseEstimator):
         return 1.0
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
-        """The new λ of the keys of ``q``: by default (1 − ρ) λ + ρ λ̂."""
+        """The new λ of the keys of ``q``: by default (1 − ρ) λ + ρ λ̂.
+
+        The arrays of ``target`` and of ``ctx.clean_target`` may be used for the result.
+        """
         return mix(q, target, rho)
 
     def advance(self, ctx: Context, report: Any) -> State:

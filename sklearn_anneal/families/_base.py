@@ -84,14 +84,18 @@ def mix(a: Natural, b: Natural, rho: float, overwrite: bool = False) -> Natural:
     if not overwrite:
         return {key: np.asarray((1.0 - rho) * a[key] + rho * b[key]) for key in a}
     for key, start in a.items():
-        for part, goal in zip(_parts(start), _parts(b[key]), strict=True):
+        end = b[key]
+        if not end.flags.c_contiguous:
+            # Parts follow the order in memory, such as that of topics in columns.
+            start, end = start.T, end.T
+        for part, goal in zip(_parts(start), _parts(end), strict=True):
             goal *= rho
             goal += (1.0 - rho) * part
     return {key: b[key] for key in a}
 
 
 def _parts(x: np.ndarray) -> list[np.ndarray]:
-    """Views of an array of any shape that are not larger than the caches, where rows are not."""
+    """Views of some rows of an array of any shape, which fit the caches where a row does."""
     if x.size <= _ENTRIES:
         return [x]
     step = max(1, _ENTRIES * len(x) // x.size)

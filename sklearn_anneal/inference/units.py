@@ -25,7 +25,7 @@ _DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
 # Numbers of parts of users, and the ratings from which on there are as many.
 _RATING_CHUNKS = {2: 8_192, 4: 32_768, 8: 524_288, 16: 4_194_304}
-# Of this many parts the last ones are halves.
+# Of so many parts or more the last quarter are halves.
 _MANY = 16
 
 

@@ -49,7 +49,8 @@ def add_ratings(
 
     ``weights`` and ``noise`` have one factor per rating, or nothing for ones. Where there is
     noise, ``more`` and ``others`` get what ``sums`` and ``linear`` would be with it, in the
-    precision of the table.
+    precision of the table: rounding is far below noise, but for the faintest noise of rows with
+    very many ratings.
     """
     # A tile of ratings, and the rows of the next block after them.
     numbers = np.empty(_TILE + ROWS, dtype=np.int64)
@@ -59,7 +60,8 @@ def add_ratings(
     loud_products = np.empty(_TILE, dtype=table.dtype)
     lanes = np.empty(LANES)
     weighted = weights.shape[0] > 0
-    noisy = noise.shape[0] > 0
+    # Without ratings there are no factors, but sums all the same.
+    noisy = more.shape[0] > 0
     n_ratings = columns.shape[0]
     for i in range(indptr.shape[0] - 1):
         total = sums[i]

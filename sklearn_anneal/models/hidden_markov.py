@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 _NOTHING = np.empty(0)
 _ONE = np.ones(1)
-# Log densities, and posteriors, that are in memory at a time, or those of one sequence: few enough
-# for the caches, and enough to make what the interpreter does between kernels small.
+# Log densities, posteriors, or features that are in memory at a time, or those of one sequence: few
+# enough for small arrays, and enough to make what the interpreter does between kernels small.
 _ENTRIES = 320 * 1024
 # Growth of log C per frame that no longer changes by more than this share is that of all frames.
 _SETTLED = 1e-12
@@ -381,6 +382,11 @@ class HiddenMarkov(ConjugateModel):
             density[units.missing] = 0.0
         return density
 
+    def parts(self, units: Sequences) -> Iterator[slice]:
+        """Sequences whose densities are in memory at a time."""
+        n_features = units.frames.shape[1] if units.frames.ndim == 2 else 1
+        return units.parts(_ENTRIES // max(self.n_components, n_features))
+
     def sweep(
         self,
         units: Sequences,
@@ -401,7 +407,7 @@ class HiddenMarkov(ConjugateModel):
         ]
         own = [self.emission.zeros(expected.emission) for _ in scales]
         log_norms, energies = np.empty(units.n_units), np.empty(units.n_units)
-        for part in units.parts(_ENTRIES // k):
+        for part in self.parts(units):
             some = units.take(part)
             density = self.log_density(some, expected)
             x = inverse_temperatures
@@ -1106,7 +1112,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         expected = ctx.model.plug_in(ctx.q)
         states = np.empty(int(units.indptr[-1]), dtype=np.int64)
         log_probabilities = np.empty(units.n_units)
-        for part in units.parts(_ENTRIES // ctx.model.n_components):
+        for part in ctx.model.parts(units):
             some = units.take(part)
             kernels().viterbi(
                 ctx.model.log_density(some, expected),
