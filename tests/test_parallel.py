@@ -73,7 +73,40 @@ def test_threads_work_in_order_with_the_callers_configuration():
         results = list(workers.imap(_second, ((i,) for i in range(2, 40))))
     assert [result[0] for result in results] == list(range(2, 40))
     assert all(finite for *_, finite in results)
-    assert threading.get_ident() not in {thread for _, thread, _ in results}
+    assert any(thread != threading.get_ident() for _, thread, _ in results)
+
+
+def test_the_calling_thread_works_where_it_would_wait():
+    """Two workers are this thread and another: both are needed for the barrier to open."""
+    barrier = threading.Barrier(2, timeout=20)
+
+    def meet(i):
+        barrier.wait()
+        return i, threading.get_ident()
+
+    with Workers(2) as workers:
+        results = workers.map(meet, ((i,) for i in range(6)))
+    assert [i for i, _ in results] == list(range(6))
+    threads = [thread for _, thread in results]
+    assert sorted(map(threads.count, set(threads))) == [3, 3]
+    assert threads.count(threading.get_ident()) == 3
+
+
+def test_error_of_a_task_that_the_calling_thread_took_comes_in_its_turn():
+    release = threading.Event()
+
+    def task(i):
+        if i == 0:
+            release.wait(20)
+            return i
+        release.set()
+        raise ValueError(f"task {i}")
+
+    with Workers(2) as workers:
+        results = workers.imap(task, ((i,) for i in range(3)))
+        assert next(results) == 0
+        with pytest.raises(ValueError, match="task 1"):
+            next(results)
 
 
 @pytest.mark.parametrize("backend", ["threading", "loky"])

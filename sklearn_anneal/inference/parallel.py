@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -117,7 +117,9 @@ class Workers:
     Threads are preferred, since kernels release the interpreter's lock;
     ``joblib.parallel_config(backend=…)`` is honoured. Results come in the order of the tasks, so
     that sums do not depend on the number of workers. joblib asks every 10 ms whether a result is
-    there, which is as long as a pass over small data: threads are those of a pool that tells.
+    there, which is as long as a pass over small data: threads are those of a pool that tells. The
+    calling thread is one of the workers, because a thread that only waits for the others wakes up
+    at every result, and holds the interpreter's lock when they need it.
     """
 
     def __init__(self, n_jobs: int | None, shared_memory: bool = False):
@@ -132,7 +134,7 @@ class Workers:
     def __enter__(self) -> Workers:
         if self.n_workers > 1:
             if self._threads:
-                self._pool = ThreadPoolExecutor(self.n_workers)
+                self._pool = ThreadPoolExecutor(self.n_workers - 1)
             else:
                 self._parallel.__enter__()
             self._running = True
@@ -185,15 +187,39 @@ class Workers:
 def _in_order(
     pool: ThreadPoolExecutor, ahead: int, function: Callable, tasks: Iterable[tuple]
 ) -> Iterator[Any]:
-    """Results in order, of tasks that are made when at most ``ahead`` others wait."""
-    waiting: deque[Future] = deque()
+    """Results in order, of tasks that are made when at most ``ahead`` others wait.
+
+    In the place of waiting, the calling thread takes the next task that nobody has begun.
+    """
+    waiting: deque[tuple[Future, Callable[[], Any]]] = deque()
     config = get_config()
+
+    def first() -> Any:
+        while not waiting[0][0].done() and _take_over(waiting):
+            pass
+        return waiting.popleft()[0].result()
+
     for task in tasks:
-        waiting.append(pool.submit(_in_thread, config, function, *task))
+        call = partial(_in_thread, config, function, *task)
+        waiting.append((pool.submit(call), call))
         if len(waiting) >= ahead:
-            yield waiting.popleft().result()
+            yield first()
     while waiting:
-        yield waiting.popleft().result()
+        yield first()
+
+
+def _take_over(waiting: deque[tuple[Future, Callable[[], Any]]]) -> bool:
+    """Do the first task that no thread of the pool has begun; False if there is none."""
+    for i, (future, call) in enumerate(waiting):
+        if not future.done() and future.cancel():
+            done: Future = Future()
+            try:
+                done.set_result(call())
+            except Exception as error:
+                done.set_exception(error)
+            waiting[i] = done, call
+            return True
+    return False
 
 
 def _in_thread(config: dict[str, Any], function: Callable, *task: Any) -> Any:
