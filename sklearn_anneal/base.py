@@ -469,7 +469,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
 
     def _snapshot(self, ctx: Context) -> dict[str, Any]:
         """The fitted attributes of a moment of a fit, for callbacks that ask."""
-        kept = replace(ctx, report=None, clean_target=None)
+        kept = replace(ctx, report=None, deviation=None)
         inference = _Inference(kept, engine.PLAIN, 0.0, self._fixed_parameters())
         return {"_inference": inference, **self._fitted_attributes(kept)}
 

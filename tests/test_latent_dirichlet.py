@@ -80,7 +80,7 @@ def topics_of(log_beta):
 
 def local_step(
     X, log_beta, alpha, form=(1.0, 1.0, 1.0), *, name="mean_field", gammas=None, n_iter=10,
-    tol=0.0, weights=None, noise=None, clean=False, dtype=np.float64, seed=0,
+    tol=0.0, weights=None, noise=None, apart=False, dtype=np.float64, seed=0,
 ):  # fmt: skip
     """The completed local step of a corpus; its statistics as (K, V) arrays."""
     n_topics, n_words = log_beta.shape
@@ -93,11 +93,11 @@ def local_step(
     given = gammas is not None
     gamma = np.array(gammas) if given else np.empty((X.shape[0], n_topics))
     start = LocalStart(gamma, given, n_iter, seed)
-    step = model.local_step(documents(X, weights), expected, t, noise, start, clean)
+    step = model.local_step(documents(X, weights), expected, t, noise, start, apart)
     step = model.completed(step, expected, t)
     step.statistics["topic_word"] = model.block_statistics(None, step.statistics, {})["topic_word"]
-    if step.clean is not None:
-        step.clean = model.block_statistics(None, step.clean, {})
+    if step.deviation is not None:
+        step.deviation = model.block_statistics(None, step.deviation, {})
     return step
 
 
@@ -176,26 +176,35 @@ def test_random_weights_change_the_statistics_alone(mixed, rng):
     start = spread(mixed, alpha, form)
     quiet = plain.corpus_step(mixed, log_beta, alpha, start, 10, 0.0, *form, weights)
     loud = plain.corpus_step(mixed, log_beta, alpha, start, 10, 0.0, *form, weights * noise)
-    step = local_step(mixed, log_beta, alpha, form, weights=weights, noise=noise, clean=True)
+    step = local_step(mixed, log_beta, alpha, form, weights=weights, noise=noise)
     assert_step(step, quiet._replace(statistics=loud.statistics), 1e-10)
-    assert_allclose(step.clean["topic_word"], quiet.statistics, rtol=1e-10, atol=1e-12)
+    step = local_step(mixed, log_beta, alpha, form, weights=weights, noise=noise, apart=True)
+    assert_step(step, quiet, 1e-10)
+    assert_allclose(step.deviation["topic_word"], loud.statistics, rtol=1e-10, atol=1e-12)
     assert np.max(np.abs(loud.statistics - quiet.statistics)) > 0.1
 
 
-def test_clean_statistics_are_those_without_noise(mixed, rng):
+def test_noise_that_comes_apart_leaves_the_statistics(mixed, rng):
     log_beta, alpha = peaked(rng, 5, 60), np.full(5, 0.4)
     noise = rng.uniform(0.0, 3.0, size=len(mixed))
     for name in ("mean_field", "cvb0", "gibbs"):
         for form in (FORMS["none"], FORMS["likelihood"]):
             quiet = local_step(mixed, log_beta, alpha, form, name=name)
-            step = local_step(mixed, log_beta, alpha, form, name=name, noise=noise, clean=True)
-            assert_allclose(
-                step.clean["topic_word"],
-                quiet.statistics["topic_word"],
-                rtol=1e-10,
-                atol=1e-12,
-                err_msg=f"{name}, form {form}",
-            )
+            loud = local_step(mixed, log_beta, alpha, form, name=name, noise=noise)
+            step = local_step(mixed, log_beta, alpha, form, name=name, noise=noise, apart=True)
+            for found, expected in (
+                (step.statistics, quiet.statistics),
+                (step.deviation, loud.statistics),
+            ):
+                assert_allclose(
+                    found["topic_word"],
+                    expected["topic_word"],
+                    rtol=1e-10,
+                    atol=1e-12,
+                    err_msg=f"{name}, form {form}",
+                )
+            assert step.energy == pytest.approx(quiet.energy, rel=1e-12)
+            assert loud.energy == pytest.approx(quiet.energy, rel=1e-12)
 
 
 MANY = 40

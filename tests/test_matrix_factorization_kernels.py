@@ -83,7 +83,7 @@ def add_up(table, columns, indptr, values, weights, noise, center, d):
         np.full(shape, np.nan, table.dtype) for shape in ((loud, width), (loud, width - first))
     )
     kernels.add_ratings(
-        table, columns, indptr, values, weights, noise, center, first,
+        table, columns, indptr, values, weights, noise.astype(table.dtype), center, first,
         sums, linear, squares, more, others,
     )  # fmt: skip
     return sums, linear, squares, more, others
@@ -140,7 +140,7 @@ def test_sums_over_ratings(d, biases, dtype):
     first, center = kernels.first_linear(d), 2.7
     y = values.astype(float) - center
     n = len(values)
-    weights, noise = rng.uniform(0.1, 3.0, n), rng.normal(1.0, 2.0, n)
+    weights, noise = rng.uniform(0.1, 3.0, n), rng.normal(0.0, 2.0, n)
     for given_weights, given_noise in (
         (NOTHING, NOTHING), (weights, NOTHING), (NOTHING, noise), (weights, noise),
     ):  # fmt: skip
@@ -260,28 +260,35 @@ def test_indefinite_precision_leaves_nan(bad, rng):
 
 @pytest.mark.parametrize("margin", [0.0, 0.2, 0.9])
 @all_sizes
-def test_back_off(d, margin):
-    """Of each row the largest share 1, ½, … , 2⁻¹², 0 that the family calls valid."""
+@all_dtypes
+def test_back_off(d, margin, dtype):
+    """Of each row the largest share 1, ½, … , 2⁻¹², 0 of a share that the family calls valid."""
     rng = np.random.default_rng(300 + d)
     family, n = Gaussian("packed"), 120
     clean = {"precision": np.ascontiguousarray(lower(gaussians(rng, n, d, False)[0]))}
     clean["natural_mean"] = rng.standard_normal((n, d))
     scale = 10.0 ** rng.uniform(-2, 3, (n, 1))
-    noisy = {key: value + scale * rng.standard_normal(value.shape) for key, value in clean.items()}
-    noisy["precision"][0] = np.nan
-    noisy["precision"][1, -1] = np.inf
-    noisy["natural_mean"][2, 0] = -np.inf
-    noisy["precision"][3] = clean["precision"][3]
-    found = {key: value.copy() for key, value in noisy.items()}
+    deviation = {key: scale * rng.standard_normal(value.shape) for key, value in clean.items()}
+    deviation["precision"][0] = np.nan
+    deviation["precision"][1, -1] = np.inf
+    deviation["natural_mean"][2, 0] = -np.inf
+    deviation["precision"][3] = 0.0
+    deviation = {key: value.astype(dtype) for key, value in deviation.items()}
+    found = {key: value.copy() for key, value in clean.items()}
     kernels.back_off(
-        clean["precision"], clean["natural_mean"], margin, d, 12,
+        deviation["precision"], deviation["natural_mean"], 0.7, margin, d, 12,
         found["precision"], found["natural_mean"],
     )  # fmt: skip
-    expected = backoff(clean, noisy, lambda natural: family.valid(natural, clean, margin))
+
+    def valid(natural):
+        return family.valid(natural, clean, margin)
+
+    expected = backoff(clean, deviation, valid, 0.7)
     for key in clean:
         assert_allclose(found[key], expected[key], rtol=1e-14, atol=1e-14)
         assert_array_equal(found[key][:3], clean[key][:3])
-    whole = (found["natural_mean"] == noisy["natural_mean"]).all(axis=1)
+    whole = clean["natural_mean"] + np.float64(0.7) * deviation["natural_mean"]
+    whole = np.isclose(found["natural_mean"], whole, rtol=1e-12, atol=0).all(axis=1)
     assert whole[3] and 4 < whole.sum() < n - 10
 
 
@@ -292,10 +299,10 @@ def test_back_off_of_badly_scaled_rows():
     least = np.linalg.eigvalsh(matrix)[0]
     clean = lower(matrix[None])
     for share, kept in ((0.25, True), (0.15, False)):
-        noisy = lower((matrix - (1 - share) * least * np.eye(3))[None])
-        precision, zero = noisy.copy(), np.zeros((1, 3))
-        kernels.back_off(clean, zero, 0.2, 3, 12, precision, zero.copy())
-        assert (precision == noisy).all() == kept
+        deviation = lower(-(1 - share) * least * np.eye(3)[None])
+        precision, zero = clean.copy(), np.zeros((1, 3))
+        kernels.back_off(deviation, zero, 1.0, 0.2, 3, 12, precision, zero.copy())
+        assert (precision == clean + deviation).all() == kept
 
 
 # Layouts, through the estimator

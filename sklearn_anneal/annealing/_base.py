@@ -66,8 +66,9 @@ class Context:
         only the last digits are missing.
     report : LocalStep or None
         The latest local step.
-    clean_target : dict of ndarray or None
-        λ̂ without random weights, for methods that ask for it (``needs_clean``).
+    deviation : dict of ndarray or None
+        What random weights add to the current target λ̂, for methods whose noise comes apart
+        (``noise_apart``).
     """
 
     model: Any
@@ -80,7 +81,7 @@ class Context:
     scale: float = 1.0
     exploring: bool = True
     report: Any = None
-    clean_target: Natural | None = None
+    deviation: Natural | None = None
 
 
 Rehearsal = Callable[["Annealing", int], Natural]
@@ -98,8 +99,9 @@ class Annealing(BaseEstimator):
         Names of the model's capabilities without which the method cannot work.
     finish : bool
         Whether plain variational inference at T = 1 follows the schedule.
-    needs_clean : bool
-        Whether a local step with random weights returns the statistics without them as well.
+    noise_apart : bool
+        Whether random weights are deviations from 1, and what they add to the statistics comes
+        apart from the statistics.
     exact_bound : bool
         Whether the lower bound of the current q can be read off its local steps; if not, it is
         evaluated by an extra pass every ``evaluate_every`` passes.
@@ -125,8 +127,8 @@ class Annealing(BaseEstimator):
         return ()
 
     @property
-    def needs_clean(self) -> bool:
-        """Whether a local step with random weights returns the statistics without them too."""
+    def noise_apart(self) -> bool:
+        """Whether random weights are deviations from 1 whose statistics come apart."""
         return False
 
     def resolve(self, recommended: dict[str, Any]) -> Annealing:
@@ -197,7 +199,10 @@ class Annealing(BaseEstimator):
         return ctx.model.expectations(ctx.q), None
 
     def weights(self, ctx: Context, units: Any) -> np.ndarray | None:
-        """Random factors of the statistics, one per weight unit; None for ones."""
+        """Random factors of the statistics, one per weight unit; None for no noise.
+
+        Of mean 1, or, with ``noise_apart``, of mean 0.
+        """
         return None
 
     def local_step(
@@ -210,9 +215,8 @@ class Annealing(BaseEstimator):
         local: Any = None,
     ) -> Any:
         """The local step of one chunk of data. Must not draw from ``ctx.rng``."""
-        # Without noise, the statistics are the clean ones.
-        clean = self.needs_clean and noise is not None
-        return ctx.model.local_step(units, expected, t, noise=noise, local=local, clean=clean)
+        apart = self.noise_apart and noise is not None
+        return ctx.model.local_step(units, expected, t, noise=noise, local=local, apart=apart)
 
     def local_start(self, ctx: Context, units: Any, local: Any) -> Any:
         """Where the local variables of a chunk start."""
@@ -241,7 +245,7 @@ class Annealing(BaseEstimator):
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
         """The new λ of the keys of ``q``: by default (1 − ρ) λ + ρ λ̂.
 
-        The arrays of ``target`` and of ``ctx.clean_target`` may be used for the result.
+        The arrays of ``target`` may be used for the result.
         """
         return mix(q, target, rho)
 

@@ -30,8 +30,8 @@ class SVIPlus(DampedMixin, Annealing):
     noise : {"auto", "dirichlet", "gaussian"}, default="auto"
         ``"dirichlet"``: w = B Dir(a, …, a) with the mean and covariance of the definition and
         no negative weight, so that every target is valid. ``"gaussian"``: the definition itself;
-        where the mixed parameters of a row would be invalid or too small, their deviation from
-        the noiseless step is halved until they are not.
+        where the parameters of a row would be invalid or too small, their deviation from the
+        noiseless step is halved until they are not.
     schedule : {"auto", "constant", "linear", "geometric"}, default="auto"
         How M grows to B over ``n_passes``; ``"constant"`` keeps it until their end.
     n_passes : int or "auto", default="auto"
@@ -93,7 +93,7 @@ class SVIPlus(DampedMixin, Annealing):
         self.margin = margin
 
     @property
-    def needs_clean(self) -> bool:
+    def noise_apart(self) -> bool:
         return self.noise == "gaussian"
 
     def effective_size(self, ctx: Context, size: int) -> float:
@@ -112,21 +112,18 @@ class SVIPlus(DampedMixin, Annealing):
         if size <= effective:
             return None
         if self.noise == "gaussian":
-            weights = fast_standard_normal(size, ctx.rng)
-            deviation = np.sqrt(size / effective - 1.0)
-            mean = weights.mean()
-            weights *= deviation
-            weights += 1.0 - deviation * mean
-            return weights
+            deviations = fast_standard_normal(size, ctx.rng)
+            deviations -= deviations.mean()
+            deviations *= float(np.sqrt(size / effective - 1.0))
+            return deviations
         return _symmetric_dirichlet(effective / (size - effective) - 1.0 / size, size, ctx.rng)
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
         # Targets are the update's own, and may be as large as the data.
-        noisy = mix(q, target, rho, overwrite=True)
-        if ctx.clean_target is None:
-            return noisy
-        clean = mix(q, ctx.clean_target, rho, overwrite=True)
-        return ctx.model.backoff(clean, noisy, float(self.margin))
+        mixed = mix(q, target, rho, overwrite=True)
+        if ctx.deviation is None:
+            return mixed
+        return ctx.model.backoff(mixed, ctx.deviation, rho, float(self.margin))
 
 
 def _symmetric_dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 Natural = dict[str, np.ndarray]
 
-# The smallest share of the noisy value that `backoff` tries before it gives up: 2 ** -12.
+# The smallest share of a deviation that `backoff` tries before it gives up: 2 ** -12.
 _N_HALVINGS = 12
 # Entries of arrays that are worked on at a time.
 _ENTRIES = 65_536
@@ -102,48 +102,51 @@ def _parts(x: np.ndarray) -> list[np.ndarray]:
     return [x[i : i + step] for i in range(0, len(x), step)]
 
 
-def backoff(clean: Natural, noisy: Natural, valid: Callable[[Natural], np.ndarray]) -> Natural:
-    """Keep as much of a noisy value as its domain allows, row by row.
+def backoff(
+    clean: Natural,
+    deviation: Natural,
+    valid: Callable[[Natural], np.ndarray],
+    share: float = 1.0,
+) -> Natural:
+    """Move natural parameters by as much of a deviation as their domain allows, row by row.
 
     Parameters
     ----------
     clean : dict of ndarray
         Natural parameters inside the domain.
-    noisy : dict of ndarray
-        Natural parameters of the same shapes that may lie outside.
+    deviation : dict of ndarray
+        Of the same shapes; it may lead outside.
     valid : callable
         Maps natural parameters to a boolean array of the shape of their leading rows, or of
         shape () when all arrays stand or fall together.
+    share : float, default=1.0
+        The share of the deviation that is wanted.
 
     Returns
     -------
     dict of ndarray
-        Per leading row ``clean + s * (noisy - clean)`` with the first s of 1, 1/2, ..., 2**-12
-        that is valid, and s = 0 where none is. The rows of s = 1 and s = 0 are the given ones
-        exactly.
+        Per leading row ``clean + s * deviation`` with the first s of `share` times 1, 1/2, ...,
+        2**-12 that is valid, and `clean` itself where none is.
     """
-    accepted = np.asarray(valid(noisy))
-    if accepted.all():
-        return dict(noisy)
-    share = np.ones(accepted.shape)
-    candidate = noisy
+    candidate = _moved(clean, deviation, np.asarray(share))
+    accepted = np.asarray(valid(candidate))
+    shares = np.full(accepted.shape, share)
     for _ in range(_N_HALVINGS):
-        share = np.where(accepted, share, 0.5 * share)
-        candidate = _towards(clean, noisy, share)
-        accepted = accepted | np.asarray(valid(candidate))
         if accepted.all():
             return candidate
-    return _towards(clean, noisy, np.where(accepted, share, 0.0))
+        shares = np.where(accepted, shares, 0.5 * shares)
+        candidate = _moved(clean, deviation, shares)
+        accepted = accepted | np.asarray(valid(candidate))
+    return _moved(clean, deviation, np.where(accepted, shares, 0.0))
 
 
-def _towards(clean: Natural, noisy: Natural, share: np.ndarray) -> Natural:
+def _moved(clean: Natural, deviation: Natural, shares: np.ndarray) -> Natural:
     result = {}
-    # A noisy value may be infinite; where it is not used it must not leave a NaN behind.
+    # A deviation may be infinite; where it is not used it must not leave a NaN behind.
     with np.errstate(invalid="ignore", over="ignore"):
         for key, start in clean.items():
-            s = share.reshape(share.shape + (1,) * (start.ndim - share.ndim))
-            moved = start + s * (noisy[key] - start)
-            result[key] = np.where(s == 1.0, noisy[key], np.where(s == 0.0, start, moved))
+            s = shares.reshape(shares.shape + (1,) * (start.ndim - shares.ndim))
+            result[key] = np.where(s == 0.0, start, start + s * deviation[key])
     return result
 
 

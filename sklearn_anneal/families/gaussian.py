@@ -12,15 +12,16 @@ from ._base import Family, Natural
 from ._structure import Structure, get_structure
 
 _STRUCTURES = ("full", "packed", "diag", "spherical")
-# Draws made at a time, an even number; their random bits stay in the caches.
+# Draws made at a time, a multiple of four; their random bits stay in the caches.
 _DRAWS = 65_536
 
 
 def fast_standard_normal(size: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw many standard normal variables, in a third of the time of numpy's loop over draws.
+    """Draw many standard normal variables, in single precision.
 
-    Box and Muller's transform of the generator's bits, in double precision. What 32 bits cannot
-    tell is missing: no draw is beyond ±6.8, where one of 10^11 would be.
+    Whole arrays at a time, which is faster than numpy's loop over draws: Box and Muller's
+    transform of the generator's bits, 32 for two draws. What they cannot tell is missing: no draw
+    is beyond ±5.4, where one of 10^7 would be.
 
     Parameters
     ----------
@@ -31,16 +32,15 @@ def fast_standard_normal(size: int, rng: np.random.Generator) -> np.ndarray:
 
     Returns
     -------
-    ndarray of shape (size,)
+    ndarray of float32, shape (size,)
     """
     from ..kernels.normal import standard_normal
 
-    # Two draws have their bits in common.
-    draws = np.empty(size + size % 2)
+    draws = np.empty(-(-size // 4) * 4, dtype=np.float32)
     for start in range(0, len(draws), _DRAWS):
         part = draws[start : start + _DRAWS]
-        words = rng.integers(0, 2**64 - 1, len(part) // 2, dtype=np.uint64, endpoint=True)
-        standard_normal(part, words)
+        bits = rng.integers(0, 2**64 - 1, len(part) // 4, dtype=np.uint64, endpoint=True)
+        standard_normal(part, bits.view(np.uint32))
     return draws[:size]
 
 

@@ -170,16 +170,11 @@ def update(
             seen = visit(ctx, method, batch, workers, seen.local, block=block)
         ctx.report = seen.step
 
-        def target(raw: Natural, block=block, t=seen.t) -> tuple[Natural, Natural]:
-            if ctx.scale != 1.0:
-                raw = {key: ctx.scale * value for key, value in raw.items()}
-            stats = ctx.model.block_statistics(block, raw, ctx.q)
-            prior = {key: ctx.prior[key] for key in block.keys}
-            return posterior(prior, stats, base, t), stats
-
-        clean = seen.step.clean
-        ctx.clean_target = None if clean is None else target(clean)[0]
-        proposed, stats = target(seen.step.statistics)
+        stats = _of_block(ctx, block, seen.step.statistics)
+        deviation = seen.step.deviation
+        ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
+        prior = {key: ctx.prior[key] for key in block.keys}
+        proposed = posterior(prior, stats, base, seen.t)
         proposed = method.target(ctx, proposed, stats, seen.draw)
         old = {key: ctx.q[key] for key in block.keys}
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
@@ -189,7 +184,14 @@ def update(
     state = method.advance(ctx, seen.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
     # Parameters can be as large as the data: what is over is not kept until the next update.
-    ctx.q_start, ctx.report, ctx.clean_target = {}, None, None
+    ctx.q_start, ctx.report, ctx.deviation = {}, None, None
+
+
+def _of_block(ctx: Context, block: Any, raw: Natural) -> Natural:
+    """The statistics of a block for all the data, from those of the batch."""
+    if ctx.scale != 1.0:
+        raw = {key: ctx.scale * value for key, value in raw.items()}
+    return ctx.model.block_statistics(block, raw, ctx.q)
 
 
 def _learns(ctx: Context, method: Annealing, minibatch: bool) -> bool:

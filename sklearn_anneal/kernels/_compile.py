@@ -16,7 +16,7 @@ _OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
 _ARGUMENTS = {
     "index": types.Array(types.int32, 1, "C", readonly=True),
     "pointer": types.Array(types.int64, 1, "C", readonly=True),
-    "words": types.Array(types.uint64, 1, "C", readonly=True),
+    "words": types.Array(types.uint32, 1, "C", readonly=True),
     "vector": types.Array(types.float64, 1, "C", readonly=True),
     "matrix": types.Array(types.float64, 2, "C", readonly=True),
     "out1": types.float64[::1],
@@ -45,7 +45,7 @@ class Kernel:
         ``values`` (2 and 1 dimensions, read), ``out_rows`` and ``out_values`` (2 and 1, written);
         the first argument must be one of them. Of float64: ``matrix`` and ``vector`` (read),
         ``out2`` and ``out1`` (written). ``index`` (int32), ``pointer`` (int64) and ``words``
-        (uint64) have one dimension and are read, ``out_int`` (int64) has one and is written;
+        (uint32) have one dimension and are read, ``out_int`` (int64) has one and is written;
         ``int`` and ``float`` are numbers.
     dtypes : tuple of str
         Of the data that the kernel is for.

@@ -116,9 +116,24 @@ def _exp(x):
     return lambda x: _exp_double(x)
 
 
+@intrinsic
+def _single_parts(typingctx, x):
+    """m in [sqrt(1/2), sqrt(2)) and the integer n of a float32 m 2^n, both as float32."""
+
+    def codegen(context, builder, signature, args):
+        word = ir.IntType(32)
+        bits = builder.bitcast(args[0], word)
+        above = builder.sub(bits, ir.Constant(word, 0x3F3504F3))
+        n = builder.ashr(above, ir.Constant(word, 23))
+        m = builder.sub(bits, builder.shl(n, ir.Constant(word, 23)))
+        parts = builder.bitcast(m, ir.FloatType()), builder.sitofp(n, ir.FloatType())
+        return context.make_tuple(builder, signature.return_type, parts)
+
+    return types.UniTuple(types.float32, 2)(types.float32), codegen
+
+
 @helper
-def log(x):
-    """Natural logarithm of a positive, normal float64, to 2 units in the last place."""
+def _log_double(x):
     bits = _bits_of_float(x)
     # x = m 2^n with m in [sqrt(1/2), sqrt(2)), and log m = 2 artanh((m - 1) / (m + 1)).
     n = (bits - _SQRT_HALF_BITS) >> _MANTISSA
@@ -139,6 +154,31 @@ def log(x):
     p = p * z + 2.0 / 3.0
     exponent = np.float64(n)
     return (exponent * _LN2_LOW + s * z * p + 2.0 * s) + exponent * _LN2_HIGH
+
+
+_SINGLE_ARTANH = tuple(np.float32(2.0 / n) for n in (9.0, 7.0, 5.0, 3.0))
+
+
+@helper
+def _log_single(x):
+    m, n = _single_parts(x)
+    s = (m - _SINGLE_ONE) / (m + _SINGLE_ONE)
+    z = s * s
+    a, b, c, d = _SINGLE_ARTANH
+    p = ((a * z + b) * z + c) * z + d
+    return (n * _SINGLE_LN2_LOW + s * z * p + (s + s)) + n * _SINGLE_LN2_HIGH
+
+
+def log(x):
+    """Natural logarithm of a positive, normal number, to 2 units in the last place."""
+    raise NotImplementedError("for compiled code")
+
+
+@overload(log)
+def _log(x):
+    if x == types.float32:
+        return lambda x: _log_single(x)
+    return lambda x: _log_double(x)
 
 
 # exp{ψ(u + 1/2)} = u (1 + Σ_j c_j u^(-2j)), the exponential of the asymptotic series

@@ -29,7 +29,7 @@ def first_linear(n_factors: int) -> int:
     return n_factors * (n_factors + 1) // 2 // LANES * LANES
 
 
-@kernel("rows index pointer values vector vector float int out2 out2 out1 out_rows out_rows")
+@kernel("rows index pointer values vector values float int out2 out2 out1 out_rows out_rows")
 def add_ratings(
     table,
     columns,
@@ -47,10 +47,9 @@ def add_ratings(
 ):
     """Sums over the ratings of each row: of moments, of ratings times moments, of squares.
 
-    ``weights`` and ``noise`` have one factor per rating, or nothing for ones. Where there is
-    noise, ``more`` and ``others`` get what ``sums`` and ``linear`` would be with it, in the
-    precision of the table: rounding is far below noise, but for the faintest noise of rows with
-    very many ratings.
+    ``weights`` has one factor per rating, or nothing for ones. ``noise`` has one more, or nothing:
+    with it, ``more`` and ``others`` are what ``sums`` and ``linear`` are without, in the precision
+    of the table.
     """
     # A tile of ratings, and the rows of the next block after them.
     numbers = np.empty(_TILE + ROWS, dtype=np.int64)
@@ -59,6 +58,7 @@ def add_ratings(
     loud_factors = np.empty(_TILE, dtype=table.dtype)
     loud_products = np.empty(_TILE, dtype=table.dtype)
     lanes = np.empty(LANES)
+    middle = table.dtype.type(center)
     weighted = weights.shape[0] > 0
     # Without ratings there are no factors, but sums all the same.
     noisy = more.shape[0] > 0
@@ -78,18 +78,22 @@ def add_ratings(
             m = min(_TILE, stop - start)
             n = (m + ROWS - 1) // ROWS * ROWS
             known = min(n + ROWS, n_ratings - start)
-            for j in range(known):
-                numbers[j] = columns[start + j]
+            # Views, because an index that may wrap around keeps vectors away.
+            near = columns[start : start + known]
+            for j in range(near.shape[0]):
+                numbers[j] = near[j]
             for j in range(known, n + ROWS):
                 numbers[j] = numbers[0]
-            for j in range(m):
-                products[j] = values[start + j] - table.dtype.type(center)
+            ratings = values[start : start + m]
+            for j in range(ratings.shape[0]):
+                products[j] = ratings[j] - middle
             for j in range(m, n):
                 products[j] = 0.0
                 factors[j] = 0.0
             if weighted:
-                for j in range(m):
-                    factors[j] = weights[start + j]
+                own = weights[start : start + m]
+                for j in range(own.shape[0]):
+                    factors[j] = own[j]
             for j in range(0, n, LANES):
                 for s in range(LANES):
                     rating = np.float64(products[j + s])
@@ -98,10 +102,10 @@ def add_ratings(
                 for j in range(n):
                     products[j] *= factors[j]
             if noisy:
-                for j in range(m):
-                    loud = table.dtype.type(noise[start + j])
-                    loud_factors[j] = loud * factors[j]
-                    loud_products[j] = loud * products[j]
+                loud = noise[start : start + m]
+                for j in range(loud.shape[0]):
+                    loud_factors[j] = loud[j] * factors[j]
+                    loud_products[j] = loud[j] * products[j]
                 for j in range(m, n):
                     loud_factors[j] = 0.0
                     loud_products[j] = 0.0
@@ -302,178 +306,212 @@ def add_matrix_products(matrices, vectors, out):
 
 
 @helper
-def _positive(a, size, shift, work):
-    """Whether a packed matrix less ``shift`` times the identity is positive definite."""
-    for i in range(size):
-        row = i * (i + 1) // 2
-        for j in range(i + 1):
-            other = j * (j + 1) // 2
-            value = a[row + j]
-            if i == j:
-                value -= shift
-            for k in range(j):
-                value -= work[row + k] * work[other + k]
-            if i == j:
-                # A NaN is not above 0 either.
-                if not value > 0.0 or value == np.inf:
-                    return False
-                work[row + i] = np.sqrt(value)
-            else:
-                work[row + j] = value / work[other + j]
-    return True
+def _tridiagonalize(a, size, diagonal, squares, v, left, right):
+    """Householder's reduction of full symmetric matrices: diagonals, and squares beside them.
 
-
-@helper
-def _tridiagonalize(a, size, diagonal, squares, v, p):
-    """Householder's reduction of a full symmetric matrix: diagonal, and squares beside it."""
-    for k in range(size - 2):
-        norm = 0.0
+    Rows of all arrays are groups of ``LANES``; ``left`` and ``right`` have two for each of ``v``.
+    """
+    norm = np.empty(LANES)
+    factor = np.empty(LANES)
+    overlap = np.empty(LANES)
+    for k in range(size - 1):
+        norm[:] = 0.0
         for i in range(k + 1, size):
-            norm += a[i, k] * a[i, k]
-        squares[k] = norm
-        alpha = -np.sqrt(norm) if a[k + 1, k] > 0.0 else np.sqrt(norm)
-        h = norm - a[k + 1, k] * alpha
-        if h > 0.0:
-            v[k + 1] = a[k + 1, k] - alpha
-            for i in range(k + 2, size):
-                v[i] = a[i, k]
-            overlap = 0.0
-            for i in range(k + 1, size):
-                value = 0.0
-                for j in range(k + 1, size):
-                    value += a[i, j] * v[j]
-                p[i] = value / h
-                overlap += p[i] * v[i]
-            for i in range(k + 1, size):
-                p[i] -= overlap / (2.0 * h) * v[i]
-            for i in range(k + 1, size):
-                for j in range(k + 1, size):
-                    a[i, j] -= v[i] * p[j] + p[i] * v[j]
+            entry, copy = a[i * size + k], v[i]
+            for s in range(LANES):
+                copy[s] = entry[s]
+                norm[s] += entry[s] * entry[s]
+        first, square = v[k + 1], squares[k]
+        for s in range(LANES):
+            root = np.sqrt(norm[s])
+            alpha = -root if first[s] > 0.0 else root
+            h = norm[s] - first[s] * alpha
+            first[s] -= alpha
+            square[s] = norm[s]
+            # A column of zeros is left as it is.
+            factor[s] = 1.0 / h if h > 0.0 else 0.0
+            overlap[s] = 0.0
+        for i in range(k + 1, size):
+            product, mine = right[2 * i], v[i]
+            product[:] = 0.0
+            add_products(a, i * size + k + 1, v, k + 1, size - k - 1, right, 2 * i)
+            for s in range(LANES):
+                product[s] *= factor[s]
+                overlap[s] += product[s] * mine[s]
+        for s in range(LANES):
+            overlap[s] *= 0.5 * factor[s]
+        # a less v pᵀ + p vᵀ, as products of pairs.
+        for i in range(k + 1, size):
+            product, mine = right[2 * i], v[i]
+            for s in range(LANES):
+                product[s] -= overlap[s] * mine[s]
+            right[2 * i + 1] = mine
+            left[2 * i] = mine
+            left[2 * i + 1] = product
+        for i in range(k + 1, size):
+            for j in range(k + 1, size):
+                subtract_products(left, 2 * i, right, 2 * j, 2, a, i * size + j)
     for i in range(size):
-        diagonal[i] = a[i, i]
-    if size > 1:
-        squares[size - 2] = a[size - 1, size - 2] ** 2
+        diagonal[i] = a[i * size + i]
 
 
 @helper
-def _smallest_eigenvalue(packed, size, a, diagonal, squares, v, p):
-    """The smallest eigenvalue of a packed matrix, by bisection on its tridiagonal form."""
+def _smallest_eigenvalues(packed, size, a, diagonal, squares, v, left, right, least):
+    """The smallest eigenvalues of positive definite matrices, or 0 of others."""
     for i in range(size):
         for j in range(i + 1):
-            a[i, j] = packed[i * (i + 1) // 2 + j]
-            a[j, i] = a[i, j]
-    _tridiagonalize(a, size, diagonal, squares, v, p)
-    # Gershgorin's bound below, the smallest entry of the diagonal above.
-    low = np.inf
-    high = np.inf
-    scale = 0.0
-    for i in range(size):
-        radius = 0.0
-        if i > 0:
-            radius += np.sqrt(squares[i - 1])
-        if i < size - 1:
-            radius += np.sqrt(squares[i])
-        low = min(low, diagonal[i] - radius)
-        high = min(high, diagonal[i])
-        scale = max(scale, abs(diagonal[i]) + radius)
-    tiny = 1e-300 + 1e-32 * scale
+            entry = packed[i * (i + 1) // 2 + j]
+            a[i * size + j] = entry
+            a[j * size + i] = entry
+    _tridiagonalize(a, size, diagonal, squares, v, left, right)
+    # Laguerre's method from below, which never oversteps the smallest eigenvalue λ: the pivots q
+    # of the matrix less x, and their derivatives, tell Σ 1 / (λ - x) and Σ 1 / (λ - x)².
+    pivot = np.empty(LANES)
+    slope = np.empty(LANES)
+    curvature = np.empty(LANES)
+    first = np.empty(LANES)
+    second = np.empty(LANES)
+    lowest = np.empty(LANES)
+    least[:] = 0.0
     for _ in range(100):
-        middle = 0.5 * (low + high)
-        if high - low <= 1e-14 * scale or middle <= low or middle >= high:
+        lowest[:] = np.inf
+        first[:] = 0.0
+        second[:] = 0.0
+        for i in range(size):
+            entry, square = diagonal[i], squares[max(i - 1, 0)]
+            for s in range(LANES):
+                pull = 0.0
+                bend = 0.0
+                q = entry[s] - least[s]
+                if i > 0:
+                    pull = square[s] / pivot[s]
+                    q -= pull
+                    bend = pull * (curvature[s] - 2.0 * slope[s] * slope[s])
+                    pull *= slope[s]
+                inverse = 1.0 / q
+                pivot[s] = q
+                slope[s] = (pull - 1.0) * inverse
+                curvature[s] = bend * inverse
+                lowest[s] = min(lowest[s], q)
+                first[s] -= slope[s]
+                second[s] += slope[s] * slope[s] - curvature[s]
+        going = False
+        for s in range(LANES):
+            spread = (size - 1.0) * (size * second[s] - first[s] * first[s])
+            step = size / (first[s] + np.sqrt(max(spread, 0.0)))
+            step = step if lowest[s] > 0.0 else 0.0
+            least[s] += step
+            going = going or step > 1e-15 * least[s]
+        if not going:
             break
-        # A negative pivot of the matrix less the middle means an eigenvalue below it.
-        pivot = diagonal[0] - middle
-        below = pivot < 0.0
-        for i in range(1, size):
-            if below:
-                break
-            if pivot < tiny:
-                pivot = tiny
-            pivot = diagonal[i] - middle - squares[i - 1] / pivot
-            below = pivot < 0.0
-        if below:
-            high = middle
-        else:
-            low = middle
-    return 0.5 * (low + high)
 
 
 @helper
-def _between(start, end, share, out):
-    """start + share (end − start), and what is given at the ends."""
+def _subtract_and_factorize(matrices, size, margin, least, roots):
+    """Factors of matrices less ``margin`` times ``least``."""
+    for i in range(size):
+        diagonal = (i * (i + 1) // 2 + i) * LANES
+        for s in range(LANES):
+            matrices[diagonal + s] -= margin * least[s]
+    _factorize(matrices, size, roots)
+
+
+@helper
+def _all_positive(roots, size, out):
+    """Which matrices have a factor: a root is not a number from the first pivot below 0 on."""
+    out[:] = True
+    for i in range(size):
+        for s in range(LANES):
+            out[s] = out[s] and 0.0 < roots[i * LANES + s] < np.inf
+
+
+@helper
+def _move(deviation, share, out):
     for k in range(out.shape[0]):
-        if share == 1.0:
-            out[k] = end[k]
-        elif share == 0.0:
-            out[k] = start[k]
-        else:
-            out[k] = start[k] + share * (end[k] - start[k])
+        out[k] += share * np.float64(deviation[k])
 
 
-@helper
-def _largest_share(clean, noisy, margin, least, size, n_halvings, candidate, work, scratch):
-    """The largest of 1, 1/2, … that leaves a precision inside, or 0.
+@kernel("rows rows float float int int out2 out2")
+def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, precision, mean):
+    """Move rows by as much of a deviation as leaves them inside: ``largest`` times 1, 1/2, …, 0.
 
-    ``least`` is a bound above the smallest eigenvalue of the clean precision.
+    The smallest eigenvalue of a precision must keep the share ``margin`` of what it was, and be
+    positive. ``precision`` and ``mean``, natural parameters, are replaced.
     """
-    known = False
-    share = 1.0
-    for _ in range(n_halvings + 1):
-        _between(clean, noisy, share, candidate)
-        if _positive(candidate, size, margin * least, work):
-            return share
-        # The eigenvalue itself is needed only between the bound and 0.
-        if not known and margin > 0.0 and _positive(candidate, size, 0.0, work):
-            known = True
-            least = _smallest_eigenvalue(clean, size, *scratch)
-            if _positive(candidate, size, margin * least, work):
-                return share
-        share *= 0.5
-    return 0.0
-
-
-@kernel("matrix matrix float int int out2 out2", dtypes=("float64",))
-def back_off(clean, clean_mean, margin, size, n_halvings, noisy, noisy_mean):
-    """As much of noisy rows as leaves them inside: clean + s (noisy − clean), s = 1, 1/2, …, 0.
-
-    The smallest eigenvalue of a precision must keep the share ``margin`` of that of the clean one,
-    and be positive. Noisy rows are replaced.
-    """
-    n, n_packed = clean.shape
-    group = np.empty(n_packed * LANES)
+    n, n_packed = precision.shape
+    matrices = np.empty(n_packed * LANES)
     roots = np.empty(size * LANES)
     least = np.empty(LANES)
-    scratch = np.empty((size, size)), np.empty(size), np.empty(size), np.empty(size), np.empty(size)
-    candidate = np.empty(n_packed)
-    work = np.empty(n_packed)
+    inside = np.empty(LANES, dtype=np.bool_)
+    left = np.empty(n, dtype=np.int64)
+    n_left = 0
     for start in range(0, n, LANES):
         count = min(LANES, n - start)
-        # The diagonal is above the smallest eigenvalue: what keeps its share is well inside.
-        least[:] = np.inf
-        for i in range(size):
-            diagonal = i * (i + 1) // 2 + i
-            for s in range(count):
-                least[s] = min(least[s], clean[start + s, diagonal])
-        _gather(noisy, start, count, group)
-        for i in range(size):
-            for s in range(LANES):
-                group[(i * (i + 1) // 2 + i) * LANES + s] -= margin * least[s]
-        _factorize(group, size, roots)
+        for s in range(LANES):
+            row = start + (s if s < count else 0)
+            here, change = precision[row], deviation[row]
+            for k in range(n_packed):
+                matrices[k * LANES + s] = here[k] + largest * np.float64(change[k])
+            # The diagonal is above the smallest eigenvalue: what keeps its share is well inside.
+            least[s] = np.inf
+            for i in range(size):
+                least[s] = min(least[s], here[i * (i + 1) // 2 + i])
+        _subtract_and_factorize(matrices, size, margin, least, roots)
+        _all_positive(roots, size, inside)
         for s in range(count):
             row = start + s
-            inside = True
             finite = True
             for i in range(size):
-                # A root is not a number from the first pivot below 0 on.
-                inside = inside and 0.0 < roots[i * LANES + s] < np.inf
-                finite = finite and np.isfinite(noisy_mean[row, i])
-            if inside and finite:
-                continue
-            share = 0.0
-            if finite:
-                share = _largest_share(
-                    clean[row], noisy[row], margin, least[s], size, n_halvings, candidate, work,
-                    scratch,
-                )  # fmt: skip
-            _between(clean[row], noisy[row], share, noisy[row])
-            _between(clean_mean[row], noisy_mean[row], share, noisy_mean[row])
+                finite = finite and np.isfinite(deviation_mean[row, i])
+            if finite and inside[s]:
+                _move(deviation[row], largest, precision[row])
+                _move(deviation_mean[row], largest, mean[row])
+            elif finite:
+                left[n_left] = row
+                n_left += 1
+    clean = np.empty((n_packed, LANES))
+    changes = np.empty((n_packed, LANES))
+    a = np.empty((size * size, LANES))
+    diagonal = np.empty((size, LANES))
+    squares = np.empty((size, LANES))
+    v = np.empty((size, LANES))
+    pairs = np.empty((2 * size, LANES)), np.empty((2 * size, LANES))
+    share = np.empty(LANES)
+    fewest = np.empty(LANES, dtype=np.int64)
+    most = np.empty(LANES, dtype=np.int64)
+    for start in range(0, n_left, LANES):
+        count = min(LANES, n_left - start)
+        for s in range(LANES):
+            row = left[start + (s if s < count else 0)]
+            here, change = precision[row], deviation[row]
+            for k in range(n_packed):
+                clean[k, s] = here[k]
+                changes[k, s] = np.float64(change[k])
+        least[:] = 0.0
+        if margin > 0.0:
+            _smallest_eigenvalues(clean, size, a, diagonal, squares, v, *pairs, least)
+        # Domains are convex: what is inside stays inside if halved. One halving more is none.
+        fewest[:] = 0
+        most[:] = n_halvings + 1
+        while (fewest < most).any():
+            for s in range(LANES):
+                share[s] = largest * 0.5 ** ((fewest[s] + most[s]) // 2)
+            for k in range(n_packed):
+                entry, change = clean[k], changes[k]
+                for s in range(LANES):
+                    matrices[k * LANES + s] = entry[s] + share[s] * change[s]
+            _subtract_and_factorize(matrices, size, margin, least, roots)
+            _all_positive(roots, size, inside)
+            for s in range(LANES):
+                middle = (fewest[s] + most[s]) // 2
+                if fewest[s] == most[s]:
+                    continue
+                if inside[s]:
+                    most[s] = middle
+                else:
+                    fewest[s] = middle + 1
+        for s in range(count):
+            row = left[start + s]
+            if most[s] <= n_halvings:
+                _move(deviation[row], largest * 0.5 ** most[s], precision[row])
+                _move(deviation_mean[row], largest * 0.5 ** most[s], mean[row])

@@ -81,15 +81,16 @@ class LocalStep:
     Attributes
     ----------
     statistics : dict of ndarray
-        Raw expected statistics, weighted and multiplied by the factors of annealing.
+        Raw expected statistics, weighted and multiplied by the factors of annealing; without
+        noise that comes apart.
     energy : float
         Σ w E_q[log p(x, z | β)], nats; given local parameters too, where there are any.
     entropy : float
         Σ w H[q(z)], nats; of local parameters too.
     log_prior : float
         Σ w E_q[log p(θ)] of local parameters with a conjugate prior, nats.
-    clean : dict of ndarray or None
-        The statistics without random weights, where they were asked for.
+    deviation : dict of ndarray or None
+        What noise that comes apart adds to the statistics, linear in them.
     temperature : float or None
         Σ w T where every data point has a temperature of its own.
     inverse_temperatures : ndarray of shape (n_units,) or None
@@ -102,7 +103,7 @@ class LocalStep:
     energy: float
     entropy: float
     log_prior: float = 0.0
-    clean: Natural | None = None
+    deviation: Natural | None = None
     temperature: float | None = None
     inverse_temperatures: np.ndarray | None = field(default=None, repr=False)
     local: Any = None
@@ -128,7 +129,7 @@ class LocalStep:
             energy=self.energy + other.energy,
             entropy=self.entropy + other.entropy,
             log_prior=self.log_prior + other.log_prior,
-            clean=added(self.clean, other.clean),
+            deviation=added(self.deviation, other.deviation),
             temperature=total(self.temperature, other.temperature),
         )
 
@@ -191,9 +192,13 @@ class ConjugateModel(ABC):
         t: Tempering,
         noise: np.ndarray | None = None,
         local: Any = None,
-        clean: bool = False,
+        apart: bool = False,
     ) -> LocalStep:
-        """q(z) ∝ exp{t.local E log p(x, z | β)} and its statistics times t.statistics × noise."""
+        """q(z) ∝ exp{t.local E log p(x, z | β)} and its statistics times t.statistics.
+
+        ``noise`` (n_weight_units,) multiplies the statistics as well; with ``apart`` those with
+        it are the step's ``deviation``, beside the statistics without.
+        """
 
     # Local variables, for models that have any
 
@@ -297,10 +302,12 @@ class ConjugateModel(ABC):
         """Whether all natural parameters lie in their domains."""
         return all(bool(np.all(f.family.valid(f.pick(q)))) for f in self.factors())
 
-    def backoff(self, clean: Natural, noisy: Natural, margin: float = 0.0) -> Natural:
-        """Per leading row, as much of ``noisy`` as leaves the row valid (see families).
+    def backoff(
+        self, clean: Natural, deviation: Natural, share: float, margin: float = 0.0
+    ) -> Natural:
+        """Per leading row, as much of ``share`` of a deviation as leaves it valid (see families).
 
-        The arrays of ``noisy`` may be used for the result.
+        The arrays of ``clean`` may be used for the result.
         """
         result: Natural = {}
         for f in self._within(clean):
@@ -309,7 +316,7 @@ class ConjugateModel(ABC):
             def valid(natural, family=f.family, reference=reference):
                 return family.valid(natural, reference, margin)
 
-            result.update(f.rename(backoff(reference, f.pick(noisy), valid)))
+            result.update(f.rename(backoff(reference, f.pick(deviation), valid, share)))
         return result
 
     def replace_invalid(self, candidate: Natural, fallback: Natural) -> Natural:

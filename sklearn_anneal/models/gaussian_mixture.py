@@ -284,10 +284,10 @@ class GaussianMixture(ConjugateModel):
         t: Tempering,
         noise: np.ndarray | None = None,
         local: Any = None,
-        clean: bool = False,
+        apart: bool = False,
     ) -> LocalStep:
         out = self.components.empty_statistics(expected.layout)
-        quiet = self.components.empty_statistics(expected.layout) if clean else None
+        quiet = self.components.empty_statistics(expected.layout) if apart else None
         sums = np.zeros(2)
         kernels().local_step(
             units.contiguous(),
@@ -298,7 +298,7 @@ class GaussianMixture(ConjugateModel):
             np.atleast_1d(np.asarray(t.local, dtype=np.float64)),
             np.atleast_1d(np.asarray(t.statistics, dtype=np.float64)),
             _NOTHING if units.weights is None else units.weights,
-            _NOTHING if noise is None else noise,
+            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
             ROWS_PER_BLOCK,
             out.own,
             out.shared,
@@ -306,12 +306,10 @@ class GaussianMixture(ConjugateModel):
             _NO_MATRIX if quiet is None else quiet.shared,
             sums,
         )
-        return LocalStep(
-            out.pack(),
-            float(sums[0]),
-            float(sums[1]),
-            clean=None if quiet is None else quiet.pack(),
-        )
+        step = LocalStep(out.pack(), float(sums[0]), float(sums[1]))
+        if quiet is not None:
+            step.statistics, step.deviation = quiet.pack(), step.statistics
+        return step
 
     def locally_tempered_step(
         self,
@@ -344,7 +342,7 @@ class GaussianMixture(ConjugateModel):
             reference,
             n_rounds,
             _NOTHING if units.weights is None else units.weights,
-            _NOTHING if noise is None else noise,
+            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
             ROWS_PER_BLOCK,
             out.own,
             out.shared,

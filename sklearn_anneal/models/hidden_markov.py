@@ -441,13 +441,13 @@ class HiddenMarkov(ConjugateModel):
         t: Tempering,
         noise: np.ndarray | None = None,
         local: Any = None,
-        clean: bool = False,
+        apart: bool = False,
     ) -> LocalStep:
         x = np.atleast_1d(np.asarray(t.local, dtype=np.float64))
         scale = self._scale(units, t.statistics)
         loud = scale if noise is None else self._scale(units, t.statistics * noise)
-        found = self.sweep(units, expected, x, [loud, scale] if clean else [loud])
-        return self._step(units, found, x, clean)
+        found = self.sweep(units, expected, x, [scale, loud] if apart else [loud])
+        return self._step(units, found, x)
 
     def _scale(self, units: Sequences, factor: Any) -> np.ndarray:
         """The factor of the statistics of each sequence; empty where all are 1."""
@@ -456,7 +456,7 @@ class HiddenMarkov(ConjugateModel):
         weights = 1.0 if units.weights is None else units.weights
         return np.ascontiguousarray(np.broadcast_to(weights * factor, units.n_units), dtype=float)
 
-    def _step(self, units: Sequences, found: _Sweep, x: np.ndarray, clean: bool) -> LocalStep:
+    def _step(self, units: Sequences, found: _Sweep, x: np.ndarray) -> LocalStep:
         # log Z = x E log p(x, z | β) + H[q(z)].
         entropies = found.log_norms - x * found.energies
         weights = np.ones(units.n_units) if units.weights is None else units.weights
@@ -464,7 +464,7 @@ class HiddenMarkov(ConjugateModel):
             found.raw[0],
             float(weights @ found.energies),
             float(weights @ entropies),
-            clean=found.raw[1] if clean else None,
+            deviation=found.raw[1] if len(found.raw) > 1 else None,
         )
 
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
@@ -540,9 +540,7 @@ class HiddenMarkov(ConjugateModel):
             exponents = inverse_temperatures * energies[:, None] - partition
             x = softmax(exponents, axis=1) @ inverse_temperatures
         factor = x if noise is None else x * noise
-        step = self._step(
-            units, self.sweep(units, expected, x, [self._scale(units, factor)]), x, False
-        )
+        step = self._step(units, self.sweep(units, expected, x, [self._scale(units, factor)]), x)
         weights = 1.0 if units.weights is None else units.weights
         step.temperature = float(np.sum(weights / x))
         step.inverse_temperatures = x

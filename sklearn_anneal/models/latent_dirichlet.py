@@ -33,6 +33,7 @@ _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 _LANES = 8
 _TOPICS = "topic_word"
+_QUIET = "topic_word_without_noise"
 # The fewest words whose topics are one task.
 _WORDS = 256
 # Sweeps of the Gibbs sampler over a document: burn-in, and those that are averaged.
@@ -400,14 +401,14 @@ class LatentDirichlet(ConjugateModel):
         t: Tempering,
         noise: np.ndarray | None = None,
         local: Any = None,
-        clean: bool = False,
+        apart: bool = False,
         statistics: bool = True,
     ) -> LocalStep:
         """The local step of some documents; the sum over all of them has to be completed."""
         shape = expected.table.shape
         out = np.zeros(shape) if statistics else _NO_MATRIX
-        # The energy is that of statistics without random weights.
-        quiet = np.zeros(shape) if noise is not None or clean else _NO_MATRIX
+        # The energy is that of statistics without noise.
+        quiet = _NO_MATRIX if noise is None else np.zeros(shape)
         theta, sums = np.zeros(self.n_components + 2), np.zeros(4)
         how: tuple[Any, ...] = (local.n_iter, self.mean_change_tol)
         if self.local_step_name == "gibbs":
@@ -427,7 +428,7 @@ class LatentDirichlet(ConjugateModel):
             local.given,
             *how,
             _NOTHING if units.weights is None else units.weights,
-            _NOTHING if noise is None else noise,
+            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
             local.gamma,
             out,
             quiet,
@@ -435,7 +436,11 @@ class LatentDirichlet(ConjugateModel):
             sums,
         )
         step = self._gathered(out, theta, sums, float(sums[1]), local.gamma)
-        step.clean = None if quiet is _NO_MATRIX else {_TOPICS: quiet}
+        if apart:
+            step.deviation = {_TOPICS: out}
+            step.statistics[_TOPICS] = quiet
+        elif noise is not None:
+            step.statistics[_QUIET] = quiet
         return step
 
     def completed(self, step: LocalStep, expected: Topics, t: Tempering) -> LocalStep:
@@ -447,11 +452,12 @@ class LatentDirichlet(ConjugateModel):
         def complete(statistics: np.ndarray, energy: np.ndarray) -> None:
             kernels().expected_statistics(*expected, x, factor, int(mean_field), statistics, energy)
 
-        if step.clean is None:
-            complete(step.statistics[_TOPICS], energy)
-        else:
-            complete(step.clean[_TOPICS], energy)
+        quiet = step.statistics.pop(_QUIET, None)
+        complete(step.statistics[_TOPICS] if quiet is None else quiet, energy)
+        if quiet is not None:
             complete(step.statistics[_TOPICS], unused)
+        if step.deviation is not None:
+            complete(step.deviation[_TOPICS], unused)
         step.energy += float(energy[0])
         if mean_field:
             # The kernel gave the log normaliser of φ, which is H[q(z)] + x E log p(x, z | θ, β).
@@ -507,7 +513,7 @@ class LatentDirichlet(ConjugateModel):
             local.n_iter,
             self.mean_change_tol,
             _NOTHING if units.weights is None else units.weights,
-            _NOTHING if noise is None else noise,
+            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
             local.gamma,
             out,
             found,

@@ -160,14 +160,22 @@ class _Sums(NamedTuple):
     squares: np.ndarray
 
 
-def _factors(values: np.ndarray | None) -> np.ndarray:
-    """Factors of ratings as kernels read them: nothing where all are 1."""
-    return _NOTHING if values is None else np.ascontiguousarray(values, dtype=float)
+def _factors(values: np.ndarray | None, dtype: Any = np.float64) -> np.ndarray:
+    """Factors of ratings as kernels read them: nothing where there are none."""
+    return np.ascontiguousarray(_NOTHING if values is None else values, dtype=dtype)
 
 
 def _side(keys: Iterable[str]) -> str:
     """Whose parameters these are."""
     return next(iter(keys)).split("_")[0]
+
+
+def _absorbed(step: LocalStep) -> LocalStep:
+    """With the deviation as a part of the statistics."""
+    for key, value in (step.deviation or {}).items():
+        step.statistics[key] += value
+    step.deviation = None
+    return step
 
 
 def _put(part: Natural, rows: slice, whole: Natural) -> None:
@@ -531,33 +539,36 @@ class MatrixFactorization(ConjugateModel):
         across: Moments,
         weights: np.ndarray | None,
         noise: np.ndarray | None = None,
-    ) -> tuple[_Sums, _Sums]:
-        """Sums over the ratings of each unit, of shape (n_units, …), without and with noise."""
+    ) -> tuple[_Sums, _Sums | None]:
+        """Sums over the ratings of each unit, of shape (n_units, …), without and with noise.
+
+        Those with noise are in the precision of the table.
+        """
         width = across.table.shape[1]
         first = kernels().first_linear(self.n_components)
 
         def empty(n: int, dtype: Any = float) -> tuple[np.ndarray, np.ndarray]:
             return np.empty((n, width), dtype), np.empty((n, width - first), dtype)
 
-        clean = _Sums(*empty(units.n_units), np.empty(units.n_units))
-        loud = empty(0 if noise is None else units.n_units, self.dtype)
+        sums = _Sums(*empty(units.n_units), np.empty(units.n_units))
+        noisy = empty(0 if noise is None else units.n_units, self.dtype)
         kernels().add_ratings(
             across.table,
             np.ascontiguousarray(units.columns, dtype=np.int32),
             np.ascontiguousarray(units.indptr, dtype=np.int64),
             np.ascontiguousarray(units.values, dtype=self.dtype),
             _factors(weights),
-            _factors(noise),
+            _factors(noise, self.dtype),
             self.intercept,
             first,
-            *clean,
-            *loud,
+            *sums,
+            *noisy,
         )
-        return clean, clean if noise is None else clean._replace(second=loud[0], linear=loud[1])
+        return sums, None if noise is None else _Sums(*noisy, sums.squares)
 
     def _statistics(self, sums: _Sums, factor: float | np.ndarray) -> Natural:
         """Expected sufficient statistics of the rows, times a factor."""
-        scale = np.asarray(factor)[..., None] / self.noise_variance
+        scale = np.asarray(factor / self.noise_variance, dtype=sums.second.dtype)[..., None]
         d, size = self.n_components, self.size
         first = kernels().first_linear(d)
         at_one = d * (d + 1) // 2
@@ -599,22 +610,33 @@ class MatrixFactorization(ConjugateModel):
         t: Tempering,
         noise: np.ndarray | None = None,
         local: Any = None,
-        clean: bool = False,
+        apart: bool = False,
     ) -> LocalStep:
+        if noise is not None and not apart:
+            noise = noise - 1.0
         if not self.held:
             factor = np.broadcast_to(np.asarray(t.statistics, dtype=float), units.n_units)
             solved = self.fold_in(units, expected.across, factor, t)
-            return self._items_step(units, solved, factor, noise, clean)
+            step = self._items_step(units, solved, factor, noise)
+        else:
+            step = self._rows_step(units, expected, t, noise)
+        return step if apart else _absorbed(step)
+
+    def _rows_step(
+        self, units: Ratings, expected: Expected, t: Tempering, noise: np.ndarray | None
+    ) -> LocalStep:
+        """Statistics of rows of one side, given the Gaussians of the other side."""
         assert expected.across is not None and expected.own is not None
-        sums, loud = self._add_up(units, expected.across, units.rating_weights, noise)
+        sums, noisy = self._add_up(units, expected.across, units.rating_weights, noise)
         energies = self._energies(sums, expected.own.table[units.rows])
-        plain = self._statistics(sums, t.statistics)
-        statistics = plain if noise is None else self._statistics(loud, t.statistics)
         energy = float(energies.sum() if units.weights is None else units.weights @ energies)
-        named = self._named(statistics)
+        statistics = self._named(self._statistics(sums, t.statistics))
         if self.learns:
-            named[_EVIDENCE] = self._counts(units, energy)
-        return LocalStep(named, energy, 0.0, clean=self._named(plain) if clean else None)
+            statistics[_EVIDENCE] = self._counts(units, energy)
+        deviation = None
+        if noisy is not None:
+            deviation = self._named(self._statistics(noisy, t.statistics))
+        return LocalStep(statistics, energy, 0.0, deviation=deviation)
 
     def _named(self, natural: Natural, side: str = "") -> Natural:
         return {f"{side or self.side}_{key}": value for key, value in natural.items()}
@@ -653,9 +675,8 @@ class MatrixFactorization(ConjugateModel):
         solved: tuple[Moments, np.ndarray, Natural],
         factor: np.ndarray,
         noise: np.ndarray | None = None,
-        clean: bool = False,
     ) -> LocalStep:
-        """Statistics of items, given the Gaussians of users."""
+        """Statistics of items, given the Gaussians of users; with noise as deviations from 1."""
         own, energies, _ = solved
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         order, users, indptr = units.transposed()
@@ -664,11 +685,11 @@ class MatrixFactorization(ConjugateModel):
             each = each * units.rating_weights[order]
         turned = Ratings(units.values[order], users, indptr, units.n_units)
 
-        sums, loud = self._add_up(turned, own, each, None if noise is None else noise[order])
-        plain = self._named(self._statistics(sums, 1.0), "items")
-        statistics = plain
-        if noise is not None:
-            statistics = self._named(self._statistics(loud, 1.0), "items")
+        sums, noisy = self._add_up(turned, own, each, None if noise is None else noise[order])
+        statistics = self._named(self._statistics(sums, 1.0), "items")
+        deviation = None
+        if noisy is not None:
+            deviation = self._named(self._statistics(noisy, 1.0), "items")
         if self.learns:
             counts = self._counts(units, float(weights @ energies))
             statistics[_EVIDENCE] = counts + self._evidence_of_users(own, weights)
@@ -677,7 +698,7 @@ class MatrixFactorization(ConjugateModel):
             float(weights @ energies),
             float(weights @ self._entropies(own.log_det)),
             float(weights @ self._log_priors(own.squares)),
-            clean=plain if clean else None,
+            deviation=deviation,
         )
 
     def total(self, parts: Iterable[LocalStep]) -> LocalStep:
@@ -687,14 +708,14 @@ class MatrixFactorization(ConjugateModel):
         whole, start = None, 0
         for part in parts:
             if whole is None:
-                clean = None if part.clean is None else self._room(part.clean)
+                deviation = None if part.deviation is None else self._room(part.deviation)
                 room = self._room(part.statistics)
-                whole = replace(part, statistics=room, energy=0.0, clean=clean)
+                whole = replace(part, statistics=room, energy=0.0, deviation=deviation)
             n = len(part.statistics[f"{self.side}_natural_mean"])
             rows = slice(start, start + n)
             _put(part.statistics, rows, whole.statistics)
-            if part.clean is not None and whole.clean is not None:
-                _put(part.clean, rows, whole.clean)
+            if part.deviation is not None and whole.deviation is not None:
+                _put(part.deviation, rows, whole.deviation)
             whole.energy += part.energy
             start += n
         assert whole is not None
@@ -703,7 +724,9 @@ class MatrixFactorization(ConjugateModel):
     def _room(self, natural: Natural) -> Natural:
         """Arrays of the statistics of all visited units, like those of some of them."""
         return {
-            key: np.zeros(value.shape if key == _EVIDENCE else (self._n_visited, value.shape[1]))
+            key: np.zeros(
+                value.shape if key == _EVIDENCE else (self._n_visited, value.shape[1]), value.dtype
+            )
             for key, value in natural.items()
         }
 
@@ -746,19 +769,22 @@ class MatrixFactorization(ConjugateModel):
         kernels().add_matrix_products(q[precision], shift, moved)
         return {**q, name: moved}
 
-    def backoff(self, clean: Natural, noisy: Natural, margin: float = 0.0) -> Natural:
+    def backoff(
+        self, clean: Natural, deviation: Natural, share: float, margin: float = 0.0
+    ) -> Natural:
         for factor in self._within(clean):
             precision, natural_mean = factor.names.values()
             kernels().back_off(
-                clean[precision],
-                clean[natural_mean],
+                deviation[precision],
+                deviation[natural_mean],
+                share,
                 margin,
                 self.size,
                 _N_HALVINGS,
-                noisy[precision],
-                noisy[natural_mean],
+                clean[precision],
+                clean[natural_mean],
             )
-        return noisy
+        return clean
 
     # Bounds
 
@@ -828,7 +854,8 @@ class MatrixFactorization(ConjugateModel):
             energies = self._solve(units, sums, x, plain)[1]
             exponents = inverse_temperatures * energies[:, None] - np.outer(count, log_partition)
             x = softmax(exponents, axis=1) @ inverse_temperatures
-        step = self._items_step(units, self._solve(units, sums, x, plain), x, noise)
+        noise = None if noise is None else noise - 1.0
+        step = _absorbed(self._items_step(units, self._solve(units, sums, x, plain), x, noise))
         if units.counts_ratings:
             weights = count
         else:
