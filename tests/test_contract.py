@@ -376,6 +376,33 @@ def test_effective_batch_that_is_the_batch_is_plain_inference(entry, params, noi
     assert largest_difference(est._inference.ctx.q, plain._inference.ctx.q) == 0
 
 
+class _Multiplied(SVIPlus):
+    """Gaussian noise as weights 1 + ε of the statistics, in the place of a deviation."""
+
+    noise_apart = False
+
+    def weights(self, ctx, units):
+        return 1.0 + super().weights(ctx, units).astype(float)
+
+
+@pytest.mark.parametrize("minibatch", [False, True])
+@pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
+def test_noise_that_comes_apart_is_that_of_weights(entry, params, minibatch, rng):
+    """Faint enough for parameters to stay inside: λ̂ + deviation = λ₀ + Σ (1 + ε) s."""
+    X = entry.data(rng, 50)
+    found = []
+    for kind, share in ((SVIPlus, 0.999), (_Multiplied, 0.999), (SVIPlus, 1.0)):
+        method = kind(share, "gaussian", "constant", 10, 0.7, 0.0)
+        ctx, method, units = open_run(entry.make(annealing=method, **params), X)
+        settings = FULL_STEPS._replace(learning_decay=0.6 if minibatch else 0.0)
+        for _ in range(3):
+            one_update(ctx, method, units, settings=settings, minibatch=minibatch)
+        found.append(ctx.q)
+    apart, multiplied, quiet = found
+    assert largest_difference(apart, multiplied) < 1e-6
+    assert largest_difference(apart, quiet) > 1e-5
+
+
 @pytest.mark.parametrize(("entry", "params", "name"), combinations(["tempering"]))
 def test_tempering_that_is_sure_of_temperature_one_is_plain_inference(entry, params, name, rng):
     X = entry.data(rng, 50)

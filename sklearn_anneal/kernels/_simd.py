@@ -24,6 +24,8 @@ _CONTRACT = ("contract",)
 _VECTOR = 32
 # Bytes of a line of cache.
 _LINE = 64
+# Sums of vectors that are in registers at a time, a power of two of at least four.
+_SUMS = 8
 
 
 class _Emitter:
@@ -136,15 +138,12 @@ class _Emitter:
         value = self.weighted_sum(weights, rows, self.load(out, offset))
         self.store(value, out, offset)
 
-    def weighted_sum(self, weights, vectors, start=None):
-        """The sum of ``ROWS`` vectors times their weights, and of a start if there is one.
+    def weighted_sum(self, weights, vectors, start):
+        """The sum of a start and of ``ROWS`` vectors times their weights.
 
         Two sums of every other vector: few instructions, none of which waits for long.
         """
-        if start is None:
-            even = self.builder.fmul(weights[0], vectors[0])
-        else:
-            even = self.multiply_add(weights[0], vectors[0], start)
+        even = self.multiply_add(weights[0], vectors[0], start)
         odd = self.builder.fmul(weights[1], vectors[1])
         for j in range(2, ROWS, 2):
             even = self.multiply_add(weights[j], vectors[j], even)
@@ -160,21 +159,15 @@ class _Emitter:
         read, keep, data_cache = (ir.Constant(_WORD, value) for value in (0, 4 - level, 1))
         self.builder.call(function, [place, read, keep, data_cache])
 
-    def spread_out(self, data, at):
-        """``ROWS`` numbers of an array, each in all lanes of a vector."""
-        numbers = []
-        for first in range(0, ROWS, self.lanes):
-            part = self.load(data, self.builder.add(at, ir.Constant(_INDEX, first)))
-            numbers += [self.broadcast(part, lane) for lane in range(self.lanes)]
-        return numbers
+    def plus(self, offset, j):
+        """The offset of the j-th vector from here."""
+        return self.builder.add(offset, ir.Constant(offset.type, j * self.lanes))
 
-    def add_weighted_sum(self, weights, vectors, out, dtype, offset):
-        """Add it to a part of an array of this dtype, or of float64."""
+    def add_to_part(self, value, out, dtype, offset):
+        """Add a vector to a part of an array of its dtype, or of float64."""
         if dtype == self.dtype:
-            value = self.weighted_sum(weights, vectors, self.load(out, offset))
-            self.store(value, out, offset)
+            self.store(self.builder.fadd(self.load(out, offset), value), out, offset)
             return
-        value = self.weighted_sum(weights, vectors)
         doubles = ir.VectorType(ir.DoubleType(), DOUBLES)
         for first in range(0, self.lanes, DOUBLES):
             part = self.shuffle(value, value, list(range(first, first + DOUBLES)))
@@ -327,73 +320,84 @@ def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
 
 
 def _emit_add_rows(context, builder, signature, args, n_sums):
-    """Weighted sums of ``ROWS`` rows: per sum weights, products, and what they are added to."""
+    """Weighted sums of rows: per sum weights, products, and what they are added to."""
     emit = _Emitter(context, builder, signature.args[0].dtype)
     table, (_, n_columns) = emit.array(signature.args[0], args[0])
-    data = [emit.array(signature.args[i], args[i])[0] for i in range(1, len(args) - 2)]
-    dtypes = [kind.dtype for kind in signature.args[1:-2]]
-    rows, at, first = data[0], args[-2], args[-1]
+    starts, _ = emit.array(signature.args[1], args[1])
+    n, first = args[2], args[3]
+    sums = []
+    for i in range(4, 4 + 4 * n_sums, 4):
+        arrays = [emit.array(signature.args[j], args[j])[0] for j in range(i, i + 4)]
+        sums.append((*arrays, signature.args[i + 2].dtype))
 
-    def starts_from(place):
-        places = [builder.add(place, ir.Constant(_INDEX, j)) for j in range(ROWS)]
-        numbers = [builder.load(builder.gep(rows, [place])) for place in places]
-        return [builder.mul(number, n_columns) for number in numbers]
+    def add(offset, width, targets):
+        """``targets`` are factors of rows, where their sums go, and the dtype of that."""
+        totals = [
+            [cgutils.alloca_once(builder, emit.vector) for _ in range(width)] for _ in targets
+        ]
+        for total in totals:
+            emit.fill(total, emit.constant(0.0))
+        with cgutils.for_range(builder, n) as loop:
+            start = builder.load(builder.gep(starts, [loop.index]))
+            later = builder.load(builder.gep(starts, [builder.add(loop.index, n)]))
+            later = builder.add(later, offset)
+            for byte in range(0, width * _VECTOR, _LINE):
+                column = ir.Constant(_INDEX, byte // emit.alignment)
+                emit.fetch(table, builder.add(later, column))
+            vectors = [
+                emit.load(table, emit.plus(builder.add(start, offset), k)) for k in range(width)
+            ]
+            for (factors, _, _, _), total in zip(targets, totals, strict=True):
+                factor = emit.everywhere(builder.load(builder.gep(factors, [loop.index])))
+                for vector, address in zip(vectors, total, strict=True):
+                    value = emit.multiply_add(factor, vector, builder.load(address))
+                    builder.store(value, address)
+        for (_, out, dtype, shift), total in zip(targets, totals, strict=True):
+            for k, address in enumerate(total):
+                place = emit.plus(builder.sub(offset, shift), k)
+                emit.add_to_part(builder.load(address), out, dtype, place)
 
-    starts = starts_from(at)
-    next_starts = starts_from(builder.add(at, ir.Constant(_INDEX, ROWS)))
-    parts = [ir.Constant(_INDEX, part) for part in range(0, LANES, emit.lanes)]
-    step = ir.Constant(_INDEX, LANES)
-    targets = []
-    for i in range(n_sums):
-        weights, products, sums, linear = data[1 + 4 * i : 5 + 4 * i]
-        weights, products = (emit.spread_out(values, at) for values in (weights, products))
-        targets.append((weights, products, sums, linear, dtypes[3 + 4 * i]))
+    def add_columns(begin, end, targets):
+        width = _SUMS // len(targets)
+        while width > 0:
+            step = ir.Constant(_INDEX, width * emit.lanes)
+            count = builder.udiv(builder.sub(end, begin), step)
+            with cgutils.for_range(builder, count) as loop:
+                add(builder.add(begin, builder.mul(loop.index, step)), width, targets)
+            begin = builder.add(begin, builder.mul(count, step))
+            width //= 2
 
-    def load_all(offset):
-        for start in next_starts:
-            emit.fetch(table, builder.add(start, offset))
-        for part in parts:
-            here = builder.add(offset, part)
-            yield here, [emit.load(table, builder.add(start, here)) for start in starts]
-
-    with cgutils.for_range(builder, builder.udiv(first, step)) as loop:
-        for offset, vectors in load_all(builder.mul(loop.index, step)):
-            for weights, _, sums, _, dtype in targets:
-                emit.add_weighted_sum(weights, vectors, sums, dtype, offset)
-    rest = builder.udiv(builder.sub(n_columns, first), step)
-    with cgutils.for_range(builder, rest) as loop:
-        for offset, vectors in load_all(builder.add(first, builder.mul(loop.index, step))):
-            here = builder.sub(offset, first)
-            for weights, products, sums, linear, dtype in targets:
-                emit.add_weighted_sum(weights, vectors, sums, dtype, offset)
-                emit.add_weighted_sum(products, vectors, linear, dtype, here)
+    zero = ir.Constant(_INDEX, 0)
+    plain = [(weights, total, dtype, zero) for weights, _, total, _, dtype in sums]
+    more = [(products, linear, dtype, first) for _, products, _, linear, dtype in sums]
+    add_columns(zero, first, plain)
+    add_columns(first, n_columns, plain + more)
     return context.get_dummy_value()
 
 
 @intrinsic
-def add_rows(typingctx, table, rows, weights, products, sums, linear, at, first):
-    """Add up ``ROWS`` rows of a table, in float64 or in its own precision, as sums are stored.
+def add_rows(typingctx, table, starts, n, first, weights, products, sums, linear):
+    """Add up rows of a table, whose sum is in its precision, in float64 or in that precision.
 
-    ``sums += weights @ table[rows]``, and from the column ``first`` on, a multiple of ``LANES``,
-    ``linear += products @ table[rows, first:]``; of ``rows``, ``weights`` and ``products`` the
-    ``ROWS`` entries from ``at`` on. The rows of as many entries after them are fetched meanwhile.
+    ``sums += Σ_j weights[j] row_j``, and from the column ``first`` on, a multiple of ``LANES``,
+    ``linear += Σ_j products[j] row_j[first:]``. Rows are given by the positions of their first
+    elements, ``starts[:n]``; those at ``starts[n : 2 n]`` are fetched meanwhile.
     """
 
     def codegen(context, builder, signature, args):
         return _emit_add_rows(context, builder, signature, args, 1)
 
-    kinds = (table, rows, weights, products, sums, linear, at, first)
-    return types.void(*kinds), codegen
+    return types.void(table, starts, n, first, weights, products, sums, linear), codegen
 
 
 @intrinsic
-def add_rows_twice(typingctx, table, rows, w, p, sums, linear, v, q, more, others, at, first):
+def add_rows_twice(typingctx, table, starts, n, first, w, p, sums, linear, v, q, more, others):
     """The same with two sets of factors, so that the rows are read once."""
 
     def codegen(context, builder, signature, args):
         return _emit_add_rows(context, builder, signature, args, 2)
 
-    kinds = (table, rows, w, p, sums, linear, v, q, more, others, at, first)
+    kinds = (table, starts, n, first, w, p, sums, linear, v, q, more, others)
     return types.void(*kinds), codegen
 
 
@@ -465,10 +469,6 @@ class _Chain(_Emitter):
 
     def element_at(self, data, offset):
         return self.builder.load(self.builder.gep(data, [offset]))
-
-    def plus(self, offset, j):
-        """The offset of the j-th vector from here."""
-        return self.builder.add(offset, self.index(j * self.lanes))
 
     def add_to(self, address, value):
         self.builder.store(self.builder.fadd(self.builder.load(address), value), address)

@@ -12,10 +12,13 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
-from ._simd import LANES, ROWS, add_products, add_rows, add_rows_twice, subtract_products
+from ._simd import LANES, add_products, add_rows, add_rows_twice, subtract_products
 
-# Ratings whose factors are found together, a multiple of ``ROWS``.
-_TILE = 64
+# Ratings that are added up together, in the precision of the table: at most so many, a multiple of
+# ``LANES``, and as many as have rows of so many bytes. Those of the next ratings are fetched
+# meanwhile, and both have to stay in the first cache.
+_TILE = 32
+_BYTES = 12_288
 
 
 def n_columns(n_factors: int, biases: bool) -> int:
@@ -51,18 +54,19 @@ def add_ratings(
     with it, ``more`` and ``others`` are what ``sums`` and ``linear`` are without, in the precision
     of the table.
     """
-    # A tile of ratings, and the rows of the next block after them.
-    numbers = np.empty(_TILE + ROWS, dtype=np.int64)
+    # Where the rows of a tile of ratings begin, and those of the ratings after them.
+    starts = np.empty(2 * _TILE, dtype=np.int64)
     factors = np.ones(_TILE, dtype=table.dtype)
     products = np.empty(_TILE, dtype=table.dtype)
-    loud_factors = np.empty(_TILE, dtype=table.dtype)
-    loud_products = np.empty(_TILE, dtype=table.dtype)
+    noisy_factors = np.empty(_TILE, dtype=table.dtype)
+    noisy_products = np.empty(_TILE, dtype=table.dtype)
     lanes = np.empty(LANES)
+    width = table.shape[1]
+    largest = max(1, min(_TILE, _BYTES // (width * table.itemsize)))
     middle = table.dtype.type(center)
     weighted = weights.shape[0] > 0
     # Without ratings there are no factors, but sums all the same.
     noisy = more.shape[0] > 0
-    n_ratings = columns.shape[0]
     for i in range(indptr.shape[0] - 1):
         total = sums[i]
         total_linear = linear[i]
@@ -75,61 +79,39 @@ def add_ratings(
         start = indptr[i]
         stop = indptr[i + 1]
         while start < stop:
-            m = min(_TILE, stop - start)
-            n = (m + ROWS - 1) // ROWS * ROWS
-            known = min(n + ROWS, n_ratings - start)
+            m = min(largest, stop - start)
             # Views, because an index that may wrap around keeps vectors away.
-            near = columns[start : start + known]
+            near = columns[start : min(start + 2 * m, columns.shape[0])]
             for j in range(near.shape[0]):
-                numbers[j] = near[j]
-            for j in range(known, n + ROWS):
-                numbers[j] = numbers[0]
+                starts[j] = near[j] * width
+            for j in range(near.shape[0], 2 * m):
+                starts[j] = starts[0]
             ratings = values[start : start + m]
             for j in range(ratings.shape[0]):
                 products[j] = ratings[j] - middle
-            for j in range(m, n):
-                products[j] = 0.0
-                factors[j] = 0.0
+            products[m:] = table.dtype.type(0.0)
             if weighted:
                 own = weights[start : start + m]
                 for j in range(own.shape[0]):
                     factors[j] = own[j]
-            for j in range(0, n, LANES):
+            for j in range(0, m, LANES):
                 for s in range(LANES):
                     rating = np.float64(products[j + s])
                     lanes[s] += np.float64(factors[j + s]) * rating * rating
             if weighted:
-                for j in range(n):
+                for j in range(m):
                     products[j] *= factors[j]
             if noisy:
                 loud = noise[start : start + m]
                 for j in range(loud.shape[0]):
-                    loud_factors[j] = loud[j] * factors[j]
-                    loud_products[j] = loud[j] * products[j]
-                for j in range(m, n):
-                    loud_factors[j] = 0.0
-                    loud_products[j] = 0.0
-            for j in range(0, n, ROWS):
-                if noisy:
-                    add_rows_twice(
-                        table,
-                        numbers,
-                        factors,
-                        products,
-                        total,
-                        total_linear,
-                        loud_factors,
-                        loud_products,
-                        more[i],
-                        others[i],
-                        j,
-                        first,
-                    )
-                else:
-                    add_rows(table, numbers, factors, products, total, total_linear, j, first)
-            if not weighted:
-                for j in range(m, n):
-                    factors[j] = 1.0
+                    noisy_factors[j] = loud[j] * factors[j]
+                    noisy_products[j] = loud[j] * products[j]
+                add_rows_twice(
+                    table, starts, m, first, factors, products, total, total_linear,
+                    noisy_factors, noisy_products, more[i], others[i],
+                )  # fmt: skip
+            else:
+                add_rows(table, starts, m, first, factors, products, total, total_linear)
             start += m
         squares[i] = lanes.sum()
 
