@@ -1039,6 +1039,21 @@ def test_a_stream_learns_what_a_fit_learns(rng):
 # SVI+
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weights_of_next_to_nothing_leave_next_to_nothing(dtype, rng):
+    """Dirichlet noise makes most weights tiny: their sums are no differences of large ones."""
+    ctx, _, units = open_run(small(), ratings(rng, 60, 40).astype(dtype))
+    weights = np.full(units.n_weight_units, 1e-12)
+    for block in ctx.model.blocks:
+        model, batch = ctx.model.visiting(block, units)
+        expected = model.prepared(model.expectations(ctx.q), Tempering())
+        plain = model.local_step(batch, expected, Tempering()).statistics
+        faint = model.local_step(batch, expected, Tempering(), weights).statistics
+        for key in block.keys:
+            size = np.abs(plain[key]).max()
+            assert_allclose(faint[key], 1e-12 * plain[key], rtol=0, atol=1e-18 * size, err_msg=key)
+
+
 def test_effective_size_grows_to_all_ratings(rng):
     """From one rating (or 1e-4 of them) linearly; the noise ends where plain inference begins."""
     ctx, method, units = open_run(small(annealing="svi_plus"), ratings(rng, 60, 40))

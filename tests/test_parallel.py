@@ -144,7 +144,7 @@ def test_shared_work_covers_everything_once(n, n_jobs):
     with Workers(n_jobs) as workers:
         workers.share(count, n, 100)
     assert (counts == 1).all()
-    assert len(parts) == (min(8, -(-n // 100)) if n_jobs == 2 and n else 1)
+    assert len(parts) == (min(4, -(-n // 100)) if n_jobs == 2 and n else 1)
 
 
 def test_parts_of_sequences_follow_each_other_and_the_last_are_halves(rng):

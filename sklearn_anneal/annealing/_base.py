@@ -68,7 +68,7 @@ class Context:
         The latest local step.
     deviation : dict of ndarray or None
         What random weights add to the current target λ̂, for methods whose noise comes apart
-        (``noise_apart``).
+        (``noise_apart``); to be read alone.
     """
 
     model: Any
@@ -100,8 +100,8 @@ class Annealing(BaseEstimator):
     finish : bool
         Whether plain variational inference at T = 1 follows the schedule.
     noise_apart : bool
-        Whether random weights are deviations from 1, and what they add to the statistics comes
-        apart from the statistics.
+        Whether random weights are deviations from 1, and what they add to the target comes
+        apart from it: :meth:`update` has to add ρ times ``ctx.deviation``.
     exact_bound : bool
         Whether the lower bound of the current q can be read off its local steps; if not, it is
         evaluated by an extra pass every ``evaluate_every`` passes.

@@ -6,7 +6,7 @@ statistics*; ``_base.py`` says how they relate to the density.
 
 from __future__ import annotations
 
-from ._base import Family, Natural, Tempering, backoff, mix, posterior
+from ._base import N_HALVINGS, Family, Natural, Tempering, backoff, mix, posterior
 from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
 from .dirichlet import Dirichlet
@@ -16,6 +16,7 @@ from .normal_wishart import NormalWishart
 from .wishart import COVARIANCE_TYPES, Wishart
 
 __all__ = [
+    "N_HALVINGS",
     "COVARIANCE_TYPES",
     "Beta",
     "Dirichlet",

@@ -10,10 +10,10 @@ import numpy as np
 
 Natural = dict[str, np.ndarray]
 
-# The smallest share of a deviation that `backoff` tries before it gives up: 2 ** -12.
-_N_HALVINGS = 12
+# Halvings of a deviation before `backoff` gives up.
+N_HALVINGS = 12
 # Entries of arrays that are worked on at a time.
-_ENTRIES = 65_536
+_ENTRIES = 32_768
 
 
 class Tempering(NamedTuple):
@@ -131,7 +131,7 @@ def backoff(
     candidate = _moved(clean, deviation, np.asarray(share))
     accepted = np.asarray(valid(candidate))
     shares = np.full(accepted.shape, share)
-    for _ in range(_N_HALVINGS):
+    for _ in range(N_HALVINGS):
         if accepted.all():
             return candidate
         shares = np.where(accepted, shares, 0.5 * shares)

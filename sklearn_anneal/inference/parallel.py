@@ -166,12 +166,12 @@ class Workers:
     def share(self, function: Callable[[slice], None], n: int, at_least: int) -> None:
         """Call a function that writes into arrays of this process, for all parts of 0, …, n − 1.
 
-        In threads there are 8 parts at most, of ``at_least`` elements.
+        In threads there are two parts for each worker, of ``at_least`` elements or more.
         """
         if self._pool is None or n <= at_least:
             function(slice(0, n))
             return
-        size = max(at_least, -(-n // 8))
+        size = max(at_least, -(-n // (2 * self.n_workers)))
         self.map(function, ((slice(start, min(start + size, n)),) for start in range(0, n, size)))
 
     def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:

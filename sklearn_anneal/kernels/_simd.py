@@ -1,9 +1,9 @@
 """Products of a vector with a few rows of a table, as explicit vector instructions.
 
 Loops over short rows are what compilers vectorise worst: they unroll for lengths that never come,
-and a sum in fixed order stays scalar. Here vectors of 32 bytes and eight rows are spelled out, so
-that sums have one order on every machine. Rows have a multiple of ``LANES`` entries, and tables a
-multiple of ``ROWS`` rows.
+and a sum in fixed order stays scalar. Here vectors of 32 bytes are spelled out, and where it helps
+eight rows, so that sums have one order on every machine. Rows have a multiple of ``LANES`` entries,
+and what is worked on eight rows at a time a multiple of ``ROWS`` rows.
 """
 
 from __future__ import annotations
@@ -377,11 +377,12 @@ def _emit_add_rows(context, builder, signature, args, n_sums):
 
 @intrinsic
 def add_rows(typingctx, table, starts, n, first, weights, products, sums, linear):
-    """Add up rows of a table, whose sum is in its precision, in float64 or in that precision.
+    """Add the weighted sum of rows of a table to arrays of float64, or of the table's dtype.
 
     ``sums += Σ_j weights[j] row_j``, and from the column ``first`` on, a multiple of ``LANES``,
     ``linear += Σ_j products[j] row_j[first:]``. Rows are given by the positions of their first
-    elements, ``starts[:n]``; those at ``starts[n : 2 n]`` are fetched meanwhile.
+    elements, ``starts[:n]``; those at ``starts[n : 2 n]`` are fetched meanwhile. The sum itself is
+    in the precision of the table.
     """
 
     def codegen(context, builder, signature, args):

@@ -133,7 +133,7 @@ def expected_statistics(table, largest, local, factor, multiply, out, energy):
     for w in range(out.shape[0]):
         mass = 0.0
         for k in range(n_topics):
-            mass += out[w, k]
+            mass += abs(out[w, k])
         if mass == 0.0:
             continue
         for k in range(n_topics):

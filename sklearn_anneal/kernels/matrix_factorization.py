@@ -15,8 +15,8 @@ from ._compile import helper, kernel
 from ._simd import LANES, add_products, add_rows, add_rows_twice, subtract_products
 
 # Ratings that are added up together, in the precision of the table: at most so many, a multiple of
-# ``LANES``, and as many as have rows of so many bytes. Those of the next ratings are fetched
-# meanwhile, and both have to stay in the first cache.
+# ``LANES``, and as many as have rows of so many bytes, but ``LANES``. Those of the next ratings are
+# fetched meanwhile, and both should stay in the first cache.
 _TILE = 32
 _BYTES = 12_288
 
@@ -62,7 +62,7 @@ def add_ratings(
     noisy_products = np.empty(_TILE, dtype=table.dtype)
     lanes = np.empty(LANES)
     width = table.shape[1]
-    largest = max(1, min(_TILE, _BYTES // (width * table.itemsize)))
+    largest = max(LANES, min(_TILE, _BYTES // (width * table.itemsize)))
     middle = table.dtype.type(center)
     weighted = weights.shape[0] > 0
     # Without ratings there are no factors, but sums all the same.
@@ -310,8 +310,8 @@ def _tridiagonalize(a, size, diagonal, squares, v, left, right):
             h = norm[s] - first[s] * alpha
             first[s] -= alpha
             square[s] = norm[s]
-            # A column of zeros is left as it is.
-            factor[s] = 1.0 / h if h > 0.0 else 0.0
+            # A column of zeros, or next to nothing, is left as it is.
+            factor[s] = 1.0 / h if h > 1e-290 else 0.0
             overlap[s] = 0.0
         for i in range(k + 1, size):
             product, mine = right[2 * i], v[i]
@@ -383,7 +383,7 @@ def _smallest_eigenvalues(packed, size, a, diagonal, squares, v, left, right, le
             step = size / (first[s] + np.sqrt(max(spread, 0.0)))
             step = step if lowest[s] > 0.0 else 0.0
             least[s] += step
-            going = going or step > 1e-15 * least[s]
+            going = going or step > 1e-12 * least[s]
         if not going:
             break
 
@@ -425,8 +425,8 @@ def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, preci
     roots = np.empty(size * LANES)
     least = np.empty(LANES)
     inside = np.empty(LANES, dtype=np.bool_)
-    left = np.empty(n, dtype=np.int64)
-    n_left = 0
+    rest = np.empty(n, dtype=np.int64)
+    n_rest = 0
     for start in range(0, n, LANES):
         count = min(LANES, n - start)
         for s in range(LANES):
@@ -449,8 +449,8 @@ def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, preci
                 _move(deviation[row], largest, precision[row])
                 _move(deviation_mean[row], largest, mean[row])
             elif finite:
-                left[n_left] = row
-                n_left += 1
+                rest[n_rest] = row
+                n_rest += 1
     clean = np.empty((n_packed, LANES))
     changes = np.empty((n_packed, LANES))
     a = np.empty((size * size, LANES))
@@ -461,10 +461,10 @@ def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, preci
     share = np.empty(LANES)
     fewest = np.empty(LANES, dtype=np.int64)
     most = np.empty(LANES, dtype=np.int64)
-    for start in range(0, n_left, LANES):
-        count = min(LANES, n_left - start)
+    for start in range(0, n_rest, LANES):
+        count = min(LANES, n_rest - start)
         for s in range(LANES):
-            row = left[start + (s if s < count else 0)]
+            row = rest[start + (s if s < count else 0)]
             here, change = precision[row], deviation[row]
             for k in range(n_packed):
                 clean[k, s] = here[k]
@@ -493,7 +493,7 @@ def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, preci
                 else:
                     fewest[s] = middle + 1
         for s in range(count):
-            row = left[start + s]
+            row = rest[start + s]
             if most[s] <= n_halvings:
                 _move(deviation[row], largest * 0.5 ** most[s], precision[row])
                 _move(deviation_mean[row], largest * 0.5 ** most[s], mean[row])

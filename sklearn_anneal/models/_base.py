@@ -196,8 +196,8 @@ class ConjugateModel(ABC):
     ) -> LocalStep:
         """q(z) ∝ exp{t.local E log p(x, z | β)} and its statistics times t.statistics.
 
-        ``noise`` (n_weight_units,) multiplies the statistics as well; with ``apart`` those with
-        it are the step's ``deviation``, beside the statistics without.
+        ``noise`` (n_weight_units,) multiplies the statistics as well. With ``apart``, which is
+        for noise alone, those with it are the step's ``deviation``, beside those without.
         """
 
     # Local variables, for models that have any

@@ -23,7 +23,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..base import BaseAnnealed, has_unit_temperatures
-from ..families import Gaussian, Natural, Tempering, get_structure, posterior
+from ..families import N_HALVINGS, Gaussian, Natural, Tempering, get_structure, posterior
 from ..inference.parallel import SEQUENTIAL, one_thread
 from ..inference.units import Ratings
 from ._base import Block, ConjugateModel, Factor, LocalStep, compiled
@@ -55,7 +55,6 @@ _OFF = 1e-6
 _EVIDENCE = "evidence"
 # The least share of a variance that one update leaves of it.
 _LEAST = 1e-3
-_N_HALVINGS = 12
 
 
 kernels = partial(compiled, "matrix_factorization")
@@ -171,9 +170,9 @@ def _side(keys: Iterable[str]) -> str:
 
 
 def _absorbed(step: LocalStep) -> LocalStep:
-    """With the deviation as a part of the statistics."""
+    """With the statistics with noise in the place of those without."""
     for key, value in (step.deviation or {}).items():
-        step.statistics[key] += value
+        step.statistics[key] = value.astype(np.float64)
     step.deviation = None
     return step
 
@@ -612,8 +611,6 @@ class MatrixFactorization(ConjugateModel):
         local: Any = None,
         apart: bool = False,
     ) -> LocalStep:
-        if noise is not None and not apart:
-            noise = noise - 1.0
         if not self.held:
             factor = np.broadcast_to(np.asarray(t.statistics, dtype=float), units.n_units)
             solved = self.fold_in(units, expected.across, factor, t)
@@ -676,7 +673,7 @@ class MatrixFactorization(ConjugateModel):
         factor: np.ndarray,
         noise: np.ndarray | None = None,
     ) -> LocalStep:
-        """Statistics of items, given the Gaussians of users; with noise as deviations from 1."""
+        """Statistics of items, given the Gaussians of users."""
         own, energies, _ = solved
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         order, users, indptr = units.transposed()
@@ -780,7 +777,7 @@ class MatrixFactorization(ConjugateModel):
                 share,
                 margin,
                 self.size,
-                _N_HALVINGS,
+                N_HALVINGS,
                 clean[precision],
                 clean[natural_mean],
             )
@@ -854,7 +851,6 @@ class MatrixFactorization(ConjugateModel):
             energies = self._solve(units, sums, x, plain)[1]
             exponents = inverse_temperatures * energies[:, None] - np.outer(count, log_partition)
             x = softmax(exponents, axis=1) @ inverse_temperatures
-        noise = None if noise is None else noise - 1.0
         step = _absorbed(self._items_step(units, self._solve(units, sums, x, plain), x, noise))
         if units.counts_ratings:
             weights = count
