@@ -87,7 +87,7 @@ class Size:
     many: int = 10
     rounds: int = 5
     passes: tuple[int, int] = (2, 12)
-    large_passes: tuple[int, int] = (2, 6)
+    large_passes: tuple[int, int] = (1, 4)
     large_methods: tuple[str, ...] = ("none", "deterministic", "svi_plus")
     quick: bool = False
 
