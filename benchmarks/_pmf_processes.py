@@ -115,9 +115,9 @@ def bench_large(size: Size) -> list[str]:
         f"{shape.n_ratings:,} drawn ratings of the shape of {shape.name}, {shape.n_users:,} users "
         f"and {shape.n_items:,} items. Each fit in a fresh interpreter, one thread, processor "
         f"time: a fit of {many} passes less one of {few}, median of {LARGE_ROUNDS}. Paisley et "
-        f"al. quote {PAPER} s per iteration of this size on a desktop, for d = 5 or 10 without biases. *Resident*: the "
-        "largest resident memory of the process until its end, interpreter, libraries and X "
-        "included, in MB of 10⁶ bytes.",
+        f"al. quote {PAPER} s per iteration of this size on a desktop, for d = 5 or 10 without "
+        "biases. *Resident*: the largest resident memory of the process until its end, "
+        "interpreter, libraries and X included, in MB of 10⁶ bytes.",
     )
     if not STATUS.exists():
         return [*page.lines, f"Left out: this system has no {STATUS}.", ""]
