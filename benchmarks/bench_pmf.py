@@ -99,13 +99,14 @@ def bench_passes(size: Size) -> list[str]:
 
 def bench_methods(size: Size) -> list[str]:
     """Time per pass of every annealing method against none."""
-    d = size.many
+    # A few percent are to be seen.
+    d, rounds = size.many, 3 * size.rounds
     page = Page()
     page.section(
         "What annealing costs per pass",
         'Ratio of the time per pass to that of `annealing="none"`, the same ratings as float32, '
         f"d = {d}, with the settings that are recommended for ratings; one thread, processor time, "
-        f"measured as above: median and quartiles of {size.rounds} rounds. Local tempering and "
+        f"measured as above: median and quartiles of {rounds} rounds. Local tempering and "
         "structured inference see users as local variables. Bounds that some methods need an "
         "additional pass for are not counted. *Nothing* is a ratio of at most "
         f"{COSTS['deterministic']:g}.",
@@ -115,7 +116,7 @@ def bench_methods(size: Size) -> list[str]:
         warm(X, estimator(d, 1, name))
     fits = {name: our_fit(X, d, name) for name in ANNEALING}
     progress("methods")
-    times, _ = pass_times(fits, size.passes, size.rounds)
+    times, _ = pass_times(fits, size.passes, rounds)
     rows = []
     for name, each in times.items():
         ratios = each / times["none"]
