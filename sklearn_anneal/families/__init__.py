@@ -16,8 +16,8 @@ from .normal_wishart import NormalWishart
 from .wishart import COVARIANCE_TYPES, Wishart
 
 __all__ = [
-    "N_HALVINGS",
     "COVARIANCE_TYPES",
+    "N_HALVINGS",
     "Beta",
     "Dirichlet",
     "Family",

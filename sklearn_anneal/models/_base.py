@@ -90,7 +90,7 @@ class LocalStep:
     log_prior : float
         Σ w E_q[log p(θ)] of local parameters with a conjugate prior, nats.
     deviation : dict of ndarray or None
-        What noise that comes apart adds to the statistics, linear in them.
+        What noise that comes apart adds to the statistics.
     temperature : float or None
         Σ w T where every data point has a temperature of its own.
     inverse_temperatures : ndarray of shape (n_units,) or None
