@@ -1045,10 +1045,12 @@ def test_weights_of_next_to_nothing_leave_next_to_nothing(dtype, rng):
     ctx, _, units = open_run(small(), ratings(rng, 60, 40).astype(dtype))
     weights = np.full(units.n_weight_units, 1e-12)
     for block in ctx.model.blocks:
-        model, batch = ctx.model.visiting(block, units)
-        expected = model.prepared(model.expectations(ctx.q), Tempering())
-        plain = model.local_step(batch, expected, Tempering()).statistics
-        faint = model.local_step(batch, expected, Tempering(), weights).statistics
+        found = []
+        for noise in (None, weights):
+            model, batch = ctx.model.visiting(block, units)
+            expected = model.prepared(model.expectations(ctx.q), Tempering())
+            found.append(model.local_step(batch, expected, Tempering(), noise).statistics)
+        plain, faint = found
         for key in block.keys:
             size = np.abs(plain[key]).max()
             assert_allclose(faint[key], 1e-12 * plain[key], rtol=0, atol=1e-18 * size, err_msg=key)

@@ -116,6 +116,28 @@ def add_ratings(
         squares[i] = lanes.sum()
 
 
+@kernel("rows rows vector int int int out_rows out_rows")
+def statistics(sums, linear, factors, n_factors, biases, first, precision, natural_mean):
+    """What sums over the ratings of each row add to its natural parameters, times a factor."""
+    size = n_factors + biases
+    n_packed = size * (size + 1) // 2
+    at_one = n_factors * (n_factors + 1) // 2
+    for i in range(sums.shape[0]):
+        factor = sums.dtype.type(factors[i])
+        # Views, because an index that may wrap around keeps vectors away.
+        total, out = sums[i, :n_packed], precision[i]
+        for k in range(out.shape[0]):
+            out[k] = factor * total[k]
+        product, out = linear[i, at_one - first : at_one - first + size], natural_mean[i]
+        if biases:
+            met = sums[i, at_one + size : at_one + 2 * size]
+            for k in range(out.shape[0]):
+                out[k] = factor * (product[k] - met[k])
+        else:
+            for k in range(out.shape[0]):
+                out[k] = factor * product[k]
+
+
 @kernel("rows matrix matrix vector int int int out1")
 def squared_errors(own, sums, linear, squares, n_factors, biases, first, errors):
     """Σ w E[(y − μ − f)²] over the ratings of each row, whose own moments are given.

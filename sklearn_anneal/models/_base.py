@@ -230,7 +230,10 @@ class ConjugateModel(ABC):
     # What a visit does once, before and after the chunks of its units
 
     def visiting(self, block: Block, units: Any) -> tuple[ConjugateModel, Any]:
-        """The model and the data points as a visit for the update of a block sees them."""
+        """The model and the data points as a visit for the update of a block sees them.
+
+        The model may hold arrays that the local steps of this visit write into.
+        """
         return self, units
 
     def prepared(self, expected: Expected, t: Tempering, workers: Any = None) -> Expected:

@@ -172,18 +172,51 @@ def _side(keys: Iterable[str]) -> str:
 def _absorbed(step: LocalStep) -> LocalStep:
     """With the statistics with noise in the place of those without."""
     for key, value in (step.deviation or {}).items():
-        step.statistics[key] = value.astype(np.float64)
+        step.statistics[key][...] = value
     step.deviation = None
     return step
 
 
-def _put(part: Natural, rows: slice, whole: Natural) -> None:
-    """Write the statistics of some rows into those of all; what has no rows is added."""
-    for key, value in part.items():
-        if key == _EVIDENCE:
-            whole[key] += value
-        else:
-            whole[key][rows] = value
+class _Room:
+    """Arrays with one row for each unit of a visit, into which its tasks write side by side.
+
+    The threads of a process share the arrays, which are made when they are first asked for. A
+    task in another process has some of its own, and what it returns is copied.
+
+    Parameters
+    ----------
+    n_rows : int
+    columns : dict of int
+        The number of columns of each array.
+    dtype : dtype
+    """
+
+    def __init__(self, n_rows: int, columns: dict[str, int], dtype: Any):
+        self._asked = n_rows, columns, dtype
+        self._arrays: Natural = {}
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return _Room, self._asked
+
+    def _whole(self) -> Natural:
+        n_rows, columns, dtype = self._asked
+        with self._lock:
+            if not self._arrays:
+                self._arrays = {key: np.empty((n_rows, n), dtype) for key, n in columns.items()}
+        return self._arrays
+
+    def of(self, rows: slice | np.ndarray) -> Natural:
+        """The arrays of some rows, to be written."""
+        return {key: array[rows] for key, array in self._whole().items()}
+
+    def filled(self, rows: slice, part: Natural) -> Natural:
+        """The arrays of all rows, of which a task has returned some."""
+        whole = self._whole()
+        for key, array in whole.items():
+            if part[key].base is not array:
+                array[rows] = part[key]
+        return whole
 
 
 class _Memory:
@@ -292,7 +325,7 @@ class MatrixFactorization(ConjugateModel):
         self.intercept = 0.0
         self.held = False
         self.side = ""
-        self._n_visited = 0
+        self._rooms: tuple[_Room, ...] = ()
         self._weights: np.ndarray | None = None
         self._memory = _Memory()
 
@@ -330,7 +363,11 @@ class MatrixFactorization(ConjugateModel):
         model.side = _side(block.keys)
         model._weights = units.weights
         visited = units if model.side == "users" else units.by_column
-        model._n_visited = visited.n_units
+        columns = self._columns(model.side)
+        model._rooms = (
+            _Room(visited.n_units, columns, np.dtype(float)),
+            _Room(visited.n_units, columns, self.dtype),
+        )
         return model, visited
 
     def operations(self, units: Ratings) -> float:
@@ -565,19 +602,29 @@ class MatrixFactorization(ConjugateModel):
         )
         return sums, None if noise is None else _Sums(*noisy, sums.squares)
 
-    def _statistics(self, sums: _Sums, factor: float | np.ndarray) -> Natural:
-        """Expected sufficient statistics of the rows, times a factor."""
-        scale = np.asarray(factor / self.noise_variance, dtype=sums.second.dtype)[..., None]
-        d, size = self.n_components, self.size
-        first = kernels().first_linear(d)
-        at_one = d * (d + 1) // 2
-        natural_mean = sums.linear[:, at_one - first : at_one - first + size]
-        if self.biases:
-            natural_mean = natural_mean - sums.second[:, at_one + size : at_one + 2 * size]
-        return {
-            "precision": scale * sums.second[:, : size * (size + 1) // 2],
-            "natural_mean": scale * natural_mean,
-        }
+    def _statistics(self, sums: _Sums, factor: float | np.ndarray, out: Natural) -> Natural:
+        """Expected sufficient statistics of the rows, times a factor; ``out`` with them."""
+        kernels().statistics(
+            sums.second,
+            sums.linear,
+            np.full(len(sums.second), factor / self.noise_variance),
+            self.n_components,
+            int(self.biases),
+            kernels().first_linear(self.n_components),
+            *out.values(),
+        )
+        return out
+
+    def _empty(self, sums: _Sums, side: str = "") -> Natural:
+        """Arrays for the statistics of the rows, in the precision of their sums."""
+        n, dtype = len(sums.second), sums.second.dtype
+        return {key: np.empty((n, m), dtype) for key, m in self._columns(side).items()}
+
+    def _columns(self, side: str = "") -> dict[str, int]:
+        """Numbers of columns of the natural parameters of the rows of a side."""
+        size = self.size
+        prefix = f"{side}_" if side else ""
+        return {f"{prefix}precision": size * (size + 1) // 2, f"{prefix}natural_mean": size}
 
     def _energies(self, sums: _Sums, own: np.ndarray) -> np.ndarray:
         """E log p of the ratings of each row, whose own table is given, nats; (n_rows,)."""
@@ -627,16 +674,14 @@ class MatrixFactorization(ConjugateModel):
         sums, noisy = self._add_up(units, expected.across, units.rating_weights, noise)
         energies = self._energies(sums, expected.own.table[units.rows])
         energy = float(energies.sum() if units.weights is None else units.weights @ energies)
-        statistics = self._named(self._statistics(sums, t.statistics))
+        clean, loud = self._rooms
+        statistics = self._statistics(sums, t.statistics, clean.of(units.rows))
         if self.learns:
             statistics[_EVIDENCE] = self._counts(units, energy)
         deviation = None
         if noisy is not None:
-            deviation = self._named(self._statistics(noisy, t.statistics))
+            deviation = self._statistics(noisy, t.statistics, loud.of(units.rows))
         return LocalStep(statistics, energy, 0.0, deviation=deviation)
-
-    def _named(self, natural: Natural, side: str = "") -> Natural:
-        return {f"{side or self.side}_{key}": value for key, value in natural.items()}
 
     def fold_in(
         self, units: Ratings, across: Moments | None, factor: np.ndarray, t: Tempering
@@ -650,7 +695,7 @@ class MatrixFactorization(ConjugateModel):
         self, units: Ratings, sums: _Sums, factor: np.ndarray, t: Tempering
     ) -> tuple[Moments, np.ndarray, Natural]:
         """The same, given the sums over their ratings."""
-        statistics = self._statistics(sums, factor)
+        statistics = self._statistics(sums, factor, self._empty(sums))
         if units.known is not None:
             known = self.per_noise(units.known)
             statistics = {key: value + known[key] for key, value in statistics.items()}
@@ -683,10 +728,10 @@ class MatrixFactorization(ConjugateModel):
         turned = Ratings(units.values[order], users, indptr, units.n_units)
 
         sums, noisy = self._add_up(turned, own, each, None if noise is None else noise[order])
-        statistics = self._named(self._statistics(sums, 1.0), "items")
+        statistics = self._statistics(sums, 1.0, self._empty(sums, "items"))
         deviation = None
         if noisy is not None:
-            deviation = self._named(self._statistics(noisy, 1.0), "items")
+            deviation = self._statistics(noisy, 1.0, self._empty(noisy, "items"))
         if self.learns:
             counts = self._counts(units, float(weights @ energies))
             statistics[_EVIDENCE] = counts + self._evidence_of_users(own, weights)
@@ -702,30 +747,19 @@ class MatrixFactorization(ConjugateModel):
         """Statistics of rows follow each other; those of items, users being local, add up."""
         if not self.held:
             return super().total(parts)
-        whole, start = None, 0
+        clean, loud = self._rooms
+        whole, start = LocalStep({}, 0.0, 0.0), 0
         for part in parts:
-            if whole is None:
-                deviation = None if part.deviation is None else self._room(part.deviation)
-                room = self._room(part.statistics)
-                whole = replace(part, statistics=room, energy=0.0, deviation=deviation)
-            n = len(part.statistics[f"{self.side}_natural_mean"])
-            rows = slice(start, start + n)
-            _put(part.statistics, rows, whole.statistics)
-            if part.deviation is not None and whole.deviation is not None:
-                _put(part.deviation, rows, whole.deviation)
+            rows = slice(start, start + len(part.statistics[f"{self.side}_natural_mean"]))
+            evidence = whole.statistics.get(_EVIDENCE, 0.0)
+            whole.statistics |= clean.filled(rows, part.statistics)
+            if _EVIDENCE in part.statistics:
+                whole.statistics[_EVIDENCE] = evidence + part.statistics[_EVIDENCE]
+            if part.deviation is not None:
+                whole.deviation = loud.filled(rows, part.deviation)
             whole.energy += part.energy
-            start += n
-        assert whole is not None
+            start = rows.stop
         return whole
-
-    def _room(self, natural: Natural) -> Natural:
-        """Arrays of the statistics of all visited units, like those of some of them."""
-        return {
-            key: np.zeros(
-                value.shape if key == _EVIDENCE else (self._n_visited, value.shape[1]), value.dtype
-            )
-            for key, value in natural.items()
-        }
 
     def completed(self, step: LocalStep, expected: Expected, t: Tempering) -> LocalStep:
         """With what users, as rows of q, add to the bound."""
