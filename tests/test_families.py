@@ -22,8 +22,8 @@ from sklearn_anneal.families import (
     Tempering,
     Wishart,
     backoff,
+    fast_normal,
     fast_standard_gamma,
-    fast_standard_normal,
     mix,
     posterior,
     stick_breaking_log_weights,
@@ -814,7 +814,7 @@ def test_mixing_of_large_arrays_in_place(rng):
 
 def test_fast_normal_draws_have_the_distribution():
     rng = np.random.default_rng(6)
-    draws = fast_standard_normal(200_001, rng)
+    draws = fast_normal(200_001, rng)
     assert draws.dtype == np.float32 and draws.shape == (200_001,)
     assert 4.0 < np.abs(draws).max() < 5.4
     assert stats.kstest(draws, "norm").pvalue > 1e-3
@@ -827,9 +827,11 @@ def test_fast_normal_draws_have_the_distribution():
         for power in (1, 2):
             correlation = np.corrcoef(first**power, second**power)[0, 1]
             assert abs(correlation) < 4 / np.sqrt(len(first))
-    again = fast_standard_normal(200_001, np.random.default_rng(6))
+    again = fast_normal(200_001, np.random.default_rng(6))
     np.testing.assert_array_equal(draws, again)
-    assert not np.array_equal(draws, fast_standard_normal(200_001, rng))
+    assert not np.array_equal(draws, fast_normal(200_001, rng))
+    scaled = fast_normal(200_001, np.random.default_rng(6), 40.0)
+    np.testing.assert_allclose(scaled, 40 * draws, rtol=1e-6)
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 5])

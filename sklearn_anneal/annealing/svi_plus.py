@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..families import Natural, fast_standard_gamma, fast_standard_normal, mix
+from ..families import Natural, fast_normal, fast_standard_gamma, mix
 from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin
 from .schedules import SCHEDULES
 
@@ -112,9 +112,8 @@ class SVIPlus(DampedMixin, Annealing):
         if size <= effective:
             return None
         if self.noise == "gaussian":
-            deviations = fast_standard_normal(size, ctx.rng)
+            deviations = fast_normal(size, ctx.rng, float(np.sqrt(size / effective - 1.0)))
             deviations -= deviations.mean()
-            deviations *= float(np.sqrt(size / effective - 1.0))
             return deviations
         return _symmetric_dirichlet(effective / (size - effective) - 1.0 / size, size, ctx.rng)
 

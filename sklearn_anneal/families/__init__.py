@@ -11,7 +11,7 @@ from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
 from .dirichlet import Dirichlet
 from .gamma import Gamma, fast_standard_gamma
-from .gaussian import Gaussian, fast_standard_normal
+from .gaussian import Gaussian, fast_normal
 from .normal_wishart import NormalWishart
 from .wishart import COVARIANCE_TYPES, Wishart
 
@@ -29,8 +29,8 @@ __all__ = [
     "Tempering",
     "Wishart",
     "backoff",
+    "fast_normal",
     "fast_standard_gamma",
-    "fast_standard_normal",
     "get_structure",
     "mix",
     "posterior",

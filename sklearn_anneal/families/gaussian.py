@@ -16,12 +16,12 @@ _STRUCTURES = ("full", "packed", "diag", "spherical")
 _DRAWS = 65_536
 
 
-def fast_standard_normal(size: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw many standard normal variables, in single precision.
+def fast_normal(size: int, rng: np.random.Generator, scale: float = 1.0) -> np.ndarray:
+    """Draw many normal variables of mean 0, in single precision.
 
     Whole arrays at a time, which is faster than numpy's loop over draws: Box and Muller's
     transform of the generator's bits, 32 for two draws. What they cannot tell is missing: no draw
-    is beyond ±5.4, where one of 10^7 would be.
+    is beyond ±5.4 standard deviations, where one of 10^7 would be.
 
     Parameters
     ----------
@@ -29,18 +29,20 @@ def fast_standard_normal(size: int, rng: np.random.Generator) -> np.ndarray:
         Number of draws.
     rng : numpy.random.Generator
         Source of randomness; it is advanced.
+    scale : float, default=1.0
+        Standard deviation.
 
     Returns
     -------
     ndarray of float32, shape (size,)
     """
-    from ..kernels.normal import standard_normal
+    from ..kernels.normal import normal
 
     draws = np.empty(-(-size // 4) * 4, dtype=np.float32)
     for start in range(0, len(draws), _DRAWS):
         part = draws[start : start + _DRAWS]
         bits = rng.integers(0, 2**64 - 1, len(part) // 4, dtype=np.uint64, endpoint=True)
-        standard_normal(part, bits.view(np.uint32))
+        normal(part, bits.view(np.uint32), scale)
     return draws[:size]
 
 

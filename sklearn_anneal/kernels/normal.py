@@ -16,27 +16,27 @@ _HALF = np.float32(0.5)
 _STEP_OF_UNIFORM = np.float32(2.0**-20)
 _STEP_OF_ANGLE = np.float32(0.5 * np.pi * 2.0**-10)
 _MIDDLE = np.float32(511.5)
-_MINUS_TWO = np.float32(-2.0)
 _ONE = np.float32(1.0)
 # Taylor's series for angles of at most π/4: the first terms left out are below 3e-8.
 _SINE = tuple(np.float32(c) for c in (1 / 362880, -1 / 5040, 1 / 120, -1 / 6))
 _COSINE = tuple(np.float32(c) for c in (1 / 40320, -1 / 720, 1 / 24, -1 / 2))
 
 
-@kernel("out_values words", dtypes=("float32",))
-def standard_normal(out, words):
-    """Two independent standard normal deviates from every word of 32 random bits.
+@kernel("out_values words float", dtypes=("float32",))
+def normal(out, words, scale):
+    """Two independent normal deviates of mean 0 from every word of 32 random bits.
 
-    Box and Muller's transform, with a radius of at most 5.4. ``out`` has twice as many elements as
-    there are words, the second deviates after the first ones.
+    Box and Muller's transform, with a radius of at most 5.4 times ``scale``. ``out`` has twice as
+    many elements as there are words, the second deviates after the first ones.
     """
     n = words.shape[0]
+    factor = np.float32(-2.0 * scale * scale)
     # Two views, because an index that may wrap around keeps vectors away.
     first, second = out[:n], out[n:]
     for i in range(n):
         word = words[i]
         uniform = (np.float32(word >> _DIRECTION_BITS) + _HALF) * _STEP_OF_UNIFORM
-        radius = np.sqrt(_MINUS_TWO * log(uniform))
+        radius = np.sqrt(factor * log(uniform))
         angle = (np.float32(word & _ANGLE) - _MIDDLE) * _STEP_OF_ANGLE
         z = angle * angle
         a, b, c, d = _SINE

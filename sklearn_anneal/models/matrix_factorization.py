@@ -23,7 +23,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..base import BaseAnnealed, has_unit_temperatures
-from ..families import N_HALVINGS, Gaussian, Natural, Tempering, get_structure, posterior
+from ..families import (
+    N_HALVINGS,
+    Gaussian,
+    Natural,
+    Tempering,
+    fast_normal,
+    get_structure,
+    posterior,
+)
 from ..inference.parallel import SEQUENTIAL, one_thread
 from ..inference.units import Ratings
 from ._base import Block, ConjugateModel, Factor, LocalStep, compiled
@@ -795,7 +803,9 @@ class MatrixFactorization(ConjugateModel):
         precision, name = "items_precision", "items_natural_mean"
         if name not in q:
             return q
-        shift = size * np.sqrt(self.variances) * rng.standard_normal(q[name].shape)
+        shift = (
+            size * np.sqrt(self.variances) * fast_normal(q[name].size, rng).reshape(q[name].shape)
+        )
         moved = q[name].copy()
         kernels().add_matrix_products(q[precision], shift, moved)
         return {**q, name: moved}
