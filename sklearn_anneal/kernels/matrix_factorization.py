@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
+from ._math import log
 from ._simd import LANES, add_products, add_rows, add_rows_twice, subtract_products
 
 # Ratings that are added up together, in the precision of the table: at most so many, a multiple of
@@ -174,16 +175,17 @@ def squared_errors(own, sums, linear, squares, n_factors, biases, first, errors)
 @helper
 def _factorize(a, size, roots):
     """Lower triangles of Cholesky factors in the place of matrices, and 1 over their diagonals."""
-    for i in range(size):
-        row = i * (i + 1) // 2
-        for j in range(i + 1):
-            other = j * (j + 1) // 2
+    # Column after column: the products of its rows do not wait for each other.
+    for j in range(size):
+        other = j * (j + 1) // 2
+        for i in range(j, size):
+            row = i * (i + 1) // 2
             subtract_products(a, row, a, other, j, a, row + j)
             here = (row + j) * LANES
             for s in range(LANES):
                 if i == j:
                     a[here + s] = np.sqrt(a[here + s])
-                    roots[i * LANES + s] = 1.0 / a[here + s]
+                    roots[j * LANES + s] = 1.0 / a[here + s]
                 else:
                     a[here + s] *= roots[j * LANES + s]
 
@@ -192,12 +194,12 @@ def _factorize(a, size, roots):
 def _invert_factor(a, size, roots, inverse):
     """The columns of the inverses of lower triangles, ``size`` groups for each column."""
     inverse[:] = 0.0
-    for j in range(size):
-        column = j * size
+    for i in range(size):
+        row = i * (i + 1) // 2
         for s in range(LANES):
-            inverse[(column + j) * LANES + s] = roots[j * LANES + s]
-        for i in range(j + 1, size):
-            row = i * (i + 1) // 2
+            inverse[(i * size + i) * LANES + s] = roots[i * LANES + s]
+        for j in range(i):
+            column = j * size
             subtract_products(a, row + j, inverse, column + j, i - j, inverse, column + i)
             here = (column + i) * LANES
             for s in range(LANES):
@@ -239,6 +241,7 @@ def moments(table, precision, natural_mean, n_factors, biases, mean, log_det, sq
     roots = np.empty(size * LANES)
     inverse = np.empty(size * size * LANES)
     m = np.empty(size * LANES)
+    logs = np.empty(LANES)
     at_one = d * (d + 1) // 2
     at_bias = at_one + d + 1
     n = precision.shape[0]
@@ -247,11 +250,14 @@ def moments(table, precision, natural_mean, n_factors, biases, mean, log_det, sq
         _gather(precision, start, count, a)
         _gather(natural_mean, start, count, h)
         _invert(a, size, roots, inverse)
+        logs[:] = 0.0
+        for i in range(size):
+            for s in range(LANES):
+                logs[s] -= log(roots[i * LANES + s])
+        last = roots[(size - 1) * LANES :]
         for s in range(count):
-            total = 0.0
-            for i in range(size):
-                total -= np.log(roots[i * LANES + s])
-            log_det[start + s] = 2.0 * total
+            # The last root is not a number where a pivot was none.
+            log_det[start + s] = 2.0 * logs[s] + 0.0 * last[s]
         for i in range(size):
             for s in range(LANES):
                 m[i * LANES + s] = 0.0
@@ -263,29 +269,31 @@ def moments(table, precision, natural_mean, n_factors, biases, mean, log_det, sq
                 if c < r:
                     for s in range(LANES):
                         m[c * LANES + s] += a[here + s] * h[r * LANES + s]
+        for r in range(size):
+            for c in range(r + 1):
+                here = (r * (r + 1) // 2 + c) * LANES
+                for s in range(LANES):
+                    a[here + s] += m[r * LANES + s] * m[c * LANES + s]
         for s in range(count):
             i = start + s
+            row = table[i]
             for r in range(size):
                 mean[i, r] = m[r * LANES + s]
-            row = table[i]
-            k = 0
+            for k in range(at_one):
+                row[k] = a[k * LANES + s]
             square = 0.0
             for r in range(d):
-                for c in range(r + 1):
-                    row[k] = a[k * LANES + s] + mean[i, r] * mean[i, c]
-                    k += 1
-                square += a[(k - 1) * LANES + s] + mean[i, r] * mean[i, r]
-                row[at_one + r] = mean[i, r]
+                square += a[(r * (r + 1) // 2 + r) * LANES + s]
+                row[at_one + r] = m[r * LANES + s]
             row[at_one + d] = 1.0
             squares[i, 0] = square
             squares[i, 1] = 0.0
             k = at_one + d + 1
             if biases:
                 for c in range(d):
-                    value = a[(at_one + c) * LANES + s] + mean[i, d] * mean[i, c]
-                    row[at_bias + c] = value
-                row[at_bias + d] = mean[i, d]
-                square = a[(at_one + d) * LANES + s] + mean[i, d] * mean[i, d]
+                    row[at_bias + c] = a[(at_one + c) * LANES + s]
+                row[at_bias + d] = m[d * LANES + s]
+                square = a[(at_one + d) * LANES + s]
                 row[at_bias + d + 1] = square
                 squares[i, 1] = square
                 k = at_bias + d + 2
