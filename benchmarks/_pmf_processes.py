@@ -36,38 +36,43 @@ PAPER = 8.9
 def bench_jobs(size: Size) -> list[str]:
     """Passes in two threads against one, and whether they find the same."""
     page = Page()
-    few, many = size.passes
     page.section(
         "Two jobs",
-        f"The same ratings; wall time per pass with `n_jobs=1` over that with `n_jobs=2`, median "
-        f"and quartiles of {size.rounds} rounds. *Machine*: in the same rounds, what two threads "
+        "The same ratings, and those of the section after this one; wall time per pass with "
+        "`n_jobs=1` over that with `n_jobs=2`, median and quartiles of "
+        f"{size.rounds} rounds. *Machine*: in the same rounds, what two threads "
         "that share nothing and stay in their caches reach (twice the time of one alone over the "
         f"time of two at once). {undisturbed()}.",
     )
     rows = []
-    for d in size.components:
-        for dtype in (np.float32, np.float64):
-            name = np.dtype(dtype).name
-            progress(f"jobs, d = {d}, {name}")
-            X = draw(size.shape).astype(dtype)
-            warm(X, estimator(d, 1))
-            fits = {n_jobs: our_fit(X, d, n_jobs=n_jobs) for n_jobs in (1, 2)}
-            independent = Independent(10, repetitions=2 if size.quick else 500)
-            others = {"alone": independent.alone, "at once": independent.at_once}
-            times, machine = pass_times(
-                fits, size.passes, size.rounds, undisturbed_wall_seconds, others
-            )
-            ratios = times[1] / times[2]
-            free = 2 * machine["alone"] / machine["at once"]
-            one, two = (fit(few) for fit in fits.values())
-            same = np.array_equal(one.lower_bounds_, two.lower_bounds_)
-            same &= np.array_equal(one.components_, two.components_)
-            row = [str(d), name, milliseconds(times[1]), milliseconds(times[2]), spread(ratios)]
-            row += [spread(free), "yes" if same else "**no**"]
-            rows.append([*row, verdict(float(np.median(ratios)), float(np.median(free)))])
-    header = ["d", "ratings", "n_jobs=1, ms", "n_jobs=2, ms", "ratio", "machine"]
+    for shape, passes in ((size.shape, size.passes), (size.large, size.large_passes)):
+        for d in size.components:
+            for dtype in (np.float32, np.float64):
+                name = np.dtype(dtype).name
+                progress(f"jobs, {shape.name}, d = {d}, {name}")
+                X = draw(shape).astype(dtype)
+                warm(X, estimator(d, 1))
+                cells = _two_jobs(X, d, passes, size)
+                rows.append([f"{shape.n_ratings:,}", str(d), name, *cells])
+    header = ["ratings", "d", "type", "n_jobs=1, ms", "n_jobs=2, ms", "ratio", "machine"]
     page.table([*header, "same bit for bit", f"target {FASTER:g}"], rows)
     return page.lines
+
+
+def _two_jobs(X: csr_matrix, d: int, passes: tuple[int, int], size: Size) -> list[str]:
+    """Times per pass, their ratio, that of the machine, sameness and verdict, in words."""
+    fits = {n_jobs: our_fit(X, d, n_jobs=n_jobs) for n_jobs in (1, 2)}
+    independent = Independent(10, repetitions=2 if size.quick else 500)
+    others = {"alone": independent.alone, "at once": independent.at_once}
+    times, machine = pass_times(fits, passes, size.rounds, undisturbed_wall_seconds, others)
+    ratios = times[1] / times[2]
+    free = 2 * machine["alone"] / machine["at once"]
+    one, two = (fit(passes[0]) for fit in fits.values())
+    same = np.array_equal(one.lower_bounds_, two.lower_bounds_)
+    same &= np.array_equal(one.components_, two.components_)
+    row = [milliseconds(times[1]), milliseconds(times[2]), spread(ratios), spread(free)]
+    row += ["yes" if same else "**no**"]
+    return [*row, verdict(float(np.median(ratios)), float(np.median(free)))]
 
 
 def verdict(ratio: float, machine: float) -> str:

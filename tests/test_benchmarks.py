@@ -399,7 +399,7 @@ def test_a_quick_run_of_the_speed_of_sequences_needs_no_file(no_data, tmp_path):
     assert "A quick run" in text
     assert not re.search(r"\bnan\b", text)
     assert "Left out" not in text
-    assert text.count("| yes |") == 2  # two jobs find what one finds
+    assert text.count("| yes |") == 4  # two jobs find what one finds
 
 
 @pytest.mark.slow
@@ -592,12 +592,14 @@ def quick_ratings_speed(tmp_path, *sections):
 
 
 def test_a_quick_run_of_the_speed_of_ratings_needs_no_file(no_data, tmp_path):
-    text = quick_ratings_speed(tmp_path, "passes", "methods", "precision", "jobs")
+    text = quick_ratings_speed(tmp_path, "passes", "methods", "costs", "precision", "jobs")
     for part in ("alternating least squares", "annealing costs", "Single precision", "Two jobs"):
         assert part in text
+    # Annealed passes in both precisions, and whole fits.
+    assert text.count("| nothing: ") == text.count("| 1.25: ") == 3
     assert "A quick run" in text
     assert not re.search(r"\bnan\b", text)
-    assert text.count("| yes |") == 2  # two jobs find what one finds
+    assert text.count("| yes |") == 4  # two jobs find what one finds
 
 
 @pytest.mark.slow
