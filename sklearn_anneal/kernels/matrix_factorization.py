@@ -256,7 +256,7 @@ def moments(table, precision, natural_mean, n_factors, biases, mean, log_det, sq
                 logs[s] -= log(roots[i * LANES + s])
         last = roots[(size - 1) * LANES :]
         for s in range(count):
-            # The last root is not a number where a pivot was none.
+            # The last root is not finite where a pivot was not positive.
             log_det[start + s] = 2.0 * logs[s] + 0.0 * last[s]
         for i in range(size):
             for s in range(LANES):
