@@ -40,31 +40,34 @@ def bench_jobs(size: Size) -> list[str]:
         "Two jobs",
         "The same ratings, and those of the section after this one; wall time per pass with "
         "`n_jobs=1` over that with `n_jobs=2`, median and quartiles of "
-        f"{size.rounds} rounds. *Machine*: in the same rounds, what two threads "
+        f"{size.rounds} rounds, {LARGE_ROUNDS} of the larger ones. *Machine*: in the same rounds, what two threads "
         "that share nothing and stay in their caches reach (twice the time of one alone over the "
         f"time of two at once). {undisturbed()}.",
     )
     rows = []
-    for shape, passes in ((size.shape, size.passes), (size.large, size.large_passes)):
+    sets = (size.shape, size.passes, size.rounds), (size.large, size.large_passes, LARGE_ROUNDS)
+    for shape, passes, rounds in sets:
         for d in size.components:
             for dtype in (np.float32, np.float64):
                 name = np.dtype(dtype).name
                 progress(f"jobs, {shape.name}, d = {d}, {name}")
                 X = draw(shape).astype(dtype)
                 warm(X, estimator(d, 1))
-                cells = _two_jobs(X, d, passes, size)
+                cells = _two_jobs(X, d, passes, rounds, size.quick)
                 rows.append([f"{shape.n_ratings:,}", str(d), name, *cells])
     header = ["ratings", "d", "type", "n_jobs=1, ms", "n_jobs=2, ms", "ratio", "machine"]
     page.table([*header, "same bit for bit", f"target {FASTER:g}"], rows)
     return page.lines
 
 
-def _two_jobs(X: csr_matrix, d: int, passes: tuple[int, int], size: Size) -> list[str]:
+def _two_jobs(
+    X: csr_matrix, d: int, passes: tuple[int, int], rounds: int, quick: bool
+) -> list[str]:
     """Times per pass, their ratio, that of the machine, sameness and verdict, in words."""
     fits = {n_jobs: our_fit(X, d, n_jobs=n_jobs) for n_jobs in (1, 2)}
-    independent = Independent(10, repetitions=2 if size.quick else 500)
+    independent = Independent(10, repetitions=2 if quick else 500)
     others = {"alone": independent.alone, "at once": independent.at_once}
-    times, machine = pass_times(fits, passes, size.rounds, undisturbed_wall_seconds, others)
+    times, machine = pass_times(fits, passes, rounds, undisturbed_wall_seconds, others)
     ratios = times[1] / times[2]
     free = 2 * machine["alone"] / machine["at once"]
     one, two = (fit(passes[0]) for fit in fits.values())

@@ -4,7 +4,7 @@ All comparisons are interleaved in this process, and given as medians of the rat
 rounds. What runs in one thread is measured in processor time, which other work on the machine
 changes less than it does wall time. Memory is that of fresh interpreters.
 
-    python -m benchmarks.bench_pmf                     # everything, about 25 minutes
+    python -m benchmarks.bench_pmf                     # everything, about 40 minutes
     python -m benchmarks.bench_pmf passes jobs
     python -m benchmarks.bench_pmf --write             # also into doc/results/ratings_speed.md
     python -m benchmarks.bench_pmf --quick --write --output /tmp/quick.md
