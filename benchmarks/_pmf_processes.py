@@ -40,9 +40,9 @@ def bench_jobs(size: Size) -> list[str]:
         "Two jobs",
         "The same ratings, and those of the section after this one; wall time per pass with "
         "`n_jobs=1` over that with `n_jobs=2`, median and quartiles of "
-        f"{size.rounds} rounds, {LARGE_ROUNDS} of the larger ones. *Machine*: in the same rounds, what two threads "
-        "that share nothing and stay in their caches reach (twice the time of one alone over the "
-        f"time of two at once). {undisturbed()}.",
+        f"{size.rounds} rounds, {LARGE_ROUNDS} of the larger ones. *Machine*: in the same rounds, "
+        "what two threads that share nothing and stay in their caches reach (twice the time of "
+        f"one alone over the time of two at once). {undisturbed()}.",
     )
     rows = []
     sets = (size.shape, size.passes, size.rounds), (size.large, size.large_passes, LARGE_ROUNDS)
