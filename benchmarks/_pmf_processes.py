@@ -45,15 +45,14 @@ def bench_jobs(size: Size) -> list[str]:
         f"one alone over the time of two at once). {undisturbed()}.",
     )
     rows = []
-    sets = (size.shape, size.passes, size.rounds), (size.large, size.large_passes, LARGE_ROUNDS)
-    for shape, passes, rounds in sets:
+    for shape, rounds in ((size.shape, size.rounds), (size.large, LARGE_ROUNDS)):
         for d in size.components:
             for dtype in (np.float32, np.float64):
                 name = np.dtype(dtype).name
                 progress(f"jobs, {shape.name}, d = {d}, {name}")
                 X = draw(shape).astype(dtype)
                 warm(X, estimator(d, 1))
-                cells = _two_jobs(X, d, passes, rounds, size.quick)
+                cells = _two_jobs(X, d, size.passes, rounds, size.quick)
                 rows.append([f"{shape.n_ratings:,}", str(d), name, *cells])
     header = ["ratings", "d", "type", "n_jobs=1, ms", "n_jobs=2, ms", "ratio", "machine"]
     page.table([*header, "same bit for bit", f"target {FASTER:g}"], rows)
