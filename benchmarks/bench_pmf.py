@@ -158,7 +158,7 @@ def bench_costs(size: Size) -> list[str]:
         "Fits with the default settings, from the reading of X to the test that ends them; the "
         "passes after the schedule are plain ones. The same ratings as float32, one thread, "
         "processor time. Ratio: time per pass of one over that of the other, median and quartiles "
-        f"of {size.rounds} rounds.",
+        f"of {size.rounds} rounds; what a fit does once counts more where passes are few.",
     )
     rows = [row for d in size.components for row in _whole_fits(d, size)]
     header = ["d", "method", "passes", "s", "passes of none", "s of none", "ratio per pass"]
