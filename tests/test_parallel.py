@@ -10,7 +10,7 @@ from joblib import parallel_config
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from sklearn_anneal.inference.parallel import Workers, one_thread
+from sklearn_anneal.inference.parallel import SharedRows, Workers, one_thread
 from sklearn_anneal.inference.units import Sequences
 
 
@@ -168,3 +168,34 @@ def test_parts_of_sequences_of_very_different_lengths(lengths):
     assert np.concatenate([np.arange(p.start, p.stop) for p in parts]).tolist() == list(
         range(len(lengths))
     )
+
+
+def _count(shared, rows):
+    part = shared.of(rows)
+    for array in part.values():
+        array[:] = np.arange(rows.start, rows.stop)[:, None]
+    return part
+
+
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+def test_rows_of_tasks_come_together(backend):
+    """In threads without a copy, from other processes with one."""
+    shared = SharedRows(10, {"a": 3, "b": 1}, np.float32)
+    parts = [slice(0, 4), slice(4, 5), slice(5, 10)]
+    with parallel_config(backend=backend), Workers(2) as workers:
+        found = workers.map(_count, ((shared, rows) for rows in parts))
+    for rows, part in zip(parts, found, strict=True):
+        whole = shared.filled(rows, part)
+        assert (part["a"].base is whole["a"]) == (backend == "threading")
+    for key, width in (("a", 3), ("b", 1)):
+        assert whole[key].dtype == np.float32
+        expected = np.repeat(np.arange(10.0)[:, None], width, axis=1)
+        np.testing.assert_array_equal(whole[key], expected)
+
+
+def test_rows_of_indices_are_copied_to_their_place():
+    shared = SharedRows(4, {"a": 2}, float)
+    part = shared.of(np.array([2, 0]))
+    part["a"][:] = 7.0
+    whole = shared.filled(slice(1, 3), part)
+    np.testing.assert_array_equal(whole["a"][1:3], 7.0)

@@ -238,3 +238,45 @@ def _in_worker(parent: int, function: Callable, *task: Any) -> Any:
 
 SEQUENTIAL = Workers(1)
 """Workers that do everything in the calling thread."""
+
+
+class SharedRows:
+    """Arrays with as many rows, into which the tasks of one step write side by side.
+
+    The threads of a process share the arrays, which are made when they are first asked for. A
+    task in another process has some of its own, and what it returns is copied.
+
+    Parameters
+    ----------
+    n_rows : int
+    columns : dict of int
+        The number of columns of each array.
+    dtype : dtype
+    """
+
+    def __init__(self, n_rows: int, columns: dict[str, int], dtype: Any):
+        self._asked = n_rows, columns, dtype
+        self._arrays: dict[str, np.ndarray] = {}
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return SharedRows, self._asked
+
+    def _whole(self) -> dict[str, np.ndarray]:
+        n_rows, columns, dtype = self._asked
+        with self._lock:
+            if not self._arrays:
+                self._arrays = {key: np.empty((n_rows, n), dtype) for key, n in columns.items()}
+        return self._arrays
+
+    def of(self, rows: slice | np.ndarray) -> dict[str, np.ndarray]:
+        """Arrays for some rows, to be written: views, or copies if ``rows`` are indices."""
+        return {key: array[rows] for key, array in self._whole().items()}
+
+    def filled(self, rows: slice, part: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The arrays of all rows, of which a task has returned some."""
+        whole = self._whole()
+        for key, array in whole.items():
+            if part[key].base is not array:
+                array[rows] = part[key]
+        return whole

@@ -32,7 +32,7 @@ from ..families import (
     get_structure,
     posterior,
 )
-from ..inference.parallel import SEQUENTIAL, one_thread
+from ..inference.parallel import SEQUENTIAL, SharedRows, one_thread
 from ..inference.units import Ratings
 from ._base import Block, ConjugateModel, Factor, LocalStep, compiled
 from ._ratings import Pairs, RatingData, halves, read_ids, read_matrix, read_pairs, some_ratings
@@ -185,48 +185,6 @@ def _absorbed(step: LocalStep) -> LocalStep:
     return step
 
 
-class _Room:
-    """Arrays with one row for each unit of a visit, into which its tasks write side by side.
-
-    The threads of a process share the arrays, which are made when they are first asked for. A
-    task in another process has some of its own, and what it returns is copied.
-
-    Parameters
-    ----------
-    n_rows : int
-    columns : dict of int
-        The number of columns of each array.
-    dtype : dtype
-    """
-
-    def __init__(self, n_rows: int, columns: dict[str, int], dtype: Any):
-        self._asked = n_rows, columns, dtype
-        self._arrays: Natural = {}
-        self._lock = threading.Lock()
-
-    def __reduce__(self) -> Any:
-        return _Room, self._asked
-
-    def _whole(self) -> Natural:
-        n_rows, columns, dtype = self._asked
-        with self._lock:
-            if not self._arrays:
-                self._arrays = {key: np.empty((n_rows, n), dtype) for key, n in columns.items()}
-        return self._arrays
-
-    def of(self, rows: slice | np.ndarray) -> Natural:
-        """The arrays of some rows, to be written."""
-        return {key: array[rows] for key, array in self._whole().items()}
-
-    def filled(self, rows: slice, part: Natural) -> Natural:
-        """The arrays of all rows, of which a task has returned some."""
-        whole = self._whole()
-        for key, array in whole.items():
-            if part[key].base is not array:
-                array[rows] = part[key]
-        return whole
-
-
 class _Memory:
     """The moments of the last parameters of each side, which two visits of a pass ask for."""
 
@@ -333,7 +291,7 @@ class MatrixFactorization(ConjugateModel):
         self.intercept = 0.0
         self.held = False
         self.side = ""
-        self._rooms: tuple[_Room, ...] = ()
+        self._rooms: tuple[SharedRows, ...] = ()
         self._weights: np.ndarray | None = None
         self._memory = _Memory()
 
@@ -373,8 +331,8 @@ class MatrixFactorization(ConjugateModel):
         visited = units if model.side == "users" else units.by_column
         columns = self._columns(model.side)
         model._rooms = (
-            _Room(visited.n_units, columns, np.dtype(float)),
-            _Room(visited.n_units, columns, self.dtype),
+            SharedRows(visited.n_units, columns, np.dtype(float)),
+            SharedRows(visited.n_units, columns, self.dtype),
         )
         return model, visited
 
