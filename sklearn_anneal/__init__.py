@@ -7,11 +7,11 @@ package anneal their way to a better one, in the place of many restarts, with a 
 
 from __future__ import annotations
 
-from .models._sequences import concat_sequences, split_sequences
-from .models.gaussian_mixture import AnnealedBayesianGaussianMixture
-from .models.hidden_markov import AnnealedHMM
-from .models.latent_dirichlet import AnnealedLatentDirichletAllocation
-from .models.matrix_factorization import AnnealedPMF
+from .estimators._sequences import concat_sequences, split_sequences
+from .estimators.gaussian_mixture import AnnealedBayesianGaussianMixture
+from .estimators.hidden_markov import AnnealedHMM
+from .estimators.latent_dirichlet import AnnealedLatentDirichletAllocation
+from .estimators.matrix_factorization import AnnealedPMF
 
 __version__ = "0.1.0"
 

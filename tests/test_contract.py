@@ -30,7 +30,6 @@ from registry import (
 )
 from sklearn.base import clone
 
-from sklearn_anneal import base
 from sklearn_anneal.annealing import (
     ANNEALING,
     DeterministicAnnealing,
@@ -43,6 +42,7 @@ from sklearn_anneal.annealing import (
     check_capabilities,
 )
 from sklearn_anneal.annealing._base import CAPABILITIES
+from sklearn_anneal.estimators import _base as base
 from sklearn_anneal.families import Tempering, posterior
 from sklearn_anneal.inference import engine, parallel
 from sklearn_anneal.inference.parallel import SEQUENTIAL

@@ -1,0 +1,1 @@
+"""What the package as a whole costs: import, installation and memory; digests of its results."""

@@ -44,9 +44,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "posterior form": lambda: DeterministicAnnealing(
         form="posterior", initial_temperature=1.5, jitter=0.1, n_passes=6
     ),
-    "local form": lambda: DeterministicAnnealing(
-        form="local", initial_temperature=1.5, n_passes=6
-    ),
+    "local form": lambda: DeterministicAnnealing(form="local", initial_temperature=1.5, n_passes=6),
     "stochastic": lambda: StochasticAnnealing(n_passes=6),
     "tempering": lambda: VariationalTempering(n_passes=6),
     "local_tempering": lambda: LocalVariationalTempering(n_passes=4),

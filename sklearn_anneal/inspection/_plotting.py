@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..base import BaseAnnealed
+from ..estimators._base import BaseAnnealed
 
 # Okabe and Ito (2008), apart for the three common forms of colour blindness; grey takes the place
 # of their yellow, of which thin lines vanish on white.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..models._sequences import read_sequences
+from ..estimators._sequences import read_sequences
 from ._plotting import COLORS, choose, import_pyplot, new_axes, tidy
 
 _CELL = 0.52  # inches

@@ -1,1 +1,1 @@
-"""The models: one file each, the stateless model on top and its estimator below."""
+"""The mathematics of the models, one file each, without scikit-learn's estimators."""

@@ -1,38 +1,28 @@
-"""Latent Dirichlet allocation: the model, and the estimator that replaces scikit-learn's."""
+"""Latent Dirichlet allocation: the model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
 from scipy.special import gammaln, psi
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_non_negative, validate_data
 
-from ..base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
 from ..families import Dirichlet, Natural, Tempering
-from ..inference import engine
-from ..inference.parallel import SEQUENTIAL, Workers, one_thread
-from ..inference.units import Documents, Units
-from ..metrics import document_completion_log_likelihood, split_documents
+from ..inference.parallel import SEQUENTIAL, Workers
+from ..inference.units import Documents
 from ._base import Block, ConjugateModel, Factor, LocalStep, compiled
 
 if TYPE_CHECKING:
-    from ..annealing import Annealing, Context
+    pass
 
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 _LANES = 8
-_TOPICS = "topic_word"
+TOPICS = "topic_word"
 _QUIET = "topic_word_without_noise"
 # The fewest words whose topics are one task.
 _WORDS = 256
@@ -238,7 +228,7 @@ class LatentDirichlet(ConjugateModel):
         return -(-self.n_components // _LANES) * _LANES
 
     def factors(self) -> tuple[Factor, ...]:
-        return (Factor(Dirichlet(), {"concentration": _TOPICS}),)
+        return (Factor(Dirichlet(), {"concentration": TOPICS}),)
 
     def operations(self, units: Documents) -> float:
         n_iter = self.max_doc_update_iter or _FEW_ITERATIONS
@@ -273,7 +263,7 @@ class LatentDirichlet(ConjugateModel):
     def prior(self, summary: Summary) -> Natural:
         # One row for all topics: of full shape, a pickle would hold it K times, and in an order
         # of memory that all of λ would take over.
-        return {_TOPICS: self.topic_word_prior[None]}
+        return {TOPICS: self.topic_word_prior[None]}
 
     def resumed(self, summary: Summary, units: Documents) -> Summary:
         return self.summary(units)
@@ -289,7 +279,7 @@ class LatentDirichlet(ConjugateModel):
         if start is None:
             # The draw of scikit-learn's class, in its order.
             start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
-        return {_TOPICS: np.asfortranarray(start)}
+        return {TOPICS: np.asfortranarray(start)}
 
     def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
         """λ = η + (tokens / K) Dir(1) of every topic: η of stochastic annealing."""
@@ -297,7 +287,7 @@ class LatentDirichlet(ConjugateModel):
         tokens = summary.mean_length * summary.weight
         counts *= tokens / self.n_components / counts.sum(axis=0)
         counts += self.topic_word_prior[:, None]
-        return {_TOPICS: counts.T}
+        return {TOPICS: counts.T}
 
     # Local variables
 
@@ -329,7 +319,7 @@ class LatentDirichlet(ConjugateModel):
 
     def expectations(self, q: Natural) -> Concentrations:
         """Nothing yet but λ: :meth:`prepared` finds the topics with its workers."""
-        values = np.ascontiguousarray(q[_TOPICS].T)
+        values = np.ascontiguousarray(q[TOPICS].T)
         return Concentrations(values, psi(values.sum(axis=0)))
 
     def log_topics(self, expected: Concentrations, words: np.ndarray | None = None) -> Topics:
@@ -347,7 +337,7 @@ class LatentDirichlet(ConjugateModel):
         self, q: Natural, rng: np.random.Generator
     ) -> tuple[Topics, dict[str, np.ndarray]]:
         """log β of one draw of all topics, and the draw."""
-        draw = Dirichlet().sample({"concentration": q[_TOPICS]}, rng)
+        draw = Dirichlet().sample({"concentration": q[TOPICS]}, rng)
         log_topics = draw["log_probabilities"].T
         largest = log_topics.max(axis=1)
         table = np.full((self.n_words, self.width), -np.inf)
@@ -437,8 +427,8 @@ class LatentDirichlet(ConjugateModel):
         )
         step = self._gathered(out, theta, sums, float(sums[1]), local.gamma)
         if apart:
-            step.deviation = {_TOPICS: out}
-            step.statistics[_TOPICS] = quiet
+            step.deviation = {TOPICS: out}
+            step.statistics[TOPICS] = quiet
         elif noise is not None:
             step.statistics[_QUIET] = quiet
         return step
@@ -453,11 +443,11 @@ class LatentDirichlet(ConjugateModel):
             kernels().expected_statistics(*expected, x, factor, int(mean_field), statistics, energy)
 
         quiet = step.statistics.pop(_QUIET, None)
-        complete(step.statistics[_TOPICS] if quiet is None else quiet, energy)
+        complete(step.statistics[TOPICS] if quiet is None else quiet, energy)
         if quiet is not None:
-            complete(step.statistics[_TOPICS], unused)
+            complete(step.statistics[TOPICS], unused)
         if step.deviation is not None:
-            complete(step.deviation[_TOPICS], unused)
+            complete(step.deviation[TOPICS], unused)
         step.energy += float(energy[0])
         if mean_field:
             # The kernel gave the log normaliser of φ, which is H[q(z)] + x E log p(x, z | θ, β).
@@ -536,7 +526,7 @@ class LatentDirichlet(ConjugateModel):
         alpha = self.doc_topic_prior
         constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
         return LocalStep(
-            {_TOPICS: out, "doc_topic": theta},
+            {TOPICS: out, "doc_topic": theta},
             energy=energy,
             entropy=float(sums[0] + sums[3]),
             log_prior=float(sums[2] + constant * theta[-2]),
@@ -544,7 +534,7 @@ class LatentDirichlet(ConjugateModel):
         )
 
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
-        return {_TOPICS: raw[_TOPICS][:, : self.n_components].T}
+        return {TOPICS: raw[TOPICS][:, : self.n_components].T}
 
     # Hyperparameters
 
@@ -569,16 +559,16 @@ class LatentDirichlet(ConjugateModel):
             model.doc_topic_prior = (1.0 - rho) * alpha + rho * better
         if self.learn_topic_word_prior:
             topics, eta = self.log_topics(self.expectations(q)), self.topic_word_prior
-            normalizer = psi(q[_TOPICS].sum(axis=1)).sum()
+            normalizer = psi(q[TOPICS].sum(axis=1)).sum()
             logs = topics.table[:, :k].sum() + k * topics.largest.sum() + v * normalizer
             better = _fixed_point(eta[:1], logs / v, normalizer, k, v * eta[0])
             model.topic_word_prior = np.full(v, better[0])
-            q = {_TOPICS: q[_TOPICS] + (model.topic_word_prior - eta)}
+            q = {TOPICS: q[TOPICS] + (model.topic_word_prior - eta)}
             prior = model.prior(None)  # type: ignore[arg-type]
         return model, prior, q
 
     def kl(self, q: Natural, prior: Natural) -> float:
-        concentration = np.ascontiguousarray(q[_TOPICS].T)
+        concentration = np.ascontiguousarray(q[TOPICS].T)
         eta = self.topic_word_prior
         sums = np.zeros((2, self.n_components))
         kernels().dirichlet_sums(concentration, eta, sums)
@@ -639,19 +629,19 @@ class LatentDirichlet(ConjugateModel):
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Multiply the expected counts of words by exp(``size`` · N(0, 1))."""
-        topics, floor = q[_TOPICS], prior[_TOPICS]
+        topics, floor = q[TOPICS], prior[TOPICS]
         factor = np.exp(size * rng.standard_normal((self.n_words, self.n_components))).T
-        return {_TOPICS: floor + np.maximum(topics - floor, 0.0) * factor}
+        return {TOPICS: floor + np.maximum(topics - floor, 0.0) * factor}
 
     # What the fitted parameters say
 
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Expected number of tokens of each topic, of shape (n_components,)."""
-        return (q[_TOPICS] - prior[_TOPICS]).sum(axis=1)
+        return (q[TOPICS] - prior[TOPICS]).sum(axis=1)
 
     def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
-        topics = q[_TOPICS][used]
+        topics = q[TOPICS][used]
         topics /= topics.sum(axis=1, keepdims=True)
         products = topics @ topics.T
         size = np.diag(products)
@@ -674,574 +664,3 @@ def _fixed_point(
     # Without any count both are zero, up to rounding.
     factor = up / down if down > 0 else np.ones_like(up)
     return np.clip(parameter * np.maximum(factor, 0.0), _SMALLEST_PRIOR, _LARGEST_PRIOR)
-
-
-class AnnealedLatentDirichletAllocation(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed
-):
-    """Latent Dirichlet allocation (topic model), fitted by annealed variational inference.
-
-    It replaces :class:`sklearn.decomposition.LatentDirichletAllocation` by a change of the class
-    name: parameters, methods and attributes of that class have the same names and shapes. What
-    differs on purpose:
-
-    - ``score`` is the log-likelihood of held-out halves of documents per token, so that models
-      with different numbers of topics or ways of fitting compare; scikit-learn's is a bound on
-      the whole of X, in total;
-    - ``perplexity`` leaves out the divergence of the topics from their prior, which scikit-learn
-      adds whole to any test set, so that the result depended on the number of test documents;
-    - ``max_iter`` is 100 instead of 10, and counts the passes at T = 1 only, after those of the
-      annealing schedule; the fit stops earlier by ``tol``;
-    - ``total_samples`` defaults to the documents seen so far, not to a million;
-    - documents start anew at every pass until the bound no longer rises, and are continued from
-      the last pass from then on, which makes the bound monotone (``learning_method="batch"``);
-    - there is no attribute ``random_state_``.
-
-    Parameters
-    ----------
-    n_components : int, default=10
-        Number of topics.
-    doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
-        Dirichlet parameter α of the topic proportions of documents; None: 1 / ``n_components``.
-        ``"auto"`` starts there and maximises the lower bound over it (empirical Bayes), topic by
-        topic, once topics have settled: in batch mode when documents no longer start anew, with
-        ``annealing="structured"`` in the second half of its passes, elsewhere at T = 1 after 100
-        updates. Smaller values make documents of fewer topics.
-    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
-        Dirichlet parameter η of the words of topics; None: 1 / ``n_components``; ``"auto"`` as
-        above, with one value for all words. Smaller values make topics of fewer words.
-    annealing : str or Annealing, default="deterministic"
-        How the fit avoids the local optimum next to its start: ``"none"``,
-        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
-        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
-        :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for topics:
-        ``"deterministic"`` tempers priors and counts (``form="posterior"``) from T = 1.35 on, which
-        raised bound and held-out likelihood on three corpora. Hotter starts switch topics off.
-        ``"structured"`` often predicts held-out words best.
-    local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
-        How the topics of words are inferred in training: by mean-field updates, by collapsed
-        variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, the
-        mean of 20 more; a fraction of a count is a token of that weight). The last two take
-        several times, and many times, as long. Bounds and predictions are those of mean-field
-        steps in any case.
-    learning_method : {"batch", "online"}, default="batch"
-        Coordinate ascent over all documents, or stochastic variational inference over batches.
-    learning_decay : float, default=0.7
-        κ of the learning rate (τ + t)^(−κ).
-    learning_offset : float, default=10.0
-        τ of the learning rate; larger values slow down early updates.
-    max_iter : int, default=100
-        Largest number of passes at T = 1. 0 stops after the schedule, or at the start.
-    tol : float, default=1e-6
-        Rise of the lower bound per token in one pass, in nats, below which a fit has converged.
-    batch_size : int, default=128
-        Documents per update of ``learning_method="online"`` and of ``partial_fit``.
-    evaluate_every : int, default=-1
-        Passes at T = 1 between two evaluations of the perplexity of the training set, which stop
-        the fit when it changes by less than ``perp_tol``. 0 or less: no evaluation.
-    total_samples : float or None, default=None
-        Number of documents in the whole stream of ``partial_fit``; None: those seen so far.
-    perp_tol : float, default=0.1
-        Tolerance of the perplexity.
-    mean_change_tol : float, default=1e-3
-        Mean change of the Dirichlet parameters γ of a document below which its local step ends.
-    max_doc_update_iter : int or None, default=None
-        Largest number of iterations of the local step. None: 10 in passes that start documents
-        anew, 100 elsewhere. A number holds everywhere.
-    init_components : array-like of shape (n_components, n_features) or None, default=None
-        Dirichlet parameters λ of the topics to start from: ``components_`` of another fit, edited
-        as wanted. They are pseudo-counts: multiply a row of probabilities by the number of tokens
-        that it should weigh. Best with ``annealing="none"``, which stays next to them. None:
-        random, as in scikit-learn.
-    n_init : int, default=1
-        Number of restarts; the one with the best lower bound is kept.
-    n_jobs : int or None, default=None
-        Number of threads, for restarts or for parts of the local step. The result does not
-        depend on it.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the start and of random methods.
-    warm_start : bool, default=False
-        Whether another ``fit`` goes on from the fitted parameters at T = 1.
-    verbose : int, default=0
-        Whether to print the bound and the temperature after every ``verbose_interval`` passes.
-    verbose_interval : int, default=1
-        Passes between two prints.
-
-    Attributes
-    ----------
-    components_ : ndarray of shape (n_components, n_features)
-        λ, pseudo-counts of words in topics. Divided by the row sums, the expected topics.
-    exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
-        exp(E log β), computed when asked for.
-    bound_ : float
-        Perplexity of the training set, after ``fit``.
-    lower_bound_ : float
-        The complete evidence lower bound at T = 1, nats.
-    lower_bounds_ : ndarray of shape (n_iter,)
-        Its history, one value per pass (per batch of ``partial_fit``).
-    temperatures_ : ndarray of shape (n_iter,)
-        Temperature of each pass; the mean over documents for local tempering.
-    annealing_ : Annealing
-        The method that ran, with all its settings resolved.
-    doc_topic_prior_ : float or ndarray of shape (n_components,)
-        α; an array if it was given or learned as one.
-    topic_word_prior_ : float or ndarray of shape (n_features,)
-        η; an array if it was given as one.
-    n_effective_components_ : int
-        Topics with more than one expected token.
-    n_batch_iter_ : int
-        Number of updates so far, plus one.
-    n_iter_ : int
-        Number of passes, those of the schedule included.
-    converged_ : bool
-        Whether the kept fit converged.
-    restart_lower_bounds_ : ndarray of shape (n_init,)
-        Final lower bound of each restart.
-    best_restart_ : int
-        The one that was kept.
-    n_features_in_ : int
-        Number of words.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of the words, where X had names.
-
-    See Also
-    --------
-    sklearn.decomposition.LatentDirichletAllocation : The class that this one replaces.
-    sklearn_anneal.metrics.topic_coherence : How well the words of topics go together.
-    sklearn_anneal.inspection.TopicsDisplay : The words of topics as a picture.
-
-    References
-    ----------
-    .. [1] Hoffman, Blei, Bach (2010). Online learning for latent Dirichlet allocation. NIPS.
-    .. [2] Gultekin, Zhang, Paisley (2018). Stochastic annealing for variational inference,
-       section 4.1.
-    .. [3] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS.
-    .. [4] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS.
-
-    Examples
-    --------
-    >>> from sklearn.feature_extraction.text import CountVectorizer
-    >>> from sklearn_anneal import AnnealedLatentDirichletAllocation
-    >>> texts = ["cat dog cat", "dog cat pet", "stock bond stock", "bond market stock"] * 5
-    >>> vectorizer = CountVectorizer()
-    >>> X = vectorizer.fit_transform(texts)
-    >>> lda = AnnealedLatentDirichletAllocation(n_components=2, random_state=0).fit(X)
-    >>> sorted(sorted(words) for words in lda.top_words(vectorizer.get_feature_names_out(), 2))
-    [['bond', 'stock'], ['cat', 'dog']]
-    >>> lda.transform(X).shape
-    (20, 2)
-    """
-
-    _parameter_constraints: dict = {
-        **BaseAnnealed._parameter_constraints,
-        "doc_topic_prior": [
-            Interval(Real, 0, None, closed="neither"),
-            "array-like",
-            StrOptions({"auto"}),
-            None,
-        ],
-        "topic_word_prior": [
-            Interval(Real, 0, None, closed="neither"),
-            "array-like",
-            StrOptions({"auto"}),
-            None,
-        ],
-        "local_step": [StrOptions({"mean_field", "cvb0", "gibbs"})],
-        "learning_method": [StrOptions({"batch", "online"})],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "evaluate_every": [Interval(Integral, None, None, closed="neither")],
-        "perp_tol": [Interval(Real, 0, None, closed="left")],
-        "mean_change_tol": [Interval(Real, 0, None, closed="left")],
-        "max_doc_update_iter": [Interval(Integral, 0, None, closed="left"), None],
-        "init_components": ["array-like", None],
-    }
-
-    _model_parameters = ("n_components", "doc_topic_prior", "topic_word_prior", "local_step")
-
-    def __init__(
-        self,
-        n_components=10,
-        *,
-        doc_topic_prior=None,
-        topic_word_prior=None,
-        annealing="deterministic",
-        local_step="mean_field",
-        learning_method="batch",
-        learning_decay=0.7,
-        learning_offset=10.0,
-        max_iter=100,
-        tol=1e-6,
-        batch_size=128,
-        evaluate_every=-1,
-        total_samples=None,
-        perp_tol=1e-1,
-        mean_change_tol=1e-3,
-        max_doc_update_iter=None,
-        init_components=None,
-        n_init=1,
-        n_jobs=None,
-        random_state=None,
-        warm_start=False,
-        verbose=0,
-        verbose_interval=1,
-    ):
-        self.n_components = n_components
-        self.doc_topic_prior = doc_topic_prior
-        self.topic_word_prior = topic_word_prior
-        self.annealing = annealing
-        self.local_step = local_step
-        self.learning_method = learning_method
-        self.learning_decay = learning_decay
-        self.learning_offset = learning_offset
-        self.max_iter = max_iter
-        self.tol = tol
-        self.batch_size = batch_size
-        self.evaluate_every = evaluate_every
-        self.total_samples = total_samples
-        self.perp_tol = perp_tol
-        self.mean_change_tol = mean_change_tol
-        self.max_doc_update_iter = max_doc_update_iter
-        self.init_components = init_components
-        self.n_init = n_init
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.verbose_interval = verbose_interval
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-    @property
-    def _n_features_out(self) -> int:
-        return self._context().model.n_components
-
-    # What the base class asks for
-
-    @property
-    def _batch_size(self) -> int | None:
-        return self.batch_size if self.learning_method == "online" else None
-
-    def _settings(self) -> engine.Settings:
-        return (
-            super()
-            ._settings()
-            ._replace(evaluate_every=max(0, self.evaluate_every), perplexity_tol=self.perp_tol)
-        )
-
-    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> csr_matrix:
-        X = validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1
-        )
-        check_non_negative(X, type(self).__name__)
-        if not issparse(X):
-            X = csr_matrix(X)
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        return X
-
-    def _make_units(self, X: csr_matrix, sample_weight: np.ndarray | None) -> Documents:
-        return Documents(X.data, X.indices, X.indptr, sample_weight)
-
-    def _check_training(self, units: Documents) -> None:  # type: ignore[override]
-        if units.n_observations == 0:
-            raise ValueError(
-                "The documents of X have no words (all counts, or their weights, are zero), so "
-                "there is nothing to learn topics from. Check the vocabulary of the vectorizer."
-            )
-
-    def _check_first_batch(self, units: Documents, model: Any) -> None:  # type: ignore[override]
-        self._check_training(units)
-
-    def _strategy(self, model: Any) -> Annealing:
-        strategy = super()._strategy(model)
-        if strategy.has_unit_temperatures and self.local_step != "mean_field":
-            raise ValueError(
-                f"annealing={self.annealing!r} infers the temperature of a document together with "
-                f"its mean-field assignments, which local_step={self.local_step!r} does not make. "
-                "Use local_step='mean_field', or another annealing."
-            )
-        if self.init_components is not None and not strategy.needs_start:
-            raise ValueError(
-                f"annealing={self.annealing!r} starts from random topics, which leaves "
-                "init_components without a use. Give the method start='init_params', or leave "
-                "init_components out."
-            )
-        return strategy
-
-    def _make_model(self, X: csr_matrix, units: Units) -> LatentDirichlet:
-        k, n_words = self.n_components, X.shape[1]
-        start = self.init_components
-        if start is not None:
-            start = check_array(start, dtype=np.float64, input_name="init_components")
-            if start.shape != (k, n_words) or not (start > 0).all():
-                raise ValueError(
-                    f"init_components must have shape (n_components, n_features) = {(k, n_words)} "
-                    f"and positive entries, but has shape {start.shape} and a smallest entry of "
-                    f"{start.min():g}. The components_ of a fit of this shape would do."
-                )
-        return LatentDirichlet(
-            k,
-            n_words,
-            _prior_vector(self.doc_topic_prior, k, 1 / k, "doc_topic_prior", "n_components"),
-            _prior_vector(self.topic_word_prior, n_words, 1 / k, "topic_word_prior", "n_features"),
-            learn_doc_topic_prior=_is_auto(self.doc_topic_prior),
-            learn_topic_word_prior=_is_auto(self.topic_word_prior),
-            local_step=self.local_step,
-            max_doc_update_iter=self.max_doc_update_iter,
-            mean_change_tol=self.mean_change_tol,
-            init_components=start,
-            dtype=np.float32 if X.dtype == np.float32 else np.float64,
-        )
-
-    def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]
-        if not hasattr(self, "_inference"):
-            self._check_training(units)
-        for begin in range(0, units.n_units, self.batch_size):
-            batch = units.take(slice(begin, begin + self.batch_size))
-            if batch.n_observations > 0:
-                yield batch
-
-    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
-        model = ctx.model
-        alpha, eta = model.doc_topic_prior, model.topic_word_prior
-        doc_prior: Any = alpha.copy()
-        if np.ndim(self.doc_topic_prior) == 0 and not model.learn_doc_topic_prior:
-            doc_prior = float(alpha[0])
-        return {
-            "doc_topic_prior_": doc_prior,
-            "topic_word_prior_": (
-                float(eta[0]) if np.ndim(self.topic_word_prior) == 0 else eta.copy()
-            ),
-            "n_effective_components_": int((model.expected_counts(ctx.q, ctx.prior) > 1).sum()),
-            "n_batch_iter_": ctx.state["updates"] + 1,
-        }
-
-    def _complete_fit(  # type: ignore[override]
-        self, ctx: Context, units: Documents, trace: engine.Trace
-    ) -> None:
-        if trace.evaluated:
-            bound = trace.final + ctx.model.kl(ctx.q, ctx.prior)
-        else:
-            bound = self._document_bound(ctx, units)
-        self.bound_ = _perplexity(bound, units)
-
-    # Predictions
-
-    @property
-    def components_(self) -> np.ndarray:
-        """λ, pseudo-counts of words in topics, of shape (n_components, n_features)."""
-        ctx = self._context()
-        return ctx.q[_TOPICS].astype(ctx.model.dtype, copy=False)
-
-    @property
-    def exp_dirichlet_component_(self) -> np.ndarray:
-        """exp(E log β), of shape (n_components, n_features)."""
-        ctx = self._context()
-        expected = Dirichlet().expectations({"concentration": ctx.q[_TOPICS]})["concentration"]
-        return np.exp(expected).astype(ctx.model.dtype, copy=False)
-
-    def fit_transform(self, X, y=None, *, normalize=True, sample_weight=None):
-        """Fit the model and return the topic proportions of the documents.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts of words in documents.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        normalize : bool, default=True
-            Whether the proportions of a document sum to 1.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the documents.
-
-        Returns
-        -------
-        proportions : ndarray of shape (n_samples, n_components)
-            As :meth:`transform` gives them.
-        """
-        fitted = self.fit(X, y, sample_weight=sample_weight)
-        return fitted.transform(X, normalize=normalize)
-
-    def transform(self, X, *, normalize=True):
-        """Topic proportions of documents, by mean-field inference at the fitted topics.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts of words in documents.
-        normalize : bool, default=True
-            Whether to return expected proportions, which sum to 1, or the Dirichlet parameters γ
-            of the documents.
-
-        Returns
-        -------
-        proportions : ndarray of shape (n_samples, n_components)
-            Of the dtype of the data that the model was fitted to.
-        """
-        ctx, units = self._documents(X)
-        gamma = self._infer(ctx, units)
-        if normalize:
-            gamma /= gamma.sum(axis=1, keepdims=True)
-        return gamma.astype(ctx.model.dtype, copy=False)
-
-    def perplexity(self, X, sub_sampling=False):
-        """Perplexity of documents, exp(−bound per token).
-
-        The bound is on the log-likelihood of the documents at the fitted topics, without the
-        divergence of the topics from their prior, so that it does not depend on how many
-        documents X has.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts of words in documents.
-        sub_sampling : bool, default=False
-            Present for compatibility: a bound per token is the same for a sample of documents.
-
-        Returns
-        -------
-        perplexity : float
-            Lower is better.
-        """
-        ctx, units = self._documents(X)
-        self._check_training(units)
-        return _perplexity(self._document_bound(ctx, units), units)
-
-    def score(self, X, y=None, sample_weight=None):
-        """Log-likelihood of one half of each document given the other, per token.
-
-        Each document is split in two by a rule that depends on its own counts only, so that
-        all models meet the same split (:func:`sklearn_anneal.metrics.split_documents`). The topic
-        proportions come from one half, and the words of the other are predicted with the expected
-        topics. Documents of fewer than two tokens do not count.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts of words in documents.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the documents.
-
-        Returns
-        -------
-        log_likelihood : float
-            In nats per token; higher is better.
-        """
-        ctx, X = self._context(), self._validate_data(X, reset=False)
-        weights = self._check_weights(sample_weight, X)
-        observed, held_out = split_documents(X)
-        units = self._make_units(observed, None)
-        proportions = self._infer(ctx, units)
-        proportions /= proportions.sum(axis=1, keepdims=True)
-        topics = ctx.q[_TOPICS] / ctx.q[_TOPICS].sum(axis=1, keepdims=True)
-        log_likelihood, n_tokens = document_completion_log_likelihood(held_out, proportions, topics)
-        counted = units.lengths + n_tokens >= 2
-        weights = counted.astype(float) if weights is None else weights * counted
-        total = float(weights @ n_tokens)
-        if total == 0:
-            raise ValueError(
-                "No document of X has two tokens or more (and a positive weight), so that one half "
-                "of it could be predicted from the other."
-            )
-        return float(weights @ log_likelihood) / total
-
-    def top_words(self, feature_names=None, n=10):
-        """The most probable words of each topic.
-
-        Parameters
-        ----------
-        feature_names : array-like of shape (n_features,) or None, default=None
-            Names of the words, as ``get_feature_names_out`` of the vectorizer gives them; None:
-            ``feature_names_in_`` where X had names, else their columns.
-        n : int, default=10
-            Number of words per topic.
-
-        Returns
-        -------
-        words : list of ndarray of shape (n,)
-            One array per topic, the most probable word first.
-        """
-        topics = self._context().q[_TOPICS]
-        n_words = topics.shape[1]
-        if not 1 <= n <= n_words:
-            raise ValueError(f"n must be between 1 and the number of words, {n_words}, got {n!r}.")
-        if feature_names is None:
-            feature_names = getattr(self, "feature_names_in_", np.arange(n_words))
-        names = np.asarray(feature_names)
-        if names.shape != (n_words,):
-            raise ValueError(
-                f"feature_names must have one name for each of the {n_words} words, "
-                f"got an array of shape {names.shape}."
-            )
-        return [names[np.argsort(-row, kind="stable")[:n]] for row in topics]
-
-    @available_if(has_unit_temperatures)
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each document, low for outliers.
-
-        Only for ``annealing="local_tempering"``: how much of a document's likelihood the fitted
-        model would listen to.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts of words in documents.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        ctx, units = self._documents(X)
-        self._load_kernels(ctx.model)
-        return self.annealing_.inverse_temperatures(ctx, units)
-
-    def _documents(self, X: Any) -> tuple[Context, Documents]:
-        ctx = self._context()
-        return ctx, self._make_units(self._validate_data(X, reset=False), None)
-
-    def _infer(self, ctx: Context, units: Documents) -> np.ndarray:
-        """γ of documents, of shape (n_documents, n_components)."""
-        gamma = np.empty((units.n_units, ctx.model.n_components))
-        self._document_bound(ctx, units, gamma)
-        return gamma
-
-    def _document_bound(
-        self, ctx: Context, units: Documents, gamma: np.ndarray | None = None
-    ) -> float:
-        self._load_kernels(ctx.model)
-        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
-        with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
-            return ctx.model.infer(units, ctx.q, workers, gamma)
-
-
-def _perplexity(bound: float, units: Documents) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.exp(-bound / units.n_observations))
-
-
-def _is_auto(prior: Any) -> bool:
-    return isinstance(prior, str) and prior == "auto"
-
-
-def _prior_vector(prior: Any, size: int, default: float, name: str, axis: str) -> np.ndarray:
-    if prior is None or _is_auto(prior):
-        return np.full(size, default)
-    vector = np.asarray(prior, dtype=np.float64)
-    if vector.ndim == 0:
-        return np.full(size, float(vector))
-    if vector.shape != (size,) or not (np.isfinite(vector) & (vector > 0)).all():
-        raise ValueError(
-            f"{name} must be a positive number, or an array of {axis} = {size} positive numbers; "
-            f"got an array of shape {vector.shape}"
-            + (f" with a smallest entry of {vector.min():g}." if vector.size else ".")
-        )
-    return vector.copy()

@@ -21,13 +21,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from .annealing import ANNEALING, Annealing, Context, check_capabilities
-from .inference import engine
-from .inference.callbacks import Watch
-from .inference.parallel import SEQUENTIAL, Workers, one_thread, seed_sequence
-from .inference.restarts import Problem, restart
-from .inference.units import Units
-from .models._base import ConjugateModel
+from ..annealing import ANNEALING, Annealing, Context, check_capabilities
+from ..inference import engine
+from ..inference.callbacks import Watch
+from ..inference.parallel import SEQUENTIAL, Workers, one_thread, seed_sequence
+from ..inference.restarts import Problem, restart
+from ..inference.units import Units
+from ..models._base import ConjugateModel
 
 _SUBSET = 20_000
 # Below these numbers of floating-point operations per pass, threads cost more than they give.
@@ -454,7 +454,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             )
 
     def _load_kernels(self, model: ConjugateModel) -> None:
-        name = f"{__package__}.kernels.{model.kernel_module}"
+        name = f"sklearn_anneal.kernels.{model.kernel_module}"
         if self.verbose and name not in sys.modules:
             print(
                 f"{type(self).__name__}: loading kernels; the first time on a machine they are "

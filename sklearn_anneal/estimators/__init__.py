@@ -1,0 +1,1 @@
+"""scikit-learn's side of every model: parameters, validation, fitted attributes, predictions."""

@@ -1,0 +1,745 @@
+"""The estimator of hidden Markov models."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import _num_samples, validate_data
+
+from ..families import COVARIANCE_TYPES
+from ..inference.parallel import one_thread
+from ..inference.units import Sequences
+from ..models._emissions import EMISSIONS, checked_prior, kernels, log_means
+from ..models._gaussian import check_first_rows, checked_finite
+from ..models.hidden_markov import HiddenMarkov
+from ._base import BaseAnnealed, has_unit_temperatures
+from ._sequences import SequenceData, read_sequences
+
+if TYPE_CHECKING:
+    from ..annealing import Annealing, Context
+
+
+_NOTHING = np.empty(0)
+_ONE = np.ones(1)
+
+
+class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
+    """Bayesian hidden Markov model, fitted by annealed variational inference.
+
+    Sequences come in one of three forms, everywhere:
+
+    - an array with one row per frame, and ``groups``, the id of its sequence for every row, or
+      ``lengths``, the number of rows of each sequence; with neither it is one sequence;
+    - a list or tuple whose elements are 2-D arrays or data frames (for ``"categorical"`` also
+      1-D arrays of integers): a list of sequences, as :func:`concat_sequences` would join them.
+      Anything else, a list of lists of numbers too, is an ordinary array.
+
+    Results have one row per frame, in order; :func:`split_sequences` cuts them. ``groups`` is
+    requested by default where metadata routing is enabled, so that
+    ``GridSearchCV(est, …, cv=GroupKFold()).fit(X, groups=ids)`` searches over whole sequences;
+    without routing use lists. A frame that was not observed is a row of NaN, or the symbol −1;
+    it is marginalised.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of states. States that the data do not support end without frames.
+    emission : {"gaussian", "categorical", "poisson", "bernoulli"}, default="gaussian"
+        Distribution of a frame given its state: a Gaussian vector; one column of symbols
+        0, 1, …; a vector of counts; a binary vector. It is never guessed from X.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        For ``"gaussian"``: restriction of the scale matrices of the posterior over precisions.
+    n_symbols : int or None, default=None
+        For ``"categorical"``: the number of symbols. None: the largest one in ``fit``, plus 1;
+        ``partial_fit`` needs it.
+    annealing : str or Annealing, default="deterministic"
+        How the fit avoids the local optimum next to its start: ``"none"``,
+        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
+        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
+        :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for hidden
+        Markov models; both temperings are refused for ``"poisson"``, whose tempered density has
+        no known volume.
+    tol : float, default=1e-6
+        Rise of the lower bound per frame in one pass, in nats, below which a fit has converged.
+    max_iter : int, default=100
+        Largest number of passes at T = 1. 0 stops after the schedule, or at the start.
+    n_init : int, default=1
+        Number of restarts; the one with the best lower bound is kept.
+    init_params : {"auto", "kmeans", "random"}, default="auto"
+        How the emissions start: from the clusters of at most 20,000 frames, or at random. "auto"
+        is "random" for ``"categorical"`` and "kmeans" for all others. Start and transition
+        probabilities start as posteriors of random counts.
+    startprob_prior : float or array-like of shape (n_components,), default=None
+        Concentration of the Dirichlet prior of the start probabilities; None:
+        1 / ``n_components``.
+    transmat_prior : float or array-like of shape (n_components, n_components), default=None
+        The same for the transition probabilities, one row per state; None: 1 / ``n_components``.
+    sticky : float, default=0.0
+        Added to the diagonal of ``transmat_prior``: how many frames of staying every state has
+        seen before the data. Larger makes segments longer.
+    emissionprob_prior : float or array-like, default=None
+        ``"categorical"``: concentration of the Dirichlet prior of the symbols, a number or of
+        shape (n_symbols,) or (n_components, n_symbols); None: 1 / ``n_symbols``, but at least 0.1.
+        With less, a symbol that a state has not had is as good as impossible to it, and no
+        annealing moves the symbols between the states any more.
+        ``"bernoulli"``: both parameters of the beta prior; None: 1.
+    means_prior : array-like of shape (n_features,) or (n_components, n_features), default=None
+        Means of the prior of the means; None: the mean of the data.
+    beta_prior : float or array-like of shape (n_components,), default=None
+        Precision of the prior of the means, in units of a state's precision; None: 1.
+    dof_prior : float or array-like of shape (n_components,), default=None
+        Degrees of freedom of the Wishart prior, above n_features − 1; None: n_features.
+    scale_prior : float or array-like, default=None
+        Inverse scale of the Wishart prior, of the shape of a covariance of the type, or one for
+        each state; None: the covariance of the data.
+    reg_covar : float, default=1e-6
+        Added to the diagonal of the covariances, in proportion to the frames of a state. The
+        lower bound is exact at 0.
+    lambdas_prior, lambdas_weight : float or array-like, default=None
+        For ``"poisson"``: shape and rate of the gamma prior of the rates, broadcastable to
+        (n_components, n_features); None: shape 1, and the rate that makes the prior's mean that
+        of the data.
+    batch_size : int or None, default=None
+        None: every update sees all sequences. An integer: stochastic variational inference with
+        that many sequences per update.
+    learning_offset : float, default=1.0
+        τ of the step ρ_t = (τ + t)^(−κ) of updates that are damped. Larger slows the first steps.
+    learning_decay : float, default=0.6
+        κ of the same, in (0.5, 1] for convergence. Larger forgets less and settles sooner.
+    total_samples : float or None, default=None
+        Sequences of the whole stream for ``partial_fit``; None: those seen so far.
+    n_jobs : int or None, default=None
+        Threads for restarts, or for parts of the data where there is one restart. The result
+        does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Seed of starts and of the randomness of annealing.
+    warm_start : bool, default=False
+        Whether another call of ``fit`` goes on from the fitted parameters, at T = 1.
+    verbose : int, default=0
+        1 prints the lower bound and the temperature every ``verbose_interval`` passes.
+    verbose_interval : int, default=10
+        Passes between two prints.
+
+    Attributes
+    ----------
+    startprob_ : ndarray of shape (n_components,)
+        Posterior means of the start probabilities.
+    transmat_ : ndarray of shape (n_components, n_components)
+        Posterior means of the transition probabilities, one row for each state to leave.
+    startprob_posterior_, transmat_posterior_ : ndarray
+        Concentrations of their Dirichlet posteriors.
+    startprob_prior_, transmat_prior_ : ndarray
+        Those of the priors in use, ``sticky`` included.
+    emissionprob_ : ndarray of shape (n_components, n_symbols) or (n_components, n_features)
+        ``"categorical"`` and ``"bernoulli"``: posterior means of the probabilities.
+    emissionprob_posterior_, emissionprob_prior_ : ndarray
+        Parameters of their distributions: concentrations, or for ``"bernoulli"`` both parameters
+        of beta distributions in a last axis.
+    n_symbols_ : int
+        ``"categorical"``: the number of symbols.
+    means_ : ndarray of shape (n_components, n_features)
+        ``"gaussian"``: posterior means of the means.
+    covars_ : ndarray
+        ``"gaussian"``: covariances, of shape (n_components, n_features, n_features) for "full",
+        (n_features, n_features) for "tied", (n_components, n_features) for "diag",
+        (n_components,) for "spherical".
+    means_posterior_, beta_posterior_, dof_posterior_, scale_posterior_ : ndarray
+        ``"gaussian"``: parameters of the Normal–Wishart posteriors.
+    means_prior_, beta_prior_, dof_prior_, scale_prior_ : ndarray
+        Those of the priors in use.
+    lambdas_ : ndarray of shape (n_components, n_features)
+        ``"poisson"``: posterior means of the rates.
+    lambdas_posterior_, lambdas_weight_posterior_ : ndarray of shape (n_components, n_features)
+        Shapes and rates of their gamma posteriors.
+    lambdas_prior_, lambdas_weight_prior_ : ndarray of shape (n_components, n_features)
+        Those of the priors in use.
+    n_sequences_ : int
+        Number of sequences of the training data; of a stream, so far.
+    lower_bound_ : float
+        Evidence lower bound at T = 1 of the fitted model, in nats, with every constant. In a
+        stream, as the last batch estimated it, of the parameters before their update.
+    lower_bounds_ : ndarray of shape (n_passes,)
+        Its history, one value per pass (per call in a stream). With ``batch_size`` an estimate,
+        except for the last one.
+    temperatures_ : ndarray of shape (n_passes,)
+        Temperature of each pass; the mean over sequences for local tempering.
+    annealing_ : Annealing
+        The method that ran, with all its settings.
+    converged_ : bool
+        Whether the fit converged; for methods without a finish, whether it ran to its end.
+    n_iter_ : int
+        Number of passes, annealed ones included.
+    restart_lower_bounds_ : ndarray of shape (n_init,)
+        Lower bounds of the restarts; NaN for those that a callback kept from beginning.
+    best_restart_ : int
+        Which of them was kept.
+    n_effective_components_ : int
+        Number of states whose expected number of frames exceeds 1.
+    n_features_in_ : int
+        Number of columns seen during ``fit``.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of columns seen during ``fit``, where X has string column names.
+
+    See Also
+    --------
+    concat_sequences : From a list of sequences to ``X`` and ``groups``.
+    split_sequences : From rows to a list of sequences.
+
+    References
+    ----------
+    .. [1] MacKay (1997). Ensemble learning for hidden Markov models.
+    .. [2] Beal (2003). Variational algorithms for approximate Bayesian inference, chapter 3.
+    .. [3] Gultekin, Zhang, Paisley (2018). Asymptotic simulated annealing for variational
+       inference, section 4.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_anneal import AnnealedHMM
+    >>> rng = np.random.default_rng(0)
+    >>> states = np.repeat([0, 1, 0, 1], 25)
+    >>> X = 5.0 * states[:, None] + rng.standard_normal((100, 1))
+    >>> hmm = AnnealedHMM(2, random_state=0).fit(X, lengths=[50, 50])
+    >>> np.sort(hmm.means_.ravel()).round(1)
+    array([0.1, 5.1])
+    >>> len(np.unique(hmm.predict(X[:25])))
+    1
+    """
+
+    __metadata_request__fit = {"groups": True}
+    __metadata_request__partial_fit = {"groups": True}
+    __metadata_request__score = {"groups": True}
+    __metadata_request__predict = {"groups": True}
+    __metadata_request__predict_proba = {"groups": True}
+    __metadata_request__transform = {"groups": True}
+
+    _parameter_constraints: dict = {
+        **BaseAnnealed._parameter_constraints,
+        "emission": [StrOptions(set(EMISSIONS))],
+        "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
+        "n_symbols": [Interval(Integral, 1, None, closed="left"), None],
+        "init_params": [StrOptions({"auto", "kmeans", "random"})],
+        "startprob_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "transmat_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "sticky": [Interval(Real, 0.0, None, closed="left")],
+        "emissionprob_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "means_prior": [None, "array-like"],
+        "beta_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "dof_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "scale_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
+        "lambdas_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "lambdas_weight": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        emission="gaussian",
+        covariance_type="full",
+        n_symbols=None,
+        annealing="deterministic",
+        tol=1e-6,
+        max_iter=100,
+        n_init=1,
+        init_params="auto",
+        startprob_prior=None,
+        transmat_prior=None,
+        sticky=0.0,
+        emissionprob_prior=None,
+        means_prior=None,
+        beta_prior=None,
+        dof_prior=None,
+        scale_prior=None,
+        reg_covar=1e-6,
+        lambdas_prior=None,
+        lambdas_weight=None,
+        batch_size=None,
+        learning_offset=1.0,
+        learning_decay=0.6,
+        total_samples=None,
+        n_jobs=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
+        verbose_interval=10,
+    ):
+        self.n_components = n_components
+        self.emission = emission
+        self.covariance_type = covariance_type
+        self.n_symbols = n_symbols
+        self.annealing = annealing
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.init_params = init_params
+        self.startprob_prior = startprob_prior
+        self.transmat_prior = transmat_prior
+        self.sticky = sticky
+        self.emissionprob_prior = emissionprob_prior
+        self.means_prior = means_prior
+        self.beta_prior = beta_prior
+        self.dof_prior = dof_prior
+        self.scale_prior = scale_prior
+        self.reg_covar = reg_covar
+        self.lambdas_prior = lambdas_prior
+        self.lambdas_weight = lambdas_weight
+        self.batch_size = batch_size
+        self.learning_offset = learning_offset
+        self.learning_decay = learning_decay
+        self.total_samples = total_samples
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.verbose_interval = verbose_interval
+
+    _model_parameters = (
+        "n_components",
+        "emission",
+        "covariance_type",
+        "n_symbols",
+        "startprob_prior",
+        "transmat_prior",
+        "sticky",
+        "emissionprob_prior",
+        "means_prior",
+        "beta_prior",
+        "dof_prior",
+        "scale_prior",
+        "reg_covar",
+        "lambdas_prior",
+        "lambdas_weight",
+    )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.allow_nan = True
+        tags.input_tags.positive_only = self.emission in ("poisson", "bernoulli")
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.startprob_)
+
+    # What the base class asks for
+
+    def _data(self, X: Any, groups: Any, lengths: Any, y: Any = None) -> SequenceData:
+        data = read_sequences(X, groups, lengths, self.emission == "categorical")
+        if y is not None and _num_samples(y) != data.shape[0]:
+            raise ValueError(
+                f"y has {_num_samples(y)} entries, but X has {data.shape[0]} rows. It is ignored "
+                "if it has one entry per row; did you mean lengths=?"
+            )
+        return data
+
+    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
+        data = read_sequences(X, None, None, self.emission == "categorical")
+        frames = validate_data(
+            self,
+            data.X,
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=ensure_min_samples,
+        )
+        data = SequenceData(frames, data.lengths)
+        if self.emission == "categorical":
+            self._check_symbols(data, reset)
+        return data
+
+    def _check_symbols(self, data: SequenceData, reset: bool) -> None:
+        declared = self.n_symbols if reset else self.n_symbols_
+        with np.errstate(invalid="ignore"):
+            unknown = np.zeros(0) if declared is None else data.X[data.X >= declared]
+        if len(unknown):
+            raise ValueError(
+                f"Symbol {unknown[0]:g} was not declared: there are {declared} symbols, from 0 to "
+                f"{declared - 1}. Fit with n_symbols={int(unknown.max()) + 1} (or more) to allow "
+                "for symbols that the training data do not have."
+            )
+
+    def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
+        frames, missing = EMISSIONS[self.emission].encode(X.X)
+        return Sequences(frames, X.indptr, sample_weight, missing)
+
+    def _check_weights(
+        self, sample_weight: Any, X: Any, allow_nothing: bool = False
+    ) -> np.ndarray | None:
+        """One weight per sequence, from one per row."""
+        weights = super()._check_weights(sample_weight, X.X, allow_nothing)
+        if weights is None:
+            return None
+        starts = X.indptr[:-1]
+        each = weights[starts]
+        if not np.array_equal(np.repeat(each, X.lengths), weights):
+            raise ValueError(
+                "sample_weight has one entry per row, but must be constant within a sequence: it "
+                "is the sequences that are weighed."
+            )
+        return each
+
+    def _check_training(self, units: Sequences) -> None:  # type: ignore[override]
+        if units.missing is None:
+            return
+        seen = ~units.missing
+        if units.weights is not None:
+            seen &= units.per_frame(units.weights) > 0
+        if not seen.any():
+            raise ValueError(
+                "All frames of X are missing (or have weight zero), so there is nothing to learn "
+                "from."
+            )
+
+    def _check_first_batch(self, units: Sequences, model: Any) -> None:  # type: ignore[override]
+        self._check_training(units)
+        if self.emission == "categorical" and self.n_symbols is None:
+            raise ValueError(
+                "partial_fit needs n_symbols: the first batch does not tell which symbols the "
+                "others will have."
+            )
+        if self.emission == "gaussian" and (self.means_prior is None or self.scale_prior is None):
+            check_first_rows(units.observed().X, self.n_components, "means_prior and scale_prior")
+
+    def _strategy(self, model: Any) -> Annealing:
+        try:
+            return super()._strategy(model)
+        except ValueError as error:
+            if hasattr(EMISSIONS[self.emission], "log_volume") or "log C(T)" not in str(error):
+                raise
+            raise ValueError(
+                f"{error} (log C(T) sums the tempered density of a frame over all frames; for "
+                f"emission={self.emission!r} no such sum is known.)"
+            ) from None
+
+    def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
+        kind = EMISSIONS[self.emission]
+        init_params = kind.init_params[0] if self.init_params == "auto" else self.init_params
+        if init_params not in kind.init_params:
+            raise ValueError(
+                f"init_params={self.init_params!r} is not for emission={self.emission!r}, whose "
+                f"frames have no distances. Use {kind.init_params[0]!r}."
+            )
+        k = self.n_components
+        transmat = checked_prior(self.transmat_prior, 1.0 / k, (k, k), "transmat_prior")
+        return HiddenMarkov(
+            kind.of(self, units.present()),
+            checked_prior(self.startprob_prior, 1.0 / k, (k,), "startprob_prior"),
+            transmat + self.sticky * np.eye(k),
+            init_params,
+        )
+
+    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+        model, q, prior = ctx.model, ctx.q, ctx.prior
+        return {
+            "startprob_": np.exp(log_means(q["startprob"])),
+            "transmat_": np.exp(log_means(q["transmat"])),
+            "startprob_posterior_": q["startprob"],
+            "transmat_posterior_": q["transmat"],
+            "startprob_prior_": prior["startprob"],
+            "transmat_prior_": prior["transmat"],
+            "n_effective_components_": int((model.expected_counts(q, prior) > 1).sum()),
+            "n_sequences_": ctx.summary.n_sequences,
+            **model.emission.attributes(q, prior, ctx.summary.emission),
+        }
+
+    # What a user calls
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
+        """Fit the model: anneal, then plain variational inference to convergence.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Training sequences.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        groups : array-like of shape (n_frames,), default=None
+            The id of its sequence for every row; the rows of a sequence follow each other.
+        lengths : array-like of int, shape (n_sequences,), default=None
+            Number of rows of each sequence, in the place of ``groups``.
+        sample_weight : array-like of shape (n_frames,), default=None
+            Weights, constant within a sequence; a weight of 2 counts a sequence twice.
+
+        Returns
+        -------
+        self : estimator instance
+            The fitted estimator.
+        """
+        with one_thread():
+            return self._fit(self._data(X, groups, lengths, y), y, sample_weight)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
+        """Update the model with one batch of sequences of a stream.
+
+        The first batch fixes the priors that depend on data. A schedule's clock moves on by the
+        batch's share of ``total_samples`` (sequences), or by one pass per call where that is not
+        given.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            The sequences of the batch.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        groups : array-like of shape (n_frames,), default=None
+            The id of its sequence for every row; ids of different batches have no relation.
+        lengths : array-like of int, shape (n_sequences,), default=None
+            Number of rows of each sequence, in the place of ``groups``.
+        sample_weight : array-like of shape (n_frames,), default=None
+            Weights, constant within a sequence. A batch of weight zero changes nothing.
+
+        Returns
+        -------
+        self : estimator instance
+            The updated estimator.
+
+        Raises
+        ------
+        ValueError
+            If the batch is refused; the estimator is then as it was before.
+        """
+        return self._update_or_restore(self._data(X, groups, lengths, y), sample_weight)
+
+    def fit_transform(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
+        """Fit the model and return the posterior probabilities of the states of each frame.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Training sequences.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        groups : array-like of shape (n_frames,), default=None
+            The id of its sequence for every row.
+        lengths : array-like of int, shape (n_sequences,), default=None
+            Number of rows of each sequence, in the place of ``groups``.
+        sample_weight : array-like of shape (n_frames,), default=None
+            Weights, constant within a sequence.
+
+        Returns
+        -------
+        posteriors : ndarray of shape (n_frames, n_components)
+            As :meth:`transform` returns them.
+        """
+        how = {"groups": groups, "lengths": lengths}
+        return self.fit(X, y, **how, sample_weight=sample_weight).transform(X, **how)
+
+    def predict(self, X, *, groups=None, lengths=None):
+        """The most probable path of states of each sequence, by the Viterbi algorithm.
+
+        At the posterior mean parameters, as all that follows. Ties go to the lowest state.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        groups : array-like of shape (n_frames,), default=None
+            The id of its sequence for every row.
+        lengths : array-like of int, shape (n_sequences,), default=None
+            Number of rows of each sequence, in the place of ``groups``.
+
+        Returns
+        -------
+        states : ndarray of int, shape (n_frames,)
+            One state per frame.
+        """
+        return self.decode(X, groups=groups, lengths=lengths)[1]
+
+    def decode(self, X, *, groups=None, lengths=None):
+        """The most probable path of states of each sequence, and its probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        groups : array-like of shape (n_frames,), default=None
+            The id of its sequence for every row.
+        lengths : array-like of int, shape (n_sequences,), default=None
+            Number of rows of each sequence, in the place of ``groups``.
+
+        Returns
+        -------
+        log_probability : float
+            Sum over sequences of the log joint density of frames and path, in nats.
+        states : ndarray of int, shape (n_frames,)
+            One state per frame.
+        """
+        ctx, _, units = self._units(X, groups, lengths)
+        expected = ctx.model.plug_in(ctx.q)
+        states = np.empty(int(units.indptr[-1]), dtype=np.int64)
+        log_probabilities = np.empty(units.n_units)
+        for part in ctx.model.parts(units):
+            some = units.take(part)
+            kernels().viterbi(
+                ctx.model.log_density(some, expected),
+                some.indptr,
+                expected.startprob,
+                expected.transmat,
+                states[units.indptr[part.start] : units.indptr[part.stop]],
+                log_probabilities[part],
+            )
+        return float(log_probabilities.sum()), states
+
+    def predict_proba(self, X, *, groups=None, lengths=None):
+        """Posterior probabilities of the states of each frame, given its whole sequence.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        groups : array-like of shape (n_frames,), default=None
+            The id of its sequence for every row.
+        lengths : array-like of int, shape (n_sequences,), default=None
+            Number of rows of each sequence, in the place of ``groups``.
+
+        Returns
+        -------
+        posteriors : ndarray of shape (n_frames, n_components)
+            They sum to 1 over the states; of the dtype of X if that is a floating one.
+        """
+        ctx, data, units = self._units(X, groups, lengths)
+        posteriors = np.empty((int(units.indptr[-1]), ctx.model.n_components))
+        ctx.model.sweep(units, ctx.model.plug_in(ctx.q), _ONE, [_NOTHING], posteriors)
+        return posteriors.astype(data.X.dtype, copy=False)
+
+    def transform(self, X, *, groups=None, lengths=None):
+        """Posterior probabilities of the states of each frame, as :meth:`predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        groups : array-like of shape (n_frames,), default=None
+            The id of its sequence for every row.
+        lengths : array-like of int, shape (n_sequences,), default=None
+            Number of rows of each sequence, in the place of ``groups``.
+
+        Returns
+        -------
+        posteriors : ndarray of shape (n_frames, n_components)
+            One column per state.
+        """
+        return self.predict_proba(X, groups=groups, lengths=lengths)
+
+    def score_sequences(self, X, *, groups=None, lengths=None):
+        """Log-likelihood of each sequence at the posterior mean parameters.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        groups : array-like of shape (n_frames,), default=None
+            The id of its sequence for every row.
+        lengths : array-like of int, shape (n_sequences,), default=None
+            Number of rows of each sequence, in the place of ``groups``.
+
+        Returns
+        -------
+        log_likelihoods : ndarray of shape (n_sequences,)
+            In nats, of all observed frames of a sequence together.
+        """
+        return self._log_likelihoods(*self._units(X, groups, lengths)[::2])
+
+    def score(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
+        """Mean log-likelihood per frame at the posterior mean parameters.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        groups : array-like of shape (n_frames,), default=None
+            The id of its sequence for every row.
+        lengths : array-like of int, shape (n_sequences,), default=None
+            Number of rows of each sequence, in the place of ``groups``.
+        sample_weight : array-like of shape (n_frames,), default=None
+            Weights, constant within a sequence.
+
+        Returns
+        -------
+        log_likelihood : float
+            In nats per frame, missing ones counted; higher is better.
+        """
+        ctx, data, units = self._units(X, groups, lengths, y)
+        weights = self._check_weights(sample_weight, data)
+        if weights is None:
+            weights = np.ones(units.n_units)
+        return float(weights @ self._log_likelihoods(ctx, units) / (weights @ units.lengths))
+
+    def sample(self, n_samples=1):
+        """Draw one sequence from the fitted model, at the posterior mean parameters.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of frames.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The frames.
+        states : ndarray of int, shape (n_samples,)
+            Their states.
+        """
+        ctx = self._context()
+        if not isinstance(n_samples, Integral) or n_samples < 1:
+            raise ValueError(f"n_samples is the number of frames, 1 or more; got {n_samples!r}.")
+        random_state = check_random_state(self.random_state)
+        uniform = random_state.random_sample(n_samples)
+        limits = np.cumsum(self.transmat_, axis=1)
+        states = np.empty(n_samples, dtype=np.int64)
+        limit = np.cumsum(self.startprob_)
+        for t in range(n_samples):
+            states[t] = min(np.searchsorted(limit, uniform[t], "right"), len(limit) - 1)
+            limit = limits[states[t]]
+        return ctx.model.emission.draw(states, self, random_state), states
+
+    @available_if(has_unit_temperatures)
+    def inverse_temperatures(self, X, *, groups=None, lengths=None):
+        """Expected inverse temperature of each sequence, low for outliers.
+
+        Only for ``annealing="local_tempering"``: how much of a sequence's likelihood the fitted
+        model would listen to.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        groups : array-like of shape (n_frames,), default=None
+            The id of its sequence for every row.
+        lengths : array-like of int, shape (n_sequences,), default=None
+            Number of rows of each sequence, in the place of ``groups``.
+
+        Returns
+        -------
+        inverse_temperatures : ndarray of shape (n_sequences,)
+            E[1/T], in (0, 1].
+        """
+        ctx, _, units = self._units(X, groups, lengths)
+        return self.annealing_.inverse_temperatures(ctx, units)
+
+    def _units(
+        self, X: Any, groups: Any, lengths: Any, y: Any = None
+    ) -> tuple[Context, SequenceData, Sequences]:
+        ctx = self._context()
+        data = self._data(X, groups, lengths, y)
+        data = self._validate_data(data, reset=False, ensure_min_samples=1)
+        return ctx, data, self._make_units(data, None).placed(ctx.summary)
+
+    def _log_likelihoods(self, ctx: Context, units: Sequences) -> np.ndarray:
+        found = ctx.model.sweep(units, ctx.model.plug_in(ctx.q), _ONE, [_NOTHING]).log_norms
+        return checked_finite(found)
