@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._base import CAPABILITIES, Annealing
 from ._base import Context as Context
 from .deterministic import DeterministicAnnealing
@@ -11,6 +13,9 @@ from .stochastic import StochasticAnnealing
 from .structured import StructuredVI
 from .svi_plus import SVIPlus
 from .tempering import LocalVariationalTempering, VariationalTempering
+
+if TYPE_CHECKING:
+    from ..models._base import Model
 
 __all__ = [
     "Annealing",
@@ -37,14 +42,21 @@ ANNEALING: dict[str, type[Annealing]] = {
 """The methods by the names that the parameter ``annealing`` of the estimators takes."""
 
 
-def check_capabilities(method: Annealing, model: object, given: object, name: str) -> None:
+def lacking(method: Annealing, model: Model) -> dict[str, str]:
+    """What a method asks for and a model cannot do, with the reasons."""
+    can = model.capabilities()
+    reasons = {need: can.get(need, "this model does not have that") for need in method.needs}
+    return {need: reason for need, reason in reasons.items() if reason is not None}
+
+
+def check_capabilities(method: Annealing, model: Model, given: object, name: str) -> None:
     """Refuse a method that asks for what a model cannot do.
 
     Parameters
     ----------
     method : Annealing
         Resolved: without any ``"auto"`` that the model's recommendations fill in.
-    model : ConjugateModel
+    model : Model
     given : Annealing or str
         The method as the user gave it, for the message.
     name : str
@@ -53,19 +65,20 @@ def check_capabilities(method: Annealing, model: object, given: object, name: st
     Raises
     ------
     ValueError
-        Naming what is missing and which names of ``annealing`` work with the model.
+        It says what is missing, why, and which names of ``annealing`` work with the model.
     """
-    missing = [need for need in method.needs if not hasattr(model, need)]
+    missing = lacking(method, model)
     if not missing:
         return
-    recommended = getattr(model, "recommended", {})
-    working = []
-    for known, cls in ANNEALING.items():
-        candidate = cls().resolve(recommended.get(known, {}))
-        if all(hasattr(model, need) for need in candidate.needs):
-            working.append(repr(known))
-    lacking = "; ".join(f"{CAPABILITIES[need]} ('{need}')" for need in missing)
+    working = [
+        repr(known)
+        for known, cls in ANNEALING.items()
+        if not lacking(cls().resolve(model.recommended.get(known, {})), model)
+    ]
+    sentences = "; ".join(
+        f"{CAPABILITIES[need]} ('{need}'), but {reason}" for need, reason in missing.items()
+    )
     raise ValueError(
-        f"annealing={given!r} cannot be combined with {name}: the method needs "
-        f"{lacking}, which this model does not have. What works: {', '.join(working)}."
+        f"annealing={given!r} cannot be combined with {name}: the method needs {sentences}. "
+        f"What works: {', '.join(working)}."
     )

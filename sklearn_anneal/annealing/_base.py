@@ -21,7 +21,7 @@ N_PASSES = [Interval(Integral, 0, None, closed="left"), AUTO]
 LEARNING_RATE = [Interval(Real, 0, 1, closed="right"), StrOptions({"auto", "decay"})]
 
 CAPABILITIES = {
-    "sample_expectations": "draws of the global parameters in the place of their expectations",
+    "draws": "draws of the global parameters in the place of their expectations",
     "exact_gradient_statistics": (
         "the exact natural gradient of a draw of the global parameters (the matrix V of "
         "structured stochastic variational inference)"
@@ -66,9 +66,11 @@ class Context:
         only the last digits are missing.
     report : LocalStep or None
         The latest local step.
+    known : object
+        What the latest visit found of q (:attr:`Visit.known`), which can save work.
     deviation : dict of ndarray or None
-        What random weights add to the current target λ̂, for methods whose noise comes apart
-        (``noise_apart``); to be read alone.
+        What random weights add to the current target λ̂, for methods that keep it apart
+        (``separate_noise``). Hooks must not change it.
     """
 
     model: Any
@@ -81,6 +83,7 @@ class Context:
     scale: float = 1.0
     exploring: bool = True
     report: Any = None
+    known: Any = None
     deviation: Natural | None = None
 
 
@@ -99,8 +102,8 @@ class Annealing(BaseEstimator):
         Names of the model's capabilities without which the method cannot work.
     finish : bool
         Whether plain variational inference at T = 1 follows the schedule.
-    noise_apart : bool
-        Whether random weights are deviations from 1, and what they add to the target comes
+    separate_noise : bool
+        Whether random weights are deviations from 1, and what they add to the target is kept
         apart from it: :meth:`update` has to add ρ times ``ctx.deviation``.
     exact_bound : bool
         Whether the lower bound of the current q can be read off its local steps; if not, it is
@@ -127,8 +130,8 @@ class Annealing(BaseEstimator):
         return ()
 
     @property
-    def noise_apart(self) -> bool:
-        """Whether random weights are deviations from 1 whose statistics come apart."""
+    def separate_noise(self) -> bool:
+        """Whether random weights are deviations from 1 whose statistics are kept apart."""
         return False
 
     def resolve(self, recommended: dict[str, Any]) -> Annealing:
@@ -194,44 +197,31 @@ class Annealing(BaseEstimator):
         """The factors on local step, statistics and prior for this update."""
         return Tempering()
 
-    def expectations(self, ctx: Context) -> tuple[Any, Any]:
-        """What the local step sees of the global parameters, and the draw if it is one."""
-        return ctx.model.expectations(ctx.q), None
+    def visit(self, ctx: Context, units: Any, **how: Any) -> Any:
+        """Prepare a visit to some data; ``how`` has further arguments of the model's ``visit``."""
+        t = self.temper(ctx, units)
+        return ctx.model.visit(ctx.q, units, t, separate_noise=self.separate_noise, **how)
+
+    def draw(self, ctx: Context, block: Any) -> Any:
+        """What the method draws once for a visit that precedes the update of a block."""
+        return None
 
     def weights(self, ctx: Context, units: Any) -> np.ndarray | None:
         """Random factors of the statistics, one per weight unit; None for no noise.
 
-        Of mean 1, or, with ``noise_apart``, of mean 0.
+        Their mean is 1, or 0 with ``separate_noise``.
         """
         return None
 
-    def local_step(
-        self,
-        ctx: Context,
-        units: Any,
-        expected: Any,
-        t: Tempering,
-        noise: np.ndarray | None = None,
-        local: Any = None,
-    ) -> Any:
-        """The local step of one chunk of data. Must not draw from ``ctx.rng``."""
-        apart = self.noise_apart and noise is not None
-        return ctx.model.local_step(units, expected, t, noise=noise, local=local, apart=apart)
+    def local_start(self, ctx: Context, visit: Any, units: Any, local: Any) -> Any:
+        """Where the local variables of a chunk start; ``local`` are those of the last visit."""
+        return visit.start(units, local, ctx.exploring, 0.0, ctx.rng)
 
-    def local_start(self, ctx: Context, units: Any, local: Any) -> Any:
-        """Where the local variables of a chunk start."""
-        return ctx.model.local_start(units, local, ctx.exploring, ctx.rng)
+    def target(self, ctx: Context, target: Natural, stats: Natural, visited: Any) -> Natural:
+        """λ̂, given what the conjugate update proposes.
 
-    def prepared(self, ctx: Context, expected: Any, t: Tempering, workers: Any = None) -> Any:
-        """``expected`` as the local steps of all chunks of a visit read it."""
-        return ctx.model.prepared(expected, t, workers)
-
-    def completed(self, ctx: Context, step: Any, expected: Any, t: Tempering) -> Any:
-        """The sum of the local steps of all chunks of a visit, completed."""
-        return ctx.model.completed(step, expected, t)
-
-    def target(self, ctx: Context, target: Natural, stats: Natural, draw: Any) -> Natural:
-        """λ̂, given what the conjugate update proposes."""
+        ``visited`` has the visit that the statistics are of, and the draw that was made for it.
+        """
         return target
 
     def batch_step(self, decaying: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -108,12 +109,11 @@ class DeterministicAnnealing(Annealing):
     def calibrate(self, ctx: Context, units: Any, rehearse: Rehearsal) -> Annealing:
         if not self.calibrates:
             return self
-        uncertain = ctx.model.assignment_entropy(units, ctx.q)
-        temperature = _HOTTEST if uncertain < _CERTAIN else 1.0
+        temperature = _HOTTEST if _uncertainty(ctx, units, ctx.q) < _CERTAIN else 1.0
         trial = clone(self).set_params(schedule="constant", n_passes=_REHEARSAL, jitter=0.0)
         while temperature > 1:
             q = rehearse(trial.set_params(initial_temperature=temperature), _REHEARSAL)
-            if ctx.model.assignment_entropy(units, q) < _MERGED:
+            if _uncertainty(ctx, units, q) < _MERGED:
                 break
             temperature = 1 + (temperature - 1) / 2 if temperature > _LUKEWARM else 1.0
         return clone(self).set_params(initial_temperature=float(temperature))
@@ -136,3 +136,14 @@ class DeterministicAnnealing(Annealing):
             # Not of the mixture: displacements of old values would pile up in small steps.
             target = ctx.model.jitter(target, self.jitter, ctx.rng, ctx.prior)
         return mix(q, target, rho)
+
+
+def _uncertainty(ctx: Context, units: Any, q: Natural) -> float:
+    """The mean entropy of the assignments as a share of log K.
+
+    It is 1 for one component, from whose annealing nothing is to be gained.
+    """
+    if ctx.model.n_components == 1:
+        return 1.0
+    step = ctx.model.visit(q, units).step(units)
+    return step.entropy / units.total_weight / float(np.log(ctx.model.n_components))

@@ -71,7 +71,7 @@ class ProximityVI(DampedMixin, Annealing):
 
     def entropy(self, ctx: Context) -> float:
         """H of the q(β) that the update found, and of q(z) as estimated from its batch, nats."""
-        return ctx.model.entropy(ctx.q_start) + ctx.scale * ctx.report.entropy
+        return ctx.model.entropy(ctx.q_start, ctx.known) + ctx.scale * ctx.report.entropy
 
     def pull(self, ctx: Context, entropy: float) -> float:
         """k_t d′, clipped."""
@@ -86,9 +86,10 @@ class ProximityVI(DampedMixin, Annealing):
         pull = self.pull(ctx, self.entropy(ctx))
         if pull == 0:
             return new
-        base = ctx.model.base(ctx.q)
+        factors = ctx.model.factors()
+        base = factors.base(ctx.q)
         pulled = {key: new[key] + rho * pull * (q[key] - base[key]) for key in new}
-        return ctx.model.replace_invalid(pulled, new)
+        return factors.replace_invalid(pulled, new)
 
     def advance(self, ctx: Context, report: Any) -> State:
         kept = (*ctx.state["entropies"], self.entropy(ctx))[-self.lag :]

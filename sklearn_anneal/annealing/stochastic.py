@@ -74,21 +74,19 @@ class StochasticAnnealing(Annealing):
     def initial_natural(self, ctx: Context) -> Natural:
         return ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
 
-    def expectations(self, ctx: Context) -> tuple[Any, Any]:
-        expected = ctx.model.expectations(ctx.q)
+    def draw(self, ctx: Context, block: Any) -> Natural | None:
+        """η, for all blocks that one visit serves; None where no noise is left."""
         if self.noise_share(ctx) == 0:
-            return expected, None
-        # One η for all blocks of the update.
-        return expected, ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
+            return None
+        return ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng, block)
 
-    def local_start(self, ctx: Context, units: Any, local: Any) -> Any:
+    def local_start(self, ctx: Context, visit: Any, units: Any, local: Any) -> Any:
         share = self.noise_share(ctx)
-        if share == 0:
-            return super().local_start(ctx, units, local)
         # Eq. 12 is for every parameter: local ones that are conjugate get their share of noise too.
-        return ctx.model.noisy_local_start(units, local, share, ctx.rng)
+        return visit.start(units, local, ctx.exploring or share > 0, share, ctx.rng)
 
-    def target(self, ctx: Context, target: Natural, stats: Natural, draw: Any) -> Natural:
-        if draw is None:
+    def target(self, ctx: Context, target: Natural, stats: Natural, visited: Any) -> Natural:
+        if visited.draw is None:
             return target
-        return mix(target, {key: draw[key] for key in target}, self.noise_share(ctx))
+        noise = {key: visited.draw[key] for key in target}
+        return mix(target, noise, self.noise_share(ctx))

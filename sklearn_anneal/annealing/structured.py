@@ -73,16 +73,16 @@ class StructuredVI(DampedMixin, Annealing):
     @property
     def needs(self) -> tuple[str, ...]:
         exact = ("exact_gradient_statistics",) if self.gradient == "exact" else ()
-        return ("sample_expectations", *exact)
+        return ("draws", *exact)
 
     def is_annealing(self, state: State) -> bool:
         return True
 
-    def expectations(self, ctx: Context) -> tuple[Any, Any]:
-        return ctx.model.sample_expectations(ctx.q, ctx.rng)
+    def visit(self, ctx: Context, units: Any, **how: Any) -> Any:
+        return super().visit(ctx, units, rng=ctx.rng, **how)
 
-    def target(self, ctx: Context, target: Natural, stats: Natural, draw: Any) -> Natural:
+    def target(self, ctx: Context, target: Natural, stats: Natural, visited: Any) -> Natural:
         if self.gradient == "approximate":
             return target
-        exact = ctx.model.exact_gradient_statistics(draw, ctx.q, ctx.prior, stats)
+        exact = visited.visit.exact_gradient_statistics(ctx.q, ctx.prior, stats)
         return {key: target[key] + exact[key] - stats[key] for key in target}

@@ -93,7 +93,7 @@ class SVIPlus(DampedMixin, Annealing):
         self.margin = margin
 
     @property
-    def noise_apart(self) -> bool:
+    def separate_noise(self) -> bool:
         return self.noise == "gaussian"
 
     def effective_size(self, ctx: Context, size: int) -> float:
@@ -122,7 +122,7 @@ class SVIPlus(DampedMixin, Annealing):
         mixed = mix(q, target, rho, overwrite=True)
         if ctx.deviation is None:
             return mixed
-        return ctx.model.backoff(mixed, ctx.deviation, rho, float(self.margin))
+        return ctx.model.factors().backoff(mixed, ctx.deviation, rho, float(self.margin))
 
 
 def _symmetric_dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 from sklearn.utils._param_validation import Interval
 
-from ..families import Tempering
+from ..families import Tempering, UnitTemperatures
 from ._base import AUTO, N_PASSES, Annealing, Context, State
 
 _TEMPERATURES = [Interval(Integral, 2, None, closed="left"), AUTO]
@@ -92,14 +92,6 @@ class VariationalTempering(Annealing):
         }
 
 
-class _LocalGrid(NamedTuple):
-    """What the local step sees of the globals when every data point has a temperature."""
-
-    expected: Any
-    inverse_temperatures: np.ndarray
-    log_partition: np.ndarray
-
-
 class LocalVariationalTempering(Annealing):
     """Variational tempering with one temperature per data point.
 
@@ -148,39 +140,14 @@ class LocalVariationalTempering(Annealing):
     def needs(self) -> tuple[str, ...]:
         return ("unit_log_partition", "locally_tempered_step")
 
-    def expectations(self, ctx: Context) -> tuple[Any, Any]:
+    def visit(self, ctx: Context, units: Any, **how: Any) -> Any:
         x = np.arange(1, self.n_temperatures + 1) / self.n_temperatures
         partition = ctx.model.unit_log_partition(x, ctx.summary, ctx.q)
-        return _LocalGrid(ctx.model.expectations(ctx.q), x, partition), None
-
-    def local_step(
-        self,
-        ctx: Context,
-        units: Any,
-        expected: _LocalGrid,
-        t: Tempering,
-        noise: np.ndarray | None = None,
-        local: Any = None,
-    ) -> Any:
-        return ctx.model.locally_tempered_step(
-            units,
-            expected.expected,
-            expected.inverse_temperatures,
-            expected.log_partition,
-            self.n_rounds,
-            noise=noise,
-            local=local,
-        )
-
-    def prepared(self, ctx: Context, expected: Any, t: Tempering, workers: Any = None) -> Any:
-        return expected._replace(expected=ctx.model.locally_prepared(expected.expected))
-
-    def completed(self, ctx: Context, step: Any, expected: Any, t: Tempering) -> Any:
-        return step
+        temperatures = UnitTemperatures(x, partition, self.n_rounds)
+        return super().visit(ctx, units, unit_temperatures=temperatures, **how)
 
     def inverse_temperatures(self, ctx: Context, units: Any) -> np.ndarray:
         """E_r[1/T] of every data point at the current q, shape (n_units,)."""
-        ctx = replace(ctx, exploring=False)
-        expected = self.prepared(ctx, self.expectations(ctx)[0], Tempering())
-        local = self.local_start(ctx, units, None)
-        return self.local_step(ctx, units, expected, Tempering(), local=local).inverse_temperatures
+        visit = self.visit(replace(ctx, exploring=False), units)
+        start = visit.start(units, None, False, 0.0, ctx.rng)
+        return visit.step(units, None, start).inverse_temperatures

@@ -10,6 +10,7 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,14 +23,17 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from ..annealing import ANNEALING, Annealing, Context, check_capabilities
+from ..families import Natural
 from ..inference import engine
-from ..inference.callbacks import Watch
-from ..inference.parallel import SEQUENTIAL, Workers, one_thread, seed_sequence
-from ..inference.restarts import Problem, restart
+from ..inference.callbacks import FitMonitor
+from ..inference.checkpoint import Checkpoint, fingerprint, fingerprint_of
+from ..inference.engine import Progress, Settings, Trace
+from ..inference.parallel import SEQUENTIAL, Workers, one_thread
+from ..inference.restarts import prepare, restart
+from ..inference.stopping import RiseOfBound
 from ..inference.units import Units
-from ..models._base import ConjugateModel
+from ..models._base import Model
 
-_SUBSET = 20_000
 # Below these numbers of floating-point operations per pass, threads cost more than they give.
 _WORTH_THREADS = {True: 5e7, False: 2e7}  # one restart split into chunks; several restarts
 
@@ -72,6 +76,9 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     # The parameters that define the model: they cannot change while fitted ones are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
+    # The module of the model's compiled kernels.
+    _kernel_module: str
+
     # What a subclass provides
 
     @abstractmethod
@@ -79,7 +86,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         """X as an array that the model can read; ``reset`` in the first call of a fit."""
 
     @abstractmethod
-    def _make_model(self, X: Any, units: Units) -> ConjugateModel:
+    def _make_model(self, X: Any, units: Units) -> Model:
         """The model of these hyperparameters, with those that depend on X checked."""
 
     @abstractmethod
@@ -90,7 +97,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         """The model's own fitted attributes, by name."""
 
-    def _check_first_batch(self, units: Units, model: ConjugateModel) -> None:
+    def _check_first_batch(self, units: Units, model: Model) -> None:
         """Refuse a first batch of a stream that cannot fix the priors."""
 
     # Parameters
@@ -119,7 +126,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
                 params["annealing"] = ANNEALING[method]()
         return super().set_params(**params)
 
-    def _strategy(self, model: ConjugateModel) -> Annealing:
+    def _strategy(self, model: Model) -> Annealing:
         """The annealing method with the model's recommendations filled in."""
         method = self.annealing
         if isinstance(method, str):
@@ -136,10 +143,14 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         """Data points per update of ``fit``; None for all."""
         return self.batch_size
 
-    def _settings(self) -> engine.Settings:
-        return engine.Settings(
+    def _stopping_rule(self) -> RiseOfBound:
+        """When plain inference has converged."""
+        return RiseOfBound(self.tol)
+
+    def _settings(self) -> Settings:
+        return Settings(
             max_iter=self.max_iter,
-            tol=self.tol,
+            stop=self._stopping_rule(),
             batch_size=self._batch_size,
             learning_offset=self.learning_offset,
             learning_decay=self.learning_decay,
@@ -171,8 +182,10 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, *, checkpoint=None):
         """Fit the model: anneal, then plain variational inference to convergence.
+
+        A fit that is refused or interrupted leaves the estimator as it was.
 
         Parameters
         ----------
@@ -182,30 +195,43 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows; a weight of 2 counts a row twice.
+        checkpoint : path-like, default=None
+            A folder in which the state of the fit is kept after every pass. Where it holds the
+            state of an interrupted fit to the same data with the same parameters, the fit goes on
+            from there, and ends as it would have ended without the interruption, bit for bit.
 
         Returns
         -------
         self : estimator instance
             The fitted estimator.
-        """
-        with one_thread():
-            return self._fit(X, y, sample_weight)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> BaseAnnealed:
+        Raises
+        ------
+        ValueError
+            If data or parameters are refused, if the result is not finite, or if ``checkpoint``
+            is of a fit with other data, parameters or versions.
+        """
+        with self._unchanged_by_errors(), one_thread():
+            return self._fit(X, y, sample_weight, checkpoint)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, checkpoint: Any = None) -> BaseAnnealed:
         warm = self.warm_start and hasattr(self, "_inference")
         given, X = X, self._validate_data(X, reset=not warm)
         units = self._make_units(X, self._check_weights(sample_weight, X))
         self._check_training(units)
         metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
-        shown = self._shown(given, X)
-        watch = Watch.of(self, 1 if warm else self.n_init, shown, y, metadata)
+        shown = self._callback_data(given, X)
+        monitor = FitMonitor.of(self, 1 if warm else self.n_init, shown, y, metadata, units)
+        store = None if checkpoint is None else Checkpoint(checkpoint)
         with _explained(self._advice):
-            results = self._go_on(units, watch) if warm else self._start_anew(X, units, watch)
-        # Restarts that a callback kept from beginning have no bound.
-        bounds = np.array([np.nan if result is None else result[2].final for result in results])
-        best = int(np.argmax(np.where(np.isnan(bounds), -np.inf, bounds)))
-        ctx, strategy, trace = results[best]
+            if warm:
+                results = self._continue_fit(units, monitor, store)
+            else:
+                results = self._start_anew(X, units, monitor, store)
+            kept, bounds, best = _best(results)
+        ctx, strategy, trace = kept.ctx, kept.strategy, kept.trace
         if warm:
+            strategy = self.annealing_
             trace.lower_bounds[:0] = list(self.lower_bounds_)
             trace.temperatures[:0] = list(self.temperatures_)
         # What comes after a fit goes on at T = 1, after one that was stopped too.
@@ -213,68 +239,98 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         inference = _Inference(ctx, after, units.total_weight, self._fixed_parameters())
         self._keep(inference, strategy, trace, bounds, best)
         self._complete_fit(ctx, units, trace)
-        if watch is not None:
-            watch.end(ctx)
+        if monitor is not None:
+            monitor.end(ctx)
         self._warn(ctx, trace)
         return self
 
-    def _shown(self, given: Any, X: Any) -> Any:
-        """What callbacks get as X: what was given, or what validation made of it."""
+    @contextmanager
+    def _unchanged_by_errors(self) -> Iterator[None]:
+        """Context whose errors leave the estimator as it was when the context was entered."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _callback_data(self, given: Any, X: Any) -> Any:
+        """X for callbacks: what the user gave, or what validation made of it."""
         return X
 
-    def _complete_fit(self, ctx: Context, units: Units, trace: engine.Trace) -> None:
+    def _complete_fit(self, ctx: Context, units: Units, trace: Trace) -> None:
         """Set the fitted attributes that take another look at the training data."""
 
-    def _start_anew(self, X: Any, units: Units, watch: Watch | None) -> list[Any]:
+    def _start_anew(
+        self, X: Any, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
+    ) -> list[Progress | None]:
+        """All restarts of a fit; None for those that a callback kept from beginning."""
         model = self._make_model(X, units)
-        strategy, batch_size = self._strategy(model), self._batch_size
-        batch = batch_size is None or batch_size >= units.n_units
-        model = model.holding(batch and strategy.holds_units)
-        self._load_kernels(model)
+        strategy, settings = self._strategy(model), self._settings()
+        self._load_kernels()
         random_state = check_random_state(self.random_state)
-        summary = model.summary(units)
-        model = model.resolved(summary)
-        prior = model.prior(summary)
-        units = units.placed(summary)
-        sample = units
-        if batch_size is not None:
-            sample = units.subset(max(_SUBSET, 10 * batch_size), random_state)
-        # The first start makes the draws of the class that this one replaces, in their order;
-        # everything else hangs on one number drawn after it.
-        drawn = [model.init(sample, summary, prior, random_state)] if strategy.needs_start else []
-        problem = Problem(
-            model,
-            strategy,
-            prior,
-            summary,
-            units,
-            sample,
-            self._settings(),
-            seed_sequence(random_state),
-        )
-        single = self.n_init == 1
-        work = model.operations(units)
-        if single and batch_size is not None:
-            work *= min(1.0, batch_size / units.n_units)
+        if checkpoint is not None:
+            random_state = self._reopened(checkpoint, units, random_state)
+        problem, start = prepare(model, strategy, units, settings, random_state)
+        drawn = [] if start is None else [start]
+        del start
+        single, size = self.n_init == 1, settings.batch_size
+        work = problem.model.operations(units)
+        if single and size is not None:
+            work *= min(1.0, size / units.n_units)
         worth = work >= _WORTH_THREADS[single]
-        with Workers(self.n_jobs if worth else 1, shared_memory=watch is not None) as workers:
+        with Workers(self.n_jobs if worth else 1, shared_memory=monitor is not None) as workers:
             inner, outer = (workers, SEQUENTIAL) if single else (SEQUENTIAL, workers)
             tasks = [
-                (problem, i, drawn if i == 0 else [], inner, watch) for i in range(self.n_init)
+                (problem, i, drawn if i == 0 else [], inner, monitor, checkpoint)
+                for i in range(self.n_init)
             ]
             return outer.map(restart, tasks)
 
-    def _go_on(self, units: Units, watch: Watch | None) -> list[Any]:
+    def _continue_fit(
+        self, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
+    ) -> list[Progress | None]:
         """Plain inference from the fitted parameters."""
         kept = self._checked_inference("warm_start=True goes on from the last fit", ("annealing",))
         ctx = kept.context()
-        ctx.summary = ctx.model.resumed(ctx.summary, units)
-        self._load_kernels(ctx.model)
-        monitor = None if watch is None else watch.begin(0, self.max_iter)
-        with Workers(self.n_jobs, shared_memory=watch is not None) as workers:
-            units = units.placed(ctx.summary)
-            trace = engine.fit(ctx, engine.PLAIN, units, self._settings(), workers, monitor)
-        return [(ctx, self.annealing_, trace)]
+        ctx.summary = ctx.summary.continued(ctx.model.summary(units))
+        self._load_kernels()
+        progress, save = Progress(ctx, engine.PLAIN), None
+        if checkpoint is not None:
+            self._reopened(checkpoint, units, np.random.RandomState(0), fingerprint(ctx.q))
+            progress = checkpoint.load(0) or progress
+            save = partial(checkpoint.save, 0)
+        after_pass = None if monitor is None else monitor.begin(0, self.max_iter)
+        with Workers(self.n_jobs, shared_memory=monitor is not None) as workers:
+            units = units.centered(ctx.summary)
+            engine.fit(progress, units, self._settings(), workers, after_pass, save)
+        return [progress]
+
+    def _reopened(
+        self,
+        checkpoint: Checkpoint,
+        units: Units,
+        random_state: np.random.RandomState,
+        start: str = "",
+    ) -> np.random.RandomState:
+        """The random state with which the fit in a checkpoint began, or begins now."""
+        from .. import __version__
+
+        free = ("n_jobs", "random_state", "verbose", "verbose_interval")
+        identity = {
+            "version of sklearn_anneal": __version__,
+            "estimator": type(self).__name__,
+            "data": fingerprint_of(units),
+            "fitted parameters that it goes on from": start,
+        }
+        for name, value in self.get_params(deep=False).items():
+            if name not in free:
+                identity[f"parameter {name}"] = _described(value)
+        state = checkpoint.open(identity, random_state.get_state(legacy=False))
+        again = np.random.RandomState()
+        again.set_state(state)
+        return again
 
     def _fixed_parameters(self) -> dict[str, Any]:
         """The parameters that must stay as they are while the fitted parameters are kept."""
@@ -319,18 +375,8 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         ValueError
             If the batch is refused; the estimator is then as it was before.
         """
-        return self._update_or_restore(X, sample_weight)
-
-    def _update_or_restore(self, X: Any, sample_weight: Any) -> BaseAnnealed:
-        """:meth:`partial_fit`; after a refusal the estimator is as it was before."""
-        before = dict(self.__dict__)
-        try:
-            with one_thread():
-                return self._partial_fit(X, sample_weight)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        with self._unchanged_by_errors(), one_thread():
+            return self._partial_fit(X, sample_weight)
 
     def _partial_fit(self, X: Any, sample_weight: Any) -> BaseAnnealed:
         first = not hasattr(self, "_inference")
@@ -368,13 +414,13 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             bound, temperature = engine.stream(
                 ctx,
                 inference.strategy,
-                units.placed(ctx.summary),
+                units.centered(ctx.summary),
                 self._settings(),
                 workers,
                 passes=1.0 if self.total_samples is None else weight / self.total_samples,
             )
             # A step of a stream cannot be taken back by later ones.
-            if not all(np.isfinite(value).all() for value in ctx.q.values()):
+            if not _finite(ctx.q):
                 raise np.linalg.LinAlgError("parameters that are not finite")
         nothing = np.empty(0)
         bounds = np.append(nothing if first else self.lower_bounds_, [bound])
@@ -382,41 +428,29 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         # Methods whose bound is not evaluated at every call leave the last one that was.
         final = bound if first or np.isfinite(bound) else self.lower_bound_
         method = inference.strategy if first else self.annealing_
-        trace = engine.Trace(bounds, temperatures, final)  # type: ignore[arg-type]
+        trace = Trace(list(bounds), list(temperatures), final=final)
         self._keep(inference, method, trace, np.array([final]), 0)
 
     def _open_stream(self, X: Any, units: Units) -> _Inference:
         model = self._make_model(X, units)
         strategy = self._strategy(model)
         self._check_first_batch(units, model)
-        self._load_kernels(model)
-        random_state = check_random_state(self.random_state)
-        summary = model.summary(units)
-        model = model.resolved(summary)
-        prior = model.prior(summary)
+        self._load_kernels()
         seen = units.total_weight
-        summary = replace(summary, weight=self.total_samples or seen)
-        units = units.placed(summary)
-        start = model.init(units, summary, prior, random_state) if strategy.needs_start else None
-        problem = Problem(
-            model,
-            strategy,
-            prior,
-            summary,
-            units,
-            units,
-            self._settings(),
-            seed_sequence(random_state),
-        )
+        random_state = check_random_state(self.random_state)
+        total = float(self.total_samples or seen)
         with _explained(self._advice):
-            ctx, strategy = problem.open(0, start)
-        return _Inference(ctx, strategy, seen, self._fixed_parameters())
+            problem, start = prepare(
+                model, strategy, units, self._settings(), random_state, stream_weight=total
+            )
+            progress = problem.open(0, start)
+        return _Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
 
     def _keep(
         self,
         inference: _Inference,
         method: Annealing,
-        trace: engine.Trace,
+        trace: Trace,
         restarts: np.ndarray,
         best: int,
     ) -> None:
@@ -434,7 +468,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         for name, value in self._fitted_attributes(ctx).items():
             setattr(self, name, value)
 
-    def _warn(self, ctx: Context, trace: engine.Trace) -> None:
+    def _warn(self, ctx: Context, trace: Trace) -> None:
         if not trace.converged and not trace.stopped and self.max_iter > 0:
             warnings.warn(
                 f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1. "
@@ -453,8 +487,8 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
                 stacklevel=6,
             )
 
-    def _load_kernels(self, model: ConjugateModel) -> None:
-        name = f"sklearn_anneal.kernels.{model.kernel_module}"
+    def _load_kernels(self) -> None:
+        name = f"sklearn_anneal.kernels.{self._kernel_module}"
         if self.verbose and name not in sys.modules:
             print(
                 f"{type(self).__name__}: loading kernels; the first time on a machine they are "
@@ -467,9 +501,9 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         # Validation sets attributes with a trailing underscore before a fit can fail.
         return hasattr(self, "_inference")
 
-    def _snapshot(self, ctx: Context) -> dict[str, Any]:
+    def _snapshot(self, ctx: Context, units: Units) -> dict[str, Any]:
         """The fitted attributes of a moment of a fit, for callbacks that ask."""
-        kept = replace(ctx, report=None, deviation=None)
+        kept = replace(ctx, report=None, known=None, deviation=None)
         inference = _Inference(kept, engine.PLAIN, 0.0, self._fixed_parameters())
         return {"_inference": inference, **self._fitted_attributes(kept)}
 
@@ -498,6 +532,37 @@ class _Inference:
         ctx.state = dict(ctx.state)
         ctx.scale = 1.0
         return ctx
+
+
+def _best(results: list[Progress | None]) -> tuple[Progress, np.ndarray, int]:
+    """The restart with the highest bound, the bounds of all of them, and its index.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If its bound or its parameters are not finite.
+    """
+    # Restarts that a callback kept from beginning have no bound.
+    bounds = np.array([np.nan if result is None else result.trace.final for result in results])
+    best = int(np.argmax(np.where(np.isnan(bounds), -np.inf, bounds)))
+    kept = results[best]
+    if kept is None or not np.isfinite(bounds[best]) or not _finite(kept.ctx.q):
+        raise np.linalg.LinAlgError("results that are not finite")
+    return kept, bounds, best
+
+
+def _finite(q: Natural) -> bool:
+    return all(bool(np.isfinite(value).all()) for value in q.values())
+
+
+def _described(value: Any) -> str:
+    """A parameter of an estimator as text that differs where the parameter does."""
+    if isinstance(value, BaseEstimator):
+        inner = {name: _described(v) for name, v in value.get_params(deep=False).items()}
+        return f"{type(value).__name__}({inner})"
+    if np.ndim(value):
+        return f"an array with the hash {fingerprint(np.asarray(value))}"
+    return repr(value)
 
 
 @contextmanager

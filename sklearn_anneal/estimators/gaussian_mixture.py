@@ -259,6 +259,7 @@ class AnnealedBayesianGaussianMixture(
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
+    _kernel_module = "gaussian_mixture"
     _model_parameters = (
         "n_components",
         "covariance_type",

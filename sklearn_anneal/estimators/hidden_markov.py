@@ -23,7 +23,7 @@ from ._base import BaseAnnealed, has_unit_temperatures
 from ._sequences import SequenceData, read_sequences
 
 if TYPE_CHECKING:
-    from ..annealing import Annealing, Context
+    from ..annealing import Context
 
 
 _NOTHING = np.empty(0)
@@ -302,6 +302,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
+    _kernel_module = "hidden_markov"
     _model_parameters = (
         "n_components",
         "emission",
@@ -410,17 +411,6 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         if self.emission == "gaussian" and (self.means_prior is None or self.scale_prior is None):
             check_first_rows(units.observed().X, self.n_components, "means_prior and scale_prior")
 
-    def _strategy(self, model: Any) -> Annealing:
-        try:
-            return super()._strategy(model)
-        except ValueError as error:
-            if hasattr(EMISSIONS[self.emission], "log_volume") or "log C(T)" not in str(error):
-                raise
-            raise ValueError(
-                f"{error} (log C(T) sums the tempered density of a frame over all frames; for "
-                f"emission={self.emission!r} no such sum is known.)"
-            ) from None
-
     def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
         kind = EMISSIONS[self.emission]
         init_params = kind.init_params[0] if self.init_params == "auto" else self.init_params
@@ -456,8 +446,10 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
+    def fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None, checkpoint=None):
         """Fit the model: anneal, then plain variational inference to convergence.
+
+        A fit that is refused or interrupted leaves the estimator as it was.
 
         Parameters
         ----------
@@ -471,14 +463,24 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             Number of rows of each sequence, in the place of ``groups``.
         sample_weight : array-like of shape (n_frames,), default=None
             Weights, constant within a sequence; a weight of 2 counts a sequence twice.
+        checkpoint : path-like, default=None
+            A folder in which the state of the fit is kept after every pass. Where it holds the
+            state of an interrupted fit to the same data with the same parameters, the fit goes on
+            from there, and ends as it would have ended without the interruption, bit for bit.
 
         Returns
         -------
         self : estimator instance
             The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters are refused, if the result is not finite, or if ``checkpoint``
+            is of a fit with other data, parameters or versions.
         """
-        with one_thread():
-            return self._fit(self._data(X, groups, lengths, y), y, sample_weight)
+        with self._unchanged_by_errors(), one_thread():
+            return self._fit(self._data(X, groups, lengths, y), y, sample_weight, checkpoint)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
@@ -511,7 +513,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ValueError
             If the batch is refused; the estimator is then as it was before.
         """
-        return self._update_or_restore(self._data(X, groups, lengths, y), sample_weight)
+        with self._unchanged_by_errors(), one_thread():
+            return self._partial_fit(self._data(X, groups, lengths, y), sample_weight)
 
     def fit_transform(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
         """Fit the model and return the posterior probabilities of the states of each frame.
@@ -738,7 +741,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ctx = self._context()
         data = self._data(X, groups, lengths, y)
         data = self._validate_data(data, reset=False, ensure_min_samples=1)
-        return ctx, data, self._make_units(data, None).placed(ctx.summary)
+        return ctx, data, self._make_units(data, None).centered(ctx.summary)
 
     def _log_likelihoods(self, ctx: Context, units: Sequences) -> np.ndarray:
         found = ctx.model.sweep(units, ctx.model.plug_in(ctx.q), _ONE, [_NOTHING]).log_norms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_non_negative, validate_data
 
 from ..families import Dirichlet
-from ..inference import engine
+from ..inference.engine import Trace
 from ..inference.parallel import Workers, one_thread
+from ..inference.stopping import History, RiseOfBound
 from ..inference.units import Documents, Units
 from ..metrics import document_completion_log_likelihood, split_documents
 from ..models.latent_dirichlet import TOPICS, LatentDirichlet
@@ -206,6 +208,7 @@ class AnnealedLatentDirichletAllocation(
         "init_components": ["array-like", None],
     }
 
+    _kernel_module = "latent_dirichlet"
     _model_parameters = ("n_components", "doc_topic_prior", "topic_word_prior", "local_step")
 
     def __init__(
@@ -276,12 +279,8 @@ class AnnealedLatentDirichletAllocation(
     def _batch_size(self) -> int | None:
         return self.batch_size if self.learning_method == "online" else None
 
-    def _settings(self) -> engine.Settings:
-        return (
-            super()
-            ._settings()
-            ._replace(evaluate_every=max(0, self.evaluate_every), perplexity_tol=self.perp_tol)
-        )
+    def _stopping_rule(self) -> RiseOfBound:
+        return ChangeOfPerplexity(self.tol, max(0, self.evaluate_every), self.perp_tol)
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> csr_matrix:
         X = validate_data(
@@ -310,12 +309,6 @@ class AnnealedLatentDirichletAllocation(
 
     def _strategy(self, model: Any) -> Annealing:
         strategy = super()._strategy(model)
-        if strategy.has_unit_temperatures and self.local_step != "mean_field":
-            raise ValueError(
-                f"annealing={self.annealing!r} infers the temperature of a document together with "
-                f"its mean-field assignments, which local_step={self.local_step!r} does not make. "
-                "Use local_step='mean_field', or another annealing."
-            )
         if self.init_components is not None and not strategy.needs_start:
             raise ValueError(
                 f"annealing={self.annealing!r} starts from random topics, which leaves "
@@ -373,7 +366,7 @@ class AnnealedLatentDirichletAllocation(
         }
 
     def _complete_fit(  # type: ignore[override]
-        self, ctx: Context, units: Documents, trace: engine.Trace
+        self, ctx: Context, units: Documents, trace: Trace
     ) -> None:
         if trace.evaluated:
             bound = trace.final + ctx.model.kl(ctx.q, ctx.prior)
@@ -551,7 +544,7 @@ class AnnealedLatentDirichletAllocation(
             E[1/T], in (0, 1].
         """
         ctx, units = self._documents(X)
-        self._load_kernels(ctx.model)
+        self._load_kernels()
         return self.annealing_.inverse_temperatures(ctx, units)
 
     def _documents(self, X: Any) -> tuple[Context, Documents]:
@@ -567,10 +560,40 @@ class AnnealedLatentDirichletAllocation(
     def _document_bound(
         self, ctx: Context, units: Documents, gamma: np.ndarray | None = None
     ) -> float:
-        self._load_kernels(ctx.model)
+        self._load_kernels()
         worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             return ctx.model.infer(units, ctx.q, workers, gamma)
+
+
+@dataclass(frozen=True)
+class ChangeOfPerplexity(RiseOfBound):
+    """A fit has converged, too, when its perplexity hardly changes between two evaluations.
+
+    Parameters
+    ----------
+    tol : float
+        As of :class:`RiseOfBound`.
+    evaluate_every : int, default=0
+        Passes between two evaluations; 0 for none.
+    perp_tol : float, default=0.0
+        Change of the perplexity below which a fit has converged.
+    """
+
+    evaluate_every: int = 0
+    perp_tol: float = 0.0
+
+    def converged(self, history: History) -> bool:
+        bounds, every = history.bounds, self.evaluate_every
+        if every == 0 or len(bounds) % every or len(bounds) <= every:
+            return False
+        pair = np.array([bounds[-1 - every], bounds[-1]])
+        with np.errstate(over="ignore"):
+            old, new = np.exp(-pair / history.n_observations)
+        return bool(abs(new - old) < self.perp_tol)
+
+    def asks_for_bound(self, n_passes: int) -> bool:
+        return self.evaluate_every > 0 and n_passes % self.evaluate_every == 0
 
 
 def _perplexity(bound: float, units: Documents) -> float:

@@ -25,7 +25,7 @@ from ..families import (
 )
 from ..inference.parallel import one_thread
 from ..inference.units import Ratings
-from ..models.matrix_factorization import PACKED, MatrixFactorization, Memory
+from ..models.matrix_factorization import PACKED, MatrixFactorization
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._ratings import Pairs, RatingData, halves, read_ids, read_matrix, read_pairs, some_ratings
 
@@ -63,9 +63,9 @@ def _exact(ctx: Context) -> MatrixFactorization:
 
 def _of_items(ctx: Context) -> Context:
     """A context in which users are local variables: of training data, or of others."""
-    model = copy(ctx.model.holding(False))
+    model = copy(ctx.model)
     # Nothing of the size of the training data stays.
-    model._memory = Memory()
+    model.holds_users = False
     (items,) = model.blocks
     q, prior = ({key: natural[key] for key in items.keys} for natural in (ctx.q, ctx.prior))
     return replace(ctx, model=model, q=q, prior=prior)
@@ -296,6 +296,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         'or noise="dirichlet", a smaller factor_variance or a larger noise_variance, or rescale '
         "the ratings."
     )
+    _kernel_module = "matrix_factorization"
     _model_parameters = (
         "n_components",
         "input",
@@ -413,7 +414,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             attributes["bias_variance_"] = float(model.bias_variance)
         return attributes
 
-    def _shown(self, given: Any, X: Any) -> Any:
+    def _callback_data(self, given: Any, X: Any) -> Any:
         return given.X if isinstance(given, Pairs) else given
 
     def _complete_fit(self, ctx: Context, units: Ratings, trace: Any) -> None:  # type: ignore[override]
@@ -422,20 +423,6 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             for name in ("item_biases_", "user_biases_", "bias_variance_"):
                 self.__dict__.pop(name, None)
         self._set_users(self._solved(ctx, units))
-
-    def _start_anew(self, X: RatingData, units: Ratings, watch: Any) -> list[Any]:  # type: ignore[override]
-        self._training = units
-        try:
-            return super()._start_anew(X, units, watch)
-        finally:
-            del self._training
-
-    def _go_on(self, units: Ratings, watch: Any) -> list[Any]:  # type: ignore[override]
-        self._training = units
-        try:
-            return super()._go_on(units, watch)
-        finally:
-            del self._training
 
     def _warn(self, ctx: Context, trace: Any) -> None:
         super()._warn(ctx, trace)
@@ -449,12 +436,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 stacklevel=6,
             )
 
-    def _snapshot(self, ctx: Context) -> dict[str, Any]:
+    def _snapshot(self, ctx: Context, units: Ratings) -> dict[str, Any]:  # type: ignore[override]
         kept = _of_items(ctx)
-        # After a fit its users are known.
-        running = hasattr(self, "_training")
-        found = self._solved(kept, self._training) if running else self._user_statistics
-        return super()._snapshot(kept) | self._user_attributes(kept, found)
+        return super()._snapshot(kept, units) | self._user_attributes(
+            kept, self._solved(kept, units)
+        )
 
     def _update(self, X: RatingData, units: Ratings) -> None:  # type: ignore[override]
         super()._update(X, units)
@@ -491,7 +477,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         """The statistics of users given the fitted items, without the factor 1/σ²."""
         ones = np.ones(units.n_units)
         with one_thread():
-            across = ctx.model.expectations(ctx.q).across
+            across = ctx.model.expectations(ctx.q)
             natural = ctx.model.fold_in(units, across, ones, Tempering())[2]
         prior = ctx.model.row_prior()
         noise_variance = ctx.model.noise_variance
@@ -514,8 +500,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, *, checkpoint=None):
         """Fit the model: anneal, then plain variational inference to convergence.
+
+        A fit that is refused or interrupted leaves the estimator as it was.
 
         Parameters
         ----------
@@ -526,14 +514,24 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             The ratings of pairs; ignored for a matrix.
         sample_weight : array-like of shape (n_users,) or (n_ratings,), default=None
             Weights of the rows of X: of users, or of ratings. A weight of 2 counts a row twice.
+        checkpoint : path-like, default=None
+            A folder in which the state of the fit is kept after every pass. Where it holds the
+            state of an interrupted fit to the same data with the same parameters, the fit goes on
+            from there, and ends as it would have ended without the interruption, bit for bit.
 
         Returns
         -------
         self : estimator instance
             The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If data or parameters are refused, if the result is not finite, or if ``checkpoint``
+            is of a fit with other data, parameters or versions.
         """
-        with one_thread():
-            return self._fit(self._data(X, y), y, sample_weight)
+        with self._unchanged_by_errors(), one_thread():
+            return self._fit(self._data(X, y), y, sample_weight, checkpoint)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, sample_weight=None):
@@ -562,7 +560,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ValueError
             If the batch is refused; the estimator is then as it was before.
         """
-        return self._update_or_restore(self._data(X, y, stream=True), sample_weight)
+        with self._unchanged_by_errors(), one_thread():
+            return self._partial_fit(self._data(X, y, stream=True), sample_weight)
 
     @available_if(_of_matrix)
     def transform(self, X):

@@ -6,7 +6,8 @@ statistics*; ``_base.py`` says how they relate to the density.
 
 from __future__ import annotations
 
-from ._base import N_HALVINGS, Family, Natural, Tempering, backoff, mix, posterior
+from ._base import N_HALVINGS, Family, Natural, Tempering, UnitTemperatures, backoff, mix, posterior
+from ._factors import Factor, Factors
 from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
 from .dirichlet import Dirichlet
@@ -20,6 +21,8 @@ __all__ = [
     "N_HALVINGS",
     "Beta",
     "Dirichlet",
+    "Factor",
+    "Factors",
     "Family",
     "Gamma",
     "Gaussian",
@@ -27,6 +30,7 @@ __all__ = [
     "NormalWishart",
     "Structure",
     "Tempering",
+    "UnitTemperatures",
     "Wishart",
     "backoff",
     "fast_normal",

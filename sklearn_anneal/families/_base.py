@@ -41,6 +41,24 @@ class Tempering(NamedTuple):
     prior: float = 1.0
 
 
+class UnitTemperatures(NamedTuple):
+    """What a local step needs that infers a temperature for every data point.
+
+    Attributes
+    ----------
+    inverse_temperatures : ndarray of shape (n_temperatures,)
+        The grid of x = 1/T.
+    log_partition : object
+        log c(x) of one data point, as the model's ``unit_log_partition`` returns it.
+    n_rounds : int
+        Rounds of q(z) given the temperatures, and of the temperatures given q(z).
+    """
+
+    inverse_temperatures: np.ndarray
+    log_partition: Any
+    n_rounds: int
+
+
 def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Natural:
     """Return the natural parameters of a (tempered) conjugate posterior.
 
@@ -252,6 +270,33 @@ class Family(ABC):
         expected = self.expectations(q)
         linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
         return float(linear - np.sum(self.log_normalizer(q)) + np.sum(self.log_normalizer(p)))
+
+    def backoff(
+        self, clean: Natural, deviation: Natural, share: float, margin: float = 0.0
+    ) -> Natural:
+        """Move natural parameters by as much of a deviation as :meth:`valid` allows, row by row.
+
+        Parameters
+        ----------
+        clean : dict of ndarray
+            Natural parameters inside the domain; its arrays may be used for the result.
+        deviation : dict of ndarray
+            Of the same shapes; it may lead outside.
+        share : float
+            The share of the deviation that is wanted; it is halved until the row is valid.
+        margin : float, default=0.0
+            As of :meth:`valid`, with `clean` as the reference.
+
+        Returns
+        -------
+        dict of ndarray
+            As :func:`backoff` returns it.
+        """
+
+        def valid(natural: Natural) -> np.ndarray:
+            return self.valid(natural, clean, margin)
+
+        return backoff(clean, deviation, valid, share)
 
     def valid(
         self, natural: Natural, reference: Natural | None = None, margin: float = 0.0

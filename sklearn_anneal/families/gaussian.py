@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ._base import Family, Natural
+from ._base import N_HALVINGS, Family, Natural
 from ._structure import Structure, get_structure
 
 _STRUCTURES = ("full", "packed", "diag", "spherical")
@@ -118,6 +118,24 @@ class Gaussian(Family):
         precision = self._structure.inverse(np.asarray(covariance, dtype=float))
         natural_mean = self._structure.multiply(precision, np.asarray(mean, dtype=float))
         return {"precision": precision, "natural_mean": natural_mean}
+
+    def backoff(
+        self, clean: Natural, deviation: Natural, share: float, margin: float = 0.0
+    ) -> Natural:
+        if self.structure != "packed":
+            return super().backoff(clean, deviation, share, margin)
+        # There can be as many packed rows as users: a kernel moves them in place.
+        from ..kernels.matrix_factorization import back_off
+
+        back_off(
+            *(deviation[key] for key in self.keys),
+            share,
+            margin,
+            clean["natural_mean"].shape[-1],
+            N_HALVINGS,
+            *(clean[key] for key in self.keys),
+        )
+        return clean
 
     def _inside(self, natural: Natural) -> np.ndarray:
         finite = np.isfinite(natural["natural_mean"]).all(-1)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import _num_samples
 
 from ..annealing._base import Context
 from .engine import Monitor, Trace
+from .units import Units
 
 Attributes = Callable[[], dict[str, Any]]
 
@@ -71,24 +72,31 @@ class FitCallbacks:
         )
 
 
-class Watch:
-    """Who looks on while a fit runs: callbacks, and the printer of ``verbose``."""
+class FitMonitor:
+    """What is told how a fit goes on: the callbacks, and the printer of ``verbose``."""
 
-    def __init__(self, estimator: Any, callbacks: FitCallbacks | None):
+    def __init__(self, estimator: Any, callbacks: FitCallbacks | None, units: Units):
         self.estimator = estimator
         self.callbacks = callbacks
+        self.units = units
 
     @classmethod
     def of(
-        cls, estimator: Any, n_restarts: int, X: Any, y: Any, metadata: dict[str, Any]
-    ) -> Watch | None:
-        """The watch of a fit, None if nobody looks on."""
+        cls,
+        estimator: Any,
+        n_restarts: int,
+        X: Any,
+        y: Any,
+        metadata: dict[str, Any],
+        units: Units,
+    ) -> FitMonitor | None:
+        """The monitor of a fit; None if there is nothing to tell anybody."""
         callbacks = None
         if getattr(estimator, "_skl_callbacks", []):
             callbacks = FitCallbacks(estimator, n_restarts, X, y, metadata)
         elif not estimator.verbose:
             return None
-        return cls(estimator, callbacks)
+        return cls(estimator, callbacks, units)
 
     @property
     def stopped(self) -> bool:
@@ -122,4 +130,4 @@ class Watch:
             self.callbacks.end(self._attributes(ctx))
 
     def _attributes(self, ctx: Context) -> Attributes:
-        return partial(self.estimator._snapshot, ctx)
+        return partial(self.estimator._snapshot, ctx, self.units)

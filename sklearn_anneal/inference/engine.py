@@ -1,7 +1,7 @@
 """The loop of variational inference. It knows no model and no annealing method by name.
 
-An update is ``λ̂ = λ₀ + (N/|S|) Σ_n w_n E_q[t(x_n, z_n)]`` and ``λ ← (1 − ρ) λ + ρ λ̂``, with a
-hook of the annealing method at every place that a method may bend.
+A pass is a visit to the data and an update, or as many of both as there are minibatches. Between
+two passes all that the next one needs is in a :class:`Progress`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..annealing._base import Annealing, Context
-from ..families import Natural, Tempering, posterior
-from ..models._base import Block, LocalStep
+from ..families import Natural
+from ..models._base import LocalStep
+from . import visits
+from .conjugate import update
 from .parallel import SEQUENTIAL, Workers
+from .stopping import History, RiseOfBound
 from .units import Units
+from .visits import Visited
 
 PLAIN = Annealing()
 _PASSES_BEFORE_TEST = 20
-_WINDOW = 10
-_UPDATES_BEFORE_LEARNING = 100
 
 
 class Settings(NamedTuple):
@@ -32,25 +34,19 @@ class Settings(NamedTuple):
     ----------
     max_iter : int
         Largest number of passes of the finish.
-    tol : float
-        Rise of the bound per observation and pass, nats, below which a fit has converged.
+    stop : RiseOfBound
+        The rule that says when the finish has converged.
     batch_size : int or None
         Data points per update; None for all.
     learning_offset, learning_decay : float
         τ and κ of ρ_t = (τ + t)^(−κ).
-    evaluate_every : int
-        Passes of the finish between two evaluations of the perplexity; 0 for none.
-    perplexity_tol : float
-        Change of the perplexity between two evaluations below which a fit has converged.
     """
 
     max_iter: int
-    tol: float
+    stop: RiseOfBound
     batch_size: int | None
     learning_offset: float
     learning_decay: float
-    evaluate_every: int = 0
-    perplexity_tol: float = 0.0
 
     def learning_rate(self, updates: int) -> float:
         """ρ of the update after ``updates`` others."""
@@ -66,157 +62,235 @@ class Trace:
     lower_bounds : list of float
         The bound after each pass, T = 1, nats; NaN where it was not evaluated.
     temperatures : list of float
+    initial : float
+        The bound of the start.
     final : float
         The bound of the returned parameters.
     evaluated : bool
         Whether ``final`` is that of :func:`lower_bound`, and not of local variables that were kept.
     converged, stopped : bool
+        Whether the stopping rule, or the monitor, has ended the fit.
     """
 
     lower_bounds: list[float] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
+    initial: float = -np.inf
     final: float = -np.inf
     evaluated: bool = True
     converged: bool = False
     stopped: bool = False
 
 
+@dataclass
+class Progress:
+    """Where a fit stands between two passes: all that the next pass needs besides the data.
+
+    Attributes
+    ----------
+    ctx : Context
+        The parameters, the model, the clocks, the generator.
+    strategy : Annealing
+        Resolved and calibrated.
+    trace : Trace
+    passes : int
+        Updates of all the data so far.
+    temperature : float
+        That of the last pass, in batch mode.
+    local : list or None
+        Local variables that are kept for the next visit.
+    finished : bool
+    known : object
+        What the last visit found of q. It saves work and changes no result; a pickle does
+        without.
+    """
+
+    ctx: Context
+    strategy: Annealing
+    trace: Trace = field(default_factory=Trace)
+    passes: int = 0
+    temperature: float = 1.0
+    local: list[Any] | None = None
+    finished: bool = False
+    known: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "known": None}
+
+
 Monitor = Callable[[Context, Trace], bool]
 
 
-class Visit(NamedTuple):
-    """A local step over a batch, with the factors and the draw that it saw.
+class _Run(NamedTuple):
+    """What all passes of a fit share."""
 
-    ``local`` has the local variables of each chunk, for a warm start of the next visit.
-    """
+    units: Units
+    settings: Settings
+    workers: Workers
+    monitor: Monitor | None
+    n_annealed: int
+    n_passes: int
+    first_test: int
+    minibatches: bool
 
-    step: LocalStep
-    t: Tempering
-    draw: Any
-    temperature: float
-    local: list[Any]
+    def stopped(self, progress: Progress) -> bool:
+        """Whether the monitor, which is told of a pass, asks to stop."""
+        return self.monitor is not None and self.monitor(progress.ctx, progress.trace)
 
-
-def visit(
-    ctx: Context,
-    method: Annealing,
-    batch: Units,
-    workers: Workers,
-    before: list[Any] | None = None,
-    keep: bool = True,
-    block: Block | None = None,
-) -> Visit:
-    """The local step over a batch, for a block (by default the first): the total of its chunks.
-
-    ``before`` has the local variables of the last visit to the same batch, where there was one;
-    ``keep`` says whether to return those of this one.
-    """
-    model, batch = ctx.model.visiting(block or ctx.model.blocks[0], batch)
-    if model is not ctx.model:
-        ctx = replace(ctx, model=model)
-    if not model.local_variables:
-        before = None
-    expected, draw = method.expectations(ctx)
-    t = method.temper(ctx, batch)
-    expected = method.prepared(ctx, expected, t, workers)
-    noise = method.weights(ctx, batch)
-
-    # Made and added one after another: local variables and statistics of all chunks together can
-    # be larger than the data.
-    def tasks():
-        for i, index in enumerate(batch.chunks()):
-            units = batch.take(index)
-            chunk_noise = None if noise is None else noise[batch.weight_units(index)]
-            start = method.local_start(ctx, units, None if before is None else before[i])
-            yield ctx, units, expected, t, chunk_noise, start
-
-    local = []
-
-    def parts():
-        for part in workers.imap(method.local_step, tasks()):
-            if keep:
-                local.append(part.local)
-            yield part
-
-    step = method.completed(ctx, model.total(parts()), expected, t)
-    if step.temperature is not None:
-        temperature = step.temperature / batch.total_weight
-    else:
-        temperature = float(np.mean(1.0 / np.asarray(t.local)))
-    return Visit(step, t, draw, temperature, local)
+    def history(self, trace: Trace) -> History:
+        return History(
+            trace.lower_bounds,
+            trace.initial,
+            self.n_annealed,
+            self.units.n_observations,
+            self.minibatches,
+        )
 
 
-def update(
-    ctx: Context,
-    method: Annealing,
-    batch: Units,
-    seen: Visit,
+def fit(
+    progress: Progress,
+    units: Units,
     settings: Settings,
     workers: Workers,
-    *,
-    minibatch: bool,
-    passes: float,
-) -> None:
-    """One update of all blocks of ``ctx.q`` in their order, given the local step of the first.
+    monitor: Monitor | None = None,
+    save: Callable[[Progress], None] | None = None,
+) -> Progress:
+    """Anneal to the end of the schedule, then run plain inference to convergence.
 
-    ``passes`` is what the update adds to the clock of the schedules.
+    Parameters
+    ----------
+    progress : Progress
+        The start, or any later state of the same fit; it is carried on and returned.
+    units : Units
+        The training data.
+    settings : Settings
+    workers : Workers
+    monitor : callable or None, default=None
+        Called with the context and the trace after every pass; True stops the fit.
+    save : callable or None, default=None
+        Called with the progress between two passes, and after the last.
+
+    Returns
+    -------
+    progress : Progress
     """
-    rate = settings.learning_rate(ctx.state["updates"])
-    rho = rate if minibatch else method.batch_step(rate)
-    ctx.q_start = ctx.q
-    base = ctx.model.base(ctx.q)
-    for i, block in enumerate(ctx.model.blocks):
-        if block.refresh and i > 0:
-            seen = visit(ctx, method, batch, workers, seen.local, block=block)
-        ctx.report = seen.step
-
-        stats = _of_block(ctx, block, seen.step.statistics)
-        deviation = seen.step.deviation
-        ctx.deviation = None if deviation is None else _of_block(ctx, block, deviation)
-        prior = {key: ctx.prior[key] for key in block.keys}
-        proposed = posterior(prior, stats, base, seen.t)
-        proposed = method.target(ctx, proposed, stats, seen.draw)
-        old = {key: ctx.q[key] for key in block.keys}
-        ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
-    if _learns(ctx, method, minibatch):
-        learned = ctx.model.learned(ctx.q, ctx.prior, seen.step, rho, ctx.scale)
-        ctx.model, ctx.prior, ctx.q = learned
-    state = method.advance(ctx, seen.step)
-    ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
-    # Parameters can be as large as the data: what is over is not kept until the next update.
-    ctx.q_start, ctx.report, ctx.deviation = {}, None, None
+    strategy = progress.strategy
+    n_annealed = strategy.schedule_length()
+    n_passes = n_annealed + (settings.max_iter if strategy.finish else 0)
+    first_test = n_annealed + (_PASSES_BEFORE_TEST if n_annealed else 1)
+    small = settings.batch_size is not None and settings.batch_size < units.n_units
+    run = _Run(units, settings, workers, monitor, n_annealed, n_passes, first_test, small)
+    one_pass = _minibatch_pass if small else _batch_pass
+    while not progress.finished:
+        one_pass(progress, run)
+        if save is not None:
+            save(progress)
+    return progress
 
 
-def _of_block(ctx: Context, block: Any, raw: Natural) -> Natural:
-    """The statistics of a block for all the data, from those of the batch."""
-    if ctx.scale != 1.0:
-        raw = {key: ctx.scale * value for key, value in raw.items()}
-    return ctx.model.block_statistics(block, raw, ctx.q)
+def _batch_pass(progress: Progress, run: _Run) -> None:
+    """A visit to all the data, the bound that it tells, and an update unless the fit ends."""
+    ctx, trace, p = progress.ctx, progress.trace, progress.passes
+    method = progress.strategy if p < run.n_annealed else PLAIN
+    visited = visits.visit(ctx, method, run.units, run.workers, progress.local, progress.known)
+    # The local step tells the bound of the λ that it saw, the result of the pass before.
+    bound = _bound(ctx, method, visited.step, run, p, visited.visit.known)
+    if p == 0:
+        trace.initial = bound
+    else:
+        trace.lower_bounds.append(bound)
+        trace.temperatures.append(progress.temperature)
+        trace.stopped = run.stopped(progress)
+    tested = p >= run.first_test
+    settled = tested and run.settings.stop.settled(run.history(trace))
+    if visited.local is not None and ctx.exploring:
+        # From here on local variables are kept between visits and the bound cannot fall.
+        ctx.exploring = not (settled or p >= run.n_annealed + run.settings.max_iter // 2)
+        settled = False
+    trace.converged = settled or (tested and run.settings.stop.converged(run.history(trace)))
+    if p == run.n_passes or trace.converged or trace.stopped:
+        trace.evaluated = method is not PLAIN or not visited.visit.tells_bound
+        _end(progress, run, None if trace.evaluated else bound)
+        return
+    progress.temperature = visited.temperature
+    progress.local = visited.local
+    visited = update(
+        ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
+    )
+    progress.known = visited.visit.known
+    progress.passes += 1
 
 
-def _learns(ctx: Context, method: Annealing, minibatch: bool) -> bool:
-    """Whether it is time for empirical Bayes.
+def _minibatch_pass(progress: Progress, run: _Run) -> None:
+    """A visit and an update for every minibatch, and the bound as they estimate it."""
+    ctx, trace, p = progress.ctx, progress.trace, progress.passes
+    if p == run.n_passes:
+        _end(progress, run)
+        return
+    method = progress.strategy if p < run.n_annealed else PLAIN
+    total = run.units.total_weight
+    data, heat, warm = LocalStep({}, 0.0, 0.0), 0.0, 0.0
+    for batch in run.units.batches(run.settings.batch_size or run.units.n_units, ctx.rng):
+        weight = batch.total_weight
+        share = weight / total
+        if batch.n_observations == 0:
+            # There is nothing to learn from, but a part of the pass is over.
+            ctx.state = {**ctx.state, "passes": ctx.state["passes"] + share}
+            continue
+        ctx.scale = total / weight
+        visited = visits.visit(ctx, method, batch, run.workers, keep=False)
+        data.energy += visited.step.energy
+        data.entropy += visited.step.entropy
+        data.log_prior += visited.step.log_prior
+        heat += weight * visited.temperature
+        warm += weight
+        update(ctx, method, batch, visited, run.settings, run.workers, minibatch=True, passes=share)
+    ctx.scale = 1.0
+    progress.passes += 1
+    trace.lower_bounds.append(_bound(ctx, method, data, run, p + 1))
+    trace.temperatures.append(heat / warm)
+    trace.stopped = run.stopped(progress)
+    stop = run.settings.stop
+    if p >= run.n_annealed and stop.asks_for_bound(p + 1):
+        trace.lower_bounds[-1] = lower_bound(ctx, run.units, run.workers)
+    history = run.history(trace)
+    tested = p + 1 >= run.first_test
+    trace.converged = tested and (stop.settled(history) or stop.converged(history))
+    if trace.converged or trace.stopped:
+        _end(progress, run)
 
-    While components are still alike, it would decide for those that happen to be ahead.
-    """
-    if not method.finish:
-        return method.progress(ctx.state) >= 0.5
-    if method.is_annealing(ctx.state):
-        return False
-    if minibatch:
-        return bool(ctx.state["updates"] >= _UPDATES_BEFORE_LEARNING)
-    return not (ctx.exploring and ctx.model.local_variables)
+
+def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
+    """The bound of the result, which is evaluated unless it is given."""
+    trace = progress.trace
+    trace.final = lower_bound(progress.ctx, run.units, run.workers) if bound is None else bound
+    trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
+    if not progress.strategy.finish:
+        trace.converged = not trace.stopped
+    progress.local = progress.known = None
+    progress.finished = True
 
 
-def evaluate(ctx: Context, units: Units, workers: Workers) -> Visit:
+def _bound(
+    ctx: Context, method: Annealing, step: LocalStep, run: _Run, p: int, known: Any = None
+) -> float:
+    """The bound after pass p, from its data's side where the method lets it be read there."""
+    if method.exact_bound:
+        return step.bound - ctx.model.kl(ctx.q, ctx.prior, known)
+    if p > 0 and p % method.evaluate_every == 0:
+        return lower_bound(ctx, run.units, run.workers)
+    return np.nan
+
+
+def evaluate(ctx: Context, units: Units, workers: Workers) -> Visited:
     """The plain local step over data at ``ctx.q``, whatever it was found with."""
-    ctx = replace(ctx, model=ctx.model.evaluator(), exploring=False)
-    return visit(ctx, PLAIN, units, workers, keep=False)
+    ctx = replace(ctx, exploring=False)
+    return visits.visit(ctx, PLAIN, units, workers, keep=False, evaluation=True)
 
 
 def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:
     """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
-    return evaluate(ctx, units, workers).step.bound - ctx.model.kl(ctx.q, ctx.prior)
+    visited = evaluate(ctx, units, workers)
+    return visited.step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
 
 
 def rehearse(
@@ -226,174 +300,15 @@ def rehearse(
     trial = replace(ctx, state={"updates": 0, "passes": 0.0}, rng=copy.deepcopy(ctx.rng))
     trial.state |= method.initial_state(trial)
     trial.scale = ctx.summary.weight / units.total_weight
-    local = None
+    local = known = None
     for _ in range(n_updates):
-        seen = visit(trial, method, units, SEQUENTIAL, local)
-        update(trial, method, units, seen, settings, SEQUENTIAL, minibatch=False, passes=1.0)
-        local = seen.local
+        visited = visits.visit(trial, method, units, SEQUENTIAL, local, known)
+        local = visited.local
+        visited = update(
+            trial, method, units, visited, settings, SEQUENTIAL, minibatch=False, passes=1.0
+        )
+        known = visited.visit.known
     return trial.q
-
-
-def fit(
-    ctx: Context,
-    strategy: Annealing,
-    units: Units,
-    settings: Settings,
-    workers: Workers,
-    monitor: Monitor | None = None,
-) -> Trace:
-    """Anneal to the end of the schedule, then run plain inference to convergence.
-
-    Parameters
-    ----------
-    ctx : Context
-        With the start in ``q``; on return, the result.
-    strategy : Annealing
-        Resolved and calibrated.
-    units : Units
-        The training data.
-    settings : Settings
-    workers : Workers
-    monitor : callable or None, default=None
-        Called with ``ctx`` and the trace after every pass; True stops the fit.
-
-    Returns
-    -------
-    trace : Trace
-    """
-    small = settings.batch_size is not None and settings.batch_size < units.n_units
-    trace = (_fit_minibatches if small else _fit_batch)(
-        ctx, strategy, units, settings, workers, monitor
-    )
-    if not strategy.finish:
-        trace.converged = not trace.stopped
-    return trace
-
-
-def _fit_batch(
-    ctx: Context,
-    strategy: Annealing,
-    units: Units,
-    settings: Settings,
-    workers: Workers,
-    monitor: Monitor | None,
-) -> Trace:
-    n_annealed, n_passes, first_test = _plan(strategy, settings)
-    trace, bound, temperature = Trace(), -np.inf, 1.0
-    local: list[Any] | None = None
-    for p in range(n_passes + 1):
-        method = strategy if p < n_annealed else PLAIN
-        seen = visit(ctx, method, units, workers, local)
-        # The local step tells the bound of the λ that it saw, the result of the pass before.
-        previous, bound = bound, _bound(ctx, method, seen.step, units, workers, p)
-        if p > 0:
-            trace.lower_bounds.append(bound)
-            trace.temperatures.append(temperature)
-            trace.stopped = monitor is not None and monitor(ctx, trace)
-        rise = abs(bound - previous) / units.n_observations
-        settled = p >= first_test and rise < settings.tol
-        if ctx.model.local_variables and ctx.exploring:
-            # From here on local variables are kept between visits and the bound cannot fall.
-            ctx.exploring = not (settled or p >= n_annealed + settings.max_iter // 2)
-            settled = False
-        trace.converged = settled or _evaluated(trace.lower_bounds, p, first_test, settings, units)
-        if p == n_passes or trace.converged or trace.stopped:
-            break
-        temperature = seen.temperature
-        update(ctx, method, units, seen, settings, workers, minibatch=False, passes=1.0)
-        local = seen.local
-        del seen
-    trace.evaluated = method is not PLAIN or ctx.model.evaluator() is not ctx.model
-    trace.final = lower_bound(ctx, units, workers) if trace.evaluated else bound
-    trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
-    return trace
-
-
-def _fit_minibatches(
-    ctx: Context,
-    strategy: Annealing,
-    units: Units,
-    settings: Settings,
-    workers: Workers,
-    monitor: Monitor | None,
-) -> Trace:
-    n_annealed, n_passes, first_test = _plan(strategy, settings)
-    trace, total = Trace(), units.total_weight
-    size = settings.batch_size or units.n_units
-    for p in range(n_passes):
-        method = strategy if p < n_annealed else PLAIN
-        data = LocalStep({}, 0.0, 0.0)
-        heat = warm = 0.0
-        for batch in units.batches(size, ctx.rng):
-            weight = batch.total_weight
-            share = weight / total
-            if batch.n_observations == 0:
-                # Nothing to learn from, but a part of the pass.
-                ctx.state = {**ctx.state, "passes": ctx.state["passes"] + share}
-                continue
-            ctx.scale = total / weight
-            seen = visit(ctx, method, batch, workers)
-            data.energy += seen.step.energy
-            data.entropy += seen.step.entropy
-            data.log_prior += seen.step.log_prior
-            heat += weight * seen.temperature
-            warm += weight
-            update(ctx, method, batch, seen, settings, workers, minibatch=True, passes=share)
-        ctx.scale = 1.0
-        trace.lower_bounds.append(_bound(ctx, method, data, units, workers, p + 1))
-        trace.temperatures.append(heat / warm)
-        trace.stopped = monitor is not None and monitor(ctx, trace)
-        if p >= n_annealed and settings.evaluate_every > 0:
-            if (p + 1) % settings.evaluate_every == 0:
-                trace.lower_bounds[-1] = lower_bound(ctx, units, workers)
-        trace.converged = (
-            p + 1 >= first_test
-            and _settled(trace.lower_bounds[n_annealed:], settings.tol * units.n_observations)
-        ) or _evaluated(trace.lower_bounds, p + 1, first_test, settings, units)
-        if trace.converged or trace.stopped:
-            break
-    trace.final = lower_bound(ctx, units, workers)
-    trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
-    return trace
-
-
-def _plan(strategy: Annealing, settings: Settings) -> tuple[int, int, int]:
-    """Passes of the schedule, passes in all, and the first after which to test convergence."""
-    n_annealed = strategy.schedule_length()
-    n_passes = n_annealed + (settings.max_iter if strategy.finish else 0)
-    return n_annealed, n_passes, n_annealed + (_PASSES_BEFORE_TEST if n_annealed else 1)
-
-
-def _bound(
-    ctx: Context, method: Annealing, step: LocalStep, units: Units, workers: Workers, p: int
-) -> float:
-    """The bound after pass p, from its data's side where the method lets it be read there."""
-    if method.exact_bound:
-        return step.bound - ctx.model.kl(ctx.q, ctx.prior)
-    if p > 0 and p % method.evaluate_every == 0:
-        return lower_bound(ctx, units, workers)
-    return np.nan
-
-
-def _evaluated(
-    bounds: list[float], p: int, first_test: int, settings: Settings, units: Units
-) -> bool:
-    """Whether the perplexity has hardly changed since the evaluation before this one."""
-    every = settings.evaluate_every
-    if every <= 0 or p % every or p < first_test or len(bounds) <= every:
-        return False
-    with np.errstate(over="ignore"):
-        old, new = np.exp(-np.array([bounds[-1 - every], bounds[-1]]) / units.n_observations)
-    return bool(abs(new - old) < settings.perplexity_tol)
-
-
-def _settled(bounds: list[float], tolerance: float) -> bool:
-    """Whether the best of the last passes is hardly above the best of those before them."""
-    if len(bounds) < 2 * _WINDOW:
-        return False
-    recent, before = bounds[-_WINDOW:], bounds[-2 * _WINDOW : -_WINDOW]
-    # Estimates fall as well as rise; a tolerance of 0 asks for all passes.
-    return 0 < tolerance and max(recent) - max(before) < tolerance
 
 
 def stream(
@@ -415,12 +330,12 @@ def stream(
     temperature : float
     """
     method = strategy if strategy.is_annealing(ctx.state) else PLAIN
-    seen = visit(ctx, method, batch, workers)
-    step = seen.step
+    visited = visits.visit(ctx, method, batch, workers)
+    step = visited.step
     if not method.exact_bound and ctx.state["updates"] % method.evaluate_every == 0:
-        step = visit(ctx, PLAIN, batch, workers).step
+        step = visits.visit(ctx, PLAIN, batch, workers).step
     elif not method.exact_bound:
         step = LocalStep({}, np.nan, np.nan)
-    bound = ctx.scale * step.bound - ctx.model.kl(ctx.q, ctx.prior)
-    update(ctx, method, batch, seen, settings, workers, minibatch=True, passes=passes)
-    return bound, seen.temperature
+    bound = ctx.scale * step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
+    update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=passes)
+    return bound, visited.temperature

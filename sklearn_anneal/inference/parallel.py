@@ -273,10 +273,12 @@ class SharedRows:
         """Arrays for some rows, to be written: views, or copies if ``rows`` are indices."""
         return {key: array[rows] for key, array in self._whole().items()}
 
-    def filled(self, rows: slice, part: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The arrays of all rows, of which a task has returned some."""
+    def joined(self, *parts: tuple[slice, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """The rows of consecutive parts, each given as its rows and the arrays of a task."""
         whole = self._whole()
-        for key, array in whole.items():
-            if part[key].base is not array:
-                array[rows] = part[key]
-        return whole
+        for rows, part in parts:
+            for key, array in whole.items():
+                if part[key].base is not array:
+                    array[rows] = part[key]
+        every = slice(parts[0][0].start, parts[-1][0].stop)
+        return {key: array[every] for key, array in whole.items()}

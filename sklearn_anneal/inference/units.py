@@ -99,7 +99,7 @@ class Units(ABC):
             yield self.take(left)
 
     @abstractmethod
-    def placed(self, summary: Any) -> Units:
+    def centered(self, summary: Any) -> Units:
         """The same data points in the coordinates of a model with this summary."""
 
     def spread(self, size: int) -> Units:
@@ -156,7 +156,7 @@ class Rows(Units):
         weights = None if self.weights is None else self.weights[index]
         return Rows(self.X[index], weights, self.center)
 
-    def placed(self, summary: Any) -> Rows:
+    def centered(self, summary: Any) -> Rows:
         return Rows(self.X, self.weights, summary.center)
 
     def contiguous(self) -> np.ndarray:
@@ -261,7 +261,7 @@ class Documents(Ragged):
         indptr, part = self._cut(index)
         return Documents(self.counts[part], self.words[part], indptr, weights)
 
-    def placed(self, summary: Any) -> Documents:
+    def centered(self, summary: Any) -> Documents:
         return self
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Documents:
@@ -335,7 +335,7 @@ class Sequences(Ragged):
             yield slice(begin, stop)
             begin = stop
 
-    def placed(self, summary: Any) -> Sequences:
+    def centered(self, summary: Any) -> Sequences:
         return Sequences(self.frames, self.indptr, self.weights, self.missing, summary.center)
 
     def per_frame(self, values: np.ndarray) -> np.ndarray:
@@ -449,7 +449,7 @@ class Ratings(Ragged):
             index,
         )
 
-    def placed(self, summary: Any) -> Ratings:
+    def centered(self, summary: Any) -> Ratings:
         return self
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Ratings:

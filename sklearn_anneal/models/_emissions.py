@@ -15,9 +15,9 @@ from scipy.special import gammaln
 from sklearn.cluster import KMeans
 from sklearn.utils import check_array
 
-from ..families import Beta, Dirichlet, Gamma, Natural
+from ..families import Beta, Dirichlet, Factor, Gamma, Natural
 from ..inference.units import Rows, Sequences
-from ._base import Factor, compiled
+from ._base import compiled
 from ._gaussian import (
     ROWS_PER_BLOCK,
     Features,
@@ -144,12 +144,11 @@ class Emission(ABC):
         """A random initialisation that does not look at single frames."""
 
     @abstractmethod
-    def expectations(self, q: Natural) -> Any:
-        """E log p(x | z = k) in the form that :meth:`log_density` reads."""
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Any:
+        """E log p(x | z = k) in the form that :meth:`log_density` reads.
 
-    @abstractmethod
-    def sample_expectations(self, q: Natural, rng: np.random.Generator) -> tuple[Any, Natural]:
-        """The same of one draw of the parameters, and the draw."""
+        With ``rng``, log p(x | z = k) at one draw of the parameters.
+        """
 
     @abstractmethod
     def plug_in(self, q: Natural) -> Any:
@@ -180,6 +179,18 @@ class Emission(ABC):
     @abstractmethod
     def statistics(self, raw: Natural) -> Natural:
         """Raw statistics in the shapes of the natural parameters."""
+
+    # What only some annealing methods ask for
+
+    why_no_log_volume: ClassVar[str | None] = None
+    """Why there is no :meth:`log_volume`; None where there is one."""
+
+    def log_volume(self, x: np.ndarray, summary: Any, expected: Any) -> np.ndarray:
+        """log of the sum (or integral) of p(x_t | z_t = k)^x over all frames, in nats.
+
+        Its shape is (len(x), n_components), for the inverse temperatures ``x``.
+        """
+        raise NotImplementedError
 
     # What a user sees
 
@@ -289,11 +300,8 @@ class GaussianEmission(Emission):
             self.components.pseudo_data(counts, summary, rng), prior
         )
 
-    def expectations(self, q: Natural) -> Features:
-        return self.components.expectations(q, np.zeros(self.n_components))
-
-    def sample_expectations(self, q: Natural, rng: np.random.Generator) -> tuple[Features, Natural]:
-        return self.components.sample_expectations(q, np.zeros(self.n_components), rng)
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Features:
+        return self.components.expectations(q, np.zeros(self.n_components), rng)
 
     def plug_in(self, q: Natural) -> Features:
         return self.components.plug_in(q)
@@ -421,15 +429,13 @@ class CategoricalEmission(Emission):
         counts = rng.dirichlet(np.ones(self.n_symbols), size=self.n_components)
         return {"emissionprob": prior["emissionprob"] + n_frames / self.n_components * counts}
 
-    def expectations(self, q: Natural) -> np.ndarray:
-        expected = self.factor.family.expectations(self.factor.pick(q))
-        return np.ascontiguousarray(expected["concentration"].T)
-
-    def sample_expectations(
-        self, q: Natural, rng: np.random.Generator
-    ) -> tuple[np.ndarray, Natural]:
-        draw = self.factor.family.sample(self.factor.pick(q), rng)
-        return np.ascontiguousarray(draw["log_probabilities"].T), draw
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
+        family, natural = self.factor.family, self.factor.pick(q)
+        if rng is None:
+            log_probabilities = family.expectations(natural)["concentration"]
+        else:
+            log_probabilities = family.sample(natural, rng)["log_probabilities"]
+        return np.ascontiguousarray(log_probabilities.T)
 
     def plug_in(self, q: Natural) -> np.ndarray:
         return np.ascontiguousarray(log_means(q["emissionprob"]).T)
@@ -522,6 +528,11 @@ class _Moments(NamedTuple):
 class PoissonEmission(_LinearEmission):
     """Vectors of counts, independent given the state, with gamma priors of their rates."""
 
+    why_no_log_volume = (
+        "log C(T) sums the tempered density of a frame over all frames, and of the vectors of "
+        "counts of emission='poisson' no such sum is known"
+    )
+
     def __init__(self, n_components: int, n_features: int, shape: Any, rate: Any):
         super().__init__(n_components, n_features)
         self.shape = shape
@@ -574,15 +585,13 @@ class PoissonEmission(_LinearEmission):
     def _coefficients(self, log_rates: np.ndarray, rates: np.ndarray) -> _Coefficients:
         return _Coefficients(log_rates, -rates.sum(axis=1))
 
-    def expectations(self, q: Natural) -> _Coefficients:
-        expected = self.factor.family.expectations(self.factor.pick(q))
-        return self._coefficients(expected["shape"], -expected["rate"])
-
-    def sample_expectations(
-        self, q: Natural, rng: np.random.Generator
-    ) -> tuple[_Coefficients, Natural]:
-        draw = self.factor.family.sample(self.factor.pick(q), rng)
-        return self._coefficients(draw["log_value"], draw["value"]), draw
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> _Coefficients:
+        family, natural = self.factor.family, self.factor.pick(q)
+        if rng is None:
+            expected = family.expectations(natural)
+            return self._coefficients(expected["shape"], -expected["rate"])
+        draw = family.sample(natural, rng)
+        return self._coefficients(draw["log_value"], draw["value"])
 
     def plug_in(self, q: Natural) -> _Coefficients:
         rates = q["shape"] / q["rate"]
@@ -651,15 +660,13 @@ class BernoulliEmission(_LinearEmission):
     def _coefficients(self, log_p: np.ndarray, log_complement: np.ndarray) -> _Coefficients:
         return _Coefficients(log_p - log_complement, log_complement.sum(axis=1))
 
-    def expectations(self, q: Natural) -> _Coefficients:
-        expected = self.factor.family.expectations(self.factor.pick(q))
-        return self._coefficients(expected["a"], expected["b"])
-
-    def sample_expectations(
-        self, q: Natural, rng: np.random.Generator
-    ) -> tuple[_Coefficients, Natural]:
-        draw = self.factor.family.sample(self.factor.pick(q), rng)
-        return self._coefficients(draw["log_value"], draw["log_complement"]), draw
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> _Coefficients:
+        family, natural = self.factor.family, self.factor.pick(q)
+        if rng is None:
+            expected = family.expectations(natural)
+            return self._coefficients(expected["a"], expected["b"])
+        draw = family.sample(natural, rng)
+        return self._coefficients(draw["log_value"], draw["log_complement"])
 
     def plug_in(self, q: Natural) -> _Coefficients:
         total = np.log(q["a"] + q["b"])

@@ -11,6 +11,7 @@ from scipy.special import gammaln
 
 from ..families import (
     COVARIANCE_TYPES,
+    Factor,
     Gaussian,
     Natural,
     NormalWishart,
@@ -18,7 +19,7 @@ from ..families import (
     Wishart,
     get_structure,
 )
-from ._base import Factor, compiled
+from ._base import compiled
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 ROWS_PER_BLOCK = 256
@@ -67,6 +68,10 @@ class Summary:
             mean=self.mean + other.seen / seen * difference,
             scatter=self.scatter + other.scatter + self.seen * other.seen / seen * outer,
         )
+
+    def continued(self, other: Summary) -> Summary:
+        """The same summary: priors and coordinates stay when a fit goes on with other data."""
+        return self
 
 
 class Features(NamedTuple):
@@ -410,8 +415,15 @@ class GaussianComponents:
         means = self._mean_statistics(s, q)
         return q | {key: prior[key] + value for key, value in means.items()}
 
-    def expectations(self, q: Natural, log_weights: np.ndarray) -> Features:
-        """Coefficients of E log p(x, z = k), given E log π of shape (n_components,)."""
+    def expectations(
+        self, q: Natural, log_weights: np.ndarray, rng: np.random.Generator | None = None
+    ) -> Features:
+        """Coefficients of E log p(x, z = k), given E log π of shape (n_components,).
+
+        With ``rng``, they are those of log p(x, z = k) at one draw of the means and precisions.
+        """
+        if rng is not None:
+            return self._drawn_features(q, log_weights, rng)
         if self.joint:
             natural = self._pick(q, 0)
             precision = self._normal_wishart.expected_precision(natural)
@@ -438,10 +450,9 @@ class GaussianComponents:
         precision = self.structure.inverse(covariances)
         return self._features(self.covariance_type, precision, standard["mean"], constant)
 
-    def sample_expectations(
+    def _drawn_features(
         self, q: Natural, log_weights: np.ndarray, rng: np.random.Generator
-    ) -> tuple[Features, dict[str, np.ndarray]]:
-        """The same for one draw of the means and precisions, and the draw."""
+    ) -> Features:
         if self.joint:
             draw = self._normal_wishart.sample(self._pick(q, 0), rng)
         else:
@@ -449,7 +460,7 @@ class GaussianComponents:
             draw["mean"] = self._gaussian.sample(self._pick(q, 0), rng)["value"]
         constant = log_weights + 0.5 * draw["log_det_precision"]
         # A draw of a precision matrix is a full one, whatever its scale is restricted to.
-        return self._features("full", draw["precision"], draw["mean"], constant), draw
+        return self._features("full", draw["precision"], draw["mean"], constant)
 
     def _features(
         self, layout: str, precision: np.ndarray, mean: np.ndarray, constant: np.ndarray

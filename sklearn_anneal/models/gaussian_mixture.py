@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -14,12 +14,15 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from ..families import (
     Beta,
     Dirichlet,
+    Factor,
+    Factors,
     Natural,
     Tempering,
+    UnitTemperatures,
     stick_breaking_log_weights,
 )
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, Factor, LocalStep, coinciding
+from ._base import Block, ConjugateModel, LocalStep, coinciding
 from ._gaussian import (
     CHUNK,
     ROWS_PER_BLOCK,
@@ -29,9 +32,6 @@ from ._gaussian import (
     feature_kind,
     kernels,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
@@ -61,9 +61,6 @@ class GaussianMixture(ConjugateModel):
     for the stick-breaking weights.
     """
 
-    weight_unit: ClassVar[str] = "row"
-    kernel_module: ClassVar[str] = "gaussian_mixture"
-    assignments: ClassVar[bool] = True
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "likelihood",
@@ -111,8 +108,19 @@ class GaussianMixture(ConjugateModel):
             return Factor(Beta(), {"a": "stick_a", "b": "stick_b"})
         return Factor(Dirichlet(), {"concentration": "weight_concentration"})
 
-    def factors(self) -> tuple[Factor, ...]:
-        return self._weights, *self.components.factors
+    def capabilities(self) -> dict[str, str | None]:
+        can = (
+            "draws",
+            "log_partition",
+            "unit_log_partition",
+            "locally_tempered_step",
+            "assignments",
+            "assignment_entropy",
+        )
+        return dict.fromkeys(can)
+
+    def factors(self) -> Factors:
+        return Factors([self._weights, *self.components.factors])
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -132,7 +140,7 @@ class GaussianMixture(ConjugateModel):
     def summary(self, units: Rows) -> Summary:
         return self.components.summary(units)
 
-    def resolved(self, summary: Summary) -> GaussianMixture:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> GaussianMixture:
         model = copy(self)
         model.components = self.components.resolved(summary)
         return model
@@ -218,7 +226,13 @@ class GaussianMixture(ConjugateModel):
             chosen = random_state.choice(n, size=k, replace=False, p=share)
         return lambda rows: np.equal.outer(np.arange(rows.start, rows.stop), chosen).astype(float)
 
-    def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
+    def random_natural(
+        self,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        block: Block | None = None,
+    ) -> Natural:
         """The posterior of a pseudo data set, with counts N Dir(1): η of stochastic annealing."""
         counts = summary.weight * rng.dirichlet(np.ones(self.n_components))
         return self._posterior_of(self.components.pseudo_data(counts, summary, rng), prior)
@@ -248,13 +262,9 @@ class GaussianMixture(ConjugateModel):
             return stick_breaking_log_weights(expected["a"], expected["b"])
         return expected["concentration"]
 
-    def expectations(self, q: Natural) -> Features:
-        return self.components.expectations(q, self.log_weights(q))
-
-    def sample_expectations(
-        self, q: Natural, rng: np.random.Generator
-    ) -> tuple[Features, dict[str, np.ndarray]]:
-        """Coefficients for one draw of all global parameters, and the draw."""
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Features:
+        if rng is None:
+            return self.components.expectations(q, self.log_weights(q))
         weights = self._weights.family.sample(self._weights.pick(q), rng)
         if self.weight_prior == "dirichlet_process":
             log_weights = stick_breaking_log_weights(
@@ -262,8 +272,7 @@ class GaussianMixture(ConjugateModel):
             )
         else:
             log_weights = weights["log_probabilities"]
-        features, draw = self.components.sample_expectations(q, log_weights, rng)
-        return features, draw | {"log_weights": log_weights}
+        return self.components.expectations(q, log_weights, rng)
 
     def local_step(
         self,
@@ -271,11 +280,10 @@ class GaussianMixture(ConjugateModel):
         expected: Features,
         t: Tempering,
         noise: np.ndarray | None = None,
-        local: Any = None,
-        apart: bool = False,
+        separate_noise: bool = False,
     ) -> LocalStep:
         out = self.components.empty_statistics(expected.layout)
-        quiet = self.components.empty_statistics(expected.layout) if apart else None
+        noiseless = self.components.empty_statistics(expected.layout) if separate_noise else None
         sums = np.zeros(2)
         kernels().local_step(
             units.contiguous(),
@@ -290,29 +298,26 @@ class GaussianMixture(ConjugateModel):
             ROWS_PER_BLOCK,
             out.own,
             out.shared,
-            _NO_MATRIX if quiet is None else quiet.own,
-            _NO_MATRIX if quiet is None else quiet.shared,
+            _NO_MATRIX if noiseless is None else noiseless.own,
+            _NO_MATRIX if noiseless is None else noiseless.shared,
             sums,
         )
         step = LocalStep(out.pack(), float(sums[0]), float(sums[1]))
-        if quiet is not None:
-            step.statistics, step.deviation = quiet.pack(), step.statistics
+        if noiseless is not None:
+            step.statistics, step.deviation = noiseless.pack(), step.statistics
         return step
 
     def locally_tempered_step(
         self,
         units: Rows,
         expected: Features,
-        inverse_temperatures: np.ndarray,
-        log_partition: np.ndarray,
-        n_rounds: int,
+        temperatures: UnitTemperatures,
         noise: np.ndarray | None = None,
-        local: Any = None,
     ) -> LocalStep:
         """The local step with one temperature per row, its grid being m/M, m = 1, …, M."""
         # Energies are measured from where both ends of the grid weigh the same, so that the
         # terms a_m of the kernel's polynomial stay within the range of floating-point numbers.
-        x = inverse_temperatures
+        x, log_partition, n_rounds = temperatures
         span = x[-1] - x[0]
         reference = float((log_partition[-1] - log_partition[0]) / span)
         exponents = x * reference - log_partition
@@ -350,16 +355,6 @@ class GaussianMixture(ConjugateModel):
         return self.components.evaluate(units, expected)
 
     # What annealing methods ask for
-
-    def assignment_entropy(self, units: Rows, q: Natural) -> float:
-        """The mean entropy of the responsibilities as a share of log K.
-
-        1 for one component, of which annealing has nothing to gain.
-        """
-        if self.n_components == 1:
-            return 1.0
-        step = self.local_step(units, self.expectations(q), Tempering())
-        return step.entropy / units.total_weight / float(np.log(self.n_components))
 
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """log c(x) of one row, with equal weights and determinants of all components plugged in.

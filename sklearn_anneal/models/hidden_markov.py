@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
-from sklearn.utils.metaestimators import available_if
 
-from ..families import Dirichlet, Natural, Tempering
+from ..families import Dirichlet, Factor, Factors, Natural, Tempering, UnitTemperatures
 from ..inference.units import Sequences
-from ._base import ConjugateModel, Factor, LocalStep, coinciding
+from ._base import Block, ConjugateModel, LocalStep, coinciding
 from ._emissions import Emission, kernels, log_means
 from ._emissions import multiplied as multiplied_counts
-
-if TYPE_CHECKING:
-    pass
 
 _NOTHING = np.empty(0)
 # Log densities, posteriors, or features that are in memory at a time, or those of one sequence: few
@@ -92,6 +88,10 @@ class Summary:
             emission,
             self.gaps.merge(other.gaps) if self.gaps and other.gaps else self.gaps or other.gaps,
         )
+
+    def continued(self, other: Summary) -> Summary:
+        """That of other data, with what the emission's priors and coordinates were made of."""
+        return replace(other, emission=self.emission)
 
 
 class Gaps(NamedTuple):
@@ -213,11 +213,6 @@ class _Sweep(NamedTuple):
     energies: np.ndarray
 
 
-def _tempered_emission(model: HiddenMarkov) -> bool:
-    """Whether the volume of the tempered emission is known."""
-    return hasattr(model.emission, "log_volume")
-
-
 class HiddenMarkov(ConjugateModel):
     """Hidden Markov model with Dirichlet priors of start and transition probabilities.
 
@@ -237,9 +232,6 @@ class HiddenMarkov(ConjugateModel):
     for approximate Bayesian inference, chapter 3; Rabiner (1989) for the scaled recursions.
     """
 
-    weight_unit: ClassVar[str] = "sequence"
-    kernel_module: ClassVar[str] = "hidden_markov"
-    assignments: ClassVar[bool] = True
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "likelihood",
@@ -274,9 +266,14 @@ class HiddenMarkov(ConjugateModel):
         self.transmat_prior = transmat_prior
         self.init_params = init_params
 
-    def factors(self) -> tuple[Factor, ...]:
+    def capabilities(self) -> dict[str, str | None]:
+        can: dict[str, str | None] = dict.fromkeys(("draws", "assignments"))
+        volume = ("log_partition", "unit_log_partition", "locally_tempered_step")
+        return can | dict.fromkeys(volume, self.emission.why_no_log_volume)
+
+    def factors(self) -> Factors:
         chain = (Factor(Dirichlet(), {"concentration": key}) for key in ("startprob", "transmat"))
-        return *chain, self.emission.factor
+        return Factors([*chain, self.emission.factor])
 
     def operations(self, units: Sequences) -> float:
         return float(units.indptr[-1]) * self.n_components * (6.0 * self.n_components + 20.0)
@@ -301,7 +298,7 @@ class HiddenMarkov(ConjugateModel):
             Gaps.of(units, broken),
         )
 
-    def resolved(self, summary: Summary) -> HiddenMarkov:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> HiddenMarkov:
         model = copy(self)
         model.emission = self.emission.resolved(summary.emission)
         return model
@@ -324,10 +321,13 @@ class HiddenMarkov(ConjugateModel):
         own = {key: prior[key] for key in self.emission.factor.names.values()}
         return q | self.emission.start(units, summary.n_frames, own, random_state)
 
-    def resumed(self, summary: Summary, units: Sequences) -> Summary:
-        return replace(self.summary(units), emission=summary.emission)
-
-    def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
+    def random_natural(
+        self,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        block: Block | None = None,
+    ) -> Natural:
         """Posteriors of random counts, of all sequences and of N/K frames per state."""
         even = np.ones(self.n_components)
         share = summary.n_frames / self.n_components
@@ -340,23 +340,15 @@ class HiddenMarkov(ConjugateModel):
 
     # The local step
 
-    def expectations(self, q: Natural) -> Expected:
-        start, transitions = (
-            Dirichlet().expectations({"concentration": q[key]})["concentration"]
-            for key in ("startprob", "transmat")
-        )
-        return Expected(start, transitions, self.emission.expectations(q))
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Expected:
+        def logarithms(key: str) -> np.ndarray:
+            natural = {"concentration": q[key]}
+            if rng is None:
+                return Dirichlet().expectations(natural)["concentration"]
+            return Dirichlet().sample(natural, rng)["log_probabilities"]
 
-    def sample_expectations(
-        self, q: Natural, rng: np.random.Generator
-    ) -> tuple[Expected, dict[str, Any]]:
-        """log p(x, z | β) of one draw of all parameters, and the draw."""
-        start, transitions = (
-            Dirichlet().sample({"concentration": q[key]}, rng) for key in ("startprob", "transmat")
-        )
-        emission, draw = self.emission.sample_expectations(q, rng)
-        expected = Expected(start["log_probabilities"], transitions["log_probabilities"], emission)
-        return expected, {"startprob": start, "transmat": transitions, "emission": draw}
+        start, transitions = logarithms("startprob"), logarithms("transmat")
+        return Expected(start, transitions, self.emission.expectations(q, rng))
 
     def plug_in(self, q: Natural) -> Expected:
         """log p(x, z | β) at the posterior means."""
@@ -429,13 +421,12 @@ class HiddenMarkov(ConjugateModel):
         expected: Expected,
         t: Tempering,
         noise: np.ndarray | None = None,
-        local: Any = None,
-        apart: bool = False,
+        separate_noise: bool = False,
     ) -> LocalStep:
         x = np.atleast_1d(np.asarray(t.local, dtype=np.float64))
         scale = self._scale(units, t.statistics)
-        loud = scale if noise is None else self._scale(units, t.statistics * noise)
-        found = self.sweep(units, expected, x, [scale, loud] if apart else [loud])
+        noisy = scale if noise is None else self._scale(units, t.statistics * noise)
+        found = self.sweep(units, expected, x, [scale, noisy] if separate_noise else [noisy])
         return self._step(units, found, x)
 
     def _scale(self, units: Sequences, factor: Any) -> np.ndarray:
@@ -468,7 +459,6 @@ class HiddenMarkov(ConjugateModel):
 
     # What annealing methods ask for
 
-    @available_if(_tempered_emission)
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> Partition:
         """log C(x) of sequences.
 
@@ -477,8 +467,7 @@ class HiddenMarkov(ConjugateModel):
         """
         x = np.append(x, 1.0)
         expected = self.expectations(q)
-        emission: Any = self.emission
-        volume = emission.log_volume(x, summary.emission, expected.emission)
+        volume = self.emission.log_volume(x, summary.emission, expected.emission)
         transfer = np.exp(x[:, None, None] * expected.transmat)
         start = state = np.exp(x[:, None] * expected.startprob)
         top = volume.max(axis=1, keepdims=True)
@@ -497,7 +486,6 @@ class HiddenMarkov(ConjugateModel):
         table = table[:, :-1] - x[:-1] * table[:, -1:]
         return Partition(table, x, start, volume, transfer, top)
 
-    @available_if(_tempered_emission)
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """log C(x) of all sequences, of the shape of ``x``, in nats."""
         partition = self.unit_log_partition(x, summary, q)
@@ -506,28 +494,25 @@ class HiddenMarkov(ConjugateModel):
             total = total + summary.gaps.weights @ partition.of_gaps(summary.gaps)
         return summary.weight / summary.seen * total
 
-    @available_if(_tempered_emission)
     def locally_tempered_step(
         self,
         units: Sequences,
         expected: Expected,
-        inverse_temperatures: np.ndarray,
-        log_partition: Partition,
-        n_rounds: int,
+        temperatures: UnitTemperatures,
         noise: np.ndarray | None = None,
-        local: Any = None,
     ) -> LocalStep:
         """The local step with one temperature per sequence.
 
         Rounds of q(z) given the expected inverse temperatures, and of their distribution given
         the energies of q(z); another q(z) follows the last.
         """
-        partition = log_partition.of(units)
-        x = np.full(units.n_units, inverse_temperatures.mean())
-        for _ in range(n_rounds):
+        grid = temperatures.inverse_temperatures
+        partition = temperatures.log_partition.of(units)
+        x = np.full(units.n_units, grid.mean())
+        for _ in range(temperatures.n_rounds):
             energies = self.sweep(units, expected, x, [_NOTHING]).energies
-            exponents = inverse_temperatures * energies[:, None] - partition
-            x = softmax(exponents, axis=1) @ inverse_temperatures
+            exponents = grid * energies[:, None] - partition
+            x = softmax(exponents, axis=1) @ grid
         factor = x if noise is None else x * noise
         step = self._step(units, self.sweep(units, expected, x, [self._scale(units, factor)]), x)
         weights = 1.0 if units.weights is None else units.weights

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, psi
 
-from ..families import Dirichlet, Natural, Tempering
+from ..families import Dirichlet, Factor, Factors, Natural, Tempering, UnitTemperatures
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
-from ._base import Block, ConjugateModel, Factor, LocalStep, compiled
-
-if TYPE_CHECKING:
-    pass
+from ._base import Block, ConjugateModel, LocalStep, Visit, compiled
 
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 _LANES = 8
 TOPICS = "topic_word"
-_QUIET = "topic_word_without_noise"
+_NOISELESS = "topic_word_without_noise"
 # The fewest words whose topics are one task.
 _WORDS = 256
 # Sweeps of the Gibbs sampler over a document: burn-in, and those that are averaged.
@@ -69,6 +65,10 @@ class Summary:
             np.concatenate([self.documents, other.documents]),
         )
         return Summary(self.weight + other.weight, self.tokens + other.tokens, lengths, documents)
+
+    def continued(self, other: Summary) -> Summary:
+        """That of other documents: no prior depends on those before."""
+        return other
 
 
 def _histogram(lengths: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -117,20 +117,205 @@ class LocalStart(NamedTuple):
 
     Attributes
     ----------
-    gamma : ndarray of shape (n_documents, n_topics)
-        Their Dirichlet parameters γ; overwritten by the result.
-    given : bool
-        Whether ``gamma`` is the start; if not, the tokens are spread over all topics.
+    gamma : ndarray of shape (n_documents, n_topics) or None
+        Their Dirichlet parameters γ; None: the tokens are spread over all topics.
     n_iter : int
         Largest number of iterations over a document.
     seed : int
         Of local steps that are random.
     """
 
-    gamma: np.ndarray
-    given: bool
+    gamma: np.ndarray | None
     n_iter: int
     seed: int = 0
+
+
+def words_of(units: Documents, n_words: int) -> np.ndarray:
+    """The words that some documents have, in their order."""
+    met = np.zeros(n_words, dtype=bool)
+    met[units.words[: units.indptr[-1]]] = True
+    return np.flatnonzero(met).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class TopicsVisit(Visit):
+    """A visit to documents: it holds the topics of their words.
+
+    ``expected`` are :class:`Topics`, prepared for the temperature of the visit.
+
+    Parameters
+    ----------
+    kind : {"mean_field", "cvb0", "gibbs"}
+        The local step.
+    draw : dict of ndarray or None, default=None
+        The topics, where they are a draw.
+    statistics : bool, default=True
+        Whether steps have statistics.
+    """
+
+    kind: str = "mean_field"
+    draw: dict[str, np.ndarray] | None = None
+    statistics: bool = True
+
+    @property
+    def tells_bound(self) -> bool:  # type: ignore[override]
+        return self.kind == "mean_field"
+
+    def start(
+        self,
+        units: Documents,
+        local: np.ndarray | None,
+        exploring: bool,
+        noise: float,
+        rng: np.random.Generator,
+    ) -> LocalStart:
+        model = self.model
+        n_iter = model.n_iter(exploring)
+        seed = int(rng.integers(2**62)) if self.kind == "gibbs" else 0
+        if noise == 0:
+            return LocalStart(None if exploring else local, n_iter, seed)
+        # (1 − r) γ + r (α + c Dir(1)), c being the mean length of a document
+        if local is None:
+            spread = model.doc_topic_prior + units.lengths[:, None] / model.n_components
+            local = np.broadcast_to(spread, (units.n_units, model.n_components))
+        random = rng.standard_exponential((units.n_units, model.n_components))
+        random *= model.mean_length / random.sum(axis=1, keepdims=True)
+        random += model.doc_topic_prior
+        return LocalStart((1.0 - noise) * local + noise * random, n_iter, seed)
+
+    def step(
+        self, units: Documents, noise: np.ndarray | None = None, local: Any = None
+    ) -> LocalStep:
+        """The local step of some documents; :meth:`finish` completes the sum over all of them."""
+        if self.unit_temperatures is not None:
+            return self._locally_tempered_step(units, noise, local)
+        model, t = self.model, self.t
+        shape = self.expected.table.shape
+        out = np.zeros(shape) if self.statistics else _NO_MATRIX
+        # The energy is that of statistics without noise.
+        noiseless = _NO_MATRIX if noise is None else np.zeros(shape)
+        theta, sums = np.zeros(model.n_components + 2), np.zeros(4)
+        how: tuple[Any, ...] = (local.n_iter, model.mean_change_tol)
+        if self.kind == "gibbs":
+            how = (*_GIBBS_SWEEPS, local.seed)
+        kernel = {
+            "mean_field": kernels().mean_field,
+            "cvb0": kernels().collapsed,
+            "gibbs": kernels().gibbs,
+        }[self.kind]
+        gamma = self._room(units, local)
+        kernel(
+            *units.arrays(model.dtype),
+            *self.expected,
+            model.doc_topic_prior,
+            float(t.local),
+            float(t.statistics),
+            float(t.prior),
+            local.gamma is not None,
+            *how,
+            _NOTHING if units.weights is None else units.weights,
+            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
+            gamma,
+            out,
+            noiseless,
+            theta,
+            sums,
+        )
+        step = self._gathered(out, theta, sums, float(sums[1]), gamma)
+        if noise is not None and self.separate_noise:
+            step.deviation = {TOPICS: out}
+            step.statistics[TOPICS] = noiseless
+        elif noise is not None:
+            step.statistics[_NOISELESS] = noiseless
+        return step
+
+    def _room(self, units: Documents, local: LocalStart) -> np.ndarray:
+        """An array that a kernel reads the start from, if there is one, and writes γ into."""
+        if local.gamma is not None:
+            return np.array(local.gamma, dtype=np.float64, order="C")
+        return np.empty((units.n_units, self.model.n_components))
+
+    def finish(self, step: LocalStep) -> LocalStep:
+        """Multiply the statistics by the table, and add Σ S E log β to the energy."""
+        if self.unit_temperatures is not None:
+            return step
+        x, factor = float(self.t.local), float(self.t.statistics)
+        mean_field = self.kind == "mean_field"
+        energy, unused = np.zeros(1), np.zeros(1)
+
+        def complete(statistics: np.ndarray, energy: np.ndarray) -> None:
+            kernels().expected_statistics(
+                *self.expected, x, factor, int(mean_field), statistics, energy
+            )
+
+        noiseless = step.statistics.pop(_NOISELESS, None)
+        complete(step.statistics[TOPICS] if noiseless is None else noiseless, energy)
+        if noiseless is not None:
+            complete(step.statistics[TOPICS], unused)
+        if step.deviation is not None:
+            complete(step.deviation[TOPICS], unused)
+        step.energy += float(energy[0])
+        if mean_field:
+            # The kernel gave the log normaliser of φ, which is H[q(z)] + x E log p(x, z | θ, β).
+            step.entropy -= x * step.energy
+        return step
+
+    def _locally_tempered_step(
+        self, units: Documents, noise: np.ndarray | None, local: LocalStart
+    ) -> LocalStep:
+        """The local step with one temperature per document, always in float64."""
+        assert self.unit_temperatures is not None
+        model, (_, log_partition, n_rounds) = self.model, self.unit_temperatures
+        out = np.zeros(self.expected.table.shape)
+        theta, sums, found = np.zeros(model.n_components + 2), np.zeros(6), np.empty(units.n_units)
+        gamma = self._room(units, local)
+        kernels().locally_tempered(
+            *units.arrays(np.float64),
+            *self.expected,
+            model.doc_topic_prior,
+            log_partition,
+            n_rounds,
+            local.gamma is not None,
+            local.n_iter,
+            model.mean_change_tol,
+            _NOTHING if units.weights is None else units.weights,
+            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
+            gamma,
+            out,
+            found,
+            theta,
+            sums,
+        )
+        step = self._gathered(out, theta, sums, float(sums[4]), gamma)
+        step.temperature, step.inverse_temperatures = float(sums[5]), found
+        return step
+
+    def _gathered(
+        self,
+        out: np.ndarray,
+        theta: np.ndarray,
+        sums: np.ndarray,
+        energy: float,
+        gamma: np.ndarray,
+    ) -> LocalStep:
+        """What the kernels leave in their arrays."""
+        alpha = self.model.doc_topic_prior
+        constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
+        return LocalStep(
+            {TOPICS: out, "doc_topic": theta},
+            energy=energy,
+            entropy=float(sums[0] + sums[3]),
+            log_prior=float(sums[2] + constant * theta[-2]),
+            local=gamma,
+        )
+
+    def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
+        """V S of structured stochastic VI with the exact gradient, guarded."""
+        (factor,) = self.model.factors()
+        exact = factor.family.exact_gradient_statistics(
+            self.draw, factor.pick(q), factor.pick(prior), factor.pick(stats)
+        )
+        return factor.rename(exact)
 
 
 class LatentDirichlet(ConjugateModel):
@@ -163,10 +348,6 @@ class LatentDirichlet(ConjugateModel):
     learning for latent Dirichlet allocation, section 2.
     """
 
-    weight_unit: ClassVar[str] = "document"
-    kernel_module: ClassVar[str] = "latent_dirichlet"
-    assignments: ClassVar[bool] = True
-    local_variables: ClassVar[bool] = True
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "posterior",
@@ -219,34 +400,31 @@ class LatentDirichlet(ConjugateModel):
         self.init_components = init_components
         self.dtype = np.dtype(dtype)
         self.mean_length = np.nan
-        # All words, or those that a visit meets.
-        self._words = np.arange(n_words, dtype=np.int32)
 
     @property
     def width(self) -> int:
         """Number of columns of the kernels' tables."""
         return -(-self.n_components // _LANES) * _LANES
 
-    def factors(self) -> tuple[Factor, ...]:
-        return (Factor(Dirichlet(), {"concentration": TOPICS}),)
+    def capabilities(self) -> dict[str, str | None]:
+        can: dict[str, str | None] = dict.fromkeys(
+            ("draws", "exact_gradient_statistics", "log_partition", "assignments")
+        )
+        reason = None
+        if self.local_step_name != "mean_field":
+            reason = (
+                "it infers the temperature of a document together with its mean-field "
+                f"assignments, which local_step={self.local_step_name!r} does not make; "
+                "local_step='mean_field' does"
+            )
+        return can | dict.fromkeys(("unit_log_partition", "locally_tempered_step"), reason)
+
+    def factors(self) -> Factors:
+        return Factors([Factor(Dirichlet(), {"concentration": TOPICS})])
 
     def operations(self, units: Documents) -> float:
         n_iter = self.max_doc_update_iter or _FEW_ITERATIONS
         return 4.0 * self.n_components * n_iter * float(units.indptr[-1])
-
-    def evaluator(self) -> ConjugateModel:
-        if self.local_step_name == "mean_field":
-            return self
-        model = copy(self)
-        model.local_step_name = "mean_field"
-        return model
-
-    def visiting(self, block: Block, units: Documents) -> tuple[LatentDirichlet, Documents]:
-        met = np.zeros(self.n_words, dtype=bool)
-        met[units.words[: units.indptr[-1]]] = True
-        model = copy(self)
-        model._words = np.flatnonzero(met).astype(np.int32)
-        return model, units
 
     # Data, prior and starts
 
@@ -255,7 +433,7 @@ class LatentDirichlet(ConjugateModel):
         lengths, documents = _histogram(units.lengths, weights)
         return Summary(units.total_weight, units.n_observations, lengths, documents)
 
-    def resolved(self, summary: Summary) -> LatentDirichlet:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> LatentDirichlet:
         model = copy(self)
         model.mean_length = summary.mean_length
         return model
@@ -264,9 +442,6 @@ class LatentDirichlet(ConjugateModel):
         # One row for all topics: of full shape, a pickle would hold it K times, and in an order
         # of memory that all of λ would take over.
         return {TOPICS: self.topic_word_prior[None]}
-
-    def resumed(self, summary: Summary, units: Documents) -> Summary:
-        return self.summary(units)
 
     def init(
         self,
@@ -281,7 +456,13 @@ class LatentDirichlet(ConjugateModel):
             start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
         return {TOPICS: np.asfortranarray(start)}
 
-    def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
+    def random_natural(
+        self,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        block: Block | None = None,
+    ) -> Natural:
         """λ = η + (tokens / K) Dir(1) of every topic: η of stochastic annealing."""
         counts = rng.standard_exponential((self.n_words, self.n_components))
         tokens = summary.mean_length * summary.weight
@@ -289,36 +470,37 @@ class LatentDirichlet(ConjugateModel):
         counts += self.topic_word_prior[:, None]
         return {TOPICS: counts.T}
 
-    # Local variables
+    # Visits
 
-    def local_start(
-        self, units: Documents, local: Any, exploring: bool, rng: np.random.Generator
-    ) -> LocalStart:
-        n_iter = self.max_doc_update_iter
-        if n_iter is None:
-            n_iter = _FEW_ITERATIONS if exploring else _MANY_ITERATIONS
-        gamma = np.empty((units.n_units, self.n_components)) if local is None else local
-        seed = int(rng.integers(2**62)) if self.local_step_name == "gibbs" else 0
-        return LocalStart(gamma, local is not None and not exploring, n_iter, seed)
+    def visit(
+        self,
+        q: Natural,
+        units: Documents,
+        t: Tempering = Tempering(),  # noqa: B008
+        *,
+        block: Block | None = None,
+        rng: np.random.Generator | None = None,
+        unit_temperatures: UnitTemperatures | None = None,
+        separate_noise: bool = False,
+        evaluation: bool = False,
+        known: Any = None,
+        workers: Workers = SEQUENTIAL,
+    ) -> TopicsVisit:
+        draw = None
+        if rng is not None:
+            topics, draw = self._drawn_topics(q, rng, float(t.local))
+        else:
+            expected, words = self.expectations(q), words_of(units, self.n_words)
+            if unit_temperatures is not None:
+                topics = self.log_topics(expected, words)
+            else:
+                topics = self._expected_topics(expected, words, float(t.local), workers)
+        # Iterations that ascend no bound cannot tell it either.
+        kind = "mean_field" if evaluation else self.local_step_name
+        return TopicsVisit(self, topics, t, unit_temperatures, separate_noise, kind, draw)
 
-    def noisy_local_start(
-        self, units: Documents, local: Any, share: float, rng: np.random.Generator
-    ) -> LocalStart:
-        """(1 − r) γ + r (α + c Dir(1)), c being the mean length of a document."""
-        start = self.local_start(units, local, True, rng)
-        k = self.n_components
-        if local is None:
-            start.gamma[:] = self.doc_topic_prior + units.lengths[:, None] / k
-        noise = rng.standard_exponential((units.n_units, k))
-        noise *= self.mean_length / noise.sum(axis=1, keepdims=True)
-        noise += self.doc_topic_prior
-        start.gamma[:] = (1.0 - share) * start.gamma + share * noise
-        return start._replace(given=True)
-
-    # The local step
-
-    def expectations(self, q: Natural) -> Concentrations:
-        """Nothing yet but λ: :meth:`prepared` finds the topics with its workers."""
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Concentrations:
+        """λ as visits read it, which find the topics of the words that they meet themselves."""
         values = np.ascontiguousarray(q[TOPICS].T)
         return Concentrations(values, psi(values.sum(axis=0)))
 
@@ -326,133 +508,50 @@ class LatentDirichlet(ConjugateModel):
         """E log β of some words, or of all."""
         if words is None:
             words = np.arange(self.n_words, dtype=np.int32)
-        topics = self._room(np.float64)
+        topics = self._empty_topics(np.float64)
         kernels().expected_log_topics(expected.values, words, expected.log_normalizer, *topics)
         return topics
 
-    def _room(self, dtype: Any) -> Topics:
+    def _empty_topics(self, dtype: Any) -> Topics:
         return Topics(np.empty((self.n_words, self.width), dtype), np.empty(self.n_words))
 
-    def sample_expectations(
-        self, q: Natural, rng: np.random.Generator
-    ) -> tuple[Topics, dict[str, np.ndarray]]:
-        """log β of one draw of all topics, and the draw."""
-        draw = Dirichlet().sample({"concentration": q[TOPICS]}, rng)
-        log_topics = draw["log_probabilities"].T
-        largest = log_topics.max(axis=1)
-        table = np.full((self.n_words, self.width), -np.inf)
-        np.subtract(log_topics, largest[:, None], out=table[:, : self.n_components])
-        return Topics(table, largest), draw
-
-    def exact_gradient_statistics(
-        self, draw: dict[str, np.ndarray], q: Natural, prior: Natural, stats: Natural
-    ) -> Natural:
-        """V S of structured stochastic VI with the exact gradient, guarded."""
-        (factor,) = self.factors()
-        family: Any = factor.family
-        exact = family.exact_gradient_statistics(
-            draw, factor.pick(q), factor.pick(prior), factor.pick(stats)
-        )
-        return factor.rename(exact)
-
-    def prepared(
-        self, expected: Concentrations | Topics, t: Tempering, workers: Any = None
+    def _expected_topics(
+        self, expected: Concentrations, words: np.ndarray, x: float, workers: Workers
     ) -> Topics:
-        """exp{x (log β − m)} of the words that a visit meets, or of a whole draw."""
-        x = float(t.local)
-        if isinstance(expected, Topics):
-            single = self.dtype == np.float32
-            table = np.empty(expected.table.shape, self.dtype) if single else expected.table
-            kernels().exponentiate(table, expected.table, x)
-            return expected._replace(table=table)
-        topics = self._room(self.dtype)
+        """exp{x (E log β − m)} of some words."""
+        topics = self._empty_topics(self.dtype)
 
         def find(part: slice) -> None:
             kernels().expected_topics(
                 topics.table,
                 expected.values,
-                self._words[part],
+                words[part],
                 expected.log_normalizer,
                 x,
                 topics.largest,
             )
 
-        (workers or SEQUENTIAL).share(find, len(self._words), _WORDS)
+        workers.share(find, len(words), _WORDS)
         return topics
 
-    def locally_prepared(self, expected: Concentrations) -> Topics:
-        """E log β of the words that a visit meets."""
-        return self.log_topics(expected, self._words)
+    def _drawn_topics(
+        self, q: Natural, rng: np.random.Generator, x: float
+    ) -> tuple[Topics, dict[str, np.ndarray]]:
+        """exp{x (log β − m)} of one draw of all topics, and the draw."""
+        draw = Dirichlet().sample({"concentration": q[TOPICS]}, rng)
+        log_topics = draw["log_probabilities"].T
+        largest = log_topics.max(axis=1)
+        logarithms = np.full((self.n_words, self.width), -np.inf)
+        np.subtract(log_topics, largest[:, None], out=logarithms[:, : self.n_components])
+        table = logarithms if self.dtype == np.float64 else np.empty(logarithms.shape, self.dtype)
+        kernels().exponentiate(table, logarithms, x)
+        return Topics(table, largest), draw
 
-    def local_step(
-        self,
-        units: Documents,
-        expected: Topics,
-        t: Tempering,
-        noise: np.ndarray | None = None,
-        local: Any = None,
-        apart: bool = False,
-        statistics: bool = True,
-    ) -> LocalStep:
-        """The local step of some documents; the sum over all of them has to be completed."""
-        shape = expected.table.shape
-        out = np.zeros(shape) if statistics else _NO_MATRIX
-        # The energy is that of statistics without noise.
-        quiet = _NO_MATRIX if noise is None else np.zeros(shape)
-        theta, sums = np.zeros(self.n_components + 2), np.zeros(4)
-        how: tuple[Any, ...] = (local.n_iter, self.mean_change_tol)
-        if self.local_step_name == "gibbs":
-            how = (*_GIBBS_SWEEPS, local.seed)
-        kernel = {
-            "mean_field": kernels().mean_field,
-            "cvb0": kernels().collapsed,
-            "gibbs": kernels().gibbs,
-        }[self.local_step_name]
-        kernel(
-            *units.arrays(self.dtype),
-            *expected,
-            self.doc_topic_prior,
-            float(t.local),
-            float(t.statistics),
-            float(t.prior),
-            local.given,
-            *how,
-            _NOTHING if units.weights is None else units.weights,
-            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
-            local.gamma,
-            out,
-            quiet,
-            theta,
-            sums,
-        )
-        step = self._gathered(out, theta, sums, float(sums[1]), local.gamma)
-        if apart:
-            step.deviation = {TOPICS: out}
-            step.statistics[TOPICS] = quiet
-        elif noise is not None:
-            step.statistics[_QUIET] = quiet
-        return step
-
-    def completed(self, step: LocalStep, expected: Topics, t: Tempering) -> LocalStep:
-        """Multiply the statistics by the table, and add Σ S E log β to the energy."""
-        x, factor = float(t.local), float(t.statistics)
-        mean_field = self.local_step_name == "mean_field"
-        energy, unused = np.zeros(1), np.zeros(1)
-
-        def complete(statistics: np.ndarray, energy: np.ndarray) -> None:
-            kernels().expected_statistics(*expected, x, factor, int(mean_field), statistics, energy)
-
-        quiet = step.statistics.pop(_QUIET, None)
-        complete(step.statistics[TOPICS] if quiet is None else quiet, energy)
-        if quiet is not None:
-            complete(step.statistics[TOPICS], unused)
-        if step.deviation is not None:
-            complete(step.deviation[TOPICS], unused)
-        step.energy += float(energy[0])
-        if mean_field:
-            # The kernel gave the log normaliser of φ, which is H[q(z)] + x E log p(x, z | θ, β).
-            step.entropy -= x * step.energy
-        return step
+    def n_iter(self, exploring: bool) -> int:
+        """Largest number of iterations over a document."""
+        if self.max_doc_update_iter is not None:
+            return self.max_doc_update_iter
+        return _FEW_ITERATIONS if exploring else _MANY_ITERATIONS
 
     def infer(
         self, units: Documents, q: Natural, workers: Workers, gamma: np.ndarray | None = None
@@ -461,77 +560,17 @@ class LatentDirichlet(ConjugateModel):
 
         ``gamma`` (n_documents, n_components), where given, gets their Dirichlet parameters γ.
         """
-        model: Any = self.evaluator()
-        model, units = model.visiting(model.blocks[0], units)
-        expected = model.prepared(model.expectations(q), Tempering())
+        visit = replace(self.visit(q, units, evaluation=True), statistics=False)
         chunks = units.chunks()
-
-        def tasks() -> Iterator[tuple]:
-            for index in chunks:
-                chunk = units.take(index)
-                start = model.local_start(chunk, None, False, None)
-                yield chunk, expected, Tempering(), None, start, False, False
-
+        start = LocalStart(None, self.n_iter(exploring=False))
+        tasks = ((units.take(index), None, start) for index in chunks)
         bound = 0.0
-        for index, step in zip(chunks, workers.imap(model.local_step, tasks()), strict=True):
+        for index, step in zip(chunks, workers.imap(visit.step, tasks), strict=True):
             # Before completion the entropy holds the energy as well.
             bound += step.entropy + step.log_prior
             if gamma is not None:
                 gamma[index] = step.local
         return bound
-
-    def locally_tempered_step(
-        self,
-        units: Documents,
-        expected: Topics,
-        inverse_temperatures: np.ndarray,
-        log_partition: np.ndarray,
-        n_rounds: int,
-        noise: np.ndarray | None = None,
-        local: Any = None,
-    ) -> LocalStep:
-        """The local step with one temperature per document, always in float64."""
-        out = np.zeros(expected.table.shape)
-        theta, sums, found = np.zeros(self.n_components + 2), np.zeros(6), np.empty(units.n_units)
-        kernels().locally_tempered(
-            *units.arrays(np.float64),
-            *expected,
-            self.doc_topic_prior,
-            log_partition,
-            n_rounds,
-            local.given,
-            local.n_iter,
-            self.mean_change_tol,
-            _NOTHING if units.weights is None else units.weights,
-            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
-            local.gamma,
-            out,
-            found,
-            theta,
-            sums,
-        )
-        step = self._gathered(out, theta, sums, float(sums[4]), local.gamma)
-        step.temperature, step.inverse_temperatures = float(sums[5]), found
-        return step
-
-    def _gathered(
-        self,
-        out: np.ndarray,
-        theta: np.ndarray,
-        sums: np.ndarray,
-        energy: float,
-        gamma: np.ndarray,
-    ) -> LocalStep:
-        """What the kernels leave in their arrays."""
-        alpha = self.doc_topic_prior
-        constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
-        return LocalStep(
-            {TOPICS: out, "doc_topic": theta},
-            energy=energy,
-            entropy=float(sums[0] + sums[3]),
-            log_prior=float(sums[2] + constant * theta[-2]),
-            local=gamma,
-        )
 
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
         return {TOPICS: raw[TOPICS][:, : self.n_components].T}
@@ -567,7 +606,7 @@ class LatentDirichlet(ConjugateModel):
             prior = model.prior(None)  # type: ignore[arg-type]
         return model, prior, q
 
-    def kl(self, q: Natural, prior: Natural) -> float:
+    def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
         concentration = np.ascontiguousarray(q[TOPICS].T)
         eta = self.topic_word_prior
         sums = np.zeros((2, self.n_components))

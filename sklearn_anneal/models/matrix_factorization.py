@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
 
 from ..families import (
-    N_HALVINGS,
+    Factors,
     Gaussian,
     Natural,
     Tempering,
+    UnitTemperatures,
     fast_normal,
     get_structure,
-    posterior,
 )
-from ..inference.parallel import SEQUENTIAL, SharedRows
+from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Ratings
-from ._base import Block, ConjugateModel, Factor, LocalStep, compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+from ._base import Block, ConjugateModel, LocalStep, Visit, compiled
+from ._unit_block import RowsOfSteps, UnitBlock
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 _NOTHING = np.empty(0)
@@ -102,6 +97,11 @@ class Summary:
             max(self.high, other.high),
         )
 
+    def continued(self, other: Summary) -> Summary:
+        """That of other ratings, with the moments that the variances were made of."""
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return replace(other, low=low, high=high, mean=self.mean, variance=self.variance)
+
 
 class Moments(NamedTuple):
     """What one side's rows are to the other's.
@@ -124,24 +124,6 @@ class Moments(NamedTuple):
     squares: np.ndarray
 
 
-class Expected(NamedTuple):
-    """What a visit reads.
-
-    Attributes
-    ----------
-    across : Moments
-        Of what the visited units meet: of items, where users are visited.
-    own : Moments or None
-        Of all units, where q has them.
-    natural : dict of ndarray
-        λ, where the moments are still to be found.
-    """
-
-    across: Moments | None
-    own: Moments | None
-    natural: Natural
-
-
 class _Sums(NamedTuple):
     """Sums over the ratings of each row, as the kernel adds them up."""
 
@@ -155,11 +137,6 @@ def _factors(values: np.ndarray | None, dtype: Any = np.float64) -> np.ndarray:
     return np.ascontiguousarray(_NOTHING if values is None else values, dtype=dtype)
 
 
-def _side(keys: Iterable[str]) -> str:
-    """Whose parameters these are."""
-    return next(iter(keys)).split("_")[0]
-
-
 def _absorbed(step: LocalStep) -> LocalStep:
     """With the statistics with noise in the place of those without."""
     for key, value in (step.deviation or {}).items():
@@ -168,31 +145,81 @@ def _absorbed(step: LocalStep) -> LocalStep:
     return step
 
 
-class Memory:
-    """The moments of the last parameters of each side, which two visits of a pass ask for."""
+Known = dict[str, tuple[np.ndarray, np.ndarray, Moments]]
+"""Side → its natural parameters, and the moments that were found of them."""
 
-    # Restarts in threads share their model: each of them remembers its own.
-    def __init__(self) -> None:
-        self._local = threading.local()
 
-    def get(self, side: str, precision: np.ndarray, natural_mean: np.ndarray) -> Moments | None:
-        if side not in vars(self._local):
-            return None
-        of_precision, of_mean, found = getattr(self._local, side)
-        same = of_precision() is precision and of_mean() is natural_mean
-        return found if same else None
+@dataclass(frozen=True)
+class FoldingVisit(Visit):
+    """A visit to users who are local variables; ``expected`` are the moments of items.
 
-    def forget(self, side: str) -> None:
-        vars(self._local).pop(side, None)
+    Parameters
+    ----------
+    known : dict
+        What it found of q.
+    """
 
-    def put(
-        self, side: str, precision: np.ndarray, natural_mean: np.ndarray, found: Moments
-    ) -> None:
-        known = weakref.ref(precision), weakref.ref(natural_mean), found
-        setattr(self._local, side, known)
+    known: Known = field(default_factory=dict)  # type: ignore[misc]
 
-    def __reduce__(self) -> Any:
-        return Memory, ()
+    def step(self, units: Ratings, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
+        model = self.model
+        if self.unit_temperatures is not None:
+            return model.locally_tempered_step(units, self.expected, self.unit_temperatures, noise)
+        factor = np.broadcast_to(np.asarray(self.t.statistics, dtype=float), units.n_units)
+        solved = model.fold_in(units, self.expected, factor, self.t)
+        step = model.items_step(units, solved, factor, noise)
+        return step if self.separate_noise else _absorbed(step)
+
+
+@dataclass(frozen=True)
+class RowsVisit(Visit):
+    """A visit to one side of which q has the rows; ``expected`` are the moments of the other.
+
+    Parameters
+    ----------
+    known : dict
+        What it found of q.
+    side : str
+    own : Moments
+        Of the rows that are visited.
+    weights : ndarray of shape (n_users,) or None
+        Those of users.
+    rooms : RowsOfSteps
+    """
+
+    known: Known = field(default_factory=dict)  # type: ignore[misc]
+    side: str = ""
+    own: Moments | None = None
+    weights: np.ndarray | None = None
+    rooms: RowsOfSteps | None = None
+
+    # What users, as rows of q, add to the bound is that of their current Gaussians, which the
+    # same pass has updated when it visits items.
+    tells_bound: ClassVar[bool] = False
+
+    def view(self, units: Ratings) -> Ratings:
+        return units if self.side == "users" else units.by_column
+
+    def step(self, units: Ratings, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
+        step = self.model.rows_step(units, self, noise)
+        return step if self.separate_noise else _absorbed(step)
+
+    def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
+        assert self.rooms is not None
+        return self.rooms.merge(a, b)
+
+    def finish(self, step: LocalStep) -> LocalStep:
+        """With what users, as rows of q, add to the bound."""
+        model, users = self.model, self.own if self.side == "users" else self.expected
+        assert users is not None
+        weights = np.ones(len(users.mean)) if self.weights is None else self.weights
+        step.entropy = float(weights @ model.entropies(users.log_det))
+        step.log_prior = float(weights @ model.log_priors(users.squares))
+        if model.learns:
+            step.statistics[_EVIDENCE] = step.statistics[_EVIDENCE] + model.evidence_of_users(
+                users, weights
+            )
+        return step
 
 
 class MatrixFactorization(ConjugateModel):
@@ -201,7 +228,7 @@ class MatrixFactorization(ConjugateModel):
     Every row of a side has one Gaussian over (u, b), or over u without biases, with natural
     parameters ``users_precision`` (n_users, D (D + 1) / 2), lower triangles, and
     ``users_natural_mean`` (n_users, D); so have items. Users are rows of q in batch mode
-    (``held``), or local variables whose Gaussians are found anew at every visit.
+    (``holds_users``), or local variables whose Gaussians are found anew at every visit.
 
     Parameters
     ----------
@@ -220,8 +247,6 @@ class MatrixFactorization(ConjugateModel):
     (2008), Probabilistic matrix factorization; Paisley et al., SVI+, section IV-A.
     """
 
-    weight_unit: ClassVar[str] = "rating"
-    kernel_module: ClassVar[str] = "matrix_factorization"
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "likelihood",
@@ -272,11 +297,7 @@ class MatrixFactorization(ConjugateModel):
         self.noise_variance = self.factor_variance = self.bias_variance = 1.0
         self.dtype = np.dtype(dtype)
         self.intercept = 0.0
-        self.held = False
-        self.side = ""
-        self._rooms: tuple[SharedRows, ...] = ()
-        self._weights: np.ndarray | None = None
-        self._memory = Memory()
+        self.holds_users = False
 
     # Forms of the model
 
@@ -285,39 +306,35 @@ class MatrixFactorization(ConjugateModel):
         """D, the number of parameters of a row."""
         return self.n_components + self.biases
 
-    def factors(self) -> tuple[Factor, ...]:
-        return tuple(
-            Factor(Gaussian("packed"), {key: f"{side}_{key}" for key in Gaussian.keys})
-            for side in (_SIDES if self.held else _SIDES[1:])
-        )
+    @property
+    def users(self) -> UnitBlock:
+        """Their rows, in q or not."""
+        return UnitBlock("users", Gaussian("packed"), self._columns, self.holds_users)
+
+    @property
+    def items(self) -> UnitBlock:
+        """Their rows, which are always in q."""
+        return UnitBlock("items", Gaussian("packed"), self._columns)
+
+    @property
+    def _columns(self) -> dict[str, int]:
+        size = self.size
+        return {"precision": size * (size + 1) // 2, "natural_mean": size}
+
+    def _held(self) -> tuple[UnitBlock, ...]:
+        """The sides of which q has the rows."""
+        return tuple(side for side in (self.users, self.items) if side.held)
+
+    def capabilities(self) -> dict[str, str | None]:
+        can = ("draws", "log_partition", "unit_log_partition", "locally_tempered_step")
+        return dict.fromkeys(can)
+
+    def factors(self) -> Factors:
+        return Factors([side.factor for side in self._held()])
 
     @property
     def blocks(self) -> tuple[Block, ...]:
         return tuple(Block(tuple(factor.names.values())) for factor in self.factors())
-
-    def holding(self, units: bool) -> MatrixFactorization:
-        if units == self.held:
-            return self
-        model = copy(self)
-        model.held = units
-        return model
-
-    def evaluator(self) -> MatrixFactorization:
-        return self.holding(False)
-
-    def visiting(self, block: Block, units: Ratings) -> tuple[MatrixFactorization, Ratings]:
-        if not self.held:
-            return self, units
-        model = copy(self)
-        model.side = _side(block.keys)
-        model._weights = units.weights
-        visited = units if model.side == "users" else units.by_column
-        columns = self._columns(model.side)
-        model._rooms = (
-            SharedRows(visited.n_units, columns, np.dtype(float)),
-            SharedRows(visited.n_units, columns, self.dtype),
-        )
-        return model, visited
 
     def operations(self, units: Ratings) -> float:
         return 6.0 * len(units.values) * self.size**2
@@ -348,8 +365,9 @@ class MatrixFactorization(ConjugateModel):
             float(values.max()),
         )
 
-    def resolved(self, summary: Summary) -> MatrixFactorization:
+    def resolved(self, summary: Summary, hold_units: bool = False) -> MatrixFactorization:
         model = copy(self)
+        model.holds_users = hold_units
         model.intercept = summary.mean if self.fit_intercept else 0.0
         # Equal ratings leave nothing to explain: any variance will do.
         scale = 1.0 if self.equal_ratings(summary) else summary.variance
@@ -382,11 +400,6 @@ class MatrixFactorization(ConjugateModel):
             "natural_mean": np.zeros(self.size),
         }
 
-    def resumed(self, summary: Summary, units: Ratings) -> Summary:
-        data = self.summary(units)
-        low, high = min(summary.low, data.low), max(summary.high, data.high)
-        return replace(data, low=low, high=high, mean=summary.mean, variance=summary.variance)
-
     def prior(self, summary: Summary) -> Natural:
         return self._prior()
 
@@ -396,8 +409,8 @@ class MatrixFactorization(ConjugateModel):
             result |= factor.rename(self.row_prior())
         return result
 
-    def _n_rows(self, factor: Factor, summary: Summary) -> int:
-        return summary.n_users if _side(factor.names.values()) == "users" else self.n_items
+    def _n_rows(self, side: UnitBlock, summary: Summary) -> int:
+        return summary.n_users if side.name == "users" else self.n_items
 
     def init(
         self, units: Ratings, summary: Summary, prior: Natural, random_state: np.random.RandomState
@@ -405,21 +418,27 @@ class MatrixFactorization(ConjugateModel):
         """Means at a tenth of the prior's standard deviation, precisions of the prior."""
         result: Natural = {}
         # Items first, and of users one number: what is drawn does not depend on who they are.
-        for factor in reversed(self.factors()):
-            n = self._n_rows(factor, summary)
+        for side in reversed(self._held()):
+            n = self._n_rows(side, summary)
             start = self._around(0.1 * random_state.standard_normal((n, self.size)), 0.0)
-            result |= factor.rename(start)
+            result |= side.factor.rename(start)
             random_state = np.random.RandomState(random_state.randint(2**31 - 1))
         return result
 
-    def random_natural(self, summary: Summary, prior: Natural, rng: np.random.Generator) -> Natural:
-        """Posteriors of random factors, as sharp as an average row's; of a visited side alone."""
+    def random_natural(
+        self,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        block: Block | None = None,
+    ) -> Natural:
+        """Posteriors of random factors, as sharp as an average row's."""
         result: Natural = {}
-        for factor in self.factors():
-            if self.side in ("", _side(factor.names.values())):
-                n = self._n_rows(factor, summary)
+        for side in self._held():
+            if block is None or side.owns(block.keys):
+                n = self._n_rows(side, summary)
                 start = rng.standard_normal((n, self.size))
-                result |= factor.rename(self._around(start, summary.n_ratings / n))
+                result |= side.factor.rename(self._around(start, summary.n_ratings / n))
         return result
 
     def _around(self, standardized: np.ndarray, n_ratings: float) -> Natural:
@@ -435,33 +454,68 @@ class MatrixFactorization(ConjugateModel):
             "natural_mean": standardized * np.sqrt(variances) * diagonal,
         }
 
-    # The local step
+    # Visits
 
-    def expectations(self, q: Natural) -> Expected:
-        """Nothing yet for rows of q, whose moments :meth:`prepared` finds with its workers."""
-        if self.held:
-            return Expected(None, None, q)
-        return Expected(self._moments("items", q), None, {})
+    def visit(
+        self,
+        q: Natural,
+        units: Ratings,
+        t: Tempering = Tempering(),  # noqa: B008
+        *,
+        block: Block | None = None,
+        rng: np.random.Generator | None = None,
+        unit_temperatures: UnitTemperatures | None = None,
+        separate_noise: bool = False,
+        evaluation: bool = False,
+        known: Known | None = None,
+        workers: Workers = SEQUENTIAL,
+    ) -> FoldingVisit | RowsVisit:
+        what = (t, unit_temperatures, separate_noise)
+        if rng is not None:
+            return FoldingVisit(self, self.expectations(q, rng), *what)
+        held = self.holds_users and not evaluation
+        sides = ("users", "items") if held else ("items",)
+        found = self._found(sides, q, known, workers)
+        moments = {side: entry[-1] for side, entry in found.items()}
+        if not held:
+            return FoldingVisit(self, moments["items"], *what, found)
+        visited, other = self.users, "items"
+        n_rows = units.n_units
+        if block is not None and not visited.owns(block.keys):
+            visited, other, n_rows = self.items, "users", units.n_columns
+        rooms = RowsOfSteps.of(visited, n_rows, self.dtype)
+        own, across = moments[visited.name], moments[other]
+        return RowsVisit(self, across, *what, found, visited.name, own, units.weights, rooms)
 
-    def prepared(self, expected: Expected, t: Tempering, workers: Any = None) -> Expected:
-        if expected.across is not None:
-            return expected
-        q = expected.natural
-        found = {side: self._moments(side, q, workers) for side in _SIDES}
-        own = found.pop(self.side)
-        (across,) = found.values()
-        return Expected(across, own, {})
+    def _found(
+        self, sides: tuple[str, ...], q: Natural, known: Known | None, workers: Workers = SEQUENTIAL
+    ) -> Known:
+        """The moments of some sides; those that a visit found of the same arrays are used again."""
+        known = {} if known is None else known
+        arrays = {side: (q[f"{side}_precision"], q[f"{side}_natural_mean"]) for side in sides}
+        found: Known = {}
+        for side, (precision, natural_mean) in arrays.items():
+            entry = known.get(side)
+            if entry is not None and entry[0] is precision and entry[1] is natural_mean:
+                found[side] = entry
+        # What is not used again makes room before anything else is found.
+        known.clear()
+        for side, natural in arrays.items():
+            if side not in found:
+                found[side] = (*natural, self.moments_of(*natural, workers))
+        return found
 
-    def sample_expectations(
-        self, q: Natural, rng: np.random.Generator
-    ) -> tuple[Expected, dict[str, np.ndarray]]:
-        """What the local step sees of one draw of all items, and the draw."""
-        factor = self.factors()[-1]
-        draw = factor.family.sample(factor.pick(q), rng)
-        value = draw["value"]
+    def _moments_of_items(self, q: Natural, known: Known | None) -> Moments:
+        return self._found(("items",), q, dict(known or {}))["items"][-1]
+
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Moments:
+        """The moments of items, or of one draw of them, as visits to users read them."""
+        if rng is None:
+            return self.moments_of(q["items_precision"], q["items_natural_mean"])
+        factor = self.items.factor
+        value = factor.family.sample(factor.pick(q), rng)["value"]
         nothing = np.zeros((len(value), 0))
-        table = self._table(value)
-        return Expected(Moments(value, table, nothing, nothing), None, {}), draw
+        return Moments(value, self._table(value), nothing, nothing)
 
     def _table(self, value: np.ndarray) -> np.ndarray:
         """Second moments of rows that are known exactly."""
@@ -473,17 +527,8 @@ class MatrixFactorization(ConjugateModel):
         table[:, : len(rows)] = g[:, rows] * g[:, columns]
         return table
 
-    def _moments(self, side: str, q: Natural, workers: Any = None) -> Moments:
-        precision, natural_mean = q[f"{side}_precision"], q[f"{side}_natural_mean"]
-        found = self._memory.get(side, precision, natural_mean)
-        if found is None:
-            self._memory.forget(side)
-            found = self.moments_of(precision, natural_mean, workers)
-            self._memory.put(side, precision, natural_mean, found)
-        return found
-
     def moments_of(
-        self, precision: np.ndarray, natural_mean: np.ndarray, workers: Any = None
+        self, precision: np.ndarray, natural_mean: np.ndarray, workers: Workers = SEQUENTIAL
     ) -> Moments:
         """Means and second moments of Gaussian rows.
 
@@ -513,7 +558,7 @@ class MatrixFactorization(ConjugateModel):
                 found.squares[rows],
             )
 
-        (workers or SEQUENTIAL).share(solve, n, _ROWS)
+        workers.share(solve, n, _ROWS)
         if np.isnan(found.log_det).any():
             raise np.linalg.LinAlgError("Matrix is not positive definite")
         return found
@@ -564,16 +609,10 @@ class MatrixFactorization(ConjugateModel):
         )
         return out
 
-    def _empty(self, sums: _Sums, side: str = "") -> Natural:
+    def _empty(self, sums: _Sums, prefix: str = "") -> Natural:
         """Arrays for the statistics of the rows, in the precision of their sums."""
         n, dtype = len(sums.second), sums.second.dtype
-        return {key: np.empty((n, m), dtype) for key, m in self._columns(side).items()}
-
-    def _columns(self, side: str = "") -> dict[str, int]:
-        """Numbers of columns of the natural parameters of the rows of a side."""
-        size = self.size
-        prefix = f"{side}_" if side else ""
-        return {f"{prefix}precision": size * (size + 1) // 2, f"{prefix}natural_mean": size}
+        return {prefix + key: np.empty((n, m), dtype) for key, m in self._columns.items()}
 
     def _energies(self, sums: _Sums, own: np.ndarray) -> np.ndarray:
         """E log p of the ratings of each row, whose own table is given, nats; (n_rows,)."""
@@ -586,7 +625,7 @@ class MatrixFactorization(ConjugateModel):
             count * (LOG_2PI + np.log(self.noise_variance)) + errors / self.noise_variance
         )
 
-    def _log_priors(self, squares: np.ndarray) -> np.ndarray:
+    def log_priors(self, squares: np.ndarray) -> np.ndarray:
         """E log p of the parameters of each row, nats; (n_rows,)."""
         variances = self.variances
         squared = squares[:, 0] / self.factor_variance
@@ -594,49 +633,29 @@ class MatrixFactorization(ConjugateModel):
             squared = squared + squares[:, 1] / self.bias_variance
         return -0.5 * (self.size * LOG_2PI + np.log(variances).sum() + squared)
 
-    def _entropies(self, log_det: np.ndarray) -> np.ndarray:
+    def entropies(self, log_det: np.ndarray) -> np.ndarray:
         """H of each row, nats; (n_rows,)."""
         return 0.5 * (self.size * (1.0 + LOG_2PI) - log_det)
 
-    def local_step(
-        self,
-        units: Ratings,
-        expected: Expected,
-        t: Tempering,
-        noise: np.ndarray | None = None,
-        local: Any = None,
-        apart: bool = False,
-    ) -> LocalStep:
-        if not self.held:
-            factor = np.broadcast_to(np.asarray(t.statistics, dtype=float), units.n_units)
-            solved = self.fold_in(units, expected.across, factor, t)
-            step = self._items_step(units, solved, factor, noise)
-        else:
-            step = self._rows_step(units, expected, t, noise)
-        return step if apart else _absorbed(step)
-
-    def _rows_step(
-        self, units: Ratings, expected: Expected, t: Tempering, noise: np.ndarray | None
-    ) -> LocalStep:
+    def rows_step(self, units: Ratings, visit: RowsVisit, noise: np.ndarray | None) -> LocalStep:
         """Statistics of rows of one side, given the Gaussians of the other side."""
-        assert expected.across is not None and expected.own is not None
-        sums, noisy = self._add_up(units, expected.across, units.rating_weights, noise)
-        energies = self._energies(sums, expected.own.table[units.rows])
+        assert visit.own is not None and visit.rooms is not None
+        t, rooms = visit.t, visit.rooms
+        sums, noisy = self._add_up(units, visit.expected, units.rating_weights, noise)
+        energies = self._energies(sums, visit.own.table[units.rows])
         energy = float(energies.sum() if units.weights is None else units.weights @ energies)
-        clean, loud = self._rooms
-        statistics = self._statistics(sums, t.statistics, clean.of(units.rows))
+        statistics = self._statistics(sums, t.statistics, rooms.without_noise.of(units.rows))
         if self.learns:
             statistics[_EVIDENCE] = self._counts(units, energy)
         deviation = None
         if noisy is not None:
-            deviation = self._statistics(noisy, t.statistics, loud.of(units.rows))
-        return LocalStep(statistics, energy, 0.0, deviation=deviation)
+            deviation = self._statistics(noisy, t.statistics, rooms.with_noise.of(units.rows))
+        return LocalStep(statistics, energy, 0.0, deviation=deviation, rows=units.rows)
 
     def fold_in(
-        self, units: Ratings, across: Moments | None, factor: np.ndarray, t: Tempering
+        self, units: Ratings, across: Moments, factor: np.ndarray, t: Tempering
     ) -> tuple[Moments, np.ndarray, Natural]:
         """The Gaussians of users given items: moments, E log p of their ratings, and λ."""
-        assert across is not None
         sums, _ = self._add_up(units, across, units.rating_weights)
         return self._solve(units, sums, factor, t)
 
@@ -658,9 +677,9 @@ class MatrixFactorization(ConjugateModel):
 
     def solution(self, statistics: Natural, t: Tempering = Tempering()) -> Natural:  # noqa: B008
         """λ of rows with these statistics."""
-        return posterior(self.row_prior(), statistics, Gaussian("packed").base({}), t)
+        return self.users.fold_in(statistics, self.row_prior(), t)
 
-    def _items_step(
+    def items_step(
         self,
         units: Ratings,
         solved: tuple[Moments, np.ndarray, Natural],
@@ -677,53 +696,20 @@ class MatrixFactorization(ConjugateModel):
         turned = Ratings(units.values[order], users, indptr, units.n_units)
 
         sums, noisy = self._add_up(turned, own, each, None if noise is None else noise[order])
-        statistics = self._statistics(sums, 1.0, self._empty(sums, "items"))
+        statistics = self._statistics(sums, 1.0, self._empty(sums, "items_"))
         deviation = None
         if noisy is not None:
-            deviation = self._statistics(noisy, 1.0, self._empty(noisy, "items"))
+            deviation = self._statistics(noisy, 1.0, self._empty(noisy, "items_"))
         if self.learns:
             counts = self._counts(units, float(weights @ energies))
-            statistics[_EVIDENCE] = counts + self._evidence_of_users(own, weights)
+            statistics[_EVIDENCE] = counts + self.evidence_of_users(own, weights)
         return LocalStep(
             statistics,
             float(weights @ energies),
-            float(weights @ self._entropies(own.log_det)),
-            float(weights @ self._log_priors(own.squares)),
+            float(weights @ self.entropies(own.log_det)),
+            float(weights @ self.log_priors(own.squares)),
             deviation=deviation,
         )
-
-    def total(self, parts: Iterable[LocalStep]) -> LocalStep:
-        """Statistics of rows follow each other; those of items, users being local, add up."""
-        if not self.held:
-            return super().total(parts)
-        clean, loud = self._rooms
-        whole, start = LocalStep({}, 0.0, 0.0), 0
-        for part in parts:
-            rows = slice(start, start + len(part.statistics[f"{self.side}_natural_mean"]))
-            evidence = whole.statistics.get(_EVIDENCE, 0.0)
-            whole.statistics |= clean.filled(rows, part.statistics)
-            if _EVIDENCE in part.statistics:
-                whole.statistics[_EVIDENCE] = evidence + part.statistics[_EVIDENCE]
-            if part.deviation is not None:
-                whole.deviation = loud.filled(rows, part.deviation)
-            whole.energy += part.energy
-            start = rows.stop
-        return whole
-
-    def completed(self, step: LocalStep, expected: Expected, t: Tempering) -> LocalStep:
-        """With what users, as rows of q, add to the bound."""
-        if not self.held:
-            return step
-        users = expected.own if self.side == "users" else expected.across
-        assert users is not None
-        weights = np.ones(len(users.mean)) if self._weights is None else self._weights
-        step.entropy = float(weights @ self._entropies(users.log_det))
-        step.log_prior = float(weights @ self._log_priors(users.squares))
-        if self.learns:
-            step.statistics[_EVIDENCE] = step.statistics[_EVIDENCE] + self._evidence_of_users(
-                users, weights
-            )
-        return step
 
     def _counts(self, units: Ratings, energy: float) -> np.ndarray:
         """What the ratings of some units say about variances: their number and their error."""
@@ -732,7 +718,7 @@ class MatrixFactorization(ConjugateModel):
         error -= self.noise_variance * count * (LOG_2PI + np.log(self.noise_variance))
         return np.array([0.0, 0.0, 0.0, count, error])
 
-    def _evidence_of_users(self, users: Moments, weights: np.ndarray) -> np.ndarray:
+    def evidence_of_users(self, users: Moments, weights: np.ndarray) -> np.ndarray:
         """What users say about variances: their squares and their number."""
         return np.array([*(weights @ users.squares), weights.sum(), 0.0, 0.0])
 
@@ -751,33 +737,14 @@ class MatrixFactorization(ConjugateModel):
         kernels().add_matrix_products(q[precision], shift, moved)
         return {**q, name: moved}
 
-    def backoff(
-        self, clean: Natural, deviation: Natural, share: float, margin: float = 0.0
-    ) -> Natural:
-        for factor in self._within(clean):
-            precision, natural_mean = factor.names.values()
-            kernels().back_off(
-                deviation[precision],
-                deviation[natural_mean],
-                share,
-                margin,
-                self.size,
-                N_HALVINGS,
-                clean[precision],
-                clean[natural_mean],
-            )
-        return clean
-
     # Bounds
 
-    def kl(self, q: Natural, prior: Natural) -> float:
-        """Of items; a visit tells what users add."""
-        items = self._moments("items", q)
-        return float(-(self._log_priors(items.squares) + self._entropies(items.log_det)).sum())
+    def kl(self, q: Natural, prior: Natural, known: Known | None = None) -> float:
+        items = self._moments_of_items(q, known)
+        return float(-(self.log_priors(items.squares) + self.entropies(items.log_det)).sum())
 
-    def entropy(self, q: Natural) -> float:
-        """Of items; a visit tells what users add."""
-        return float(self._entropies(self._moments("items", q).log_det).sum())
+    def entropy(self, q: Natural, known: Known | None = None) -> float:
+        return float(self.entropies(self._moments_of_items(q, known).log_det).sum())
 
     def learned(
         self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
@@ -786,7 +753,7 @@ class MatrixFactorization(ConjugateModel):
         if not self.learns:
             return self, prior, q
         of_users, of_biases, n_users, count, error = scale * step.statistics[_EVIDENCE]
-        items = self._moments("items", q).squares.sum(axis=0)
+        items = self.expectations(q).squares.sum(axis=0)
         n_rows = n_users + self.n_items
         best = {
             "noise_variance": error / count,
@@ -815,20 +782,17 @@ class MatrixFactorization(ConjugateModel):
     def locally_tempered_step(
         self,
         units: Ratings,
-        expected: Expected,
-        inverse_temperatures: np.ndarray,
-        log_partition: np.ndarray,
-        n_rounds: int,
+        expected: Moments,
+        temperatures: UnitTemperatures,
         noise: np.ndarray | None = None,
-        local: Any = None,
     ) -> LocalStep:
         """The local step with one temperature per user, which acts on the user's ratings.
 
         Rounds of q(u) given the expected inverse temperatures, and of their distribution given
         E log p of the ratings; another q(u) follows the last.
         """
-        assert expected.across is not None
-        sums, _ = self._add_up(units, expected.across, units.rating_weights)
+        inverse_temperatures, log_partition, n_rounds = temperatures
+        sums, _ = self._add_up(units, expected, units.rating_weights)
         d = self.n_components
         count = sums.second[:, d * (d + 1) // 2 + d]
         x, plain = np.full(units.n_units, inverse_temperatures.mean()), Tempering()
@@ -836,7 +800,7 @@ class MatrixFactorization(ConjugateModel):
             energies = self._solve(units, sums, x, plain)[1]
             exponents = inverse_temperatures * energies[:, None] - np.outer(count, log_partition)
             x = softmax(exponents, axis=1) @ inverse_temperatures
-        step = _absorbed(self._items_step(units, self._solve(units, sums, x, plain), x, noise))
+        step = _absorbed(self.items_step(units, self._solve(units, sums, x, plain), x, noise))
         if units.counts_ratings:
             weights = count
         else:
