@@ -6,7 +6,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from registry import ENTRIES, FULL_STEPS, largest_difference, one_update, open_run, quick
+from harness import FULL_STEPS, largest_difference, one_update, open_run, quick
+from models import gaussian_mixture
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax
@@ -36,7 +37,7 @@ from sklearn_anneal.annealing.schedules import SCHEDULES, finished
 from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.models._base import LocalStep
 
-MIXTURE = next(entry for entry in ENTRIES if entry.name == "gaussian_mixture")
+(MIXTURE,) = gaussian_mixture.ENTRIES
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 VARIANTS = [pytest.param(params, id=name) for name, params in MIXTURE.variants.items()]

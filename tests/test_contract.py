@@ -1,4 +1,4 @@
-"""Properties that every model × method has to have, over the entries of ``registry.py``."""
+"""Properties that every model × method has to have, over the entries of ``models``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 import joblib
 import numpy as np
 import pytest
-from registry import (
+from harness import (
     FULL_STEPS,
     assert_identical,
     combinations,

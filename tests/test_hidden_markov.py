@@ -10,8 +10,8 @@ from itertools import pairwise, product
 import numpy as np
 import plain_hidden_markov as plain
 import pytest
+from harness import one_update, open_run, units_of
 from numpy.testing import assert_allclose, assert_array_equal
-from registry import one_update, open_run, units_of
 from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 from sklearn import config_context

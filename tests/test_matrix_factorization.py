@@ -9,8 +9,7 @@ from functools import partial
 import numpy as np
 import plain_matrix_factorization as plain
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from registry import (
+from harness import (
     FULL_STEPS,
     assert_identical,
     fitted_state,
@@ -19,6 +18,7 @@ from registry import (
     open_run,
     quick,
 )
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.sparse import bsr_array, coo_array, csc_matrix, csr_array, csr_matrix, dia_array
 from scipy.special import softmax

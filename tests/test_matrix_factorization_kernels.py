@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from harness import quick
 from numpy.testing import assert_allclose, assert_array_equal
-from registry import quick
 from scipy.sparse import csr_array
 
 from sklearn_anneal import AnnealedPMF
