@@ -9,6 +9,8 @@ changes no test.
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,8 +19,10 @@ import numpy as np
 import pytest
 from models import ENTRIES, Entry
 
-from sklearn_anneal.annealing import ANNEALING, Context
-from sklearn_anneal.inference import engine
+from sklearn_anneal.annealing import ANNEALING, Context, NoAnnealing
+from sklearn_anneal.estimators import _base as base
+from sklearn_anneal.families import Tempering
+from sklearn_anneal.inference import engine, parallel
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 
 
@@ -99,10 +103,28 @@ def quick(name: str, n_passes: int = 4, **params: Any) -> Any:
     return method.set_params(**params)
 
 
+class Fixed(NoAnnealing):
+    """Plain updates under fixed factors."""
+
+    def __init__(self, t: Tempering = Tempering()):  # noqa: B008
+        self.t = t
+
+    def temper(self, ctx: Context, units: Any) -> Tempering:
+        return self.t
+
+
 def model_of(estimator: Any, X: Any) -> Any:
     """The model that an estimator would fit to X."""
     X = estimator._validate_data(X, reset=True)
     return estimator._make_model(X, estimator._make_units(X, None))
+
+
+def change_models(monkeypatch: pytest.MonkeyPatch, cls: type, change: Callable[[Any], Any]) -> None:
+    """Let estimators of a class fit ``change(model)`` in the place of each model they make."""
+    make_model = cls._make_model  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        cls, "_make_model", lambda estimator, X, units: change(make_model(estimator, X, units))
+    )
 
 
 def units_of(estimator: Any, X: Any, weights: np.ndarray | None = None) -> Any:
@@ -110,17 +132,27 @@ def units_of(estimator: Any, X: Any, weights: np.ndarray | None = None) -> Any:
     return estimator._make_units(estimator._validate_data(X, reset=False), weights)
 
 
-FULL_STEPS = engine.Settings(
-    max_iter=0, tol=0.0, batch_size=None, learning_offset=1.0, learning_decay=0.0
-)
+def context_of(estimator: Any) -> Context:
+    """The model, the parameters and the clock that a fit leaves behind."""
+    return estimator._inference.ctx
+
+
+def attributes_of(estimator: Any, ctx: Context) -> dict[str, Any]:
+    """The attributes that a fit of ``estimator`` would have if it ended at ``ctx``."""
+    return estimator._fitted_attributes(ctx)
 
 
 def open_run(
-    estimator: Any, X: Any, sample_weight: np.ndarray | None = None, q: Any = None, seed: int = 0
+    estimator: Any,
+    X: Any,
+    sample_weight: np.ndarray | None = None,
+    q: dict[str, np.ndarray] | Callable[[Context], dict[str, np.ndarray]] | None = None,
+    seed: int = 0,
 ) -> tuple[Context, Any, Any]:
     """The context of a fit at its start (or at ``q``), its method, and its units.
 
-    What ``fit`` does before the loop, so that tests can drive single updates.
+    It does what ``fit`` does before the loop, so that tests can drive single updates. A start that
+    depends on the model and the prior is a function of the context.
     """
     X = estimator._validate_data(X, reset=True)
     units = estimator._make_units(X, sample_weight)
@@ -136,19 +168,101 @@ def open_run(
     ctx = Context(model, prior, summary, np.random.default_rng(seed), q={})
     if q is None:
         q = model.init(units, summary, prior, np.random.RandomState(seed))
-    ctx.q = q
+    ctx.q = q(ctx) if callable(q) else q
     method = method.calibrate(ctx, units, partial(engine.rehearse, ctx, units, FULL_STEPS))
     ctx.state |= method.initial_state(ctx)
     return ctx, method, units
+
+
+FULL_STEPS = engine.Settings(
+    max_iter=0, tol=0.0, batch_size=None, learning_offset=1.0, learning_decay=0.0
+)
+
+
+def visiting(ctx: Context, units: Any, block: Any) -> tuple[Any, Any]:
+    """The model that takes the local step of a block, and the units as this step sees them."""
+    return ctx.model.visiting(block, units)
+
+
+def visit(
+    ctx: Context, method: Any, units: Any, local: list[Any] | None = None, *, block: Any = None
+) -> engine.Visit:
+    """One local step over all units, for a block (by default the first), from ``local``."""
+    return engine.visit(ctx, method, units, SEQUENTIAL, local, block=block)
+
+
+def update(
+    ctx: Context,
+    method: Any,
+    units: Any,
+    seen: engine.Visit,
+    *,
+    settings: Any = FULL_STEPS,
+    minibatch: bool = False,
+) -> None:
+    """One update of all blocks of ``ctx``, given the visit of the first."""
+    engine.update(ctx, method, units, seen, settings, SEQUENTIAL, minibatch=minibatch, passes=1.0)
 
 
 def one_update(
     ctx: Context, method: Any, units: Any, *, settings: Any = FULL_STEPS, minibatch: bool = False
 ) -> engine.Visit:
     """One visit of all units and one update of ``ctx``; the visit of the λ before the update."""
-    seen = engine.visit(ctx, method, units, SEQUENTIAL)
-    engine.update(ctx, method, units, seen, settings, SEQUENTIAL, minibatch=minibatch, passes=1.0)
+    seen = visit(ctx, method, units)
+    update(ctx, method, units, seen, settings=settings, minibatch=minibatch)
     return seen
+
+
+def lower_bound(ctx: Context, units: Any) -> float:
+    """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
+    return engine.lower_bound(ctx, units, SEQUENTIAL)
+
+
+def finish_run(
+    ctx: Context, method: Any, units: Any, estimator: Any, how: str | None = None
+) -> engine.Trace:
+    """All passes of a fit of ``estimator`` from ``ctx`` on; ``ctx`` has the result.
+
+    ``how`` is "batch", "minibatches" of all units, or None for what the estimator would do.
+    """
+    settings = estimator._settings()
+    if how is None:
+        return engine.fit(ctx, method, units, settings, SEQUENTIAL)
+    loop = {"batch": engine._fit_batch, "minibatches": engine._fit_minibatches}[how]
+    settings = settings._replace(batch_size=units.n_units)
+    return loop(ctx, method, units, settings, SEQUENTIAL, None)
+
+
+def recorded_visits(monkeypatch: pytest.MonkeyPatch) -> list[engine.Visit]:
+    """A list that gets every visit of the fits to come, with its local parameters."""
+    original, visits = engine.visit, []
+
+    def spy(*args: Any, **how: Any) -> engine.Visit:
+        visits.append(original(*args, **{**how, "keep": True}))
+        return visits[-1]
+
+    monkeypatch.setattr(engine, "visit", spy)
+    return visits
+
+
+def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[int]]:
+    """Names of the functions that threads will run, with numbers of calls; ids of the threads."""
+    tasks: Counter[str] = Counter()
+    threads: set[int] = set()
+    original = parallel._in_thread
+
+    def spy(config: Any, function: Callable[..., Any], *task: Any) -> Any:
+        tasks[function.__qualname__] += 1
+        threads.add(threading.get_ident())
+        return original(config, function, *task)
+
+    monkeypatch.setattr(parallel, "_in_thread", spy)
+    return tasks, threads
+
+
+def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let fits use as many threads as they are allowed, however little work there is."""
+    monkeypatch.setattr(base, "_WORTH_THREADS", dict.fromkeys(base._WORTH_THREADS, 0.0))
 
 
 def largest_difference(a: Any, b: Any) -> float:
@@ -166,7 +280,7 @@ def fitted_state(estimator: Any) -> dict[str, Any]:
         for name, value in vars(estimator).items()
         if name.endswith("_") and not name.startswith("_") and name != "annealing_"
     }
-    ctx = estimator._inference.ctx
+    ctx = context_of(estimator)
     state |= {f"q: {key}": value for key, value in ctx.q.items()}
     state |= {f"state: {key}": value for key, value in ctx.state.items()}
     state |= {f"annealing_: {k}": v for k, v in estimator.annealing_.get_params().items()}

@@ -6,7 +6,15 @@ from itertools import product
 
 import numpy as np
 import pytest
-from harness import FULL_STEPS, largest_difference, one_update, open_run, quick
+from harness import (
+    FULL_STEPS,
+    context_of,
+    largest_difference,
+    one_update,
+    open_run,
+    quick,
+    units_of,
+)
 from models import gaussian_mixture
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
@@ -158,7 +166,7 @@ def test_given_settings_are_kept(rng):
     est = mixture(DeterministicAnnealing(n_passes=3, jitter=0.2)).fit(X)
     assert est.annealing_.n_passes == 3 and est.annealing_.jitter == 0.2
     assert est.annealing_.form == "likelihood" and est.annealing_.schedule == "geometric"
-    recommended = type(est._inference.ctx.model).recommended
+    recommended = type(context_of(est).model).recommended
     for name, values in recommended.items():
         settings = mixture(name, max_iter=1).fit(X).annealing_.get_params()
         for key, value in values.items():
@@ -372,7 +380,7 @@ def test_stream_of_few_rows_keeps_valid_parameters(n, rng):
     est = mixture("svi_plus").partial_fit(MIXTURE.data(rng, 40))
     for _ in range(5):
         est.partial_fit(MIXTURE.data(rng, n))
-        assert est._inference.ctx.model.valid(est._inference.ctx.q)
+        assert context_of(est).model.valid(context_of(est).q)
 
 
 def test_effective_size_grows_to_that_of_the_batch(rng):
@@ -557,8 +565,8 @@ def test_local_temperatures_of_new_rows(n_rounds, rng):
     method = LocalVariationalTempering(n_temperatures=50, n_rounds=n_rounds, n_passes=3)
     est = mixture(method).fit(X)
     new = np.vstack([MIXTURE.data(rng, 30), [[60.0, -40.0, 10.0]]])
-    ctx = est._inference.ctx
-    rows = Rows(new, None, ctx.summary.center)
+    ctx = context_of(est)
+    rows = units_of(est, new).placed(ctx.summary)
     joint = ctx.model.log_joint(rows, ctx.model.expectations(ctx.q))
     x = np.arange(1, 51) / 50
     log_det = np.linalg.slogdet(np.cov(X.T))[1]
@@ -687,7 +695,7 @@ def test_start_of_stochastic_annealing(rng):
     X = MIXTURE.data(rng, 40)
 
     def start(method, **params):
-        return mixture(method, max_iter=0, **params).fit(X)._inference.ctx.q
+        return context_of(mixture(method, max_iter=0, **params).fit(X)).q
 
     first = start(StochasticAnnealing(n_passes=0, start="random"))
     assert largest_difference(first, start(StochasticAnnealing(n_passes=0))) == 0
@@ -914,7 +922,7 @@ def test_stream_without_a_size_counts_calls(rng):
         est.partial_fit(MIXTURE.data(rng, n))
     np.testing.assert_allclose(est.temperatures_, [4, 3, 2, 1, 1], rtol=1e-14)
     assert (est.temperatures_[3:] == 1).all()
-    assert est._inference.ctx.state["passes"] == est._inference.ctx.state["updates"] == 5
+    assert context_of(est).state["passes"] == context_of(est).state["updates"] == 5
 
 
 def test_stream_with_a_size_counts_observations(rng):
@@ -925,7 +933,7 @@ def test_stream_with_a_size_counts_observations(rng):
     expected = 3 - 2 * np.array([0, 0.3, 0.5, 0.9, 1.0])
     np.testing.assert_allclose(est.temperatures_, expected, rtol=1e-12)
     assert est.temperatures_[-1] == 1
-    assert est._inference.ctx.state["passes"] == pytest.approx(1.05)
+    assert context_of(est).state["passes"] == pytest.approx(1.05)
 
 
 def test_stream_counts_weights(rng):
@@ -941,7 +949,7 @@ def test_fit_in_minibatches_counts_passes(batch_size, rng):
     X = MIXTURE.data(rng, 40)
     method = DeterministicAnnealing(initial_temperature=4.0, schedule="linear", n_passes=3)
     est = mixture(method, batch_size=batch_size, max_iter=2, tol=0.0).fit(X)
-    state = est._inference.ctx.state
+    state = context_of(est).state
     assert state["passes"] == pytest.approx(5.0)
     assert state["updates"] == 5 * -(-40 // batch_size)
     # Within a pass the temperature falls with every batch; its mean over the rows is recorded.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pytest
+from harness import finish_run, open_run
 from scipy.special import betaln, digamma, gammaln, logsumexp, multigammaln
 from sklearn import config_context
 from sklearn.base import clone
@@ -22,13 +23,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import (
     ANNEALING,
-    Context,
     DeterministicAnnealing,
     LocalVariationalTempering,
     StochasticAnnealing,
 )
-from sklearn_anneal.inference import engine
-from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Rows
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
@@ -500,20 +498,13 @@ def test_fit_transform_is_fit_then_transform(annealing):
 
 def run_engine(mixture, X, sample_weight, X_of_start):
     """The result of a fit whose start does not look at single rows."""
-    rows = Rows(X, sample_weight)
-    model = mixture._make_model(X, rows)
-    summary = model.summary(rows)
-    model = model.resolved(summary)
-    prior = model.prior(summary)
-    start_summary = model.summary(Rows(X_of_start))
-    rng = np.random.default_rng(0)
-    ctx = Context(model, prior, summary, rng, model.random_natural(start_summary, prior, rng))
-    units = rows.placed(summary)
-    rehearse = partial(engine.rehearse, ctx, units, mixture._settings())
-    strategy = mixture._strategy(model).calibrate(ctx, units, rehearse)
-    ctx.state |= strategy.initial_state(ctx)
-    trace = engine.fit(ctx, strategy, units, mixture._settings(), SEQUENTIAL)
-    return ctx, trace
+
+    def start(ctx):
+        summary = ctx.model.summary(Rows(X_of_start))
+        return ctx.model.random_natural(summary, ctx.prior, ctx.rng)
+
+    ctx, method, units = open_run(mixture, X, sample_weight, q=start)
+    return ctx, finish_run(ctx, method, units, mixture)
 
 
 @pytest.mark.parametrize("weighting", ["weight 2", "weight 0"])

@@ -10,7 +10,7 @@ from itertools import pairwise, product
 import numpy as np
 import plain_hidden_markov as plain
 import pytest
-from harness import one_update, open_run, units_of
+from harness import Fixed, attributes_of, context_of, one_update, open_run, units_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
@@ -26,7 +26,6 @@ from sklearn_anneal.annealing import (
     ANNEALING,
     DeterministicAnnealing,
     LocalVariationalTempering,
-    NoAnnealing,
     StructuredVI,
     SVIPlus,
     VariationalTempering,
@@ -126,7 +125,7 @@ def run_of(est, sequences, weights=None, q=None):
 
 
 def plain_state(est, ctx):
-    attributes = est._fitted_attributes(ctx)
+    attributes = attributes_of(est, ctx)
     prior, q = (plain.parameters_of(est, which, attributes) for which in ("prior", "posterior"))
     return plain.emission_of(est), prior, q
 
@@ -139,16 +138,6 @@ def assert_parameters(found, expected, rtol=1e-9):
         assert_allclose(
             found.emission[key], value, rtol=rtol, atol=rtol * np.abs(value).max(), err_msg=key
         )
-
-
-class Fixed(NoAnnealing):
-    """Plain updates under fixed factors."""
-
-    def __init__(self, t=Tempering()):  # noqa: B008
-        self.t = t
-
-    def temper(self, ctx, units):
-        return self.t
 
 
 # hmmlearn
@@ -183,7 +172,7 @@ def bounds_of_both(est, sequences, n_iter):
     hmmlearn drops the constant −D/2 log 2π of each Gaussian frame; it is put back.
     """
     ctx, method, units = open_run(est, sequences)
-    twin = twin_of(est, est._fitted_attributes(ctx), n_iter)
+    twin = twin_of(est, attributes_of(est, ctx), n_iter)
     ours = []
     for _ in range(n_iter):
         q = ctx.q
@@ -194,7 +183,7 @@ def bounds_of_both(est, sequences, n_iter):
     theirs = np.array(twin.monitor_.history)
     if est.emission == "gaussian":
         theirs -= 0.5 * X.size * np.log(2 * np.pi)
-    return np.array(ours), theirs, twin, est._fitted_attributes(ctx)
+    return np.array(ours), theirs, twin, attributes_of(est, ctx)
 
 
 # Its history has as many bounds as its monitor keeps.
@@ -524,8 +513,8 @@ def test_infinite_values_are_refused(rng):
 
 def assert_same_fit(one, other):
     assert_array_equal(one.lower_bounds_, other.lower_bounds_)
-    q = other._inference.ctx.q
-    for key, value in one._inference.ctx.q.items():
+    q = context_of(other).q
+    for key, value in context_of(one).q.items():
         assert_array_equal(value, q[key], err_msg=key)
     assert one.n_sequences_ == other.n_sequences_
 
@@ -965,8 +954,8 @@ def test_first_update_of_a_stream_is_that_of_a_batch(variant, rng):
     sequences = draw(variant, rng, [20, 11, 5])
     stream = small(variant, learning_decay=0.0).partial_fit(sequences)
     whole = small(variant, max_iter=1).fit(sequences)
-    for key, value in whole._inference.ctx.q.items():
-        assert_allclose(stream._inference.ctx.q[key], value, rtol=1e-12)
+    for key, value in context_of(whole).q.items():
+        assert_allclose(context_of(stream).q[key], value, rtol=1e-12)
 
 
 @all_emissions

@@ -14,6 +14,7 @@ import numba
 import numpy as np
 import plain_topics as plain
 import pytest
+from harness import context_of, units_of, visit
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 from scipy.sparse import coo_matrix, csc_matrix, csr_array, csr_matrix, issparse, vstack
@@ -22,10 +23,13 @@ from sklearn.exceptions import NotFittedError
 from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
-from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing, StructuredVI
+from sklearn_anneal.annealing import (
+    DeterministicAnnealing,
+    NoAnnealing,
+    StochasticAnnealing,
+    StructuredVI,
+)
 from sklearn_anneal.families import Dirichlet, Tempering
-from sklearn_anneal.inference import engine
-from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.kernels import _math
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
@@ -614,10 +618,8 @@ def test_log_gamma(elementary):
 
 def evaluation(lda, X):
     """The plain local step at the fitted topics, and the divergence of these."""
-    ctx = lda._context()
-    units = lda._make_units(lda._validate_data(X, reset=False), None)
-    at_the_end = replace(ctx, exploring=False)
-    seen = engine.visit(at_the_end, engine.PLAIN, units, SEQUENTIAL)
+    ctx = context_of(lda)
+    seen = visit(replace(ctx, exploring=False), NoAnnealing(), units_of(lda, X))
     return seen, ctx.model.kl(ctx.q, ctx.prior)
 
 
@@ -788,7 +790,7 @@ def test_float32_stays_float32(local_step, X):
             assert lda.exp_dirichlet_component_.dtype == dtype
             assert lda.transform(X).dtype == dtype
             assert lda.transform(single, normalize=False).dtype == dtype
-            assert lda._context().q["topic_word"].dtype == np.float64
+            assert context_of(lda).q["topic_word"].dtype == np.float64
         assert_allclose(one.components_, two.components_, rtol=1e-3)
         assert_allclose(one.lower_bound_, two.lower_bound_, rtol=1e-5)
 

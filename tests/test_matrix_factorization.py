@@ -11,12 +11,16 @@ import plain_matrix_factorization as plain
 import pytest
 from harness import (
     FULL_STEPS,
+    Fixed,
     assert_identical,
+    context_of,
     fitted_state,
     largest_difference,
+    lower_bound,
     one_update,
     open_run,
     quick,
+    visiting,
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
@@ -35,14 +39,11 @@ from sklearn_anneal.annealing import (
     ANNEALING,
     DeterministicAnnealing,
     LocalVariationalTempering,
-    NoAnnealing,
     StochasticAnnealing,
     SVIPlus,
     VariationalTempering,
 )
 from sklearn_anneal.families import Gaussian, Tempering, backoff, fast_normal
-from sklearn_anneal.inference import engine
-from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Ratings
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -132,13 +133,13 @@ def assert_rows(natural, side, expected, rtol=1e-10):
 
 def items_of(est):
     """Mean and covariance of each item of a fitted estimator."""
-    rows = rows_of(est._inference.ctx.q, "items")
+    rows = rows_of(context_of(est).q, "items")
     return rows.mean, rows.cov
 
 
 def users_of(est, Y):
     """Those of users with these ratings, by the plain model."""
-    items = rows_of(est._inference.ctx.q, "items")
+    items = rows_of(context_of(est).q, "items")
     rows = plain.updated(Y, items, plain.hyperparameters(est))
     return rows.mean, rows.cov
 
@@ -196,15 +197,10 @@ def test_passes_are_those_of_the_plain_model(variant, weighted, t, rng):
     user_weights = None if weighted == "ratings" else w
     # A user's own weight is no part of its own Gaussian.
     own = W if weighted == "ratings" else None
-
-    class Fixed(NoAnnealing):
-        def temper(self, ctx, units):
-            return t
-
     for _ in range(4):
         expected = plain.bound(Y, users, items, hyper, W, user_weights)
         before = ctx.q
-        seen = one_update(ctx, Fixed(), units)
+        seen = one_update(ctx, Fixed(t), units)
         assert seen.step.bound - ctx.model.kl(before, ctx.prior) == pytest.approx(expected)
         users = plain.updated(Y, items, hyper, own, t.statistics, t.prior)
         items = plain.updated(Y.T, users, hyper, W.T, t.statistics, t.prior)
@@ -256,7 +252,7 @@ def test_users_as_rows_of_q_or_as_local_variables_are_the_same(variant, form, ji
         items = {key: held.q[key] for key in local.q}
         assert largest_difference(local.q, items) < 1e-12
         # The bound is that of users at their best, whoever finds them.
-        found = [engine.lower_bound(ctx, units, SEQUENTIAL) for ctx in (held, local)]
+        found = [lower_bound(ctx, units) for ctx in (held, local)]
         assert found[0] == pytest.approx(found[1], rel=1e-12)
 
 
@@ -313,7 +309,7 @@ def test_fitted_attributes_are_those_of_the_plain_model(rng):
     assert est.intercept_ == pytest.approx(known.mean())
     assert est.rating_range_ == (known.min(), known.max())
     assert (est.n_users_, est.n_items_) == Y.shape
-    items = rows_of(est._inference.ctx.q, "items")
+    items = rows_of(context_of(est).q, "items")
     users = plain.updated(Y, items, plain.hyperparameters(est))
     expected = plain.bound(Y, users, items, plain.hyperparameters(est))
     assert est.lower_bound_ == pytest.approx(expected, rel=1e-10)
@@ -866,7 +862,7 @@ def test_stream_of_new_users(rng):
     learned = np.abs(est.components_[:, :8]).min()
     rho = 2.0**-0.6
     assert_allclose(
-        full(est._inference.ctx.q["items_precision"])[8:],
+        full(context_of(est).q["items_precision"])[8:],
         np.broadcast_to(np.diag(1 / TRUTH.prior_variances(3)), (6, 3, 3)), rtol=1e-12,
     )  # fmt: skip
     start = small(n_items=14, max_iter=0).fit(Y[:10, :8]).components_
@@ -899,7 +895,7 @@ def test_stream_of_new_ratings_of_known_users(rng):
     est = small(input="pairs", n_items=8).partial_fit(X[first], y[first])
     said = {key: value.copy() for key, value in est._user_statistics.items()}
     est.partial_fit(X[~first], y[~first])
-    hyper, items = plain.hyperparameters(est), rows_of(est._inference.ctx.q, "items")
+    hyper, items = plain.hyperparameters(est), rows_of(context_of(est).q, "items")
     fresh = plain.updated(np.where(np.arange(8) < 4, NAN, Y), items, hyper)
     expected = plain.Rows(
         fresh.precision + full(said["precision"]) / est.noise_variance_,
@@ -923,7 +919,7 @@ def test_known_ratings_enter_the_locally_tempered_step(rng):
     Y = ratings(rng, 12, 8)
     X, y = pairs_of(Y)
     est = small(input="pairs", n_items=8, annealing="local_tempering").partial_fit(X, y)
-    ctx, method = est._inference.ctx, est.annealing_
+    ctx, method = context_of(est), est.annealing_
     units = sparse_of(Y)
     units = Ratings(
         units.data, units.indices, units.indptr, 8, counts_ratings=True, known=est._user_statistics
@@ -1047,7 +1043,7 @@ def test_weights_of_next_to_nothing_leave_next_to_nothing(dtype, rng):
     for block in ctx.model.blocks:
         found = []
         for noise in (None, weights):
-            model, batch = ctx.model.visiting(block, units)
+            model, batch = visiting(ctx, units, block)
             expected = model.prepared(model.expectations(ctx.q), Tempering())
             found.append(model.local_step(batch, expected, Tempering(), noise).statistics)
         plain, faint = found
@@ -1214,7 +1210,7 @@ def test_stationary_inverse_temperature(rng):
     method = VariationalTempering(n_temperatures=2000, damping=0.5, n_passes=300)
     est = small(annealing=method, max_iter=0, noise_variance=0.5 * TRUTH.noise).fit(Y)
     x = 1 / est.temperatures_[-1]
-    items, hyper = rows_of(est._inference.ctx.q, "items"), plain.hyperparameters(est)
+    items, hyper = rows_of(context_of(est).q, "items"), plain.hyperparameters(est)
     users = plain.updated(Y, items, hyper, x=x)
     error = np.nanmean(plain.squared_errors(Y, users, items, hyper))
     assert x < 0.8
@@ -1228,7 +1224,7 @@ def test_local_temperatures_are_those_of_the_definition(variant, n_rounds, rng):
     Y = ratings(rng)
     method = LocalVariationalTempering(40, n_rounds, 3)
     est = small(annealing=method, **VARIANTS[variant]).fit(Y)
-    hyper, items = plain.hyperparameters(est), rows_of(est._inference.ctx.q, "items")
+    hyper, items = plain.hyperparameters(est), rows_of(context_of(est).q, "items")
     grid = np.arange(1, 41) / 40
     log_c = 0.5 * ((1 - grid) * np.log(2 * np.pi * hyper.noise) - np.log(grid))
     x = np.full(len(Y), grid.mean())
@@ -1275,7 +1271,7 @@ def test_random_initialisations_are_valid(rng):
             assert {k: v.shape for k, v in eta.items()} == {k: v.shape for k, v in ctx.q.items()}
             assert ctx.model.valid(eta)
         for block in ctx.model.blocks:
-            visitor, _ = ctx.model.visiting(block, units)
+            visitor, _ = visiting(ctx, units, block)
             eta = visitor.random_natural(ctx.summary, ctx.prior, rng)
             assert eta.keys() == set(block.keys)
 
@@ -1559,7 +1555,7 @@ def test_batches_of_users_without_ratings_are_parts_of_a_pass(rng):
     est = small(batch_size=1, max_iter=2).fit(Y)
     assert_array_equal(est.temperatures_, 1.0)
     annealed = small(batch_size=1, max_iter=1, annealing=quick("deterministic")).fit(Y)
-    assert annealed._inference.ctx.state["passes"] == pytest.approx(5)
+    assert context_of(annealed).state["passes"] == pytest.approx(5)
 
 
 def test_factors_that_are_off_are_reported(rng):
