@@ -1,10 +1,10 @@
 """What tests of several models share: which models and methods there are, and how one is run.
 
 The first half makes the arguments of ``pytest.mark.parametrize`` from the entries of ``models``.
-The second half runs parts of a fit and looks into its result. It is the one place where tests
-touch what the package keeps to itself (how an estimator makes its model and units, how the loop
-visits and updates, where a fitted estimator keeps its parameters), so that a change of these
-changes no test.
+The second half runs parts of a fit and looks into its result. Tests of several models reach here,
+and nowhere else, for what the package keeps to itself: how an estimator makes its model and units,
+how the loop visits and updates, where a fitted estimator keeps its parameters. A change of these
+changes this module and no test.
 """
 
 from __future__ import annotations
