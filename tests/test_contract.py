@@ -1,32 +1,41 @@
-"""Properties that every model × method has to have, over the entries of ``registry.py``."""
+"""Properties that every model × method has to have, over the entries of ``models``."""
 
 from __future__ import annotations
 
 import copy
 import pickle
 import threading
-from collections import Counter
 from dataclasses import replace
 
 import joblib
 import numpy as np
 import pytest
-from registry import (
+from harness import (
     FULL_STEPS,
+    Fixed,
     assert_identical,
+    change_models,
     combinations,
+    context_of,
     crossed,
+    finish_run,
     fitted_state,
     forms,
     largest_difference,
+    make_threads_worthwhile,
     model_of,
     models,
     one_update,
     open_run,
     quick,
+    recorded_tasks,
+    recorded_visits,
     unambiguous,
     units_of,
+    update,
     variants,
+    visit,
+    visiting,
 )
 from sklearn.base import clone
 
@@ -42,10 +51,7 @@ from sklearn_anneal.annealing import (
     check_capabilities,
 )
 from sklearn_anneal.annealing._base import CAPABILITIES
-from sklearn_anneal.estimators import _base as base
 from sklearn_anneal.families import Tempering, posterior
-from sklearn_anneal.inference import engine, parallel
-from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.models._base import ConjugateModel
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -78,16 +84,6 @@ def tempered_bound(entry, ctx, units, seen, t):
     return t.local * step.energy + of_assignments + t.local / t.statistics * prior
 
 
-class _Fixed(NoAnnealing):
-    """Plain updates under fixed factors."""
-
-    def __init__(self, t=Tempering()):  # noqa: B008
-        self.t = t
-
-    def temper(self, ctx, units):
-        return self.t
-
-
 # Bounds
 
 
@@ -97,7 +93,7 @@ def test_bound_never_falls(entry, params, rng):
     bounds = est.fit(entry.data(rng, 60)).lower_bounds_
     assert len(bounds) == 25
     # Local parameters start anew in the first half of the passes, and are kept from then on.
-    kept = bounds[11:] if est._inference.ctx.model.local_variables else bounds
+    kept = bounds[11:] if context_of(est).model.local_variables else bounds
     assert np.diff(kept).min() >= -1e-10 * np.abs(bounds).max()
     assert bounds[-1] > bounds[0] + 1e-3
 
@@ -122,10 +118,10 @@ def test_tempered_bound_never_falls_at_fixed_temperature(entry, params, form, te
     ctx.exploring = False
     bounds, local = [], None
     for _ in range(20):
-        seen = engine.visit(ctx, method, units, SEQUENTIAL, local)
+        seen = visit(ctx, method, units, local)
         local = seen.local
         bounds.append(tempered_bound(entry, ctx, units, seen, t))
-        engine.update(ctx, method, units, seen, FULL_STEPS, SEQUENTIAL, minibatch=False, passes=1.0)
+        update(ctx, method, units, seen)
     assert np.diff(bounds).min() >= -1e-10 * np.abs(bounds).max()
     assert bounds[-1] > bounds[0] + 1e-3
 
@@ -168,21 +164,15 @@ def test_recorded_bounds_are_those_of_the_parameters(entry, params, name, rng, m
 
     At the local parameters that the last visit of the fit found, where there are any.
     """
-    original, visits = engine.visit, []
-
-    def spy(*args, **how):
-        visits.append(original(*args, **{**how, "keep": True}))
-        return visits[-1]
-
-    monkeypatch.setattr(engine, "visit", spy)
+    visits = recorded_visits(monkeypatch)
     X = entry.data(rng, 50)
     for max_iter in (0, 3):
         est = entry.make(annealing=quick(name), tol=0.0, max_iter=max_iter, **params).fit(X)
-        kept = est._inference.ctx
+        kept = context_of(est)
         units = units_of(est, X).placed(kept.summary)
         ctx = replace(kept, model=copy.copy(kept.model.evaluator()), exploring=False)
         vars(ctx.model).update(entry.frozen)
-        again = original(ctx, NoAnnealing(), units, SEQUENTIAL, visits[-1].local)
+        again = visit(ctx, NoAnnealing(), units, visits[-1].local)
         expected = again.step.bound - ctx.model.kl(ctx.q, ctx.prior)
         assert est.lower_bound_ == pytest.approx(expected, rel=1e-12)
         assert est.n_iter_ == len(est.lower_bounds_) == len(est.temperatures_)
@@ -215,7 +205,7 @@ def test_natural_gradient_is_that_of_the_tempered_bound(entry, params, form, rng
     model, q = ctx.model, ctx.q
     for block in model.blocks:
         ctx.q, ctx.exploring = q, True
-        here = engine.visit(ctx, _Fixed(t), units, SEQUENTIAL, block=block)
+        here = visit(ctx, Fixed(t), units, block=block)
         raw, ctx.exploring = here.step.statistics, False
         prior = {key: ctx.prior[key] for key in block.keys}
         target = posterior(prior, model.block_statistics(block, raw, q), model.base(q), t)
@@ -228,7 +218,7 @@ def test_natural_gradient_is_that_of_the_tempered_bound(entry, params, form, rng
                 ctx.q = {**q, **{k: q[k] + sign * eps * direction[k] for k in direction}}
                 # A copy: local parameters are overwritten.
                 start = copy.deepcopy(here.local)
-                seen = engine.visit(ctx, _Fixed(t), units, SEQUENTIAL, start, block=block)
+                seen = visit(ctx, Fixed(t), units, start, block=block)
                 bounds.append(tempered_bound(entry, ctx, units, seen, t))
                 expectations.append(_expected_statistics(model, ctx.q, block))
             gradient = t.statistics / t.local * (bounds[0] - bounds[1]) / (2 * eps)
@@ -289,9 +279,8 @@ def _batch_and_minibatch(entry, X, method, params):
     (one, method, units), (two, _, _) = open_run(est, X), open_run(est, X)
     if "learning_rate" in method.get_params():
         method.set_params(learning_rate="decay")
-    settings = est._settings()._replace(batch_size=units.n_units)
-    batch = engine._fit_batch(one, method, units, settings, SEQUENTIAL, None)
-    minibatch = engine._fit_minibatches(two, method, units, settings, SEQUENTIAL, None)
+    batch = finish_run(one, method, units, est, "batch")
+    minibatch = finish_run(two, method, units, est, "minibatches")
     return one, two, batch, minibatch
 
 
@@ -300,7 +289,7 @@ def test_one_call_of_partial_fit_is_one_pass(entry, params, rng):
     X = entry.data(rng, 50)
     est = entry.make(annealing="none", learning_decay=0.0, max_iter=1, **params)
     whole, stream = est.fit(X), entry.make(**est.get_params(deep=False)).partial_fit(X)
-    assert largest_difference(stream._inference.ctx.q, whole._inference.ctx.q) == 0
+    assert largest_difference(context_of(stream).q, context_of(whole).q) == 0
     assert stream.n_iter_ == 1
 
 
@@ -371,9 +360,9 @@ def test_effective_batch_that_is_the_batch_is_plain_inference(entry, params, noi
     plain = entry.make(annealing="none", **how | {"max_iter": 2}).fit(X)
     est = entry.make(annealing=method, **how | {"max_iter": 0}).fit(X)
     assert len(units_of(est, X).take(slice(1200)).chunks()) > 1
-    if not plain._inference.ctx.model.local_variables:
+    if not context_of(plain).model.local_variables:
         assert est.lower_bound_ == plain.lower_bound_
-    assert largest_difference(est._inference.ctx.q, plain._inference.ctx.q) == 0
+    assert largest_difference(context_of(est).q, context_of(plain).q) == 0
 
 
 class _Multiplied(SVIPlus):
@@ -468,7 +457,7 @@ def test_weight_zero_is_absence(entry, params, name, rng):
 
 @pytest.fixture
 def always_parallel(monkeypatch):
-    monkeypatch.setattr(base, "_WORTH_THREADS", dict.fromkeys(base._WORTH_THREADS, 0.0))
+    make_threads_worthwhile(monkeypatch)
 
 
 @pytest.mark.usefixtures("always_parallel")
@@ -476,15 +465,7 @@ def always_parallel(monkeypatch):
 @pytest.mark.parametrize("entry", models())
 def test_parallel_work_is_done_by_several_threads(entry, n_init, rng, monkeypatch):
     """Without this, the next test could compare sequential work with itself."""
-    tasks, threads = Counter(), set()
-    original = parallel._in_thread
-
-    def spy(config, function, *task):
-        tasks[function.__qualname__] += 1
-        threads.add(threading.get_ident())
-        return original(config, function, *task)
-
-    monkeypatch.setattr(parallel, "_in_thread", spy)
+    tasks, threads = recorded_tasks(monkeypatch)
     X = entry.many(rng)
     settings = {"n_init": n_init, "annealing": "none", "max_iter": 2, "tol": 0.0, **entry.first}
     est = entry.make(n_jobs=1, **settings).fit(X)
@@ -493,7 +474,7 @@ def test_parallel_work_is_done_by_several_threads(entry, n_init, rng, monkeypatc
     assert n_chunks > 2
     ctx, _, units = open_run(entry.make(**settings), X)
     visits = [
-        len(ctx.model.visiting(block, units)[1].chunks())
+        len(visiting(ctx, units, block)[1].chunks())
         for block in ctx.model.blocks
         if block is ctx.model.blocks[0] or block.refresh
     ]
@@ -651,10 +632,10 @@ def test_every_pair_works_or_is_refused(entry, name, rng):
                 continue
             est.fit(X)
             assert np.isfinite(est.lower_bound_)
-            assert est._inference.ctx.model.valid(est._inference.ctx.q)
+            assert context_of(est).model.valid(context_of(est).q)
             assert np.isfinite(est.score(X))
             est.partial_fit(X[:5])
-            assert est._inference.ctx.model.valid(est._inference.ctx.q)
+            assert context_of(est).model.valid(context_of(est).q)
 
 
 @pytest.mark.parametrize("entry", models())
@@ -694,12 +675,8 @@ class _Without:
 @pytest.mark.parametrize("entry", models())
 def test_lack_of_a_capability_is_one_sentence_before_any_work(entry, capability, rng, monkeypatch):
     X = entry.data(rng, 50)
-    make_model = type(entry.make())._make_model
-
-    def without(est, X, units):
-        return _Without(make_model(est, X, units), capability)
-
-    monkeypatch.setattr(type(entry.make()), "_make_model", without)
+    cls = type(entry.make())
+    change_models(monkeypatch, cls, lambda model: _Without(model, capability))
     settings = {
         "exact_gradient_statistics": StructuredVI(gradient="exact"),
         "assignments": DeterministicAnnealing(form="local", initial_temperature=2.0),

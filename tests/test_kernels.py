@@ -7,7 +7,8 @@ import warnings
 import numba
 import numpy as np
 import pytest
-from registry import ENTRIES, open_run
+from harness import open_run
+from models import gaussian_mixture
 from scipy.special import logsumexp, psi, softmax
 
 from sklearn_anneal.families import Tempering, stick_breaking_log_weights
@@ -17,7 +18,7 @@ from sklearn_anneal.kernels import gaussian_mixture as kernels
 from sklearn_anneal.kernels._math import exp
 from sklearn_anneal.models._gaussian import feature_kind
 
-MIXTURE = next(entry for entry in ENTRIES if entry.name == "gaussian_mixture")
+(MIXTURE,) = gaussian_mixture.ENTRIES
 TYPES = ("full", "tied", "diag", "spherical")
 PRIORS = ("dirichlet_process", "dirichlet_distribution")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from harness import context_of, quick
 from numpy.testing import assert_allclose, assert_array_equal
-from registry import quick
 from scipy.sparse import csr_array
 
 from sklearn_anneal import AnnealedPMF
@@ -353,7 +353,7 @@ def test_layouts_of_sparse_matrices(dtype, index, rng):
     for array in (X.data, X.indices, X.indptr):
         array.flags.writeable = False
     assert_array_equal(fitted(X).components_, expected.components_)
-    assert fitted(X)._inference.ctx.model.dtype == dtype
+    assert context_of(fitted(X)).model.dtype == dtype
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint16])

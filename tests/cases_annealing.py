@@ -1,0 +1,31 @@
+"""Helpers that the modules test_annealing_*.py share: a small model and ways to run it."""
+
+from __future__ import annotations
+
+import pytest
+from harness import open_run
+from models import gaussian_mixture
+
+from sklearn_anneal.annealing import Context
+
+(MIXTURE,) = gaussian_mixture.ENTRIES
+
+VARIANTS = [pytest.param(params, id=name) for name, params in MIXTURE.variants.items()]
+
+
+def mixture(method="none", **params):
+    return MIXTURE.make(annealing=method, **params)
+
+
+def run(method, X, **params):
+    return open_run(mixture(method, **params), X)
+
+
+def bare_context(method, rng, passes=0.0):
+    ctx = Context(model=None, prior={}, summary=None, rng=rng, q={})
+    ctx.state["passes"] = passes
+    return ctx
+
+
+def with_defaults(method):
+    return method.resolve({})

@@ -1,0 +1,124 @@
+"""Helpers that the modules test_gaussian_mixture_*.py share: data, estimators, comparisons."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.special import betaln, digamma, gammaln, logsumexp, multigammaln
+from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.decomposition import PCA
+
+from sklearn_anneal.annealing import ANNEALING
+
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+WEIGHT_PRIORS = ("dirichlet_process", "dirichlet_distribution")
+FACTORIZATIONS = ("joint", "independent")
+STARTS = ("kmeans", "k-means++", "random", "random_from_data")
+PEER_ATTRIBUTES = (
+    "weights_",
+    "means_",
+    "covariances_",
+    "precisions_",
+    "precisions_cholesky_",
+    "weight_concentration_",
+    "mean_precision_",
+    "degrees_of_freedom_",
+)
+
+all_covariance_types = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+all_weight_priors = pytest.mark.parametrize("weight_prior", WEIGHT_PRIORS)
+all_factorizations = pytest.mark.parametrize("factorization", FACTORIZATIONS)
+all_methods = pytest.mark.parametrize("annealing", ANNEALING)
+
+
+@cache
+def real_data(name):
+    if name == "iris":
+        return load_iris().data
+    if name == "wine":
+        return load_wine().data
+    return PCA(8, random_state=0).fit_transform(load_digits().data)[::4]
+
+
+def clusters(seed=0, n=40, centers=((0, 0), (6, 0), (0, 6)), scale=1.0):
+    """Rows around well-separated centers, in random order, and their labels."""
+    rng = np.random.default_rng(seed)
+    centers = np.asarray(centers, dtype=float)
+    labels = rng.permutation(np.repeat(np.arange(len(centers)), n))
+    return centers[labels] + scale * rng.normal(size=(len(labels), centers.shape[1])), labels
+
+
+def parameters_of(mixture):
+    """All fitted parameters in one vector."""
+    parts = []
+    for name in PEER_ATTRIBUTES:
+        value = getattr(mixture, name)
+        parts += value if isinstance(value, tuple) else [value]
+    return np.concatenate([np.ravel(part) for part in parts])
+
+
+def full_matrix(mixture, matrices):
+    """Matrices of a covariance type as full ones, one per component where there are many."""
+    n_features = mixture.n_features_in_
+    matrices = np.asarray(matrices, dtype=float)
+    if mixture.covariance_type == "diag":
+        return matrices[..., None] * np.eye(n_features)
+    if mixture.covariance_type == "spherical":
+        return matrices[..., None, None] * np.eye(n_features)
+    return matrices
+
+
+def complete_bound(mixture, X, responsibilities=None):
+    """F by Bishop's equations 10.71-10.77, from public attributes, in nats.
+
+    At given responsibilities, or at the best ones. The model is a mixture with full precision
+    matrices for all covariance types; the type restricts the scale of their Wishart factors.
+    """
+    k, d = mixture.means_.shape
+    dof = np.broadcast_to(mixture.degrees_of_freedom_, k)
+    shape = np.shape(mixture.degrees_of_freedom_) + (1, 1)
+    inverse_scale = full_matrix(mixture, mixture.covariances_)
+    inverse_scale = inverse_scale * np.reshape(mixture.degrees_of_freedom_, shape)
+    inverse_scale = np.broadcast_to(inverse_scale, (k, d, d))
+    prior_scale = full_matrix(mixture, mixture.covariance_prior_)
+    prior_dof = mixture.degrees_of_freedom_prior_
+    expected_precision = dof[:, None, None] * np.linalg.inv(inverse_scale)
+    log_det = digamma((dof[:, None] - np.arange(d)) / 2).sum(axis=1) + d * np.log(2)
+    log_det = log_det - np.linalg.slogdet(inverse_scale)[1]
+
+    if mixture.weight_concentration_prior_type == "dirichlet_process":
+        a, b = mixture.weight_concentration_
+        a0, b0 = np.ones(k), np.full(k, mixture.weight_concentration_prior_)
+        log_v, log_rest = digamma(a) - digamma(a + b), digamma(b) - digamma(a + b)
+        log_weights = log_v + np.append(0, np.cumsum(log_rest)[:-1])
+        kl = ((a - a0) * log_v + (b - b0) * log_rest - betaln(a, b) + betaln(a0, b0)).sum()
+    else:
+        a = mixture.weight_concentration_
+        a0 = np.full(k, mixture.weight_concentration_prior_)
+        log_weights = digamma(a) - digamma(a.sum())
+        kl = ((a - a0) * log_weights).sum() + gammaln(a.sum()) - gammaln(a0.sum())
+        kl -= (gammaln(a) - gammaln(a0)).sum()
+
+    def log_normalizer(scale, nu):
+        log_scale = np.linalg.slogdet(scale)[1]
+        return nu * d / 2 * np.log(2) - nu / 2 * log_scale + multigammaln(nu / 2, d)
+
+    beta, beta0 = mixture.mean_precision_, mixture.mean_precision_prior_
+    for j in range(k):
+        kl += (dof[j] - prior_dof) / 2 * log_det[j]
+        kl -= np.sum((inverse_scale[j] - prior_scale) * expected_precision[j]) / 2
+        kl += log_normalizer(prior_scale, prior_dof) - log_normalizer(inverse_scale[j], dof[j])
+        shift = mixture.means_[j] - mixture.mean_prior_
+        kl += d / 2 * (beta0 / beta[j] - 1 - np.log(beta0 / beta[j]))
+        kl += beta0 / 2 * shift @ expected_precision[j] @ shift
+
+    difference = X[:, None, :] - mixture.means_
+    distance = np.einsum("nki,kij,nkj->nk", difference, expected_precision, difference)
+    joint = log_weights + (log_det - d * np.log(2 * np.pi) - d / beta - distance) / 2
+    if responsibilities is None:
+        return logsumexp(joint, axis=1).sum() - kl
+    r = responsibilities
+    log_r = np.log(np.where(r > 0, r, 1.0))
+    return (r * (joint - log_r)).sum() - kl

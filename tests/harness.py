@@ -1,0 +1,295 @@
+"""What tests of several models share: which models and methods there are, and how one is run.
+
+The first half makes the arguments of ``pytest.mark.parametrize`` from the entries of ``models``.
+The second half runs parts of a fit and looks into its result. Tests of several models reach here,
+and nowhere else, for what the package keeps to itself: how an estimator makes its model and units,
+how the loop visits and updates, where a fitted estimator keeps its parameters. A change of these
+changes this module and no test.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from models import ENTRIES, Entry
+
+from sklearn_anneal.annealing import ANNEALING, Context, NoAnnealing
+from sklearn_anneal.estimators import _base as base
+from sklearn_anneal.families import Tempering
+from sklearn_anneal.inference import engine, parallel
+from sklearn_anneal.inference.parallel import SEQUENTIAL
+
+
+def models() -> list[Any]:
+    """All entries, for ``pytest.mark.parametrize("entry", …)``."""
+    return [pytest.param(entry, id=entry.name) for entry in ENTRIES]
+
+
+def variants(
+    heuristics: bool = False, sampled: bool = True, of: Callable[[Entry], Any] = lambda entry: True
+) -> list[Any]:
+    """All variants of all entries, for ``parametrize(("entry", "params"), …)``.
+
+    Where ``heuristics``, those too whose local step ascends no bound, be it random only where
+    ``sampled``; entries only where ``of``.
+    """
+    return [
+        pytest.param(entry, params, id=f"{entry.name}-{name}")
+        for entry in ENTRIES
+        if of(entry)
+        for name, params in (entry.variants | _heuristics(entry, heuristics, sampled)).items()
+    ]
+
+
+def forms(sampled: bool = True) -> list[Any]:
+    """What the loop has to tell apart, for ``parametrize(("entry", "params"), …)``.
+
+    Of every entry the first variant and the heuristics.
+    """
+    return [
+        pytest.param(entry, params, id="-".join(filter(None, (entry.name, name))))
+        for entry in ENTRIES
+        for name, params in ({"": entry.first} | _heuristics(entry, True, sampled)).items()
+    ]
+
+
+def unambiguous() -> list[Any]:
+    """Entries with local parameters, with what makes those unique."""
+    return [
+        pytest.param(entry, entry.unambiguous, id=entry.name)
+        for entry in ENTRIES
+        if entry.one_optimum
+    ]
+
+
+def _heuristics(entry: Entry, any_of_them: bool, sampled: bool) -> dict[str, dict[str, Any]]:
+    return {
+        name: params
+        for name, params in entry.heuristics.items()
+        if any_of_them and (sampled or name not in entry.sampled)
+    }
+
+
+def crossed(pairs: list[Any], names: Any = None) -> list[Any]:
+    """Entries with parameters × names of annealing that work, for ``("entry", "params", "name")``.
+
+    ``pairs`` is a result of :func:`variants` or :func:`forms`.
+    """
+    return [
+        pytest.param(entry, params, name, id=f"{pair.id}-{name}")
+        for pair in pairs
+        for entry, params in [pair.values]
+        for name in (ANNEALING if names is None else names)
+        if name not in entry.refused(params)
+    ]
+
+
+def combinations(names: Any = None, sampled: bool = True) -> list[Any]:
+    """All :func:`forms`, :func:`crossed` with names of annealing."""
+    return crossed(forms(sampled), names)
+
+
+def quick(name: str, n_passes: int = 4, **params: Any) -> Any:
+    """The method of a name with few passes, and with more than that set if asked."""
+    method = ANNEALING[name]()
+    if "n_passes" in method.get_params():
+        params = {"n_passes": n_passes} | params
+    return method.set_params(**params)
+
+
+class Fixed(NoAnnealing):
+    """Plain updates under fixed factors."""
+
+    def __init__(self, t: Tempering = Tempering()):  # noqa: B008
+        self.t = t
+
+    def temper(self, ctx: Context, units: Any) -> Tempering:
+        return self.t
+
+
+def model_of(estimator: Any, X: Any) -> Any:
+    """The model that an estimator would fit to X."""
+    X = estimator._validate_data(X, reset=True)
+    return estimator._make_model(X, estimator._make_units(X, None))
+
+
+def change_models(monkeypatch: pytest.MonkeyPatch, cls: type, change: Callable[[Any], Any]) -> None:
+    """Let estimators of a class fit ``change(model)`` in the place of each model they make."""
+    make_model = cls._make_model  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        cls, "_make_model", lambda estimator, X, units: change(make_model(estimator, X, units))
+    )
+
+
+def units_of(estimator: Any, X: Any, weights: np.ndarray | None = None) -> Any:
+    """The units of X as a fitted estimator sees them."""
+    return estimator._make_units(estimator._validate_data(X, reset=False), weights)
+
+
+def context_of(estimator: Any) -> Context:
+    """The model, the parameters and the clock that a fit leaves behind."""
+    return estimator._inference.ctx
+
+
+def attributes_of(estimator: Any, ctx: Context) -> dict[str, Any]:
+    """The attributes that a fit of ``estimator`` would have if it ended at ``ctx``."""
+    return estimator._fitted_attributes(ctx)
+
+
+def open_run(
+    estimator: Any,
+    X: Any,
+    sample_weight: np.ndarray | None = None,
+    q: dict[str, np.ndarray] | Callable[[Context], dict[str, np.ndarray]] | None = None,
+    seed: int = 0,
+) -> tuple[Context, Any, Any]:
+    """The context of a fit at its start (or at ``q``), its method, and its units.
+
+    It does what ``fit`` does before the loop, so that tests can drive single updates. A start that
+    depends on the model and the prior is a function of the context.
+    """
+    X = estimator._validate_data(X, reset=True)
+    units = estimator._make_units(X, sample_weight)
+    model = estimator._make_model(X, units)
+    method = estimator._strategy(model)
+    estimator._load_kernels(model)
+    batch = estimator._batch_size is None or estimator._batch_size >= units.n_units
+    model = model.holding(batch and method.holds_units)
+    summary = model.summary(units)
+    model = model.resolved(summary)
+    prior = model.prior(summary)
+    units = units.placed(summary)
+    ctx = Context(model, prior, summary, np.random.default_rng(seed), q={})
+    if q is None:
+        q = model.init(units, summary, prior, np.random.RandomState(seed))
+    ctx.q = q(ctx) if callable(q) else q
+    method = method.calibrate(ctx, units, partial(engine.rehearse, ctx, units, FULL_STEPS))
+    ctx.state |= method.initial_state(ctx)
+    return ctx, method, units
+
+
+FULL_STEPS = engine.Settings(
+    max_iter=0, tol=0.0, batch_size=None, learning_offset=1.0, learning_decay=0.0
+)
+
+
+def visiting(ctx: Context, units: Any, block: Any) -> tuple[Any, Any]:
+    """The model that takes the local step of a block, and the units as this step sees them."""
+    return ctx.model.visiting(block, units)
+
+
+def visit(
+    ctx: Context, method: Any, units: Any, local: list[Any] | None = None, *, block: Any = None
+) -> engine.Visit:
+    """One local step over all units, for a block (by default the first), from ``local``."""
+    return engine.visit(ctx, method, units, SEQUENTIAL, local, block=block)
+
+
+def update(
+    ctx: Context,
+    method: Any,
+    units: Any,
+    seen: engine.Visit,
+    *,
+    settings: Any = FULL_STEPS,
+    minibatch: bool = False,
+) -> None:
+    """One update of all blocks of ``ctx``, given the visit of the first."""
+    engine.update(ctx, method, units, seen, settings, SEQUENTIAL, minibatch=minibatch, passes=1.0)
+
+
+def one_update(
+    ctx: Context, method: Any, units: Any, *, settings: Any = FULL_STEPS, minibatch: bool = False
+) -> engine.Visit:
+    """One visit of all units and one update of ``ctx``; the visit of the λ before the update."""
+    seen = visit(ctx, method, units)
+    update(ctx, method, units, seen, settings=settings, minibatch=minibatch)
+    return seen
+
+
+def lower_bound(ctx: Context, units: Any) -> float:
+    """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
+    return engine.lower_bound(ctx, units, SEQUENTIAL)
+
+
+def finish_run(
+    ctx: Context, method: Any, units: Any, estimator: Any, how: str | None = None
+) -> engine.Trace:
+    """All passes of a fit of ``estimator`` from ``ctx`` on; ``ctx`` has the result.
+
+    ``how`` is "batch", "minibatches" of all units, or None for what the estimator would do.
+    """
+    settings = estimator._settings()
+    if how is None:
+        return engine.fit(ctx, method, units, settings, SEQUENTIAL)
+    loop = {"batch": engine._fit_batch, "minibatches": engine._fit_minibatches}[how]
+    settings = settings._replace(batch_size=units.n_units)
+    return loop(ctx, method, units, settings, SEQUENTIAL, None)
+
+
+def recorded_visits(monkeypatch: pytest.MonkeyPatch) -> list[engine.Visit]:
+    """A list that gets every visit of the fits to come, with its local parameters."""
+    original, visits = engine.visit, []
+
+    def spy(*args: Any, **how: Any) -> engine.Visit:
+        visits.append(original(*args, **{**how, "keep": True}))
+        return visits[-1]
+
+    monkeypatch.setattr(engine, "visit", spy)
+    return visits
+
+
+def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[int]]:
+    """Names of the functions that threads will run, with numbers of calls; ids of the threads."""
+    tasks: Counter[str] = Counter()
+    threads: set[int] = set()
+    original = parallel._in_thread
+
+    def spy(config: Any, function: Callable[..., Any], *task: Any) -> Any:
+        tasks[function.__qualname__] += 1
+        threads.add(threading.get_ident())
+        return original(config, function, *task)
+
+    monkeypatch.setattr(parallel, "_in_thread", spy)
+    return tasks, threads
+
+
+def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let fits use as many threads as they are allowed, however little work there is."""
+    monkeypatch.setattr(base, "_WORTH_THREADS", dict.fromkeys(base._WORTH_THREADS, 0.0))
+
+
+def largest_difference(a: Any, b: Any) -> float:
+    """Largest difference of two sets of natural parameters, relative to each array's size."""
+    assert a.keys() == b.keys()
+    return max(
+        float(np.max(np.abs(a[key] - b[key])) / max(np.max(np.abs(b[key])), 1e-300)) for key in a
+    )
+
+
+def fitted_state(estimator: Any) -> dict[str, Any]:
+    """Everything that a fit leaves behind, as arrays, the settings of its method included."""
+    state = {
+        name: value
+        for name, value in vars(estimator).items()
+        if name.endswith("_") and not name.startswith("_") and name != "annealing_"
+    }
+    ctx = context_of(estimator)
+    state |= {f"q: {key}": value for key, value in ctx.q.items()}
+    state |= {f"state: {key}": value for key, value in ctx.state.items()}
+    state |= {f"annealing_: {k}": v for k, v in estimator.annealing_.get_params().items()}
+    return state
+
+
+def assert_identical(a: Any, b: Any) -> None:
+    """Two fitted estimators are equal bit for bit."""
+    one, other = fitted_state(a), fitted_state(b)
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(other[name]), err_msg=name)

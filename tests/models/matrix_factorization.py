@@ -1,0 +1,89 @@
+"""Matrix factorisation as the common tests see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from plain_matrix_factorization import matrix_factorization_log_evidence
+
+from models._entry import Entry, ExpectedFailure, has_auto
+from sklearn_anneal import AnnealedPMF
+
+
+def ratings(
+    n_items: int = 12, observed: float = 0.5
+) -> Callable[[np.random.Generator, int], np.ndarray]:
+    """Users × items, from two factors and biases; NaN where nothing is known."""
+
+    def make(rng: np.random.Generator, n: int) -> np.ndarray:
+        factors = 0.7 * rng.standard_normal((n, 2)), 0.7 * rng.standard_normal((n_items, 2))
+        biases = 0.5 * rng.standard_normal((n, 1)) + 0.5 * rng.standard_normal(n_items)
+        X = 3.0 + factors[0] @ factors[1].T + biases + 0.6 * rng.standard_normal((n, n_items))
+        X[rng.random(X.shape) >= observed] = np.nan
+        # A user without ratings is a user; a matrix without any is no data.
+        X[0, 0] = 2.5
+        return X
+
+    return make
+
+
+def small_factorization(n_components: int = 2, **params: Any) -> AnnealedPMF:
+    settings = {"max_iter": 5, "random_state": 0} | params
+    return AnnealedPMF(n_components, **settings)
+
+
+ENTRIES = [
+    Entry(
+        "matrix_factorization",
+        make=small_factorization,
+        data=ratings(),
+        variants={
+            "biases": {},
+            "plain": {"biases": False, "fit_intercept": False},
+            "given": {"noise_variance": 0.5, "factor_variance": 1.0, "bias_variance": 0.2},
+            "auto": {
+                "noise_variance": "auto",
+                "factor_variance": "auto",
+                "bias_variance": "auto",
+            },
+        },
+        learns=has_auto,
+        several_chunks=lambda rng: ratings(40, 0.4)(rng, 2500),
+        # There are no assignments: all entropy of a local step is that of users.
+        local_entropy=lambda visit, units: visit.step.entropy,
+        tiny={
+            "2 x 2": lambda rng: np.array([[4.0, 2.5], [1.0, 3.0]]),
+            "3 x 2": lambda rng: np.array([[4.5, 2.0], [np.nan, 3.0], [np.nan, np.nan]]),
+        },
+        log_evidence=matrix_factorization_log_evidence,
+        forms=("likelihood", "posterior"),
+        unit_keys=("users_precision", "users_natural_mean"),
+        checked=(
+            {"n_components": 2, "annealing": "none", "batch_size": 10},
+            {
+                "n_components": 2,
+                "annealing": "none",
+                "biases": False,
+                "fit_intercept": False,
+                "clip": False,
+            },
+            {"n_components": 2, "noise_variance": "auto", "factor_variance": "auto"},
+        ),
+        expected_failures=dict.fromkeys(
+            (
+                "check_sample_weight_equivalence_on_dense_data",
+                "check_sample_weight_equivalence_on_sparse_data",
+            ),
+            ExpectedFailure(
+                "A weight of 2 is a second user to every update, but not to the random draws of "
+                "minibatches, of weights per rating, or of starts and noise per user.",
+                lambda est: (
+                    est.batch_size is not None
+                    or est.annealing in ("stochastic", "svi_plus", "proximity")
+                ),
+            ),
+        ),
+    ),
+]

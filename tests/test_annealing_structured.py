@@ -1,0 +1,60 @@
+"""Tests of structured variational inference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases_annealing import MIXTURE, VARIANTS, mixture, run
+from harness import FULL_STEPS, one_update
+from scipy.special import softmax
+
+from sklearn_anneal.annealing import StructuredVI
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.mark.parametrize("params", VARIANTS)
+def test_draws_average_to_the_expectations(params, rng):
+    """The local step of a draw is linear in t(β), so its mean is that of plain inference."""
+    X = MIXTURE.data(rng, 40)
+    ctx, method, units = run("structured", X, **params)
+    some = units.take(slice(5))
+    expected = ctx.model.log_joint(some, ctx.model.expectations(ctx.q))
+    draws = np.array([
+        ctx.model.log_joint(some, method.expectations(ctx)[0]) for _ in range(1500)
+    ])  # fmt: skip
+    error = draws.std(axis=0) / np.sqrt(len(draws))
+    assert (error > 0).all()
+    assert (np.abs(draws.mean(axis=0) - expected) <= 5 * error).all()
+
+
+@pytest.mark.parametrize("params", VARIANTS)
+def test_structured_update_is_conjugate_given_the_draw(params, rng):
+    """Counts are responsibilities at the drawn parameters; ρ = (1 + t)^−κ in batch mode."""
+    X = MIXTURE.data(rng, 40)
+    ctx, method, units = run("structured", X, **params)
+    settings = FULL_STEPS._replace(learning_decay=0.7)
+    for t in (1, 2, 3):
+        q, state = ctx.q, ctx.rng.bit_generator.state
+        one_update(ctx, method, units, settings=settings)
+        again = np.random.default_rng()
+        again.bit_generator.state = state
+        features, _ = ctx.model.sample_expectations(q, again)
+        counts = softmax(ctx.model.log_joint(units, features), axis=1).sum(axis=0)
+        rho = (1.0 + t) ** -0.7
+        key = "weight_concentration" if "weight_concentration" in q else "stick_a"
+        expected = (1 - rho) * q[key] + rho * (ctx.prior[key] + counts)
+        np.testing.assert_allclose(ctx.q[key], expected, rtol=1e-10)
+
+
+def test_structured_has_no_finish_and_few_bounds(rng):
+    X = MIXTURE.data(rng, 40)
+    for how in ({}, {"batch_size": 15}):
+        method = StructuredVI(n_passes=9, evaluate_every=4)
+        est = mixture(method, max_iter=50, **how).fit(X)
+        assert est.n_iter_ == 9
+        known = ~np.isnan(est.lower_bounds_)
+        assert list(np.flatnonzero(known) + 1) == [4, 8, 9]
+        assert est.lower_bounds_[-1] == est.lower_bound_
+        assert (est.temperatures_ == 1).all()
+        assert est.converged_

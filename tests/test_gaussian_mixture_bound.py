@@ -1,0 +1,164 @@
+"""Tests of the lower bound of Gaussian mixtures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases_gaussian_mixture import (
+    all_covariance_types,
+    all_factorizations,
+    all_methods,
+    all_weight_priors,
+    clusters,
+    complete_bound,
+    full_matrix,
+    real_data,
+)
+from scipy.special import betaln, gammaln, multigammaln
+from sklearn.base import clone
+from sklearn.mixture import BayesianGaussianMixture
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+
+
+def constant_of_scikit_learn(mixture, n_rows):
+    """What the lower bound of scikit-learn's class leaves out, in nats."""
+    k, d = mixture.means_.shape
+    a0 = mixture.weight_concentration_prior_
+    if mixture.weight_concentration_prior_type == "dirichlet_process":
+        weights = -k * betaln(1, a0)
+    else:
+        weights = gammaln(k * a0) - k * gammaln(a0)
+    nu = mixture.degrees_of_freedom_prior_
+    log_scale = np.linalg.slogdet(full_matrix(mixture, mixture.covariance_prior_))[1]
+    log_z = nu * d / 2 * np.log(2) - nu / 2 * log_scale + multigammaln(nu / 2, d)
+    return (
+        weights
+        - k * (log_z - d * (d - 1) / 4 * np.log(np.pi))
+        + k * d / 2 * np.log(mixture.mean_precision_prior_)
+        - n_rows * d / 2 * np.log(2 * np.pi)
+    )
+
+
+@all_weight_priors
+@all_covariance_types
+@pytest.mark.parametrize("name", ["iris", "wine"])
+def test_scikit_learns_bound_is_the_complete_one_but_for_a_constant(
+    name, covariance_type, weight_prior
+):
+    X = real_data(name)
+    settings = {
+        "n_components": 4,
+        "covariance_type": covariance_type,
+        "weight_concentration_prior_type": weight_prior,
+        "reg_covar": 0,
+        "random_state": 2,
+        "tol": 0,
+    }
+    # Its bound after n passes takes the responsibilities before the last M-step.
+    before = BayesianGaussianMixture(**settings, max_iter=4).fit(X).predict_proba(X)
+    peer = BayesianGaussianMixture(**settings, max_iter=5).fit(X)
+    expected = peer.lower_bound_ + constant_of_scikit_learn(peer, len(X))
+    assert complete_bound(peer, X, before) == pytest.approx(expected, rel=1e-10)
+    ours = AnnealedBayesianGaussianMixture(**settings, max_iter=5, annealing="none").fit(X)
+    assert ours.lower_bound_ == pytest.approx(complete_bound(peer, X), rel=1e-10)
+    assert ours.lower_bound_ > expected, "the best responsibilities are no better than others"
+
+
+@all_methods
+@all_weight_priors
+@all_covariance_types
+def test_anyone_can_recompute_the_bound(covariance_type, weight_prior, annealing):
+    X = real_data("iris")
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3,
+        covariance_type=covariance_type,
+        weight_concentration_prior_type=weight_prior,
+        annealing=annealing,
+        mean_precision_prior=0.3,
+        degrees_of_freedom_prior=7.5,
+        weight_concentration_prior=0.8,
+        max_iter=5,
+        random_state=0,
+    ).fit(X)
+    assert mixture.lower_bound_ == mixture.lower_bounds_[-1]
+    assert mixture.lower_bound_ == pytest.approx(complete_bound(mixture, X), rel=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("true_number", [2, 4])
+def test_bound_picks_the_number_of_components(true_number, seed):
+    centers = [(0, 0), (10, 0), (0, 10), (10, 10)][:true_number]
+    X, _ = clusters(seed, 60, centers)
+    bounds = [
+        AnnealedBayesianGaussianMixture(
+            n_components=k,
+            annealing="none",
+            weight_concentration_prior_type="dirichlet_distribution",
+            weight_concentration_prior=1.0,
+            n_init=3,
+            random_state=seed,
+        )
+        .fit(X)
+        .lower_bound_
+        for k in range(1, 8)
+    ]
+    assert 1 + int(np.argmax(bounds)) == true_number
+
+
+@all_factorizations
+@all_weight_priors
+@all_covariance_types
+def test_bound_never_falls_without_annealing(covariance_type, weight_prior, factorization):
+    for seed, init_params in enumerate(("random", "kmeans")):
+        mixture = AnnealedBayesianGaussianMixture(
+            n_components=6,
+            covariance_type=covariance_type,
+            weight_concentration_prior_type=weight_prior,
+            factorization=factorization,
+            annealing="none",
+            init_params=init_params,
+            reg_covar=0,
+            max_iter=60,
+            tol=0,
+            random_state=seed,
+        ).fit(real_data("wine")[:, :5])
+        bounds = mixture.lower_bounds_
+        assert np.diff(bounds).min() >= -1e-12 * np.abs(bounds).max()
+        assert bounds[-1] > bounds[0], "nothing happened"
+
+
+@all_methods
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_bound_keeps_its_digits_far_from_the_origin(annealing, scale):
+    # Multiples of 2^-10 stay exact under the offset, so that both fits have the same data.
+    rows, _ = clusters(3, 50, ((0, 0), (5, 1), (1, 6)))
+    X = scale * np.round(rows * 1024) / 1024
+    X -= np.round(X.mean(axis=0))
+    far = X + np.round(1e6 * X.std(axis=0))
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3, annealing=annealing, max_iter=20, random_state=0
+    )
+    centred = clone(mixture).fit(X)
+    mixture.fit(far)
+    assert mixture.lower_bound_ == pytest.approx(centred.lower_bound_, rel=1e-9)
+    np.testing.assert_allclose(
+        mixture.score_samples(far), centred.score_samples(X), rtol=0, atol=1e-6
+    )
+
+
+def test_bound_of_rescaled_data_is_shifted_by_the_change_of_density():
+    X, _ = clusters(4)
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, reg_covar=0, random_state=0)
+    bound = clone(mixture).fit(X).lower_bound_
+    scaled = mixture.fit(2.0**20 * X).lower_bound_
+    assert scaled == pytest.approx(bound - X.size * np.log(2.0**20), rel=1e-10)
+
+
+@pytest.mark.parametrize("n_features", [2, 5])
+@pytest.mark.parametrize("separation", [8, 12])
+def test_default_finds_separated_clusters(separation, n_features):
+    X, _ = clusters(0, 100, separation * np.eye(3, n_features))
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0).fit(X)
+    plain = clone(mixture).set_params(annealing="none").fit(X)
+    assert mixture.lower_bound_ > plain.lower_bound_ - 0.01 * len(X)

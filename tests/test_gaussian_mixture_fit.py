@@ -1,0 +1,256 @@
+"""Tests of weights, restarts and warm starts of Gaussian mixtures."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from cases_gaussian_mixture import (
+    all_covariance_types,
+    all_factorizations,
+    all_methods,
+    all_weight_priors,
+    clusters,
+    complete_bound,
+    parameters_of,
+    real_data,
+)
+from harness import finish_run, open_run
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import BayesianGaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
+from sklearn_anneal.inference.units import Rows
+
+# Weights of rows
+
+
+def run_engine(mixture, X, sample_weight, X_of_start):
+    """The result of a fit whose start does not look at single rows."""
+
+    def start(ctx):
+        summary = ctx.model.summary(Rows(X_of_start))
+        return ctx.model.random_natural(summary, ctx.prior, ctx.rng)
+
+    ctx, method, units = open_run(mixture, X, sample_weight, q=start)
+    return ctx, finish_run(ctx, method, units, mixture)
+
+
+@pytest.mark.parametrize("weighting", ["weight 2", "weight 0"])
+@all_factorizations
+@all_covariance_types
+@pytest.mark.parametrize("annealing", ["none", "deterministic", "tempering", "local_tempering"])
+def test_weights_count_rows(annealing, covariance_type, factorization, weighting):
+    X, _ = clusters(2, 30)
+    rng = np.random.default_rng(0)
+    weights = rng.integers(1, 4, len(X)) if weighting == "weight 2" else rng.integers(0, 2, len(X))
+    weights = weights.astype(float)
+    repeated = np.repeat(X, weights.astype(int), axis=0)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3,
+        covariance_type=covariance_type,
+        factorization=factorization,
+        annealing=annealing,
+        max_iter=10,
+        tol=0,
+    )
+    ctx, trace = run_engine(mixture, X, weights, X_of_start=repeated)
+    expected, expected_trace = run_engine(mixture, repeated, None, X_of_start=repeated)
+    np.testing.assert_allclose(trace.lower_bounds, expected_trace.lower_bounds, rtol=1e-10)
+    for key, value in expected.q.items():
+        np.testing.assert_allclose(ctx.q[key], value, rtol=1e-9, atol=1e-9)
+
+
+@all_methods
+def test_weights_count_rows_of_one_component(annealing):
+    if annealing in ("stochastic", "svi_plus", "structured"):
+        pytest.skip("random at every update")
+    X, _ = clusters(2, 30)
+    weights = np.arange(len(X)) % 3.0
+    mixture = AnnealedBayesianGaussianMixture(annealing=annealing, random_state=0)
+    weighted = clone(mixture).fit(X, sample_weight=weights)
+    mixture.fit(np.repeat(X, weights.astype(int), axis=0))
+    assert weighted.lower_bound_ == pytest.approx(mixture.lower_bound_, rel=1e-10)
+    np.testing.assert_allclose(parameters_of(weighted), parameters_of(mixture), rtol=1e-10)
+
+
+def test_weights_reach_the_k_means_start():
+    X, labels = clusters(5, 60, ((0, 0), (6, 0), (0, 6), (6, 6)))
+    weights = np.where(labels == 3, 0.0, 1.0)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3, annealing="none", max_iter=0, random_state=0
+    ).fit(X, sample_weight=weights)
+    distance = np.linalg.norm(mixture.means_ - (6, 6), axis=1)
+    assert distance.min() > 4
+
+
+def test_score_and_fit_take_weights_through_a_pipeline():
+    X, _ = clusters(5)
+    weights = np.arange(len(X)) % 4.0
+    with config_context(enable_metadata_routing=True):
+        mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
+        mixture.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        pipeline = make_pipeline(scaler, mixture).fit(X, sample_weight=weights)
+        score = pipeline.score(X, sample_weight=weights)
+    scaled = StandardScaler().fit_transform(X)
+    alone = clone(mixture).fit(scaled, sample_weight=weights)
+    assert pipeline[-1].lower_bound_ == alone.lower_bound_
+    assert score == alone.score(scaled, sample_weight=weights)
+    assert score != alone.score(scaled)
+
+
+# Restarts, warm starts, the end of a fit
+
+
+@pytest.mark.parametrize("annealing", ["none", "deterministic", "stochastic"])
+def test_best_restart_is_kept(annealing):
+    X = real_data("wine")[:, :4]
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=4, annealing=annealing, init_params="random", n_init=4, random_state=0
+    ).fit(X)
+    bounds = mixture.restart_lower_bounds_
+    assert bounds.shape == (4,)
+    assert len(np.unique(bounds)) > 1, "all restarts are alike"
+    assert mixture.best_restart_ == np.argmax(bounds)
+    assert mixture.lower_bound_ == bounds.max() == mixture.lower_bounds_[-1]
+    single = clone(mixture).set_params(n_init=1).fit(X)
+    assert single.lower_bound_ == bounds[0]
+
+
+def test_warm_start_goes_on_at_temperature_1():
+    X = real_data("wine")[:, :4]
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=4,
+        annealing=DeterministicAnnealing(initial_temperature=3, n_passes=5),
+        max_iter=7,
+        tol=0,
+        reg_covar=0,
+        random_state=0,
+        warm_start=True,
+    ).fit(X)
+    bounds, temperatures = mixture.lower_bounds_, mixture.temperatures_
+    parameters = parameters_of(mixture)
+    mixture.fit(X)
+    assert mixture.n_iter_ == 12 + 7
+    np.testing.assert_array_equal(mixture.lower_bounds_[:12], bounds)
+    np.testing.assert_array_equal(mixture.temperatures_, [*temperatures, *np.ones(7)])
+    assert np.all(np.diff(mixture.lower_bounds_[11:]) >= -1e-9)
+    assert not np.array_equal(parameters_of(mixture), parameters)
+    straight = clone(mixture).set_params(max_iter=14).fit(X)
+    np.testing.assert_allclose(parameters_of(mixture), parameters_of(straight), rtol=1e-10)
+
+
+def test_warm_start_refuses_another_shape():
+    X = real_data("iris")
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, warm_start=True, random_state=0)
+    mixture.fit(X)
+    before = mixture.lower_bound_
+    with pytest.raises(ValueError, match="n_components=3, but n_components=4 now"):
+        mixture.set_params(n_components=4).fit(X)
+    with pytest.raises(ValueError, match="X has 3 features, but .* is expecting 4"):
+        mixture.set_params(n_components=3).fit(X[:, :3])
+    assert mixture.lower_bound_ == before
+
+
+def test_without_warm_start_a_second_fit_is_the_first():
+    X = real_data("iris")
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
+    first = parameters_of(mixture.fit(X))
+    np.testing.assert_array_equal(parameters_of(mixture.fit(X)), first)
+
+
+def test_max_iter_0_only_starts_or_anneals():
+    X = real_data("iris")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        start = AnnealedBayesianGaussianMixture(
+            n_components=3, annealing="none", max_iter=0, random_state=0
+        ).fit(X)
+        annealed = AnnealedBayesianGaussianMixture(
+            n_components=3, annealing=StochasticAnnealing(n_passes=6), max_iter=0, random_state=0
+        ).fit(X)
+    assert start.n_iter_ == len(start.lower_bounds_) == len(start.temperatures_) == 0
+    assert start.lower_bound_ == pytest.approx(complete_bound(start, X), rel=1e-10)
+    assert annealed.n_iter_ == len(annealed.lower_bounds_) == 6
+    assert annealed.lower_bound_ == pytest.approx(complete_bound(annealed, X), rel=1e-10)
+    assert not start.converged_
+    assert not annealed.converged_
+
+
+def test_max_iter_counts_the_finish_alone():
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3,
+        annealing=DeterministicAnnealing(initial_temperature=2, n_passes=30),
+        max_iter=4,
+        random_state=0,
+    )
+    with pytest.warns(ConvergenceWarning, match="did not converge in max_iter=4"):
+        mixture.fit(real_data("iris"))
+    assert mixture.n_iter_ == 34
+    assert mixture.temperatures_[0] == 2
+    assert np.all(np.diff(mixture.temperatures_[:30]) < 0)
+    assert np.all(mixture.temperatures_[30:] == 1)
+
+
+def test_tol_is_the_rise_per_row():
+    X = real_data("wine")[:, :4]
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=4, annealing="none", tol=1e-4, max_iter=500, random_state=0
+    ).fit(X)
+    rises = np.abs(np.diff(mixture.lower_bounds_)) / len(X)
+    assert mixture.converged_
+    assert rises[-1] < 1e-4
+    assert rises[:-1].min() >= 1e-4
+
+
+def test_coinciding_components_warn_and_say_what_to_change():
+    # At a temperature where all components are equal; without jitter nothing parts them again.
+    hot = DeterministicAnnealing(initial_temperature=50, n_passes=200, jitter=0)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3,
+        annealing=hot,
+        weight_concentration_prior_type="dirichlet_distribution",
+        random_state=0,
+    )
+    X, _ = clusters(0, 100, ((0, 0), (3, 0), (0, 3)))
+    with pytest.warns(ConvergenceWarning, match="Components coincide") as caught:
+        mixture.fit(X)
+    message = next(str(w.message) for w in caught if "coincide" in str(w.message))
+    for way_out in ("temperature", "jitter", "init_params", "random_state", "fewer components"):
+        assert way_out in message
+    assert np.ptp(mixture.means_, axis=0).max() < 1e-6
+    for way_out in ({"annealing": "none"}, {"annealing__jitter": 1.0}):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Components coincide")
+            free = clone(mixture).set_params(**way_out).fit(X)
+        assert free.lower_bound_ > mixture.lower_bound_ + 10
+
+
+@all_methods
+@all_weight_priors
+@all_covariance_types
+def test_one_component(covariance_type, weight_prior, annealing):
+    X = real_data("iris")
+    mixture = AnnealedBayesianGaussianMixture(
+        covariance_type=covariance_type,
+        weight_concentration_prior_type=weight_prior,
+        annealing=annealing,
+        random_state=0,
+    ).fit(X)
+    assert mixture.weights_ == pytest.approx([1])
+    np.testing.assert_array_equal(mixture.transform(X), np.ones((len(X), 1)))
+    if annealing != "structured":  # which ends without plain inference
+        expected = BayesianGaussianMixture(
+            covariance_type=covariance_type,
+            weight_concentration_prior_type=weight_prior,
+            random_state=0,
+        ).fit(X)
+        np.testing.assert_allclose(mixture.means_, expected.means_, rtol=1e-6)
+        np.testing.assert_allclose(mixture.covariances_, expected.covariances_, rtol=1e-6)

@@ -1,0 +1,175 @@
+"""Tests of Gaussian mixtures in the place of scikit-learn's class."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from cases_gaussian_mixture import (
+    PEER_ATTRIBUTES,
+    STARTS,
+    all_covariance_types,
+    all_methods,
+    all_weight_priors,
+    clusters,
+    parameters_of,
+    real_data,
+)
+from sklearn.base import clone
+from sklearn.mixture import BayesianGaussianMixture
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import ANNEALING
+
+
+def assert_same_parameters(mixture, other, relative):
+    for name in PEER_ATTRIBUTES:
+        ours, theirs = np.asarray(getattr(mixture, name)), np.asarray(getattr(other, name))
+        assert ours.shape == theirs.shape, name
+        error = np.abs(ours - theirs).max() / np.abs(theirs).max()
+        assert error <= relative, f"{name}: relative error {error:.1e}"
+
+
+# What scikit-learn's class computes
+
+
+@pytest.mark.parametrize("init_params", STARTS)
+@all_weight_priors
+@all_covariance_types
+@pytest.mark.parametrize("name", ["iris", "wine", "digits"])
+def test_parameters_are_those_of_scikit_learn(name, covariance_type, weight_prior, init_params):
+    settings = {
+        "n_components": 5,
+        "covariance_type": covariance_type,
+        "weight_concentration_prior_type": weight_prior,
+        "init_params": init_params,
+        "random_state": 3,
+        "tol": 0,
+    }
+    for n_passes in (20, 100):
+        peer = BayesianGaussianMixture(**settings, max_iter=n_passes).fit(real_data(name))
+        ours = AnnealedBayesianGaussianMixture(**settings, max_iter=n_passes, annealing="none")
+        ours.fit(real_data(name))
+        assert ours.n_iter_ == len(ours.lower_bounds_) == n_passes
+        assert_same_parameters(ours, peer, 1e-6)
+
+
+@all_weight_priors
+@all_covariance_types
+def test_predictions_and_draws_are_those_of_scikit_learn(covariance_type, weight_prior):
+    X = real_data("wine")
+    settings = {
+        "n_components": 4,
+        "covariance_type": covariance_type,
+        "weight_concentration_prior_type": weight_prior,
+        "random_state": 1,
+        "max_iter": 30,
+        "tol": 0,
+    }
+    peer = BayesianGaussianMixture(**settings).fit(X[::2])
+    ours = AnnealedBayesianGaussianMixture(**settings, annealing="none").fit(X[::2])
+    np.testing.assert_array_equal(ours.predict(X), peer.predict(X))
+    np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X), rtol=0, atol=1e-8)
+    rows, labels = ours.sample(50)
+    peer_rows, peer_labels = peer.sample(50)
+    np.testing.assert_array_equal(labels, peer_labels)
+    np.testing.assert_allclose(rows, peer_rows, rtol=1e-6)
+
+
+@pytest.mark.parametrize("init_params", STARTS)
+def test_max_iter_0_is_the_start_of_scikit_learn(init_params):
+    settings = {"n_components": 3, "init_params": init_params, "random_state": 5, "max_iter": 0}
+    peer = BayesianGaussianMixture(**settings).fit(real_data("iris"))
+    ours = AnnealedBayesianGaussianMixture(**settings, annealing="none").fit(real_data("iris"))
+    assert_same_parameters(ours, peer, 1e-9)
+
+
+# A transformer among scikit-learn's
+
+
+def test_transform_gives_named_responsibilities():
+    X = real_data("iris")
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0).fit(X)
+    np.testing.assert_array_equal(mixture.transform(X), mixture.predict_proba(X))
+    names = [f"annealedbayesiangaussianmixture{k}" for k in range(3)]
+    assert list(mixture.get_feature_names_out()) == names
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames_in_and_out(library):
+    frames = pytest.importorskip(library)
+    X = real_data("iris")
+    frame = frames.DataFrame({f"c{i}": X[:, i] for i in range(X.shape[1])})
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
+    mixture.set_output(transform=library).fit(frame)
+    out = mixture.transform(frame)
+    assert isinstance(out, frames.DataFrame)
+    assert list(out.columns) == list(mixture.get_feature_names_out())
+    assert list(mixture.feature_names_in_) == ["c0", "c1", "c2", "c3"]
+    np.testing.assert_array_equal(out.to_numpy(), mixture.predict_proba(frame))
+
+
+@all_methods
+def test_fit_transform_is_fit_then_transform(annealing):
+    X, _ = clusters()
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3, annealing=annealing, max_iter=5, random_state=0
+    )
+    both = clone(mixture).fit_transform(X)
+    np.testing.assert_array_equal(both, clone(mixture).fit(X).transform(X))
+    np.testing.assert_array_equal(clone(mixture).fit_predict(X), both.argmax(axis=1))
+
+
+# Precision of the data
+
+
+@all_methods
+@all_covariance_types
+def test_float32_is_kept_and_near_float64(covariance_type, annealing):
+    X, _ = clusters(7, 60)
+    X = X.astype(np.float32)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3,
+        covariance_type=covariance_type,
+        annealing=annealing,
+        init_params="random",
+        max_iter=20,
+        random_state=0,
+    )
+    narrow = clone(mixture).fit(X)
+    wide = clone(mixture).fit(X.astype(np.float64))
+    assert narrow.transform(X).dtype == np.float32
+    assert wide.transform(X.astype(np.float64)).dtype == np.float64
+    # Products and sums are float64: the same numbers give the same fit.
+    assert narrow.lower_bound_ == pytest.approx(wide.lower_bound_, rel=1e-10)
+    np.testing.assert_allclose(narrow.transform(X), wide.transform(X), atol=1e-5)
+    assert narrow.means_.dtype == np.float64
+
+
+# Copies
+
+
+@all_methods
+def test_pickle_and_clone(annealing):
+    X, _ = clusters()
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3, annealing=ANNEALING[annealing](), max_iter=5, random_state=0
+    ).fit(X)
+    other = pickle.loads(pickle.dumps(mixture))
+    np.testing.assert_array_equal(other.score_samples(X), mixture.score_samples(X))
+    other.partial_fit(X[:20])
+    mixture.partial_fit(X[:20])
+    np.testing.assert_array_equal(parameters_of(other), parameters_of(mixture))
+    copy = clone(mixture)
+    assert not hasattr(copy, "lower_bound_")
+    assert repr(copy.get_params()) == repr(mixture.get_params())
+
+
+def test_nothing_of_the_size_of_the_rows_stays():
+    X, _ = clusters(0, 3000)
+    for annealing in ("none", "local_tempering", "svi_plus"):
+        mixture = AnnealedBayesianGaussianMixture(
+            n_components=3, annealing=annealing, max_iter=2, random_state=0
+        ).fit(X)
+        assert len(pickle.dumps(mixture)) < len(X), annealing

@@ -1,0 +1,213 @@
+"""Tests of Gaussian mixtures of streams and in minibatches."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from cases_gaussian_mixture import (
+    STARTS,
+    all_covariance_types,
+    all_factorizations,
+    all_methods,
+    clusters,
+    parameters_of,
+)
+from sklearn.base import clone
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
+
+
+@all_methods
+def test_each_call_of_partial_fit_adds_one_pass(annealing):
+    X, _ = clusters(0, 100)
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, annealing=annealing, random_state=0)
+    for i, batch in enumerate(np.array_split(X, 6)):
+        assert mixture.partial_fit(batch) is mixture
+        assert mixture.n_iter_ == i + 1
+        assert mixture.lower_bounds_.shape == mixture.temperatures_.shape == (i + 1,)
+        assert mixture.transform(X).shape == (len(X), 3)
+        # Some methods evaluate the bound only now and then; the last value known stands.
+        known = mixture.lower_bounds_[np.isfinite(mixture.lower_bounds_)]
+        assert mixture.lower_bound_ == known[-1]
+
+
+def test_batch_of_weight_zero_changes_nothing():
+    X, _ = clusters(0, 100)
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, annealing="svi_plus", random_state=0)
+    mixture.partial_fit(X[:100])
+    before = pickle.dumps(mixture)
+    mixture.partial_fit(X[100:200], sample_weight=np.zeros(100))
+    assert pickle.dumps(mixture) == before
+
+
+@pytest.mark.parametrize(
+    ("batch", "weight"),
+    [
+        ([[1.0, np.nan]], None),
+        ([[1.0, 2.0, 3.0]], None),
+        ([[1.0, 2.0]], [-1.0]),
+        ([[1.0, 2.0]], [1.0, 1.0]),
+        (np.empty((0, 2)), None),
+    ],
+)
+@pytest.mark.parametrize("fitted", [False, True])
+def test_refused_batch_leaves_the_estimator_as_it_was(batch, weight, fitted):
+    X, _ = clusters(0, 100)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3, annealing="stochastic", random_state=np.random.RandomState(0)
+    )
+    if fitted:
+        mixture.partial_fit(X)
+    before = pickle.dumps(mixture)
+    with pytest.raises(ValueError):
+        mixture.partial_fit(batch, sample_weight=weight)
+    assert pickle.dumps(mixture) == before
+
+
+def test_fit_after_partial_fit_starts_anew():
+    X, _ = clusters(0, 100)
+    mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
+    streamed = clone(mixture).partial_fit(X[:50] + 100).fit(X)
+    mixture.fit(X)
+    np.testing.assert_array_equal(streamed.lower_bounds_, mixture.lower_bounds_)
+    np.testing.assert_array_equal(parameters_of(streamed), parameters_of(mixture))
+
+
+@all_methods
+def test_partial_fit_after_fit_goes_on_without_annealing(annealing):
+    if annealing == "structured":
+        pytest.skip("has no end of a schedule")
+    X, _ = clusters(0, 100)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3, annealing=annealing, max_iter=10, random_state=0
+    ).fit(X)
+    history, parameters = mixture.lower_bounds_, parameters_of(mixture)
+    mixture.partial_fit(X[:50])
+    assert mixture.temperatures_[-1] == 1
+    np.testing.assert_array_equal(mixture.lower_bounds_[:-1], history)
+    np.testing.assert_allclose(parameters_of(mixture), parameters, rtol=0.3, atol=0.5)
+    assert not np.array_equal(parameters_of(mixture), parameters)
+
+
+def test_first_batch_has_to_fix_the_priors():
+    X, _ = clusters()
+    mixture = AnnealedBayesianGaussianMixture(n_components=4, random_state=0)
+    with pytest.raises(ValueError, match="4 distinct rows are needed; it has 3"):
+        mixture.partial_fit(np.repeat(X[:3], 5, axis=0))
+    mixture.partial_fit(X[:4])
+    with pytest.raises(ValueError, match="2 distinct rows are needed; it has 1"):
+        clone(mixture).set_params(n_components=1).partial_fit(X[:1])
+
+
+@pytest.mark.parametrize("init_params", STARTS)
+@all_methods
+def test_first_batch_may_be_one_row_where_the_priors_are_given(annealing, init_params):
+    X, _ = clusters()
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3,
+        annealing=annealing,
+        init_params=init_params,
+        mean_prior=[2.0, 2.0],
+        covariance_prior=np.eye(2),
+        random_state=0,
+    )
+    for row in X[:10]:
+        mixture.partial_fit(row[None])
+    assert np.all(np.isfinite(parameters_of(mixture)))
+    assert mixture.n_iter_ == 10
+
+
+@all_methods
+@all_factorizations
+@all_covariance_types
+def test_later_batches_may_be_one_row(covariance_type, factorization, annealing):
+    X, _ = clusters()
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3,
+        covariance_type=covariance_type,
+        factorization=factorization,
+        annealing=annealing,
+        random_state=0,
+    ).partial_fit(X[:30])
+    for row in X[30:50]:
+        mixture.partial_fit(row[None])
+    assert np.all(np.isfinite(parameters_of(mixture)))
+    assert mixture.n_iter_ == 21
+
+
+def test_total_samples_is_the_clock_of_the_schedule():
+    X, _ = clusters(0, 200)
+    schedule = DeterministicAnnealing(initial_temperature=8, n_passes=2)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3, annealing=schedule, total_samples=len(X), random_state=0
+    )
+    for batch in [*np.array_split(X, 4)] * 3:
+        mixture.partial_fit(batch)
+    # One quarter of a pass per call: T falls over two passes, that is eight calls.
+    expected = 8 ** np.maximum(1 - np.arange(12) / 8, 0)
+    np.testing.assert_allclose(mixture.temperatures_, expected, rtol=1e-12)
+
+
+def test_total_samples_is_the_size_that_statistics_are_scaled_to():
+    X, _ = clusters(0, 100)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3, annealing="none", learning_decay=0, random_state=0
+    )
+    counts = []
+    for total in (None, 3000):
+        fitted = clone(mixture).set_params(total_samples=total).partial_fit(X)
+        counts.append(fitted.mean_precision_.sum() - 3 * fitted.mean_precision_prior_)
+    np.testing.assert_allclose(counts, [300, 3000], rtol=1e-12)
+
+
+@pytest.mark.parametrize("total_samples", [None, 6000])
+def test_stream_reaches_nearly_the_quality_of_batches(total_samples):
+    X, _ = clusters(0, 1000, [(0, 0), (8, 0), (0, 8), (8, 8), (4, 14), (14, 4)])
+    rng = np.random.default_rng(0)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=6, annealing="none", total_samples=total_samples, random_state=0
+    )
+    plain = clone(mixture).fit(X)
+    for _ in range(3):
+        for batch in np.array_split(rng.permutation(X), 30):
+            mixture.partial_fit(batch)
+    assert mixture.score(X) > plain.score(X) - 0.01
+
+
+@all_methods
+@all_factorizations
+def test_minibatches_reach_nearly_the_bound_of_batches(factorization, annealing):
+    X, _ = clusters(0, 300, ((0, 0), (6, 0), (0, 6)))
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3,
+        factorization=factorization,
+        annealing=annealing,
+        init_params="kmeans",
+        max_iter=20,
+        random_state=0,
+    )
+    # Milder than the defaults, whose optimum is another one than that next to the start.
+    if annealing == "stochastic":
+        mixture.set_params(annealing=StochasticAnnealing(start="init_params", initial_noise=0.1))
+    if annealing == "deterministic":
+        mixture.set_params(annealing=DeterministicAnnealing(initial_temperature=1.5))
+    plain = clone(mixture).set_params(annealing="none").fit(X)
+    mixture.set_params(batch_size=100).fit(X)
+    assert mixture.lower_bound_ > plain.lower_bound_ - 0.01 * len(X)
+    assert mixture.lower_bound_ == mixture.lower_bounds_[-1]
+    assert len(mixture.lower_bounds_) == len(mixture.temperatures_) == mixture.n_iter_
+
+
+@all_factorizations
+def test_batch_size_of_all_rows_is_batch_mode(factorization):
+    X, _ = clusters()
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=3, factorization=factorization, random_state=0
+    )
+    batch = clone(mixture).fit(X)
+    mixture.set_params(batch_size=len(X)).fit(X)
+    np.testing.assert_array_equal(mixture.lower_bounds_, batch.lower_bounds_)
+    np.testing.assert_array_equal(parameters_of(mixture), parameters_of(batch))

@@ -1,0 +1,386 @@
+"""Tests of the data that hidden Markov models read and refuse."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import plain_hidden_markov as plain
+import pytest
+from cases_hidden_markov import (
+    ONE_OF_EACH,
+    READERS,
+    VARIANTS,
+    D,
+    V,
+    all_emissions,
+    all_variants,
+    assert_same_fit,
+    draw,
+    fitted,
+    small,
+    symbols,
+)
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from sklearn_anneal import AnnealedHMM, concat_sequences, split_sequences
+from sklearn_anneal.models import hidden_markov
+
+# Missing frames
+
+
+@pytest.mark.parametrize("variant", ["categorical", "bernoulli"])
+def test_a_model_with_a_missing_frame_marginalises_it(variant, rng):
+    """For frames of few values: the log likelihood summed over all that could have been seen."""
+    est = fitted(variant, rng, 3)
+    values = np.arange(V)[:, None] if variant == "categorical" else np.array(
+        [[0, 0], [0, 1], [1, 0], [1, 1]]
+    )  # fmt: skip
+    (X,) = draw(variant, rng, [6])
+    for t in (0, 3, 5):
+        gap = X.copy()
+        gap[t] = -1 if variant == "categorical" else np.nan
+        filled = []
+        for value in values:
+            full = X.copy()
+            full[t] = value
+            filled.append(est.score_sequences(full)[0])
+        assert est.score_sequences(gap)[0] == pytest.approx(np.logaddexp.reduce(filled))
+
+
+@all_emissions
+def test_missing_frames_at_the_end_change_nothing_but_the_path(variant, rng):
+    est = fitted(variant, rng, 3)
+    (X,) = draw(variant, rng, [12])
+    gone = X.copy()
+    gone[9:] = -1 if variant == "categorical" else np.nan
+    assert est.score_sequences(gone)[0] == pytest.approx(est.score_sequences(X[:9])[0], rel=1e-12)
+    proba = est.predict_proba(gone)
+    assert_allclose(proba[:9], est.predict_proba(X[:9]), atol=1e-12)
+    assert_allclose(proba[10], proba[9] @ est.transmat_, atol=1e-12)
+    assert_array_equal(est.predict(gone)[:9].shape, (9,))
+
+
+@all_variants
+def test_missing_frames_have_no_share_of_the_emissions(variant, rng):
+    """Neither of the data-dependent priors and starts: expected counts are those observed."""
+    sequences = draw(variant, rng, [20, 10], {0: slice(15, None), 1: [3, 4]})
+    est = small(variant, 3).fit(sequences)
+    prior, q = (plain.parameters_of(est, which) for which in ("prior", "posterior"))
+    count = {
+        "categorical": lambda p: p.emission["emissionprob"].sum(),
+        "bernoulli": lambda p: (p.emission["a"] + p.emission["b"])[:, 0].sum(),
+        "poisson": lambda p: p.emission["rate"][:, 0].sum(),
+    }.get(variant, lambda p: p.emission["beta"].sum())
+    assert count(q) - count(prior) == pytest.approx(30 - 7, rel=1e-10)
+    assert q.transition.sum() - prior.transition.sum() == pytest.approx(28, rel=1e-10)
+    observed = np.concatenate([X[plain.emission_of(est).observed(X)] for X in sequences])
+    if est.emission == "gaussian":
+        assert_allclose(est.means_prior_ * np.ones((3, D)), [observed.mean(axis=0)] * 3)
+    if est.emission == "poisson":
+        assert_allclose(est.lambdas_weight_prior_, [1 / observed.mean(axis=0)] * 3)
+
+
+@pytest.mark.parametrize("variant", ["gaussian-full", "poisson", "bernoulli"])
+def test_rows_that_are_partly_missing_are_refused(variant, rng):
+    est = fitted(variant, rng)
+    (X,) = draw(variant, rng, [6])
+    X[3, 1] = np.nan
+    for method in ("fit", "partial_fit", "predict", "score", "transform"):
+        with pytest.raises(ValueError, match="[Rr]ow 3 .*partly NaN"):
+            getattr(est, method)(X)
+
+
+@pytest.mark.parametrize("variant", ONE_OF_EACH)
+def test_a_sequence_of_missing_frames_alone_is_a_path(variant, rng):
+    sequences = draw(variant, rng, [15, 3, 12], {1: slice(None)})
+    est = small(variant).fit(sequences)
+    assert est.score_sequences(sequences)[1] == pytest.approx(0, abs=1e-12)
+    assert_allclose(est.predict_proba(sequences)[15], est.startprob_, atol=1e-12)
+    assert np.isfinite(est.lower_bound_)
+
+
+def test_a_missing_symbol_may_be_nan_or_minus_one(rng):
+    sequences = draw("categorical", rng, [20, 10], {0: [3, 19]})
+    with_nan = [np.where(X < 0, np.nan, X) for X in sequences]
+    one, other = small("categorical").fit(sequences), small("categorical").fit(with_nan)
+    assert_same_fit(one, other)
+    assert_array_equal(one.predict(sequences), one.predict(with_nan))
+
+
+def test_infinite_values_are_refused(rng):
+    (X,) = draw("gaussian-full", rng, [10])
+    X[2] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        small().fit(X)
+
+
+# Forms of data
+
+
+def forms_of(variant, sequences):
+    """The same sequences in every form: arguments of ``fit``."""
+    pd = pytest.importorskip("pandas")
+    X, lengths = np.concatenate(sequences), [len(s) for s in sequences]
+    ids = np.repeat(np.arange(len(sequences)), lengths)
+    forms = {
+        "list": (sequences, {}),
+        "tuple": (tuple(sequences), {}),
+        "lengths": (X, {"lengths": lengths}),
+        "lengths as an array": (X, {"lengths": np.array(lengths)}),
+        "groups": (X, {"groups": ids}),
+        "groups in no order": (X, {"groups": (7 - 3 * ids) ** 2}),
+        "groups of words": (X, {"groups": np.array(["zeta", "beta", "psi", "eta"])[ids]}),
+        "groups as a list": (X, {"groups": ids.tolist()}),
+        "groups as a series": (X, {"groups": pd.Series(ids, index=ids[::-1])}),
+    }
+    if variant == "categorical":
+        forms["one-dimensional"] = ([s[:, 0].astype(int) for s in sequences], {})
+        forms["integers"] = ([s.astype(np.int8) for s in sequences], {})
+    return forms
+
+
+@all_emissions
+def test_every_form_of_the_same_data_is_the_same_fit(variant, rng):
+    sequences = draw(variant, rng, [12, 1, 7, 9])
+    est = small(variant)
+    reference = clone(est).fit(sequences)
+    assert reference.n_sequences_ == 4
+    for name, (X, how) in forms_of(variant, sequences).items():
+        other = clone(est).fit(X, **how)
+        assert_same_fit(reference, other)
+        for method in ("predict", "predict_proba", "transform", "score_sequences", "score"):
+            expected = getattr(reference, method)(sequences)
+            found = getattr(reference, method)(X, **how)
+            assert_array_equal(found, expected, err_msg=f"{name}: {method}")
+        for found, expected in zip(reference.decode(X, **how), reference.decode(sequences),
+                                   strict=True):  # fmt: skip
+            assert_array_equal(found, expected, err_msg=name)
+        assert_same_fit(clone(est).partial_fit(sequences), clone(est).partial_fit(X, **how))
+    assert reference.predict_proba(sequences).shape == (29, 2)
+    assert reference.score_sequences(sequences).shape == (4,)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parts_in_memory_change_nothing(variant, rng, monkeypatch):
+    """However few sequences are in memory at a time."""
+    sequences = draw(variant, rng, [9, 1, 30, 4, 4, 17, 2, 60, 5])
+    whole = small(variant, max_iter=5).fit(sequences)
+    states = whole.decode(sequences)
+    monkeypatch.setattr(hidden_markov, "_ENTRIES", 40)
+    parts = small(variant, max_iter=5).fit(sequences)
+    assert_allclose(parts.lower_bounds_, whole.lower_bounds_, rtol=1e-12)
+    assert_allclose(parts.transmat_, whole.transmat_, rtol=1e-9)
+    assert_allclose(parts.predict_proba(sequences), whole.predict_proba(sequences), atol=1e-9)
+    log_probability, path = whole.decode(sequences)
+    assert log_probability == pytest.approx(states[0], rel=1e-12)
+    assert_array_equal(path, states[1])
+
+
+def test_sequences_may_be_data_frames(rng):
+    pd = pytest.importorskip("pandas")
+    sequences = draw("gaussian-full", rng, [12, 1, 7])
+    frames = [pd.DataFrame(X, columns=["a", "b"]) for X in sequences]
+    one, other = small().fit(sequences), small().fit(frames)
+    # Columns lie elsewhere in memory, which changes the last bits of sums.
+    assert_allclose(other.lower_bounds_, one.lower_bounds_, rtol=1e-12)
+    assert_array_equal(other.feature_names_in_, ["a", "b"])
+    assert_array_equal(other.predict(frames), one.predict(sequences))
+    whole = pd.concat(frames)
+    assert_same_fit(small().fit(whole, lengths=[12, 1, 7]), other)
+    with pytest.raises(ValueError, match="feature names"):
+        other.predict([frame[["b", "a"]] for frame in frames])
+
+
+def test_nested_list_is_one_sequence():
+    rows = [[1.0, 2.0], [3.0, 4.0], [1.5, 2.5], [3.5, 3.5]]
+    est = small().fit(rows)
+    assert est.n_sequences_ == 1
+    assert_same_fit(est, small().fit(np.array(rows)))
+    assert est.predict(rows).shape == (4,)
+    symbols = small("categorical").fit([[0], [1], [1], [0]])
+    assert symbols.n_sequences_ == 1
+
+
+def test_one_array_is_one_sequence(rng):
+    (X,) = draw("gaussian-full", rng, [20])
+    est = small().fit(X)
+    assert est.n_sequences_ == 1
+    assert_same_fit(est, small().fit([X]))
+    assert_same_fit(est, small().fit(X, lengths=[20]))
+
+
+@all_emissions
+def test_all_sequences_may_be_of_length_one(variant, rng):
+    sequences = draw(variant, rng, [1] * 30)
+    est = small(variant).fit(sequences)
+    assert est.n_sequences_ == 30
+    prior = plain.parameters_of(est, "prior").transition
+    assert_allclose(est.transmat_posterior_, prior, rtol=1e-12)
+    assert est.startprob_posterior_.sum() == pytest.approx(30 + est.startprob_prior_.sum())
+
+
+def test_lists_become_one_array_and_groups_and_back(rng):
+    sequences = draw("gaussian-full", rng, [12, 1, 7])
+    X, groups = concat_sequences(sequences)
+    assert_array_equal(X, np.concatenate(sequences))
+    assert groups.shape == (20,)
+    lengths = [len(s) for s in sequences]
+    assert len(np.unique(groups)) == 3
+    assert_array_equal(np.flatnonzero(np.diff(groups)), [11, 12])
+    parts = split_sequences(X, lengths)
+    assert isinstance(parts, list)
+    for part, sequence in zip(parts, sequences, strict=True):
+        assert_array_equal(part, sequence)
+    est = small().fit(sequences)
+    assert_same_fit(est, small().fit(X, groups=groups))
+    per_frame = split_sequences(est.predict_proba(sequences), lengths)
+    assert [p.shape for p in per_frame] == [(12, 2), (1, 2), (7, 2)]
+    assert [len(p) for p in split_sequences(est.predict(sequences), lengths)] == lengths
+    with pytest.raises(ValueError, match="19.*20|20.*19"):
+        split_sequences(X, [12, 7])
+
+
+METHODS = ("fit", "partial_fit", "predict", "predict_proba", "transform", "score",
+           "score_sequences", "decode")  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_metadata_that_does_not_fit_is_refused(method, rng):
+    (X,) = draw("gaussian-full", rng, [20])
+    est = small().fit(X)
+    call = getattr(est, method)
+    for lengths in ([5, 5], [15, 15], [20, 5, -5], [10.5, 9.5]):
+        with pytest.raises(ValueError, match="lengths"):
+            call(X, lengths=lengths)
+    with pytest.raises(ValueError, match="19.*20|20.*19"):
+        call(X, groups=np.zeros(19))
+    back = np.repeat([0, 1, 0], [8, 7, 5])
+    with pytest.raises(ValueError, match="consecutive"):
+        call(X, groups=back)
+    with pytest.raises(ValueError, match="groups.*lengths|lengths.*groups"):
+        call(X, groups=np.zeros(20), lengths=[20])
+    for how in ({"groups": np.zeros(20)}, {"lengths": [20]}):
+        with pytest.raises(ValueError, match="list"):
+            call([X], **how)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "score"])
+def test_lengths_in_the_place_of_y_are_asked_about(method, rng):
+    (X,) = draw("gaussian-full", rng, [20])
+    est = small().fit(X)
+    with pytest.raises(ValueError, match="did you mean lengths="):
+        getattr(est, method)(X, [12, 8])
+    getattr(est, method)(X, np.zeros(20))
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "score"])
+def test_weights_vary_between_sequences_alone(method, rng):
+    (X,) = draw("gaussian-full", rng, [20])
+    est = small().fit(X)
+    weights = np.repeat([1.0, 2.0], 10)
+    getattr(est, method)(X, lengths=[10, 10], sample_weight=weights)
+    with pytest.raises(ValueError, match="sample_weight.*sequence|sequence.*sample_weight"):
+        getattr(est, method)(X, lengths=[12, 8], sample_weight=weights)
+
+
+def test_columns_differ_between_sequences():
+    with pytest.raises(ValueError):
+        small().fit([np.zeros((4, 2)), np.zeros((4, 3))])
+    with pytest.raises(ValueError):
+        small().fit([np.zeros((4, 2)), np.zeros((0, 2))])
+    with pytest.raises(ValueError):
+        small().fit([])
+
+
+def test_polars_frames_of_other_types_are_put_together():
+    pl = pytest.importorskip("polars")
+    X, groups = concat_sequences([pl.DataFrame({"a": [1, 2]}), pl.DataFrame({"a": [1.5]})])
+    assert_array_equal(np.asarray(X)[:, 0], [1.0, 2.0, 1.5])
+    assert_array_equal(groups, [0, 0, 1])
+
+
+# Symbols
+
+
+@pytest.mark.parametrize("method", [*READERS, "partial_fit"])
+@pytest.mark.parametrize("n_symbols", [3, None])
+def test_undeclared_symbol_is_named(method, n_symbols):
+    est = small("categorical", n_symbols=n_symbols).fit(symbols([0, 1, 2, 1], [2, 2, 0]))
+    assert est.emissionprob_.shape == (2, 3)
+    with pytest.raises(ValueError, match=r"7.*n_symbols=") as caught:
+        getattr(est, method)(symbols([0, 7]))
+    assert "3" in str(caught.value)
+
+
+def test_symbols_are_declared_or_inferred_in_fit_alone():
+    data = symbols([0, 1, 5, 1], [2, 2, 0])
+    assert small("categorical", n_symbols=None).fit(data).emissionprob_.shape == (2, 6)
+    assert small("categorical", n_symbols=9).fit(data).emissionprob_.shape == (2, 9)
+    with pytest.raises(ValueError, match=r"5.*n_symbols="):
+        small("categorical", n_symbols=5).fit(data)
+    stream = small("categorical", n_symbols=None)
+    with pytest.raises(ValueError, match="n_symbols"):
+        stream.partial_fit(data)
+    assert not hasattr(stream, "lower_bound_")
+    stream.set_params(n_symbols=6).partial_fit(data)
+    assert stream.emissionprob_.shape == (2, 6)
+
+
+@pytest.mark.parametrize("symbol", [0.5, -2, -0.5, 1e300])
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "predict"])
+def test_what_is_no_symbol_is_refused(method, symbol):
+    est = small("categorical").fit(symbols([0, 1, 2, 1]))
+    with pytest.raises(ValueError, match="[Ss]ymbol"):
+        getattr(est, method)(np.array([[0.0], [symbol], [1.0]]))
+
+
+def test_categorical_has_one_column():
+    with pytest.raises(ValueError, match="one column.*2"):
+        small("categorical").fit(np.zeros((5, 2)))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint16, np.float32, np.float64])
+def test_symbols_of_any_dtype(dtype, rng):
+    data = draw("categorical", rng, [30, 20])
+    assert_same_fit(
+        small("categorical").fit(data), small("categorical").fit([X.astype(dtype) for X in data])
+    )
+
+
+@pytest.mark.parametrize(
+    ("variant", "bad"), [("poisson", -1.0), ("poisson", 0.5), ("bernoulli", 2.0)]
+)
+def test_values_outside_of_the_support_are_refused(variant, bad, rng):
+    (X,) = draw(variant, rng, [10])
+    X[4, 1] = bad
+    with pytest.raises(ValueError, match=f"{bad:g}"):
+        small(variant).fit(X)
+
+
+def test_emission_is_never_guessed(rng):
+    X = rng.integers(0, 2, size=(40, 2))
+    est = AnnealedHMM(2, random_state=0).fit(X)
+    assert est.emission == "gaussian"
+    assert est.means_.shape == (2, 2)
+    assert not hasattr(est, "emissionprob_")
+
+
+def test_sequences_of_weight_zero_do_not_declare_symbols():
+    symbols = np.repeat([[0], [1], [2], [9]], 10, axis=0)
+    weights = np.repeat([1.0, 0.0], [30, 10])
+    est = AnnealedHMM(2, emission="categorical", annealing="none", random_state=0)
+    assert est.fit(symbols, lengths=[30, 10], sample_weight=weights).n_symbols_ == 3
+
+
+@pytest.mark.parametrize("kind", ["Int64", "int64", "polars"])
+def test_series_of_symbols_are_sequences(kind):
+    if kind == "polars":
+        series = pytest.importorskip("polars").Series
+    else:
+        series = partial(pytest.importorskip("pandas").Series, dtype=kind)
+    values = [[0, 1, 1, 0, 2], [2, 2, 1]]
+    est = small("categorical", n_symbols=None)
+    found = est.fit([series(each) for each in values]).transmat_
+    assert_array_equal(found, est.fit([np.array(each) for each in values]).transmat_)

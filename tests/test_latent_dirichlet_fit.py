@@ -1,0 +1,390 @@
+"""Tests of whole fits of topics: priors, starts, streams, annealing."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from itertools import product
+
+import numpy as np
+import plain_topics as plain
+import pytest
+from cases_latent_dirichlet import (
+    FORMS,
+    ROOT,
+    corpus,  # noqa: F401
+    documents,
+    draw_corpus,
+    evaluation,
+    small,
+    spread,
+)
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_matrix, vstack
+
+from sklearn_anneal import AnnealedLatentDirichletAllocation
+from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing, StructuredVI
+from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
+
+
+def kept_bounds(lda, X, monkeypatch):
+    """The bounds of the passes that keep γ, from the last that did not."""
+    exploring = []
+    start = LatentDirichlet.local_start
+
+    def spy(self, units, local, explore, rng):
+        if rng is not None:
+            exploring.append(explore)
+        return start(self, units, local, explore, rng)
+
+    monkeypatch.setattr(LatentDirichlet, "local_start", spy)
+    lda.fit(X)
+    monkeypatch.undo()
+    first = exploring.index(False)
+    # One chunk, hence one start per visit; the bound of visit p is that of pass p - 1.
+    assert exploring == [True] * first + [False] * (len(exploring) - first)
+    assert len(lda.lower_bounds_) == len(exploring) - 1
+    return lda.lower_bounds_[max(first - 2, 0) :]
+
+
+@pytest.mark.parametrize("annealing", ["none", "deterministic"])
+@pytest.mark.parametrize(
+    "priors",
+    [
+        {},
+        {"doc_topic_prior": 0.01, "topic_word_prior": 0.01},
+        {"doc_topic_prior": 3.0, "topic_word_prior": 2.0},
+        {"doc_topic_prior": "auto"},
+        {"doc_topic_prior": "auto", "topic_word_prior": "auto"},
+    ],
+)
+def test_the_bound_never_falls_once_documents_are_kept(priors, annealing, X, monkeypatch):
+    lda = small(4, annealing=annealing, max_iter=40, tol=0.0, **priors)
+    if annealing == "deterministic":
+        lda.set_params(annealing__n_passes=5)
+    bounds = kept_bounds(lda, X, monkeypatch)
+    assert len(bounds) >= 20
+    assert np.diff(bounds).min() > -1e-9 * abs(bounds[-1])
+    assert bounds[-1] > bounds[0]
+
+
+@pytest.mark.parametrize("annealing", ["none", "deterministic", "stochastic"])
+def test_asymmetric_and_large_priors(annealing, X):
+    alpha, eta = np.array([5.0, 0.5, 0.01]), np.linspace(0.1, 4.0, 40)
+    lda = small(annealing=annealing, doc_topic_prior=alpha, topic_word_prior=eta, max_iter=30)
+    if annealing != "none":
+        lda.set_params(annealing__n_passes=5)
+    lda.fit(X)
+    assert_array_equal(lda.doc_topic_prior_, alpha)
+    assert_array_equal(lda.topic_word_prior_, eta)
+    assert np.all(lda.components_ >= eta * (1 - 1e-12))
+    assert_allclose(lda.components_.sum() - 3 * eta.sum(), X.sum(), rtol=1e-9)
+    alpha[:] = 7.0
+    assert lda.doc_topic_prior_[0] == 5.0, "the estimator keeps the user's own array"
+    scalar = small(doc_topic_prior=2.0, topic_word_prior=1.5).fit(X)
+    vector = small(doc_topic_prior=np.full(3, 2.0), topic_word_prior=np.full(40, 1.5)).fit(X)
+    assert_array_equal(scalar.components_, vector.components_)
+    assert (scalar.doc_topic_prior_, scalar.topic_word_prior_) == (2.0, 1.5)
+
+
+@pytest.mark.parametrize("names", [("doc_topic_prior",), ("doc_topic_prior", "topic_word_prior")])
+def test_learned_priors_raise_the_bound(names, rng):
+    X = draw_corpus(rng, n_documents=120, eta=0.05)
+    fixed = small(4, max_iter=80, doc_topic_prior=2.0, topic_word_prior=2.0).fit(X)
+    given = {"doc_topic_prior": fixed.doc_topic_prior_, "topic_word_prior": fixed.topic_word_prior_}
+    auto = dict.fromkeys(names, "auto")
+    default = small(4, max_iter=80, **({} if len(names) == 2 else {"topic_word_prior": 2.0}))
+    learned = small(4, max_iter=80, **(given | auto)).fit(X)
+    assert learned.lower_bound_ > default.fit(X).lower_bound_ + 1.0
+    assert learned.doc_topic_prior_.shape == (4,)
+    assert np.all(learned.doc_topic_prior_ > 0)
+    # At the end α is the best there is: scaling it up or down lowers the bound.
+    seen, _ = evaluation(learned, X)
+    theta = plain.expected_log(np.concatenate(seen.local)).mean(axis=0)
+
+    def objective(alpha):
+        return (alpha - 1) @ theta - plain.log_normaliser(alpha)
+
+    best = objective(learned.doc_topic_prior_)
+    for factor in (0.9, 1.1):
+        assert objective(factor * learned.doc_topic_prior_) < best
+
+
+def test_topics_to_start_from(X):
+    given = np.random.default_rng(1).gamma(2.0, size=(3, 40))
+    start = small(init_components=given, max_iter=0).fit(X)
+    assert_array_equal(start.components_, given)
+    assert not np.shares_memory(start.components_, given)
+    lda = small(init_components=given, max_iter=20).fit(X)
+    again = small(init_components=given.tolist(), max_iter=20, random_state=9).fit(X)
+    assert_array_equal(lda.components_, again.components_)
+    assert lda.lower_bound_ > start.lower_bound_
+    # The topics keep their places.
+    turned = small(init_components=given[[2, 0, 1]], max_iter=20).fit(X)
+    assert_allclose(turned.components_, lda.components_[[2, 0, 1]], rtol=1e-6)
+    streamed = small(init_components=given, learning_offset=1e12, learning_decay=1.0)
+    assert_allclose(streamed.partial_fit(X).components_, given, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "given", [np.ones((2, 40)), np.ones((3, 39)), np.zeros((3, 40)), -np.ones((3, 40))]
+)
+def test_topics_to_start_from_that_are_refused(given, X):
+    with pytest.raises(ValueError, match=r"init_components.*\(3, 40\)"):
+        small(init_components=given).fit(X)
+
+
+def test_topics_to_start_from_need_a_method_that_starts_there(X):
+    given = np.ones((3, 40)) + np.eye(3, 40)
+    random = StochasticAnnealing(start="random", n_passes=2)
+    with pytest.raises(ValueError, match="init_params"):
+        small(init_components=given, annealing=random).fit(X)
+    small(init_components=given, annealing="stochastic").set_params(annealing__n_passes=2).fit(X)
+
+
+@pytest.mark.parametrize("annealing", ["none", "deterministic"])
+def test_a_warm_start_goes_on(annealing, X):
+    lda = small(annealing=annealing, max_iter=30, tol=0.0, warm_start=True)
+    if annealing == "deterministic":
+        lda.set_params(annealing__n_passes=5)
+    first = lda.fit(X).lower_bounds_
+    topics = lda.components_.copy()
+    second = lda.fit(X).lower_bounds_
+    assert_array_equal(second[: len(first)], first)
+    added = second[len(first) :]
+    assert len(added) == 30
+    assert np.diff(added).min() > -1e-9 * abs(added[-1])
+    # Documents start anew, as none of the size of the corpus is kept: hardly lower, or higher.
+    assert added[0] > first[-1] - 1e-3 * X.sum()
+    assert added[-1] >= first[-1] - 1e-3 * X.sum()
+    assert np.any(lda.components_ != topics)
+    assert lda.n_iter_ == len(second)
+
+
+def test_partial_fit_cuts_its_input_into_batches(X):
+    whole = small(batch_size=16, total_samples=60).partial_fit(X)
+    parts = small(batch_size=16, total_samples=60)
+    for begin in range(0, X.shape[0], 16):
+        parts.partial_fit(X[begin : begin + 16])
+    assert len(whole.lower_bounds_) == 4
+    assert whole.n_batch_iter_ == parts.n_batch_iter_ == 5
+    assert_array_equal(whole.lower_bounds_, parts.lower_bounds_)
+    assert_array_equal(whole.components_, parts.components_)
+    one = small(batch_size=1000, total_samples=60).partial_fit(X)
+    assert len(one.lower_bounds_) == 1
+    # λ after one update: the mean of the start and of the whole corpus at the learning rate.
+    rho = 11.0**-0.7
+    assert_allclose(
+        one.components_.sum(),
+        (1 - rho) * small(max_iter=0).fit(X).components_.sum() + rho * (X.sum() + 40.0),
+        rtol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("local_step", ["mean_field", "gibbs"])
+@pytest.mark.parametrize(
+    "annealing", ["none", "deterministic", "stochastic", "svi_plus", "structured", "tempering"]
+)
+def test_a_pickled_stream_goes_on_as_if_it_had_not_been(annealing, local_step, X):
+    lda = small(annealing=annealing, local_step=local_step, batch_size=16, total_samples=60)
+    lda.partial_fit(X)
+    other = pickle.loads(pickle.dumps(lda))
+    lda.partial_fit(X)
+    assert_array_equal(lda.components_, other.partial_fit(X).components_)
+    assert_array_equal(lda.lower_bounds_, other.lower_bounds_)
+
+
+@pytest.mark.parametrize(
+    ("annealing", "local_step"),
+    [
+        *product(("none", "deterministic", "tempering"), ("mean_field", "cvb0")),
+        ("local_tempering", "mean_field"),
+    ],
+)
+def test_a_weight_is_a_number_of_copies(annealing, local_step, X, rng):
+    copies = rng.integers(0, 4, size=X.shape[0])
+    repeated = X[np.repeat(np.arange(X.shape[0]), copies)]
+    lda = small(annealing=annealing, local_step=local_step, max_iter=6, tol=0.0)
+    if annealing != "none":
+        lda.set_params(annealing__n_passes=4)
+    weighted = lda.fit(X, sample_weight=copies)
+    topics, bounds, perplexity = weighted.components_, weighted.lower_bounds_, weighted.bound_
+    lda.fit(repeated)
+    assert_allclose(lda.components_, topics, rtol=1e-8)
+    assert_allclose(lda.lower_bounds_, bounds, rtol=1e-10)
+    assert_allclose(lda.bound_, perplexity, rtol=1e-10)
+
+
+@pytest.mark.parametrize("local_step", ["cvb0", "gibbs"])
+def test_local_tempering_needs_mean_field_steps(local_step, X):
+    for name in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=f"local_step='{local_step}'.*local_step='mean_field'"):
+            getattr(small(annealing="local_tempering", local_step=local_step), name)(X)
+
+
+def test_top_words(X):
+    lda = small().fit(X)
+    names = np.array([f"w{i}" for i in range(40)])
+    words = lda.top_words(names, 5)
+    assert len(words) == 3
+    for topic, columns, named in zip(lda.components_, lda.top_words(n=5), words, strict=True):
+        assert_array_equal(topic[columns], np.sort(topic)[::-1][:5])
+        assert_array_equal(names[columns], named)
+    assert [len(each) for each in lda.top_words(list(names), 40)] == [40] * 3
+    for n in (0, 41):
+        with pytest.raises(ValueError, match=f"between 1 and .* 40, got {n}"):
+            lda.top_words(names, n)
+    with pytest.raises(ValueError, match=r"feature_names.*40.*\(39,\)"):
+        lda.top_words(names[1:])
+
+
+def test_random_words_have_a_high_temperature(rng):
+    """Words drawn from the whole vocabulary fit no topic; no document was seen by the fit."""
+    X = draw_corpus(rng, n_documents=200, n_words=100, n_topics=5, length=60, eta=0.05)
+    lda = small(5, annealing="local_tempering", max_iter=20)
+    lda.set_params(annealing__n_passes=15).fit(X[40:])
+    odd = np.random.default_rng(5).multinomial(60, np.full(100, 0.01), size=40)
+    found = lda.inverse_temperatures(vstack([X[:40], csr_matrix(odd)]))
+    assert found.shape == (80,)
+    assert np.all((found > 0) & (found <= 1))
+    assert np.median(found[40:]) < np.median(found[:40]) - 0.05
+    assert np.mean(found[40:, None] < found[None, :40]) > 0.9
+    assert np.all(lda.temperatures_ >= 1.0)
+
+
+@pytest.mark.parametrize("local_step", ["mean_field", "cvb0", "gibbs"])
+def test_the_number_of_threads_does_not_change_a_bit(local_step, rng):
+    X = draw_corpus(rng, n_documents=900, n_words=1500, n_topics=8, length=200, eta=1.0)
+    params = {"local_step": local_step, "max_iter": 3, "tol": 0.0}
+    one = small(20, **params)
+    assert len(documents(X).chunks()) >= 3, "one chunk: the test tests nothing"
+    if local_step == "gibbs":
+        one.set_params(max_iter=1)
+    two = pickle.loads(pickle.dumps(one)).set_params(n_jobs=2).fit(X)
+    one.fit(X)
+    assert_array_equal(one.components_, two.components_)
+    assert_array_equal(one.lower_bounds_, two.lower_bounds_)
+    assert_array_equal(one.transform(X), two.transform(X))
+    assert one.perplexity(X) == two.perplexity(X)
+    assert one.bound_ == two.bound_
+
+
+def test_restarts_keep_the_best(X):
+    lda = small(4, n_init=4, max_iter=10).fit(X)
+    assert lda.restart_lower_bounds_.shape == (4,)
+    assert lda.lower_bound_ == lda.restart_lower_bounds_.max()
+    assert len(set(lda.restart_lower_bounds_)) == 4
+    assert lda.restart_lower_bounds_[0] == small(4, max_iter=10).fit(X).lower_bound_
+
+
+def test_the_perplexity_ends_a_fit(X):
+    lda = small(4, max_iter=60, tol=0.0, evaluate_every=2, perp_tol=0.5).fit(X)
+    assert lda.converged_
+    assert 2 < lda.n_iter_ < 60
+    assert lda.n_iter_ % 2 == 0
+    before, after = np.exp(-lda.lower_bounds_[[-3, -1]] / X.sum())
+    assert abs(after - before) < 0.5
+    never = small(4, max_iter=60, tol=0.0, evaluate_every=0, perp_tol=0.5).fit(X)
+    assert never.n_iter_ == 60
+
+
+def test_a_number_of_local_iterations_holds_everywhere(X):
+    lda = small(max_doc_update_iter=2, mean_change_tol=0.0).fit(X)
+    log_beta = plain.expected_log(lda.components_)
+    alpha = np.full(3, 1 / 3)
+    for n_iter in (0, 2, 5):
+        lda.set_params(max_doc_update_iter=n_iter)
+        expected = plain.corpus_step(
+            X.toarray(), log_beta, alpha, spread(X, alpha, FORMS["none"]), n_iter, 0.0
+        )
+        fitted = small(max_doc_update_iter=n_iter, mean_change_tol=0.0, max_iter=0)
+        fitted.set_params(init_components=lda.components_).fit(X)
+        assert_allclose(fitted.transform(X, normalize=False), expected.gammas, rtol=1e-9)
+        updated = pickle.loads(pickle.dumps(fitted)).set_params(max_iter=1).fit(X)
+        assert_allclose(updated.components_, 1 / 3 + expected.statistics, rtol=1e-9)
+
+
+GLOBAL = {
+    "none": "none",
+    "approximate": StructuredVI(gradient="approximate", n_passes=12),
+    "exact": StructuredVI(gradient="exact", n_passes=12),
+}
+
+
+@pytest.mark.parametrize("local_step", ["mean_field", "cvb0", "gibbs"])
+@pytest.mark.parametrize("method", GLOBAL)
+def test_three_global_and_three_local_steps(method, local_step, X):
+    """Online, as in the paper: each combination learns, and tells other topics than all others."""
+    lda = small(
+        4, annealing=GLOBAL[method], local_step=local_step, learning_method="online",
+        batch_size=15, max_iter=12, learning_offset=1.0, doc_topic_prior=0.3, topic_word_prior=0.1,
+    )  # fmt: skip
+    start = lda.set_params(annealing="none", max_iter=0).fit(X)
+    before, score = start.lower_bound_, start.score(X)
+    lda.set_params(annealing=GLOBAL[method], max_iter=12).fit(X)
+    assert lda.lower_bound_ > before
+    assert lda.score(X) > score + 0.3
+    assert np.all(lda.components_ > 0)
+    assert np.isfinite(lda.components_).all()
+    assert lda.n_iter_ == 12
+    assert_array_equal(pickle.loads(pickle.dumps(lda)).fit(X).components_, lda.components_)
+
+
+def test_gradient_and_local_step_matter(X):
+    found = [
+        small(annealing=GLOBAL[method], local_step=local_step, learning_method="online")
+        .set_params(batch_size=15, max_iter=3)
+        .fit(X)
+        .components_
+        for method in GLOBAL
+        for local_step in ("mean_field", "cvb0", "gibbs")
+    ]
+    for i, one in enumerate(found):
+        for other in found[:i]:
+            assert np.max(np.abs(one - other)) > 1e-3
+
+
+def test_annealing_is_another_fit_than_none(X):
+    none = small(max_iter=5).fit(X).components_
+    for form in ("likelihood", "posterior", "local"):
+        method = DeterministicAnnealing(form=form, initial_temperature=2.0, n_passes=5)
+        lda = small(annealing=method, max_iter=5).fit(X)
+        assert lda.temperatures_[0] == 2.0
+        assert lda.temperatures_[-1] == 1.0
+        assert np.max(np.abs(lda.components_ - none)) > 1e-3
+    # At T = 1 from the first pass on there is nothing to anneal.
+    method = DeterministicAnnealing(initial_temperature=1.0)
+    assert_array_equal(small(annealing=method, max_iter=5).fit(X).components_, none)
+
+
+def associated_press():
+    sys.path.insert(0, str(ROOT))
+    try:
+        from benchmarks._data import directory
+    except ImportError:
+        pytest.skip("the benchmarks are in the repository only")
+    finally:
+        sys.path.remove(str(ROOT))
+    path = directory() / "ap.npz"
+    if not path.is_file():
+        pytest.skip(f"the AP corpus is not in {directory()}")
+    with np.load(path, allow_pickle=False) as archive:
+        parts = (archive["data"], archive["indices"], archive["indptr"])
+        return csr_matrix(parts, shape=tuple(archive["shape"]))
+
+
+def test_a_stream_reaches_the_quality_of_a_batch():
+    X = associated_press()
+    order = np.random.default_rng(0).permutation(X.shape[0])
+    train, test = X[order[:2000]], X[order[2000:]]
+    batch, stream = [], []
+    for seed in (0, 1):
+        params = {"n_components": 20, "annealing": "none", "random_state": seed}
+        lda = AnnealedLatentDirichletAllocation(**params).fit(train)
+        batch.append(lda.score(test))
+        lda = AnnealedLatentDirichletAllocation(**params, batch_size=64, total_samples=2000)
+        shuffle = np.random.default_rng(seed).permutation
+        for _ in range(5):
+            lda.partial_fit(train[shuffle(2000)])
+        stream.append(lda.score(test))
+    assert np.mean(stream) > np.mean(batch) - 0.02, (batch, stream)

@@ -1,0 +1,554 @@
+"""Tests of the local steps of topics, and of the functions that they are made of."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import plain_topics as plain
+import pytest
+from cases_latent_dirichlet import FORMS, documents, spread
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import special
+from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
+
+from sklearn_anneal.families import Dirichlet, Tempering
+from sklearn_anneal.kernels import _math
+from sklearn_anneal.models.latent_dirichlet import LatentDirichlet, LocalStart, Topics
+
+PRECISION = {np.float64: 1e-10, np.float32: 1e-4}
+
+
+# Kernels against the plain reference
+
+
+def topics_of(log_beta):
+    """log β of shape (K, V) as the kernels read it."""
+    n_topics, n_words = log_beta.shape
+    largest = log_beta.max(axis=0)
+    table = np.full((n_words, -(-n_topics // 8) * 8), -1e30)
+    table[:, :n_topics] = (log_beta - largest).T
+    return Topics(table, largest)
+
+
+def local_step(
+    X, log_beta, alpha, form=(1.0, 1.0, 1.0), *, name="mean_field", gammas=None, n_iter=10,
+    tol=0.0, weights=None, noise=None, apart=False, dtype=np.float64, seed=0,
+):  # fmt: skip
+    """The completed local step of a corpus; its statistics as (K, V) arrays."""
+    n_topics, n_words = log_beta.shape
+    model = LatentDirichlet(
+        n_topics, n_words, np.asarray(alpha, dtype=float), np.ones(n_words), local_step=name,
+        mean_change_tol=tol, dtype=dtype,
+    )  # fmt: skip
+    t = Tempering(*form)
+    expected = model.prepared(topics_of(log_beta), t)
+    given = gammas is not None
+    gamma = np.array(gammas) if given else np.empty((X.shape[0], n_topics))
+    start = LocalStart(gamma, given, n_iter, seed)
+    step = model.local_step(documents(X, weights), expected, t, noise, start, apart)
+    step = model.completed(step, expected, t)
+    step.statistics["topic_word"] = model.block_statistics(None, step.statistics, {})["topic_word"]
+    if step.deviation is not None:
+        step.deviation = model.block_statistics(None, step.deviation, {})
+    return step
+
+
+def assert_step(step, expected, rtol):
+    """Statistics, γ and the three sums of a local step, against those of the plain one."""
+    scale = expected.statistics.max()
+    assert_allclose(
+        step.statistics["topic_word"] / scale, expected.statistics / scale, rtol=rtol, atol=rtol
+    )
+    assert_allclose(step.local, expected.gammas, rtol=rtol, atol=rtol)
+    size = abs(expected.energy) + abs(expected.log_prior) + abs(expected.entropy)
+    for name in ("energy", "log_prior", "entropy"):
+        found, wanted = getattr(step, name), getattr(expected, name)
+        assert abs(found - wanted) < rtol * size, f"{name}: {found} instead of {wanted}"
+
+
+@pytest.fixture
+def mixed(rng):
+    """Documents of 0 to 27 types, of all remainders modulo the block length of the kernels."""
+    X = np.zeros((30, 60))
+    for d in range(28):
+        X[d, rng.choice(60, size=d, replace=False)] = rng.integers(1, 6, size=d)
+    X[29, :] = 1.0
+    return X
+
+
+def peaked(rng, n_topics, n_words, concentration=0.3):
+    return plain.expected_log(rng.gamma(concentration, size=(n_topics, n_words)) + 0.05)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("form", FORMS)
+def test_mean_field_is_the_plain_step(form, dtype, mixed, rng):
+    log_beta, form = peaked(rng, 5, 60), FORMS[form]
+    alpha = np.array([0.2, 0.7, 1.4, 0.1, 0.4])
+    weights = rng.uniform(0.5, 2.0, size=len(mixed))
+    expected = plain.corpus_step(
+        mixed, log_beta, alpha, spread(mixed, alpha, form), 10, 0.0, *form, weights
+    )
+    step = local_step(mixed, log_beta, alpha, form, weights=weights, dtype=dtype)
+    assert_step(step, expected, PRECISION[dtype])
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("n_topics", [1, 8, 13, 16])
+def test_any_number_of_topics(n_topics, dtype, mixed, rng):
+    log_beta, alpha = peaked(rng, n_topics, 60), np.full(n_topics, 0.4)
+    gammas = rng.gamma(1.0, size=(len(mixed), n_topics)) + 0.1
+    gammas[0] = alpha  # of the empty document, whose γ is the prior from the start
+    expected = plain.corpus_step(mixed, log_beta, alpha, gammas, 7, 0.0)
+    step = local_step(mixed, log_beta, alpha, gammas=gammas, n_iter=7, dtype=dtype)
+    assert_step(step, expected, PRECISION[dtype])
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-4])
+def test_mean_field_stops_by_the_mean_change(tol, mixed, rng):
+    log_beta, alpha = peaked(rng, 5, 60), np.full(5, 0.4)
+    gammas = spread(mixed, alpha, FORMS["none"])
+    expected = plain.corpus_step(mixed, log_beta, alpha, gammas, 100, tol)
+    longer = plain.corpus_step(mixed, log_beta, alpha, gammas, 100, 0.0)
+    assert_step(local_step(mixed, log_beta, alpha, n_iter=100, tol=tol), expected, 1e-10)
+    assert np.max(np.abs(longer.gammas - expected.gammas)) > 1e-7
+
+
+def test_random_weights_change_the_statistics_alone(mixed, rng):
+    log_beta, alpha, form = peaked(rng, 5, 60), np.full(5, 0.4), FORMS["likelihood"]
+    weights = rng.uniform(0.5, 2.0, size=len(mixed))
+    noise = rng.uniform(0.0, 3.0, size=len(mixed))
+    start = spread(mixed, alpha, form)
+    quiet = plain.corpus_step(mixed, log_beta, alpha, start, 10, 0.0, *form, weights)
+    loud = plain.corpus_step(mixed, log_beta, alpha, start, 10, 0.0, *form, weights * noise)
+    step = local_step(mixed, log_beta, alpha, form, weights=weights, noise=noise)
+    assert_step(step, quiet._replace(statistics=loud.statistics), 1e-10)
+    step = local_step(mixed, log_beta, alpha, form, weights=weights, noise=noise, apart=True)
+    assert_step(step, quiet, 1e-10)
+    assert_allclose(step.deviation["topic_word"], loud.statistics, rtol=1e-10, atol=1e-12)
+    assert np.max(np.abs(loud.statistics - quiet.statistics)) > 0.1
+
+
+def test_noise_that_comes_apart_leaves_the_statistics(mixed, rng):
+    log_beta, alpha = peaked(rng, 5, 60), np.full(5, 0.4)
+    noise = rng.uniform(0.0, 3.0, size=len(mixed))
+    for name in ("mean_field", "cvb0", "gibbs"):
+        for form in (FORMS["none"], FORMS["likelihood"]):
+            quiet = local_step(mixed, log_beta, alpha, form, name=name)
+            loud = local_step(mixed, log_beta, alpha, form, name=name, noise=noise)
+            step = local_step(mixed, log_beta, alpha, form, name=name, noise=noise, apart=True)
+            for found, expected in (
+                (step.statistics, quiet.statistics),
+                (step.deviation, loud.statistics),
+            ):
+                assert_allclose(
+                    found["topic_word"],
+                    expected["topic_word"],
+                    rtol=1e-10,
+                    atol=1e-12,
+                    err_msg=f"{name}, form {form}",
+                )
+            assert step.energy == pytest.approx(quiet.energy, rel=1e-12)
+            assert loud.energy == pytest.approx(quiet.energy, rel=1e-12)
+
+
+MANY = 40
+
+
+def sparse_topics(rng, n_words=200):
+    """Topics of few words each, and a corpus whose documents have few of them."""
+    beta = rng.dirichlet(np.full(n_words, 0.05), size=MANY)
+    X = np.zeros((25, n_words))
+    for d in range(25):
+        theta = rng.dirichlet(np.full(3, 1.0))
+        X[d] = rng.multinomial(80, theta @ beta[rng.choice(MANY, size=3, replace=False)])
+    return X, plain.expected_log(500.0 * beta + 0.05)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("tol", [0.0, 1e-3])
+def test_topics_without_tokens_may_be_left_out(tol, dtype, rng):
+    X, log_beta = sparse_topics(rng)
+    alpha = np.full(MANY, 0.01)
+    gammas = spread(X, alpha, FORMS["none"])
+    expected = plain.corpus_step(X, log_beta, alpha, gammas, 60, tol)
+    used = (expected.gammas - alpha > 1e-8).sum(axis=1)
+    assert np.median(used) <= 16, "no topic is left out of such documents: the test tests nothing"
+    step = local_step(X, log_beta, alpha, n_iter=60, tol=tol, dtype=dtype)
+    # What a topic left out has less than is below 1e-10 tokens, but counts 1/α² times in ψ(γ).
+    assert_step(step, expected, {np.float64: 1e-7, np.float32: 1e-3}[dtype])
+    if dtype is np.float64:
+        assert_allclose(step.local, expected.gammas, rtol=1e-7, atol=1e-9)
+        assert_allclose(
+            step.bound, expected.energy + expected.log_prior + expected.entropy, rtol=1e-10
+        )
+
+
+def test_a_topic_that_was_left_out_can_return(rng):
+    """Its word is another topic's at first, but that one has nothing else to live on."""
+    log_beta = np.full((MANY, 20), -300.0)
+    log_beta[0, :19] = -3.0
+    log_beta[:3, 19] = -70.0, 0.0, -48.0
+    X = np.full((1, 20), 5.0)
+    X[0, 19] = 1.0
+    alpha = np.full(MANY, 0.02)
+    start = np.full((1, MANY), 0.02)
+    start[0, 0], start[0, 2] = 95.0, 1e9
+    first = plain.corpus_step(X, log_beta, alpha, start, 1, 0.0)
+    assert first.gammas[0, 1] - 0.02 < 1e-10, "the topic is not left out: the test tests nothing"
+    expected = plain.corpus_step(X, log_beta, alpha, start, 500, 1e-9)
+    assert expected.gammas[0, 1] > 0.9
+    step = local_step(X, log_beta, alpha, gammas=start, n_iter=500, tol=1e-9)
+    assert_allclose(step.local, expected.gammas, rtol=1e-6, atol=1e-6)
+
+
+def test_no_token_is_lost_where_all_its_topics_are_nearly_off():
+    """A word of a topic that the document has left, at α = 0.01, where exp ψ(α) is e^-100."""
+    log_beta = np.full((MANY, 20), -300.0)
+    log_beta[0, :19] = -3.0
+    log_beta[:2, 19] = -120.0, 0.0
+    X = np.full((1, 20), 5.0)
+    alpha = np.full(MANY, 0.01)
+    start = np.full((1, MANY), 0.01)
+    start[0, 0] = 95.0
+    expected = plain.corpus_step(X, log_beta, alpha, start, 500, 1e-9)
+    step = local_step(X, log_beta, alpha, gammas=start, n_iter=500, tol=1e-9)
+    assert_allclose(step.statistics["topic_word"].sum(), X.sum())
+    assert_step(step, expected, 1e-7)
+
+
+def reference_of_collapsed(X, log_beta, alpha, form, find):
+    """Sums over a corpus, of φ that ``find(counts, words)`` returns for each document."""
+    x, s, y = form
+    statistics, gammas = np.zeros(log_beta.shape), np.empty((len(X), len(alpha)))
+    energy = log_prior = entropy = 0.0
+    for d, row in enumerate(X):
+        words = np.flatnonzero(row)
+        phi = find(row[words], words)
+        statistics[:, words] += s * (row[words, None] * phi).T
+        gammas[d] = plain.tempered_prior(alpha, y) + s * plain.topic_counts(row[words], phi)
+        energy += plain.document_energy(row[words], words, phi, log_beta, gammas[d])
+        log_prior += plain.expected_log_density(alpha, gammas[d])
+        entropy += plain.assignment_entropy(row[words], phi) + plain.dirichlet_entropy(gammas[d])
+    return plain.Corpus(statistics, energy, log_prior, entropy, gammas)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("n_iter", [0, 1, 6])
+def test_cvb0_is_the_plain_step(n_iter, dtype, mixed, rng):
+    log_beta, alpha = peaked(rng, 5, 60), np.array([0.2, 0.7, 1.4, 0.1, 0.4])
+    mixed[5] *= 0.3  # fractional counts, some below 1
+
+    def find(counts, words):
+        return plain.cvb0(counts, np.exp(log_beta[:, words]), alpha, n_iter)[0]
+
+    expected = reference_of_collapsed(mixed, log_beta, alpha, FORMS["none"], find)
+    step = local_step(mixed, log_beta, alpha, name="cvb0", n_iter=n_iter, dtype=dtype)
+    assert_step(step, expected, PRECISION[dtype])
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("form", FORMS)
+def test_tempered_cvb0_raises_what_the_topics_are_proportional_to(form, dtype, mixed, rng):
+    log_beta, form = peaked(rng, 5, 60), FORMS[form]
+    alpha = np.array([0.2, 0.7, 1.4, 0.1, 0.4])
+    gammas = rng.gamma(1.0, size=(len(mixed), 5)) + 0.1
+    starts = {tuple(row): gamma for row, gamma in zip(mixed, gammas, strict=True)}
+    x, _, y = form
+    base = plain.tempered_prior(alpha, y)
+
+    def find(counts, words):
+        row = np.zeros(60)
+        row[words] = counts
+        weights = np.exp(x * log_beta[:, words]).T
+        phi = starts[tuple(row)] ** x * weights
+        phi /= phi.sum(axis=1, keepdims=True)
+        for _ in range(4):
+            for i in range(len(words)):
+                phi[i] = (counts @ phi - min(counts[i], 1.0) * phi[i] + base) ** x * weights[i]
+                phi[i] /= phi[i].sum()
+        return phi
+
+    expected = reference_of_collapsed(mixed, log_beta, alpha, form, find)
+    step = local_step(
+        mixed, log_beta, alpha, form, name="cvb0", gammas=gammas, n_iter=4, dtype=dtype
+    )
+    assert_step(step, expected, PRECISION[dtype])
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+def test_gibbs_samples_the_posterior_of_the_topics(dtype):
+    """Many copies of one document: each has random numbers of its own."""
+    n = 3000
+    X = np.tile(COUNTS, (n, 1))
+    step = local_step(X, np.log(WEIGHTS), PRIOR, name="gibbs", seed=7, dtype=dtype)
+    exact = exact_topic_counts(COUNTS, WEIGHTS, PRIOR).T
+    # A mean of 20 sweeps varies by less than one draw, whose variance is at most c²/4.
+    error = COUNTS.max() / 2 / np.sqrt(n)
+    assert_allclose(step.statistics["topic_word"] / n, exact, atol=4.5 * error)
+    of_topic = step.local - PRIOR
+    assert_allclose(of_topic.mean(axis=0), exact.sum(axis=1), atol=5 * error)
+    assert_allclose(of_topic.sum(axis=1), COUNTS.sum(), rtol=1e-6)
+    # The random numbers of neighbours have nothing to do with each other.
+    for lag in (1, 2, 16):
+        assert abs(np.corrcoef(of_topic[lag:, 0], of_topic[:-lag, 0])[0, 1]) < 4.5 / np.sqrt(n)
+
+
+def test_gibbs_of_one_token_is_exact_at_any_temperature(rng):
+    n, x = 3000, 0.5
+    X = np.zeros((n, 3))
+    X[:, 1] = 1
+    step = local_step(X, np.log(WEIGHTS), PRIOR, (x, 1.0, 1.0), name="gibbs", seed=3)
+    expected = (PRIOR * WEIGHTS[:, 1]) ** x
+    expected /= expected.sum()
+    share = step.local - PRIOR
+    error = share.std(axis=0) / np.sqrt(n)
+    assert np.all(np.abs(share.mean(axis=0) - expected) < 4.5 * error)
+
+
+def test_gibbs_repeats_itself():
+    X = np.tile(COUNTS, (5, 1))
+    one, two, other = (
+        local_step(X, np.log(WEIGHTS), PRIOR, name="gibbs", seed=seed).local for seed in (1, 1, 2)
+    )
+    assert_array_equal(one, two)
+    assert np.any(one != other)
+
+
+def model_of(lam, alpha, eta, **params):
+    n_topics, n_words = lam.shape
+    alpha = np.broadcast_to(np.asarray(alpha, dtype=float), (n_topics,))
+    eta = np.broadcast_to(np.asarray(eta, dtype=float), (n_words,))
+    return LatentDirichlet(n_topics, n_words, np.array(alpha), np.array(eta), **params)
+
+
+@pytest.mark.parametrize("n_topics", [1, 3, 8, 11])
+def test_expected_log_topics(n_topics, rng):
+    lam = rng.gamma(0.1, size=(n_topics, 17)) + 1e-5
+    model = model_of(lam, 1.0, 1.0)
+    expected = model.expectations({"topic_word": np.asfortranarray(lam)})
+    topics = model.log_topics(expected)
+    found = (topics.table[:, :n_topics] + topics.largest[:, None]).T
+    assert_allclose(found, plain.expected_log(lam), rtol=1e-13)
+    assert topics.table.shape[1] % 8 == 0
+    assert_array_equal(topics.table.max(axis=1), 0.0)
+    for x in (0.5, 1.0):
+        powers = np.exp(x * (found - found.max(axis=0))).T
+        # Of λ itself, and of logarithms that were found before.
+        for source in (expected, topics._replace(table=topics.table.copy())):
+            prepared = model.prepared(source, Tempering(local=x))
+            assert_array_equal(prepared.table[:, n_topics:], 0.0)
+            assert_allclose(prepared.table[:, :n_topics], powers, rtol=1e-9, atol=1e-300)
+            assert_allclose(prepared.largest, topics.largest, rtol=1e-12, atol=1e-13)
+            assert_array_equal(prepared.table.max(axis=1), 1.0)
+
+
+def test_topics_of_tiny_concentrations_keep_their_largest_entry():
+    """exp ψ(λ) underflows from λ = 0.0014 down."""
+    lam = np.array([[1e-3, 1e-3, 1e-5, 2.0], [2e-3, 1e-4, 1e-5, 1e-6]])
+    model = model_of(lam, 1.0, 1.0)
+    logs = plain.expected_log(lam)
+    for dtype in ("float64", "float32"):
+        model.dtype = np.dtype(dtype)
+        found = model.prepared(
+            model.expectations({"topic_word": np.asfortranarray(lam)}), Tempering()
+        )
+        assert_allclose(found.largest, logs.max(axis=0), rtol=1e-12)
+        assert_allclose(
+            found.table[:, :2], np.exp(logs - logs.max(axis=0)).T, atol=1e-30, rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_visit_prepares_the_words_that_it_meets(dtype, mixed, rng):
+    lam = rng.gamma(0.5, size=(5, 60)) + 0.05
+    model = model_of(lam, 0.4, 0.1, dtype=dtype)
+    q, units = {"topic_word": np.asfortranarray(lam)}, documents(mixed[:3])
+    visitor, same = model.visiting(model.blocks[0], units)
+    assert same is units
+    found, every = (m.prepared(m.expectations(q), Tempering()) for m in (visitor, model))
+    met = np.unique(units.words)
+    assert 0 < len(met) < 60
+    assert_array_equal(found.table[met], every.table[met])
+    assert_array_equal(found.largest[met], every.largest[met])
+    # What no document has is not looked at.
+    found.table[np.setdiff1d(np.arange(60), met)] = np.nan
+    some, whole = (
+        m.completed(
+            m.local_step(units, topics, Tempering(), local=start_of(3)), topics, Tempering()
+        )
+        for m, topics in ((visitor, found), (model, every))
+    )
+    assert_array_equal(some.statistics["topic_word"], whole.statistics["topic_word"])
+    assert some.energy == whole.energy
+
+
+def start_of(n_documents):
+    return LocalStart(np.empty((n_documents, 5)), False, 30)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_local_tempering_is_the_plain_step(rounds, mixed, rng):
+    lam, alpha = rng.gamma(0.5, size=(5, 60)) + 0.05, np.array([0.2, 0.7, 1.4, 0.1, 0.4])
+    model = model_of(lam, alpha, 0.1, mean_change_tol=1e-6)
+    grid = np.arange(1, 21) / 20
+    q = {"topic_word": np.asfortranarray(lam)}
+    weights = rng.uniform(0.5, 2.0, size=len(mixed))
+    noise = rng.uniform(0.0, 2.0, size=len(mixed))
+    units = documents(mixed, weights)
+    start = LocalStart(np.empty((len(mixed), 5)), False, 30)
+    step = model.locally_tempered_step(
+        units, model.locally_prepared(model.expectations(q)), grid,
+        model.unit_log_partition(grid, None, q), rounds, noise=noise, local=start,
+    )  # fmt: skip
+    log_beta = plain.expected_log(lam)
+    found = [plain.locally_tempered(row, log_beta, alpha, grid, rounds, 30, 1e-6) for row in mixed]
+    inverse = np.array([each.inverse_temperature for each in found])
+    assert_allclose(step.inverse_temperatures, inverse, rtol=1e-8)
+    assert np.ptp(inverse) > 0.05, "all documents have one temperature: the test tests nothing"
+    gammas = np.array([each.gamma for each in found])
+    assert_allclose(step.local, gammas, rtol=1e-8)
+    statistics, energy, log_prior, entropy = np.zeros((5, 60)), 0.0, 0.0, 0.0
+    for w, loud, row, each in zip(weights, noise, mixed, found, strict=True):
+        words = np.flatnonzero(row)
+        share = (row[words, None] * each.phi).T
+        statistics[:, words] += w * loud * each.inverse_temperature * share
+        energy += w * each.energy
+        log_prior += w * plain.expected_log_density(alpha, each.gamma)
+        entropy += w * plain.assignment_entropy(row[words], each.phi)
+        entropy += w * plain.dirichlet_entropy(each.gamma)
+    assert_allclose(step.statistics["topic_word"][:, :5].T, statistics, rtol=1e-8, atol=1e-12)
+    assert_allclose(step.energy, energy, rtol=1e-9)
+    assert_allclose(step.log_prior, log_prior, rtol=1e-9)
+    assert_allclose(step.entropy, entropy, rtol=1e-8)
+    assert_allclose(step.temperature, weights @ (1.0 / inverse), rtol=1e-8)
+
+
+def test_the_partition_of_untempered_topics_is_zero(rng):
+    lam = rng.gamma(0.5, size=(5, 60)) + 0.05
+    grid = np.arange(1, 11) / 10
+    found = model_of(lam, 0.2, 0.1).unit_log_partition(
+        grid, None, {"topic_word": np.asfortranarray(lam)}
+    )
+    logs = plain.expected_log(lam)
+    expected = special.logsumexp(grid[:, None, None] * logs, axis=2)
+    expected -= np.multiply.outer(grid, special.logsumexp(logs, axis=1))
+    assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    assert_array_equal(found[-1], 0.0)
+
+
+def test_log_partition_is_the_plain_one(rng):
+    """With weights that are numbers of copies, and documents of many lengths below 1000."""
+    lengths = np.array([0, 1, 7, 300, 999, 7])
+    copies = np.array([2, 1, 3, 1, 2, 1])
+    X = np.zeros((6, 9))
+    X[:, 4] = lengths
+    model = model_of(np.ones((4, 9)), 0.3, 0.2)
+    summary = model.summary(documents(X, copies.astype(float)))
+    x = np.array([0.0, 0.2, 0.9, 1.0])
+    found = model.log_partition(x, summary, {})
+    repeated = np.repeat(lengths, copies)
+    expected = [plain.global_log_partition(v, 10, repeated, 0.3, 0.2, 4, 9) for v in x]
+    assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_log_partition_of_a_stream_is_scaled_to_its_documents(rng):
+    lengths = np.array([12345, 54321, 777])
+    X = np.zeros((3, 9))
+    X[:, 4] = lengths
+    model = model_of(np.ones((4, 9)), 0.3, 0.2)
+    first, second = (model.summary(documents(X[part])) for part in (slice(2), slice(2, 3)))
+    summary = first.merge(second)
+    assert summary.tokens == lengths.sum()
+    summary.weight = 9.0
+    # Three digits of the lengths are kept: 12300, 54300 and 777.
+    expected = plain.global_log_partition(0.5, 9, np.repeat([12300, 54300, 777], 3), 0.3, 0.2, 4, 9)
+    assert_allclose(model.log_partition(np.array([0.5]), summary, {}), [expected], rtol=1e-12)
+
+
+@pytest.mark.parametrize("eta", [0.3, 2.0, "vector"])
+def test_divergence_of_the_topics(eta, rng):
+    eta = rng.gamma(1.0, size=31) + 0.01 if eta == "vector" else np.full(31, eta)
+    lam = eta + rng.gamma(0.05, size=(5, 31)) * rng.choice([1.0, 1e6], size=(5, 1))
+    model = model_of(lam, 0.1, eta)
+    prior = model.prior(None)
+    same = np.broadcast_to(prior["topic_word"], lam.shape)
+    expected = Dirichlet().kl({"concentration": lam}, {"concentration": same})
+    found = model.kl({"topic_word": np.asfortranarray(lam)}, prior)
+    # Terms of the size of λ log λ cancel.
+    assert_allclose(found, expected, rtol=1e-12, atol=1e-15 * (lam * np.log1p(lam)).sum())
+    assert abs(model.kl({"topic_word": np.asfortranarray(same)}, prior)) < 1e-9
+
+
+# Elementary functions
+
+FUNCTIONS = ("exp", "log", "digamma", "exp_digamma", "log_gamma")
+
+
+@pytest.fixture(scope="module")
+def elementary():
+    """The functions as loops over arrays."""
+
+    def loop(function):
+        @numba.njit(error_model="numpy", fastmath={"contract"})
+        def run(x, out):
+            for i in range(len(x)):
+                out[i] = function(x[i])
+
+        def call(x):
+            x = np.atleast_1d(x)
+            out = np.empty_like(x)
+            run(x, out)
+            return out
+
+        return call
+
+    return {name: loop(getattr(_math, name)) for name in FUNCTIONS}
+
+
+def test_exp(elementary):
+    x = np.concatenate([np.linspace(-707.9, 709.0, 20001), np.linspace(-1, 1, 2001)])
+    assert_allclose(elementary["exp"](x), np.exp(x), rtol=5e-16)
+    assert_array_equal(elementary["exp"](np.array([-709.0, -1e5, -1e30])), 0.0)
+    assert elementary["exp"](0.0)[0] == 1.0
+    single = np.linspace(-86.9, 88.0, 20001).astype(np.float32)
+    found = elementary["exp"](single)
+    assert found.dtype == np.float32
+    assert_allclose(found, np.exp(single.astype(float)), rtol=3e-7)
+    assert_array_equal(elementary["exp"](np.array([-88.0, -1e30], dtype=np.float32)), 0.0)
+
+
+def test_log(elementary):
+    x = np.concatenate([np.logspace(-307, 308, 20001), np.linspace(0.5, 2.0, 2001)])
+    assert_allclose(elementary["log"](x), np.log(x), rtol=5e-16, atol=0.0)
+    assert elementary["log"](1.0)[0] == 0.0
+
+
+def test_digamma(elementary):
+    x = np.concatenate([np.logspace(-300, 32, 20001), np.linspace(0.1, 20.0, 2001)])
+    expected = special.psi(x)
+    error = np.abs(elementary["digamma"](x) - expected) / np.maximum(1.0, np.abs(expected))
+    assert error.max() < 1e-14
+
+
+def test_exp_digamma(elementary):
+    x = np.concatenate([np.logspace(-1, 32, 20001), np.linspace(0.1, 20.0, 2001)])
+    assert_allclose(elementary["exp_digamma"](x), np.exp(special.psi(x)), rtol=5e-14)
+    # An exponent of −1/x leaves fewer digits, to the reference as well.
+    x = np.logspace(np.log10(1.5e-3), -1, 2001)
+    assert_allclose(elementary["exp_digamma"](x), np.exp(special.psi(x)), rtol=5e-13)
+    assert_array_equal(elementary["exp_digamma"](np.array([1e-3, 1e-100])), 0.0)
+    single = np.logspace(np.log10(0.012), 9, 20001).astype(np.float32)
+    found = elementary["exp_digamma"](single)
+    assert found.dtype == np.float32
+    expected = np.exp(special.psi(single.astype(float)))
+    error = np.abs(found / expected - 1) / (1 + 1 / single.astype(float))
+    assert error.max() < 1e-6
+    assert_array_equal(elementary["exp_digamma"](np.array([1e-3, 1e-9], dtype=np.float32)), 0.0)
+
+
+def test_log_gamma(elementary):
+    x = np.concatenate([np.logspace(-30, 37, 20001), np.linspace(0.1, 20.0, 2001)])
+    expected = special.gammaln(x)
+    error = np.abs(elementary["log_gamma"](x) - expected) / np.maximum(1.0, np.abs(expected))
+    assert error.max() < 1e-13

@@ -1,0 +1,117 @@
+"""Tests of the memory that fits of topics take."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cases_latent_dirichlet import ROOT, draw_corpus, small
+
+
+def test_nothing_of_the_size_of_the_corpus_stays(rng):
+    X = draw_corpus(rng, n_documents=2000, n_words=30, length=5)
+    for params in (
+        {},
+        {"annealing": "deterministic"},
+        {"annealing": "stochastic"},
+        {"annealing": "local_tempering"},
+        {"annealing": "svi_plus"},
+        {"learning_method": "online"},
+    ):
+        lda = small(4, max_iter=2, **params)
+        if params.get("annealing"):
+            lda.set_params(annealing__n_passes=2)
+        size = len(pickle.dumps(lda.fit(X)))
+        # γ alone would be 64 kB, one number per document 16 kB.
+        assert size < 14_000, f"{params}: {size} bytes"
+
+
+MEASURE = """
+import json, sys, threading, warnings
+import numpy as np
+from scipy.sparse import csr_matrix
+from benchmarks.bench_memory import Sampler, anonymous_megabytes
+from sklearn_anneal import AnnealedLatentDirichletAllocation as LDA
+
+warnings.simplefilter("ignore")
+options = json.loads(sys.argv[1])
+n, v, k = options["documents"], options["words"], options["topics"]
+# Every document has one word of each of 50 parts of the vocabulary.
+rng = np.random.default_rng(0)
+words = np.arange(0, v, v // 50) + rng.integers(v // 50, size=(n, 50))
+counts = rng.integers(1, 4, size=words.size).astype(float)
+X = csr_matrix((counts, words.astype(np.int32).ravel(), np.arange(0, 50 * n + 1, 50)), (n, v))
+del words, counts
+if options["dtype"] == "float32":
+    X = X.astype(np.float32)
+params = {"annealing": options["annealing"], "max_iter": 2}
+params |= {"max_doc_update_iter": 3, "batch_size": 1000}
+if options["annealing"] != "none":
+    params["annealing"] = LDA(annealing=options["annealing"]).set_params(
+        annealing__n_passes=2
+    ).annealing
+# Kernels and what libraries load when first used are not the fit's.
+LDA(2, **params).fit(X[:200, :50])
+lda = LDA(k, **params)
+before = anonymous_megabytes()
+with Sampler() as sampler:
+    if options["stream"]:
+        for begin in range(0, n, 1000):
+            lda.partial_fit(X[begin : begin + 1000])
+    else:
+        lda.fit(X)
+sizes = [X.data.nbytes + X.indices.nbytes + X.indptr.nbytes, 8 * v * k, 8 * n * k]
+print(json.dumps([sampler.peak - before, *(size / 1e6 for size in sizes)]))
+"""
+
+
+def growth(**options):
+    """Growth of the anonymous memory of a fit once X is there, and the sizes of X, of one (V, K)
+    and of one (D, K) float64 array, all in MB.
+    """
+    if not (ROOT / "benchmarks" / "bench_memory.py").exists():
+        pytest.skip("the benchmarks are in the repository only")
+    status = Path("/proc/self/status")
+    if not status.exists() or "RssAnon" not in status.read_text():
+        pytest.skip("the system does not tell the anonymous memory of a process")
+    defaults = {"documents": 40_000, "words": 10_000, "topics": 40, "stream": False}
+    task = json.dumps(defaults | {"annealing": "none", "dtype": "float64"} | options)
+    result = subprocess.run(
+        [sys.executable, "-c", MEASURE, task], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def assert_small(found, topics, proportions):
+    """Besides X, one (V, K) and one (D, K) float64 array and 64 MB."""
+    assert found < topics + proportions + 64, (
+        f"the fit took {found:.0f} MB besides X; one (V, K) array has {topics:.0f} MB, one (D, K) "
+        f"array {proportions:.0f} MB"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("annealing", ["none", "deterministic", "stochastic", "local_tempering"])
+def test_memory_of_a_batch_fit(annealing, dtype):
+    found, _, topics, proportions = growth(annealing=annealing, dtype=dtype)
+    assert_small(found, topics, proportions)
+
+
+@pytest.mark.slow
+def test_memory_of_a_batch_fit_of_many_topics():
+    """λ, its table of exponentials, a sum of statistics and a part of it are alive at once."""
+    found, _, topics, proportions = growth(topics=200)
+    assert found < 4 * topics + proportions + 64, (found, topics, proportions)
+
+
+@pytest.mark.slow
+def test_a_stream_has_no_array_of_all_documents():
+    found, _, topics, proportions = growth(stream=True, documents=150_000, topics=80)
+    assert proportions > 90
+    assert found < topics + 64, (found, topics)
