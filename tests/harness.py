@@ -22,8 +22,12 @@ from models import ENTRIES, Entry
 from sklearn_anneal.annealing import ANNEALING, Context, NoAnnealing
 from sklearn_anneal.estimators import _base as base
 from sklearn_anneal.families import Tempering
-from sklearn_anneal.inference import engine, parallel
+from sklearn_anneal.inference import conjugate, engine, parallel, visits
 from sklearn_anneal.inference.parallel import SEQUENTIAL
+from sklearn_anneal.inference.restarts import prepare
+from sklearn_anneal.inference.stopping import RiseOfBound
+from sklearn_anneal.inference.visits import Visited
+from sklearn_anneal.models._base import Visit
 
 
 def models() -> list[Any]:
@@ -157,14 +161,11 @@ def open_run(
     X = estimator._validate_data(X, reset=True)
     units = estimator._make_units(X, sample_weight)
     model = estimator._make_model(X, units)
-    method = estimator._strategy(model)
-    estimator._load_kernels(model)
-    batch = estimator._batch_size is None or estimator._batch_size >= units.n_units
-    model = model.holding(batch and method.holds_units)
-    summary = model.summary(units)
-    model = model.resolved(summary)
-    prior = model.prior(summary)
-    units = units.placed(summary)
+    method, settings = estimator._strategy(model), estimator._settings()
+    estimator._load_kernels()
+    random_state = np.random.RandomState(seed)
+    problem, _ = prepare(model, method, units, settings, random_state)
+    model, prior, summary, units = problem.model, problem.prior, problem.summary, problem.units
     ctx = Context(model, prior, summary, np.random.default_rng(seed), q={})
     if q is None:
         q = model.init(units, summary, prior, np.random.RandomState(seed))
@@ -175,38 +176,51 @@ def open_run(
 
 
 FULL_STEPS = engine.Settings(
-    max_iter=0, tol=0.0, batch_size=None, learning_offset=1.0, learning_decay=0.0
+    max_iter=0, stop=RiseOfBound(0.0), batch_size=None, learning_offset=1.0, learning_decay=0.0
 )
 
 
-def visiting(ctx: Context, units: Any, block: Any) -> tuple[Any, Any]:
-    """The model that takes the local step of a block, and the units as this step sees them."""
-    return ctx.model.visiting(block, units)
+def prepared_visit(ctx: Context, units: Any, block: Any = None, **how: Any) -> tuple[Visit, Any]:
+    """A plain visit for a block (by default the first), and the units as its steps take them."""
+    prepared = ctx.model.visit(ctx.q, units, block=block, **how)
+    return prepared, prepared.view(units)
 
 
 def visit(
-    ctx: Context, method: Any, units: Any, local: list[Any] | None = None, *, block: Any = None
-) -> engine.Visit:
+    ctx: Context,
+    method: Any,
+    units: Any,
+    local: list[Any] | None = None,
+    *,
+    block: Any = None,
+    evaluation: bool = False,
+) -> Visited:
     """One local step over all units, for a block (by default the first), from ``local``."""
-    return engine.visit(ctx, method, units, SEQUENTIAL, local, block=block)
+    # The loop empties the list that it is given.
+    local = None if local is None else list(local)
+    return visits.visit(ctx, method, units, SEQUENTIAL, local, block=block, evaluation=evaluation)
 
 
 def update(
     ctx: Context,
     method: Any,
     units: Any,
-    seen: engine.Visit,
+    seen: Visited,
     *,
     settings: Any = FULL_STEPS,
     minibatch: bool = False,
 ) -> None:
     """One update of all blocks of ``ctx``, given the visit of the first."""
-    engine.update(ctx, method, units, seen, settings, SEQUENTIAL, minibatch=minibatch, passes=1.0)
+    # The local variables of ``seen`` may be asked for again.
+    seen = seen._replace(local=None if seen.local is None else list(seen.local))
+    conjugate.update(
+        ctx, method, units, seen, settings, SEQUENTIAL, minibatch=minibatch, passes=1.0
+    )
 
 
 def one_update(
     ctx: Context, method: Any, units: Any, *, settings: Any = FULL_STEPS, minibatch: bool = False
-) -> engine.Visit:
+) -> Visited:
     """One visit of all units and one update of ``ctx``; the visit of the λ before the update."""
     seen = visit(ctx, method, units)
     update(ctx, method, units, seen, settings=settings, minibatch=minibatch)
@@ -225,24 +239,34 @@ def finish_run(
 
     ``how`` is "batch", "minibatches" of all units, or None for what the estimator would do.
     """
-    settings = estimator._settings()
-    if how is None:
-        return engine.fit(ctx, method, units, settings, SEQUENTIAL)
-    loop = {"batch": engine._fit_batch, "minibatches": engine._fit_minibatches}[how]
-    settings = settings._replace(batch_size=units.n_units)
-    return loop(ctx, method, units, settings, SEQUENTIAL, None)
+    settings, minibatches = estimator._settings(), None
+    if how is not None:
+        settings = settings._replace(batch_size=units.n_units)
+        minibatches = how == "minibatches"
+    progress = engine.Progress(ctx, method)
+    return engine.fit(progress, units, settings, SEQUENTIAL, minibatches=minibatches).trace
 
 
-def recorded_visits(monkeypatch: pytest.MonkeyPatch) -> list[engine.Visit]:
+def recorded_visits(monkeypatch: pytest.MonkeyPatch) -> list[Visited]:
     """A list that gets every visit of the fits to come, with its local parameters."""
-    original, visits = engine.visit, []
+    original = visits.visit
+    found: list[Visited] = []
 
-    def spy(*args: Any, **how: Any) -> engine.Visit:
-        visits.append(original(*args, **{**how, "keep": True}))
-        return visits[-1]
+    def spy(*args: Any, **how: Any) -> Visited:
+        visited = original(*args, **{**how, "keep": True})
+        # The loop empties the list of local parameters when it uses them.
+        kept = None if visited.local is None else list(visited.local)
+        found.append(visited._replace(local=kept))
+        return visited
 
-    monkeypatch.setattr(engine, "visit", spy)
-    return visits
+    monkeypatch.setattr(visits, "visit", spy)
+    return found
+
+
+def has_local_variables(estimator: Any, X: Any) -> bool:
+    """Whether the model that an estimator fits to X has local variables that visits keep."""
+    ctx, method, units = open_run(estimator, X)
+    return visit(ctx, method, units).local is not None
 
 
 def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[int]]:

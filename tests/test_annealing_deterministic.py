@@ -25,7 +25,7 @@ def test_forms_of_the_first_update(form, params, rng):
     r = softmax(joint / temperature, axis=1)
     counts = r.sum(axis=0)
     one_update(ctx, method, units)
-    prior, base = ctx.prior, ctx.model.base(q)
+    prior, base = ctx.prior, ctx.model.factors().base(q)
     if "weight_concentration" in prior:
         stats = {"weight_concentration": counts}
     else:
@@ -38,7 +38,7 @@ def test_forms_of_the_first_update(form, params, rng):
         }[form]
         assert key in block.keys
         np.testing.assert_allclose(ctx.q[key], expected, rtol=1e-10)
-    assert ctx.model.valid(ctx.q)
+    assert ctx.model.factors().valid(ctx.q)
 
 
 @pytest.mark.parametrize("params", VARIANTS)
@@ -47,9 +47,9 @@ def test_posterior_form_of_high_temperature_is_nearly_flat(params, rng):
     method = DeterministicAnnealing("posterior", 1e4, "constant", 10, 0.0)
     ctx, method, units = run(method, MIXTURE.data(rng, 40), **params)
     one_update(ctx, method, units)
-    base = ctx.model.base(ctx.q)
+    base = ctx.model.factors().base(ctx.q)
     np.testing.assert_allclose(ctx.q["dof"], base["dof"], atol=0.02)
-    assert ctx.model.valid(ctx.q)
+    assert ctx.model.factors().valid(ctx.q)
 
 
 @pytest.mark.parametrize("params", VARIANTS)
@@ -70,7 +70,7 @@ def test_jitter_breaks_symmetry_and_ends_with_the_schedule(params, rng):
         }
         for _ in range(5):
             one_update(ctx, method, units)
-            assert ctx.model.valid(ctx.q)
+            assert ctx.model.factors().valid(ctx.q)
         mean = ctx.model.components.standard(ctx.q)["mean"]
         moved[jitter] = np.abs(mean - mean[0]).max()
         state = ctx.rng.bit_generator.state

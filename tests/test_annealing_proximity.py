@@ -33,7 +33,7 @@ def test_pull_is_the_natural_gradient_of_the_constraint(params, rng):
     ctx.q_start, ctx.report = q, LocalStep({}, 0.0, 0.0)
     new = method.update(ctx, q, q, 0.5)
     gradient = {key: (new[key] - q[key]) / 0.5 for key in q}
-    base, eps = model.base(q), 1e-5
+    base, eps = model.factors().base(q), 1e-5
     for key in q:
         np.testing.assert_allclose(gradient[key], -2 * k * gap * (q[key] - base[key]), atol=1e-9)
     for _ in range(4):
@@ -67,7 +67,7 @@ def test_pull_compares_entropies_a_lag_apart_and_fades(rng):
         one_update(plain, none, units)
         gap = entropies[-1] - entropies[-4] if update >= 3 else 0.0
         pull = np.clip(2 * 0.01 * max(1 - update / 20, 0.0) * gap, -0.9, 0.9)
-        base = ctx.model.base(q)
+        base = ctx.model.factors().base(q)
         expected = {
             key: 0.5 * q[key] + 0.5 * plain.q[key] + 0.5 * pull * (q[key] - base[key]) for key in q
         }
@@ -84,4 +84,4 @@ def test_pull_is_clipped_and_stays_in_the_domain(rng):
         ctx.q_start, ctx.report = ctx.q, LocalStep({}, 0.0, 0.0)
         assert method.pull(ctx, 0.0) == (-0.9 if gap > 0 else 0.9)
         one_update(ctx, method, units)
-        assert ctx.model.valid(ctx.q)
+        assert ctx.model.factors().valid(ctx.q)

@@ -18,7 +18,7 @@ def test_random_initialisations_are_valid(params, rng):
         ctx, _, _ = run("none", MIXTURE.data(rng, n), **params)
         for _ in range(50):
             eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
-            assert ctx.model.valid(eta)
+            assert ctx.model.factors().valid(eta)
             assert {k: v.shape for k, v in eta.items()} == {
                 k: v.shape for k, v in ctx.prior.items()
             }
@@ -72,7 +72,7 @@ def test_stochastic_annealing_mixes_the_target_with_a_fresh_draw(params, rng):
         # One draw for all blocks.
         expected = _mixed_update(plain, none, units, share, rng_of_noise)
         assert largest_difference(found, expected) < 1e-12
-        assert ctx.model.valid(found)
+        assert ctx.model.factors().valid(found)
 
 
 def _mixed_update(ctx, none, units, share, rng):

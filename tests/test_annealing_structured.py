@@ -39,7 +39,7 @@ def test_structured_update_is_conjugate_given_the_draw(params, rng):
         one_update(ctx, method, units, settings=settings)
         again = np.random.default_rng()
         again.bit_generator.state = state
-        features, _ = ctx.model.sample_expectations(q, again)
+        features = ctx.model.expectations(q, again)
         counts = softmax(ctx.model.log_joint(units, features), axis=1).sum(axis=0)
         rho = (1.0 + t) ** -0.7
         key = "weight_concentration" if "weight_concentration" in q else "stick_a"

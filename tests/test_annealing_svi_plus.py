@@ -26,8 +26,8 @@ def test_random_weights_have_the_moments_of_definition_one(noise, n, effective, 
     ctx, units = bare_context(method, rng), Rows(np.zeros((n, 1)))
     draws = np.array([method.weights(ctx, units) for _ in range(40_000)], dtype=float)
     # Where noise comes apart, weights are deviations from 1.
-    deviations = draws if method.noise_apart else draws - 1.0
-    assert method.noise_apart == (noise == "gaussian")
+    deviations = draws if method.separate_noise else draws - 1.0
+    assert method.separate_noise == (noise == "gaussian")
     rounding = 1e-5 if noise == "gaussian" else 1e-12 * n
     np.testing.assert_allclose(deviations.sum(axis=1), 0.0, atol=rounding)
     covariance = definition_one(n, effective)
@@ -65,7 +65,7 @@ def test_stream_of_few_rows_keeps_valid_parameters(n, rng):
     est = mixture("svi_plus").partial_fit(MIXTURE.data(rng, 40))
     for _ in range(5):
         est.partial_fit(MIXTURE.data(rng, n))
-        assert context_of(est).model.valid(context_of(est).q)
+        assert context_of(est).model.factors().valid(context_of(est).q)
 
 
 def test_effective_size_grows_to_that_of_the_batch(rng):
@@ -101,12 +101,12 @@ def test_gaussian_noise_never_leaves_the_domain(params, rng):
         for _ in range(30):
             q, state = ctx.q, ctx.rng.bit_generator.state
             one_update(ctx, method, units)
-            assert ctx.model.valid(ctx.q)
+            assert ctx.model.factors().valid(ctx.q)
             result = ctx.q
             # The same weights without the backoff.
             ctx.q, ctx.rng.bit_generator.state = q, state
             one_update(ctx, _Rash(**method.get_params()), units)
-            outside += not ctx.model.valid(ctx.q)
+            outside += not ctx.model.factors().valid(ctx.q)
             ctx.q = result
     assert outside > 10
 
@@ -125,7 +125,7 @@ class _Rash(SVIPlus):
         if set(q) == set(last):
             return noisy
         # Independent factors: the precisions are computed from valid means.
-        return ctx.model.replace_invalid(noisy, clean)
+        return ctx.model.factors().replace_invalid(noisy, clean)
 
 
 def test_random_weights_average_to_plain_inference(rng):

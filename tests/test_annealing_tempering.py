@@ -129,7 +129,7 @@ def test_local_temperatures_of_new_rows(n_rounds, rng):
     est = mixture(method).fit(X)
     new = np.vstack([MIXTURE.data(rng, 30), [[60.0, -40.0, 10.0]]])
     ctx = context_of(est)
-    rows = units_of(est, new).placed(ctx.summary)
+    rows = units_of(est, new).centered(ctx.summary)
     joint = ctx.model.log_joint(rows, ctx.model.expectations(ctx.q))
     x = np.arange(1, 51) / 50
     log_det = np.linalg.slogdet(np.cov(X.T))[1]

@@ -21,12 +21,14 @@ from harness import (
     finish_run,
     fitted_state,
     forms,
+    has_local_variables,
     largest_difference,
     make_threads_worthwhile,
     model_of,
     models,
     one_update,
     open_run,
+    prepared_visit,
     quick,
     recorded_tasks,
     recorded_visits,
@@ -35,7 +37,6 @@ from harness import (
     update,
     variants,
     visit,
-    visiting,
 )
 from sklearn.base import clone
 
@@ -52,7 +53,6 @@ from sklearn_anneal.annealing import (
 )
 from sklearn_anneal.annealing._base import CAPABILITIES
 from sklearn_anneal.families import Tempering, posterior
-from sklearn_anneal.models._base import ConjugateModel
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -93,7 +93,7 @@ def test_bound_never_falls(entry, params, rng):
     bounds = est.fit(entry.data(rng, 60)).lower_bounds_
     assert len(bounds) == 25
     # Local parameters start anew in the first half of the passes, and are kept from then on.
-    kept = bounds[11:] if context_of(est).model.local_variables else bounds
+    kept = bounds[11:] if has_local_variables(entry.make(**params), entry.data(rng, 9)) else bounds
     assert np.diff(kept).min() >= -1e-10 * np.abs(bounds).max()
     assert bounds[-1] > bounds[0] + 1e-3
 
@@ -169,10 +169,10 @@ def test_recorded_bounds_are_those_of_the_parameters(entry, params, name, rng, m
     for max_iter in (0, 3):
         est = entry.make(annealing=quick(name), tol=0.0, max_iter=max_iter, **params).fit(X)
         kept = context_of(est)
-        units = units_of(est, X).placed(kept.summary)
-        ctx = replace(kept, model=copy.copy(kept.model.evaluator()), exploring=False)
+        units = units_of(est, X).centered(kept.summary)
+        ctx = replace(kept, model=copy.copy(kept.model), exploring=False)
         vars(ctx.model).update(entry.frozen)
-        again = visit(ctx, NoAnnealing(), units, visits[-1].local)
+        again = visit(ctx, NoAnnealing(), units, visits[-1].local, evaluation=True)
         expected = again.step.bound - ctx.model.kl(ctx.q, ctx.prior)
         assert est.lower_bound_ == pytest.approx(expected, rel=1e-12)
         assert est.n_iter_ == len(est.lower_bounds_) == len(est.temperatures_)
@@ -208,7 +208,7 @@ def test_natural_gradient_is_that_of_the_tempered_bound(entry, params, form, rng
         here = visit(ctx, Fixed(t), units, block=block)
         raw, ctx.exploring = here.step.statistics, False
         prior = {key: ctx.prior[key] for key in block.keys}
-        target = posterior(prior, model.block_statistics(block, raw, q), model.base(q), t)
+        target = posterior(prior, model.block_statistics(block, raw, q), model.factors().base(q), t)
         for _ in range(4):
             # Symmetric matrices differ by symmetric matrices: directions to another valid point.
             other = model.random_natural(ctx.summary, ctx.prior, rng)
@@ -252,12 +252,13 @@ def test_minibatch_of_all_units_with_full_steps_is_batch(entry, params, name, rn
     X = entry.data(rng, 50)
     how = {}
     n_passes = 4
-    if model_of(entry.make(), X).local_variables:
+    local = has_local_variables(entry.make(), X)
+    if local:
         how = {"max_iter": 1}
         n_passes = 1 if name == "stochastic" else 4
     one, two, batch, minibatch = _batch_and_minibatch(entry, X, quick(name, n_passes), params | how)
     assert largest_difference(two.q, one.q) == 0
-    if not one.model.local_variables:
+    if not local:
         assert minibatch.final == batch.final
     np.testing.assert_allclose(minibatch.temperatures, batch.temperatures, rtol=1e-15)
 
@@ -360,7 +361,7 @@ def test_effective_batch_that_is_the_batch_is_plain_inference(entry, params, noi
     plain = entry.make(annealing="none", **how | {"max_iter": 2}).fit(X)
     est = entry.make(annealing=method, **how | {"max_iter": 0}).fit(X)
     assert len(units_of(est, X).take(slice(1200)).chunks()) > 1
-    if not context_of(plain).model.local_variables:
+    if not has_local_variables(entry.make(**params), X):
         assert est.lower_bound_ == plain.lower_bound_
     assert largest_difference(context_of(est).q, context_of(plain).q) == 0
 
@@ -368,7 +369,7 @@ def test_effective_batch_that_is_the_batch_is_plain_inference(entry, params, noi
 class _Multiplied(SVIPlus):
     """Gaussian noise as weights 1 + ε of the statistics, in the place of a deviation."""
 
-    noise_apart = False
+    separate_noise = False
 
     def weights(self, ctx, units):
         return 1.0 + super().weights(ctx, units).astype(float)
@@ -376,7 +377,7 @@ class _Multiplied(SVIPlus):
 
 @pytest.mark.parametrize("minibatch", [False, True])
 @pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
-def test_noise_that_comes_apart_is_that_of_weights(entry, params, minibatch, rng):
+def test_noise_that_is_kept_apart_is_that_of_weights(entry, params, minibatch, rng):
     """Faint enough for parameters to stay inside: λ̂ + deviation = λ₀ + Σ (1 + ε) s."""
     X = entry.data(rng, 50)
     found = []
@@ -387,9 +388,9 @@ def test_noise_that_comes_apart_is_that_of_weights(entry, params, minibatch, rng
         for _ in range(3):
             one_update(ctx, method, units, settings=settings, minibatch=minibatch)
         found.append(ctx.q)
-    apart, multiplied, quiet = found
-    assert largest_difference(apart, multiplied) < 1e-6
-    assert largest_difference(apart, quiet) > 1e-5
+    separate, multiplied, noiseless = found
+    assert largest_difference(separate, multiplied) < 1e-6
+    assert largest_difference(separate, noiseless) > 1e-5
 
 
 @pytest.mark.parametrize(("entry", "params", "name"), combinations(["tempering"]))
@@ -474,19 +475,19 @@ def test_parallel_work_is_done_by_several_threads(entry, n_init, rng, monkeypatc
     assert n_chunks > 2
     ctx, _, units = open_run(entry.make(**settings), X)
     visits = [
-        len(visiting(ctx, units, block)[1].chunks())
+        len(prepared_visit(ctx, units, block)[1].chunks())
         for block in ctx.model.blocks
         if block is ctx.model.blocks[0] or block.refresh
     ]
     # Two updates of all blocks, and what the bound of the last one takes.
     n_steps = 2 * sum(visits) + n_chunks
-    if ctx.model.evaluator() is not ctx.model:
+    if not prepared_visit(ctx, units)[0].tells_bound:
         n_steps += n_chunks
     entry.make(n_jobs=2, **settings).fit(X)
     # Some models take another look at the training data, by a function of their own.
-    of_the_loop = {name: tasks[name] for name in ("Annealing.local_step", "restart")}
+    of_the_loop = {name: tasks[name] for name in ("_step", "restart")}
     steps, restarts = (n_steps, 0) if n_init == 1 else (0, 3)
-    assert of_the_loop == {"Annealing.local_step": steps, "restart": restarts}
+    assert of_the_loop == {"_step": steps, "restart": restarts}
     assert threads - {threading.get_ident()}
 
 
@@ -632,16 +633,16 @@ def test_every_pair_works_or_is_refused(entry, name, rng):
                 continue
             est.fit(X)
             assert np.isfinite(est.lower_bound_)
-            assert context_of(est).model.valid(context_of(est).q)
+            assert context_of(est).model.factors().valid(context_of(est).q)
             assert np.isfinite(est.score(X))
             est.partial_fit(X[:5])
-            assert context_of(est).model.valid(context_of(est).q)
+            assert context_of(est).model.factors().valid(context_of(est).q)
 
 
 @pytest.mark.parametrize("entry", models())
 def test_exact_gradients_are_refused_where_the_model_has_none(entry, rng):
     model = model_of(entry.make(**entry.first), entry.data(rng, 50))
-    if hasattr(model, "exact_gradient_statistics"):
+    if model.capabilities().get("exact_gradient_statistics", "no") is None:
         pytest.skip("this model has them")
     est = entry.make(annealing=StructuredVI(gradient="exact"), **entry.first)
     for fit in (est.fit, est.partial_fit):
@@ -655,20 +656,21 @@ def test_exact_gradients_are_refused_where_the_model_has_none(entry, rng):
 
 
 class _Without:
-    """A model that lacks one capability, and does no work but say its name."""
+    """A model that lacks one capability, and does no work but say what it can do."""
 
     def __init__(self, model, lacking):
         self._model = model
         self._lacking = lacking
 
     def __getattr__(self, name):
-        if name.startswith("__") or name == self._lacking:
+        if name.startswith("__"):
             raise AttributeError(name)
         if name == "recommended":
             return self._model.recommended
-        if name in CAPABILITIES:
-            return getattr(self._model, name)
         raise AssertionError(f"{name} was used before the refusal")
+
+    def capabilities(self):
+        return self._model.capabilities() | {self._lacking: "it is taken away here"}
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
@@ -698,6 +700,7 @@ def test_lack_of_a_capability_is_one_sentence_before_any_work(entry, capability,
             message = str(caught.value)
             assert type(method).__name__ in message
             assert CAPABILITIES[capability] in message
+            assert "it is taken away here" in message
             works = message.split("What works: ")[1]
             assert "'none'" in works
             if capability not in settings:
@@ -717,7 +720,7 @@ def test_every_capability_is_asked_of_some_model(capability, rng):
 
 def test_bare_model_works_with_what_needs_nothing():
     """A model with the obligatory methods alone."""
-    bare = type("Bare", (), {"recommended": {}})()
+    bare = type("Bare", (), {"recommended": {}, "capabilities": lambda self: {}})()
     for cls in ANNEALING.values():
         method = cls().resolve({})
         if method.needs:
@@ -729,5 +732,11 @@ def test_bare_model_works_with_what_needs_nothing():
     check_capabilities(
         DeterministicAnnealing(initial_temperature=2.0), bare, "deterministic", "Bare"
     )
-    for capability in CAPABILITIES:
-        assert not hasattr(ConjugateModel, capability)
+
+
+@pytest.mark.parametrize("entry", models())
+def test_a_model_says_of_known_capabilities_why_it_lacks_them(entry, rng):
+    can = model_of(entry.make(**entry.first), entry.data(rng, 50)).capabilities()
+    assert can.keys() <= CAPABILITIES.keys()
+    assert None in can.values()
+    assert all(reason is None or len(reason.split()) > 5 for reason in can.values())

@@ -40,7 +40,6 @@ from sklearn_anneal.annealing import (
     SVIPlus,
     VariationalTempering,
 )
-from sklearn_anneal.families import Tempering
 from sklearn_anneal.models.hidden_markov import Gaps
 
 # Model selection
@@ -217,9 +216,7 @@ def test_svi_plus_has_one_weight_per_sequence(rng):
     assert noise.std() > 0
     _, _, _, emission, prior, q = run_of(est, sequences)
     expected = plain.one_update(emission, q, prior, sequences, weights=noise)
-    step = ctx.model.local_step(
-        units, ctx.model.prepared(ctx.model.expectations(ctx.q), Tempering()), Tempering(), noise
-    )
+    step = ctx.model.visit(ctx.q, units).step(units, noise)
     stats = ctx.model.block_statistics(ctx.model.blocks[0], step.statistics, ctx.q)
     ctx.q = {key: ctx.prior[key] + value for key, value in stats.items()}
     assert_parameters(plain_state(est, ctx)[2], expected)

@@ -11,7 +11,7 @@ from harness import open_run
 from models import gaussian_mixture
 from scipy.special import logsumexp, psi, softmax
 
-from sklearn_anneal.families import Tempering, stick_breaking_log_weights
+from sklearn_anneal.families import Tempering, UnitTemperatures, stick_breaking_log_weights
 from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.kernels import _compile
 from sklearn_anneal.kernels import gaussian_mixture as kernels
@@ -118,13 +118,13 @@ def test_local_step(covariance_type, weight_prior, n, rng):
                 clean = r * (w * t.statistics)[:, None]
                 noisy = clean if noise is None else clean * noise[:, None]
                 rows = Rows(units.X, weights, units.center)
-                for apart in (False, True)[: 1 if noise is None else 2]:
-                    step = model.local_step(rows, expected, t, noise=noise, apart=apart)
-                    found = step.deviation if apart else step.statistics
+                for separate in (False, True)[: 1 if noise is None else 2]:
+                    step = model.local_step(rows, expected, t, noise, separate)
+                    found = step.deviation if separate else step.statistics
                     moments = weighted_moments(noisy, x, covariance_type)
                     assert_statistics(model, found, moments, 1e-11)
-                    assert (step.deviation is not None) == apart
-                    if apart:
+                    assert (step.deviation is not None) == separate
+                    if separate:
                         moments = weighted_moments(clean, x, covariance_type)
                         assert_statistics(model, step.statistics, moments)
                     log_r = np.log(np.where(r > 0, r, 1.0))
@@ -185,8 +185,9 @@ def test_locally_tempered_step(covariance_type, n_rounds, rng):
         for noise in (None, rng.uniform(0.0, 2.0, len(x))):
             w = np.ones(len(x)) if weights is None else weights
             rows = Rows(units.X, weights, units.center)
+            expected = model.expectations(ctx.q)
             step = model.locally_tempered_step(
-                rows, model.expectations(ctx.q), grid, partition, n_rounds, noise=noise
+                rows, expected, UnitTemperatures(grid, partition, n_rounds), noise
             )
             np.testing.assert_allclose(step.inverse_temperatures, mean, rtol=1e-10)
             factor = w * mean * (1.0 if noise is None else noise)
@@ -273,6 +274,7 @@ def test_layout_of_the_rows_does_not_matter(covariance_type, dtype, rng, tmp_pat
     expected = model.expectations(ctx.q)
     grid = np.arange(1, 11) / 10
     partition = log_c(grid, np.cov(x.T), 3)
+    temperatures = UnitTemperatures(grid, partition, 2)
     first = None
     for name, X in layouts(rows, tmp_path):
         before = np.array(X)
@@ -280,7 +282,7 @@ def test_layout_of_the_rows_does_not_matter(covariance_type, dtype, rng, tmp_pat
         step = model.local_step(other, expected, Tempering())
         assert_statistics(model, step.statistics, moments, 1e-11)
         np.testing.assert_allclose(model.log_joint(other, expected), joint, atol=1e-10)
-        tempered = model.locally_tempered_step(other, expected, grid, partition, 2)
+        tempered = model.locally_tempered_step(other, expected, temperatures)
         found = [step.statistics, tempered.statistics, [step.energy, tempered.energy]]
         arrays = [v for s in found for v in (s.values() if isinstance(s, dict) else s)]
         first = arrays if first is None else first
@@ -306,7 +308,8 @@ def test_far_outliers_and_far_components_do_not_overflow(rng):
     grid = np.arange(1, 101) / 100
     partition = ctx.model.unit_log_partition(grid, ctx.summary, ctx.q)
     expected = ctx.model.expectations(ctx.q)
-    local = ctx.model.locally_tempered_step(units, expected, grid, partition, 2)
+    temperatures = UnitTemperatures(grid, partition, 2)
+    local = ctx.model.locally_tempered_step(units, expected, temperatures)
     assert local.inverse_temperatures[0] == pytest.approx(grid[0])
     assert (local.inverse_temperatures > 0).all() and (local.inverse_temperatures <= 1).all()
 

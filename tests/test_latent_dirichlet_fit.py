@@ -24,20 +24,19 @@ from scipy.sparse import csr_matrix, vstack
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing, StructuredVI
-from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
+from sklearn_anneal.models.latent_dirichlet import TopicsVisit
 
 
 def kept_bounds(lda, X, monkeypatch):
     """The bounds of the passes that keep γ, from the last that did not."""
     exploring = []
-    start = LatentDirichlet.local_start
+    start = TopicsVisit.start
 
-    def spy(self, units, local, explore, rng):
-        if rng is not None:
-            exploring.append(explore)
-        return start(self, units, local, explore, rng)
+    def spy(self, units, local, explore, noise, rng):
+        exploring.append(explore)
+        return start(self, units, local, explore, noise, rng)
 
-    monkeypatch.setattr(LatentDirichlet, "local_start", spy)
+    monkeypatch.setattr(TopicsVisit, "start", spy)
     lda.fit(X)
     monkeypatch.undo()
     first = exploring.index(False)

@@ -11,9 +11,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
 
-from sklearn_anneal.families import Dirichlet, Tempering
+from sklearn_anneal.families import Dirichlet, Tempering, UnitTemperatures
 from sklearn_anneal.kernels import _math
-from sklearn_anneal.models.latent_dirichlet import LatentDirichlet, LocalStart, Topics
+from sklearn_anneal.kernels import latent_dirichlet as kernels
+from sklearn_anneal.models.latent_dirichlet import (
+    LatentDirichlet,
+    LocalStart,
+    Topics,
+    TopicsVisit,
+)
 
 PRECISION = {np.float64: 1e-10, np.float32: 1e-4}
 
@@ -21,18 +27,20 @@ PRECISION = {np.float64: 1e-10, np.float32: 1e-4}
 # Kernels against the plain reference
 
 
-def topics_of(log_beta):
-    """log β of shape (K, V) as the kernels read it."""
+def topics_of(log_beta, x=1.0, dtype=np.float64):
+    """exp{x log β} of shape (K, V) as the kernels read it."""
     n_topics, n_words = log_beta.shape
     largest = log_beta.max(axis=0)
     table = np.full((n_words, -(-n_topics // 8) * 8), -1e30)
     table[:, :n_topics] = (log_beta - largest).T
-    return Topics(table, largest)
+    prepared = np.empty(table.shape, dtype)
+    kernels.exponentiate(prepared, table, x)
+    return Topics(prepared, largest)
 
 
 def local_step(
     X, log_beta, alpha, form=(1.0, 1.0, 1.0), *, name="mean_field", gammas=None, n_iter=10,
-    tol=0.0, weights=None, noise=None, apart=False, dtype=np.float64, seed=0,
+    tol=0.0, weights=None, noise=None, separate_noise=False, dtype=np.float64, seed=0,
 ):  # fmt: skip
     """The completed local step of a corpus; its statistics as (K, V) arrays."""
     n_topics, n_words = log_beta.shape
@@ -41,12 +49,12 @@ def local_step(
         mean_change_tol=tol, dtype=dtype,
     )  # fmt: skip
     t = Tempering(*form)
-    expected = model.prepared(topics_of(log_beta), t)
-    given = gammas is not None
-    gamma = np.array(gammas) if given else np.empty((X.shape[0], n_topics))
-    start = LocalStart(gamma, given, n_iter, seed)
-    step = model.local_step(documents(X, weights), expected, t, noise, start, apart)
-    step = model.completed(step, expected, t)
+    topics = topics_of(log_beta, form[0], dtype)
+    visit = TopicsVisit(model, topics, t, None, separate_noise, name)
+    start = LocalStart(None if gammas is None else np.array(gammas), n_iter, seed)
+    before = None if gammas is None else start.gamma.copy()
+    step = visit.finish(visit.step(documents(X, weights), noise, start))
+    assert gammas is None or np.array_equal(start.gamma, before), "the start has been changed"
     step.statistics["topic_word"] = model.block_statistics(None, step.statistics, {})["topic_word"]
     if step.deviation is not None:
         step.deviation = model.block_statistics(None, step.deviation, {})
@@ -123,20 +131,24 @@ def test_random_weights_change_the_statistics_alone(mixed, rng):
     loud = plain.corpus_step(mixed, log_beta, alpha, start, 10, 0.0, *form, weights * noise)
     step = local_step(mixed, log_beta, alpha, form, weights=weights, noise=noise)
     assert_step(step, quiet._replace(statistics=loud.statistics), 1e-10)
-    step = local_step(mixed, log_beta, alpha, form, weights=weights, noise=noise, apart=True)
+    step = local_step(
+        mixed, log_beta, alpha, form, weights=weights, noise=noise, separate_noise=True
+    )
     assert_step(step, quiet, 1e-10)
     assert_allclose(step.deviation["topic_word"], loud.statistics, rtol=1e-10, atol=1e-12)
     assert np.max(np.abs(loud.statistics - quiet.statistics)) > 0.1
 
 
-def test_noise_that_comes_apart_leaves_the_statistics(mixed, rng):
+def test_noise_that_is_kept_apart_leaves_the_statistics(mixed, rng):
     log_beta, alpha = peaked(rng, 5, 60), np.full(5, 0.4)
     noise = rng.uniform(0.0, 3.0, size=len(mixed))
     for name in ("mean_field", "cvb0", "gibbs"):
         for form in (FORMS["none"], FORMS["likelihood"]):
             quiet = local_step(mixed, log_beta, alpha, form, name=name)
             loud = local_step(mixed, log_beta, alpha, form, name=name, noise=noise)
-            step = local_step(mixed, log_beta, alpha, form, name=name, noise=noise, apart=True)
+            step = local_step(
+                mixed, log_beta, alpha, form, name=name, noise=noise, separate_noise=True
+            )
             for found, expected in (
                 (step.statistics, quiet.statistics),
                 (step.deviation, loud.statistics),
@@ -335,8 +347,9 @@ def test_expected_log_topics(n_topics, rng):
     for x in (0.5, 1.0):
         powers = np.exp(x * (found - found.max(axis=0))).T
         # Of λ itself, and of logarithms that were found before.
-        for source in (expected, topics._replace(table=topics.table.copy())):
-            prepared = model.prepared(source, Tempering(local=x))
+        whole = documents(np.ones((1, 17)))
+        of_concentrations = model.visit({"topic_word": np.asfortranarray(lam)}, whole, Tempering(x))
+        for prepared in (of_concentrations.expected, topics_of(found, x)):
             assert_array_equal(prepared.table[:, n_topics:], 0.0)
             assert_allclose(prepared.table[:, :n_topics], powers, rtol=1e-9, atol=1e-300)
             assert_allclose(prepared.largest, topics.largest, rtol=1e-12, atol=1e-13)
@@ -350,9 +363,8 @@ def test_topics_of_tiny_concentrations_keep_their_largest_entry():
     logs = plain.expected_log(lam)
     for dtype in ("float64", "float32"):
         model.dtype = np.dtype(dtype)
-        found = model.prepared(
-            model.expectations({"topic_word": np.asfortranarray(lam)}), Tempering()
-        )
+        whole = documents(np.ones((1, lam.shape[1])))
+        found = model.visit({"topic_word": np.asfortranarray(lam)}, whole).expected
         assert_allclose(found.largest, logs.max(axis=0), rtol=1e-12)
         assert_allclose(
             found.table[:, :2], np.exp(logs - logs.max(axis=0)).T, atol=1e-30, rtol=1e-5
@@ -364,27 +376,18 @@ def test_a_visit_prepares_the_words_that_it_meets(dtype, mixed, rng):
     lam = rng.gamma(0.5, size=(5, 60)) + 0.05
     model = model_of(lam, 0.4, 0.1, dtype=dtype)
     q, units = {"topic_word": np.asfortranarray(lam)}, documents(mixed[:3])
-    visitor, same = model.visiting(model.blocks[0], units)
-    assert same is units
-    found, every = (m.prepared(m.expectations(q), Tempering()) for m in (visitor, model))
+    visit, whole = model.visit(q, units), model.visit(q, documents(np.ones((1, 60))))
+    assert visit.view(units) is units
+    found, every = visit.expected, whole.expected
     met = np.unique(units.words)
     assert 0 < len(met) < 60
     assert_array_equal(found.table[met], every.table[met])
     assert_array_equal(found.largest[met], every.largest[met])
     # What no document has is not looked at.
     found.table[np.setdiff1d(np.arange(60), met)] = np.nan
-    some, whole = (
-        m.completed(
-            m.local_step(units, topics, Tempering(), local=start_of(3)), topics, Tempering()
-        )
-        for m, topics in ((visitor, found), (model, every))
-    )
-    assert_array_equal(some.statistics["topic_word"], whole.statistics["topic_word"])
-    assert some.energy == whole.energy
-
-
-def start_of(n_documents):
-    return LocalStart(np.empty((n_documents, 5)), False, 30)
+    some, more = (v.finish(v.step(units, local=LocalStart(None, 30))) for v in (visit, whole))
+    assert_array_equal(some.statistics["topic_word"], more.statistics["topic_word"])
+    assert some.energy == more.energy
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -396,11 +399,10 @@ def test_local_tempering_is_the_plain_step(rounds, mixed, rng):
     weights = rng.uniform(0.5, 2.0, size=len(mixed))
     noise = rng.uniform(0.0, 2.0, size=len(mixed))
     units = documents(mixed, weights)
-    start = LocalStart(np.empty((len(mixed), 5)), False, 30)
-    step = model.locally_tempered_step(
-        units, model.locally_prepared(model.expectations(q)), grid,
-        model.unit_log_partition(grid, None, q), rounds, noise=noise, local=start,
-    )  # fmt: skip
+    partition = model.unit_log_partition(grid, None, q)
+    temperatures = UnitTemperatures(grid, partition, rounds)
+    visit = model.visit(q, units, unit_temperatures=temperatures)
+    step = visit.step(units, noise, LocalStart(None, 30))
     log_beta = plain.expected_log(lam)
     found = [plain.locally_tempered(row, log_beta, alpha, grid, rounds, 30, 1e-6) for row in mixed]
     inverse = np.array([each.inverse_temperature for each in found])

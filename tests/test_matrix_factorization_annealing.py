@@ -22,7 +22,7 @@ from cases_matrix_factorization import (
     rows_of,
     small,
 )
-from harness import assert_identical, context_of, one_update, open_run, quick, visiting
+from harness import assert_identical, context_of, one_update, open_run, prepared_visit, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.special import softmax
@@ -36,7 +36,7 @@ from sklearn_anneal.annealing import (
     SVIPlus,
     VariationalTempering,
 )
-from sklearn_anneal.families import Gaussian, Tempering, backoff, fast_normal
+from sklearn_anneal.families import Gaussian, backoff, fast_normal
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -52,9 +52,8 @@ def test_weights_of_next_to_nothing_leave_next_to_nothing(dtype, rng):
     for block in ctx.model.blocks:
         found = []
         for noise in (None, weights):
-            model, batch = visiting(ctx, units, block)
-            expected = model.prepared(model.expectations(ctx.q), Tempering())
-            found.append(model.local_step(batch, expected, Tempering(), noise).statistics)
+            visit, batch = prepared_visit(ctx, units, block)
+            found.append(visit.step(batch, noise).statistics)
         plain, faint = found
         for key in block.keys:
             size = np.abs(plain[key]).max()
@@ -138,7 +137,7 @@ def test_backoff_is_that_of_the_family(d, margin, rng):
         deviation["natural_mean"][3, 0] = NAN
         deviation["precision"][4, 0] = np.inf
         named = [{f"users_{k}": v.copy() for k, v in one.items()} for one in (clean, deviation)]
-        found = ctx.model.backoff(*named, 0.85, margin)
+        found = ctx.model.factors().backoff(*named, 0.85, margin)
         valid = partial(family.valid, reference=clean, margin=margin)
         with np.errstate(invalid="ignore"):
             expected = backoff(clean, deviation, valid, 0.85)
@@ -278,10 +277,9 @@ def test_random_initialisations_are_valid(rng):
         for _ in range(20):
             eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
             assert {k: v.shape for k, v in eta.items()} == {k: v.shape for k, v in ctx.q.items()}
-            assert ctx.model.valid(eta)
+            assert ctx.model.factors().valid(eta)
         for block in ctx.model.blocks:
-            visitor, _ = visiting(ctx, units, block)
-            eta = visitor.random_natural(ctx.summary, ctx.prior, rng)
+            eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng, block)
             assert eta.keys() == set(block.keys)
 
 

@@ -46,9 +46,8 @@ def test_transform_of_the_training_data_gives_the_fitted_users(variant, rng):
 def test_fold_in_is_the_update_of_batch_mode_at_fixed_items(variant, rng):
     Y = ratings(rng)
     ctx, method, units = open_run(small(**VARIANTS[variant]), Y)
-    model = ctx.model.holding(False)
-    across = model.expectations({k: v for k, v in ctx.q.items() if k.startswith("items")}).across
-    _, _, folded = model.fold_in(units, across, np.ones(len(Y)), Tempering())
+    across = ctx.model.expectations(ctx.q)
+    _, _, folded = ctx.model.fold_in(units, across, np.ones(len(Y)), Tempering())
     one_update(ctx, method, units)
     for key, value in folded.items():
         assert_allclose(value, ctx.q[f"users_{key}"], rtol=1e-13)

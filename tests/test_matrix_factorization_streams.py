@@ -102,14 +102,14 @@ def test_known_ratings_enter_the_locally_tempered_step(rng):
     units = Ratings(
         units.data, units.indices, units.indptr, 8, counts_ratings=True, known=est._user_statistics
     )
-    grid, _ = method.expectations(ctx)
-    step = method.local_step(ctx, units, grid, Tempering())
+    visit = method.visit(ctx, units)
+    step = visit.step(units)
     x = step.inverse_temperatures
-    solved = ctx.model.fold_in(units, grid.expected.across, x, Tempering())
-    for key, value in ctx.model._items_step(units, solved, x).statistics.items():
+    solved = ctx.model.fold_in(units, visit.expected, x, Tempering())
+    for key, value in ctx.model.items_step(units, solved, x).statistics.items():
         assert_array_equal(step.statistics[key], value)
     forgetful = Ratings(units.values, units.columns, units.indptr, 8)
-    other = method.local_step(ctx, forgetful, grid, Tempering()).statistics
+    other = visit.step(forgetful).statistics
     assert largest_difference(other, step.statistics) > 1e-3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_passes_are_those_of_the_plain_model(variant, weighted, t, rng):
         est.set_params(input="pairs")
         data = est._data(X, y)
     ctx, _, units = open_run(est, data, sample_weight)
-    assert ctx.model.held
+    assert ctx.model.holds_users
     known = ~np.isnan(Y)
     if est.fit_intercept:
         assert ctx.model.intercept == pytest.approx(np.average(Y[known], weights=W[known]))
@@ -96,7 +97,7 @@ def test_local_users_are_those_of_the_plain_model(variant, rng):
     Y = ratings(rng)
     est = small(batch_size=9, **VARIANTS[variant])
     ctx, method, units = open_run(est, Y)
-    assert not ctx.model.held and set(ctx.q) == {"items_precision", "items_natural_mean"}
+    assert not ctx.model.holds_users and set(ctx.q) == {"items_precision", "items_natural_mean"}
     hyper = hyper_of(ctx.model)
     settings = FULL_STEPS._replace(learning_decay=0.6)
     for batch in (np.arange(9), np.arange(9, 18), np.arange(18, 25)):
@@ -122,7 +123,8 @@ def test_users_as_rows_of_q_or_as_local_variables_are_the_same(variant, form, ji
     Y = ratings(rng)
     method = DeterministicAnnealing(form, 3.0, "geometric", 4, jitter)
     held, resolved, units = open_run(small(annealing=method, **VARIANTS[variant]), Y)
-    local = replace(held, model=held.model.holding(False), state=dict(held.state))
+    local = replace(held, model=copy(held.model), state=dict(held.state))
+    local.model.holds_users = False
     local.rng = np.random.default_rng(0)
     local.q, local.prior = (
         {key: natural[key] for key in local.model.blocks[0].keys}

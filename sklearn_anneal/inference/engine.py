@@ -153,6 +153,7 @@ def fit(
     workers: Workers,
     monitor: Monitor | None = None,
     save: Callable[[Progress], None] | None = None,
+    minibatches: bool | None = None,
 ) -> Progress:
     """Anneal to the end of the schedule, then run plain inference to convergence.
 
@@ -168,6 +169,8 @@ def fit(
         Called with the context and the trace after every pass; True stops the fit.
     save : callable or None, default=None
         Called with the progress between two passes, and after the last.
+    minibatches : bool or None, default=None
+        Whether passes are of minibatches; None: if they are smaller than the data.
 
     Returns
     -------
@@ -177,9 +180,10 @@ def fit(
     n_annealed = strategy.schedule_length()
     n_passes = n_annealed + (settings.max_iter if strategy.finish else 0)
     first_test = n_annealed + (_PASSES_BEFORE_TEST if n_annealed else 1)
-    small = settings.batch_size is not None and settings.batch_size < units.n_units
-    run = _Run(units, settings, workers, monitor, n_annealed, n_passes, first_test, small)
-    one_pass = _minibatch_pass if small else _batch_pass
+    if minibatches is None:
+        minibatches = settings.batch_size is not None and settings.batch_size < units.n_units
+    run = _Run(units, settings, workers, monitor, n_annealed, n_passes, first_test, minibatches)
+    one_pass = _minibatch_pass if minibatches else _batch_pass
     while not progress.finished:
         one_pass(progress, run)
         if save is not None:

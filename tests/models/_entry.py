@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_anneal.inference import engine
+from sklearn_anneal.inference.visits import Visited
 
 
 class ExpectedFailure(NamedTuple):
@@ -95,7 +95,7 @@ class Entry:
     learns: Callable[[dict[str, Any]], bool] = lambda params: False
     minibatches: Mapping[str, Any] = field(default_factory=dict)
     several_chunks: Callable[[np.random.Generator], Any] | None = None
-    local_entropy: Callable[[engine.Visit, Any], float] = lambda visit, units: 0.0
+    local_entropy: Callable[[Visited, Any], float] = lambda visit, units: 0.0
     tiny: Mapping[str, Callable[[np.random.Generator], Any]] = field(default_factory=dict)
     log_evidence: Callable[[Any, Any], float] | None = None
     exact: tuple[tuple[dict[str, Any], str], ...] = ()

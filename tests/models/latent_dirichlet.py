@@ -13,7 +13,7 @@ from scipy.stats import dirichlet
 from models._entry import Entry, ExpectedFailure, has_auto
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import ANNEALING
-from sklearn_anneal.inference import engine
+from sklearn_anneal.inference.visits import Visited
 
 N_WORDS = 30
 
@@ -51,7 +51,7 @@ def small_topics(
     )
 
 
-def entropy_of_proportions(visit: engine.Visit, units: Any) -> float:
+def entropy_of_proportions(visit: Visited, units: Any) -> float:
     """Σ w H[q(θ)], from the γ that a visit left, by scipy."""
     entropies = [dirichlet(row).entropy() for row in np.concatenate(visit.local)]
     return float(
