@@ -34,7 +34,7 @@ MEASURE = """
 import json, sys, threading, warnings
 import numpy as np
 from scipy.sparse import csr_matrix
-from benchmarks.bench_memory import Sampler, anonymous_megabytes
+from benchmarks.common.memory import Sampler, anonymous_megabytes
 from sklearn_anneal import AnnealedLatentDirichletAllocation as LDA
 
 warnings.simplefilter("ignore")
@@ -73,7 +73,7 @@ def growth(**options):
     """Growth of the anonymous memory of a fit once X is there, and the sizes of X, of one (V, K)
     and of one (D, K) float64 array, all in MB.
     """
-    if not (ROOT / "benchmarks" / "bench_memory.py").exists():
+    if not (ROOT / "benchmarks").exists():
         pytest.skip("the benchmarks are in the repository only")
     status = Path("/proc/self/status")
     if not status.exists() or "RssAnon" not in status.read_text():

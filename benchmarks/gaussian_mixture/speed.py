@@ -1,0 +1,265 @@
+"""Speed of the Gaussian mixture against scikit-learn's, and what each annealing method costs.
+
+All comparisons are interleaved in this process, one thread each unless said otherwise, and given
+as medians of the ratios of neighbouring runs.
+
+    python -m benchmarks.gaussian_mixture.speed            # everything, some ten minutes
+    python -m benchmarks.gaussian_mixture.speed passes methods
+    python -m benchmarks.gaussian_mixture.speed --write    # also into doc/results/speed.md
+    python -m benchmarks.gaussian_mixture.speed --quick --write --output /tmp/quick.md
+
+The section on restarts needs a file, see ``data.py`` in this folder; a quick run takes
+scikit-learn's digits and needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from sklearn.mixture import BayesianGaussianMixture
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import (
+    DeterministicAnnealing,
+    LocalVariationalTempering,
+    ProximityVI,
+    StochasticAnnealing,
+    StructuredVI,
+    SVIPlus,
+    VariationalTempering,
+)
+from sklearn_anneal.inference.engine import lower_bound
+from sklearn_anneal.inference.parallel import SEQUENTIAL
+from sklearn_anneal.inference.units import Rows
+from sklearn_anneal.models._gaussian import ROWS_PER_BLOCK
+
+from ..common.data import available, left_out
+from ..common.measuring import (
+    Script,
+    interleaved,
+    milliseconds,
+    progress,
+    spread,
+    wall_seconds,
+)
+from ..common.memory import STATUS, Sampler
+from ..common.report import Page
+from .data import digits_of, mnist_of
+from .processes import measure_jobs
+from .workload import FULL, QUICK, Make, Size, blobs, ours, pass_times, peer, per_pass
+
+
+def measure_passes(size: Size) -> list[str]:
+    """Time per pass against scikit-learn, and peak memory beyond the data."""
+    page = Page()
+    page.section(
+        "Time per pass",
+        f'float64, one thread, `annealing="none"`, N = {size.n_rows:,}. Ratio: scikit-learn\'s '
+        f"time over ours, median and quartiles of {size.rounds} rounds. Peak memory: growth of the "
+        "anonymous memory of this process during a fit of ours, in MB of 10⁶ bytes.",
+    )
+    rows = []
+    for covariance, d, k in size.shapes:
+        progress(f"passes, {covariance}, D = {d}, K = {k}")
+        X = blobs(size.n_rows, d)
+        theirs = peer(k, covariance_type=covariance)
+        mine = ours("none", k, covariance_type=covariance)
+        mine(1).fit(X)
+        memory = _growth(mine, X)
+        slow, fast = pass_times(theirs, mine, X, size.rounds)
+        cells = [milliseconds(slow), milliseconds(fast), spread(slow / fast), memory]
+        rows.append([covariance, str(d), str(k), *cells])
+    header = ["covariance", "D", "K", "scikit-learn, ms", "ours, ms", "ratio", "peak memory, MB"]
+    page.table(header, rows)
+    return page.lines
+
+
+def _growth(make: Make, X: np.ndarray) -> str:
+    """Growth of the memory during a fit, in words."""
+    if not STATUS.exists():
+        return "–"
+    with Sampler() as memory:
+        make(2).fit(X)
+    return f"{memory.growth:.0f}"
+
+
+METHODS = {
+    "deterministic": lambda n: DeterministicAnnealing(initial_temperature=3, n_passes=n),
+    "stochastic": lambda n: StochasticAnnealing(n_passes=n, start="init_params"),
+    "svi_plus": lambda n: SVIPlus(n_passes=n),
+    "tempering": lambda n: VariationalTempering(n_passes=n),
+    "proximity": lambda n: ProximityVI(n_passes=n),
+    "local_tempering": lambda n: LocalVariationalTempering(n_passes=n),
+    "structured": lambda n: StructuredVI(n_passes=n, evaluate_every=1000),
+}
+
+
+def measure_methods(size: Size) -> list[str]:
+    """Time per pass of every annealing method against none."""
+    spaces = size.spaces[:2]
+    page = Page()
+    page.section(
+        "What annealing costs per pass",
+        f'Ratio of the time per pass to that of `annealing="none"`, N = {size.n_rows:,}, full '
+        "covariances, batch mode, one thread: median and quartiles of "
+        f"{size.annealed_rounds} ratios.",
+    )
+    cells: dict[str, list[str]] = {name: [] for name in METHODS}
+    for d, k in spaces:
+        X = blobs(size.n_rows, d)
+        plain = ours("none", k)
+        plain(1).fit(X)
+        for name, method in METHODS.items():
+            progress(f"methods, D = {d}, K = {k}, {name}")
+            annealed = ours(method, k)
+            annealed(1).fit(X)
+            slow, fast = pass_times(annealed, plain, X, size.annealed_rounds)
+            cells[name].append(spread(slow / fast))
+    header = ["method", *(f"D = {d}, K = {k}" for d, k in spaces)]
+    page.table(header, [[name, *cell] for name, cell in cells.items()])
+    return page.lines
+
+
+def measure_restarts(size: Size) -> list[str]:
+    """One stochastic fit against ten restarts of scikit-learn's class, on digits of one class."""
+    k = size.digit_components
+    kind = "scikit-learn's" if size.quick else "MNIST"
+    page = Page()
+    page.section(
+        "One annealed fit against ten restarts",
+        f"{kind} digits of one class, PCA {15 if size.quick else 30}, {size.digit_rows:,} rows at "
+        f"most, K = {k}, Dirichlet weights: one fit with "
+        '`annealing="stochastic"` against scikit-learn\'s `n_init=10` at the same tolerance per '
+        f"row and at most 1,000 passes; medians over {size.seeds} seeds, fits interleaved. The "
+        "bound is complete for both.",
+    )
+    if not (size.quick or available("mnist.npz")):
+        left_out("one annealed fit against ten restarts, as mnist.npz is not there.")
+        return [*page.lines, "Left out: mnist.npz is not there.", ""]
+    won, rows = 0, []
+    for digit in size.digits:
+        progress(f"restarts, digit {digit}")
+        X = digits_of(digit) if size.quick else mnist_of(digit, size.digit_rows)[0]
+        bounds, times = _against_restarts(X, k, size.seeds)
+        a, b = (float(np.median(bounds[name])) for name in ("theirs", "mine"))
+        ratio = float(np.median(times["mine"] / times["theirs"]))
+        won += b > a and ratio < 1
+        seconds = [f"{np.median(times[name]):.2f}" for name in ("theirs", "mine")]
+        rows.append([str(digit), f"{a:.0f}", f"{b:.0f}", *seconds, f"{ratio:.2f}"])
+    header = ["digit", "bound, n_init=10", "bound, stochastic", "time, n_init=10, s"]
+    page.table([*header, "time, stochastic, s", "time ratio"], rows)
+    page.lines += [f"Less time and a better bound on {won} of {len(size.digits)} digits.", ""]
+    return page.lines
+
+
+def _against_restarts(
+    X: np.ndarray, k: int, n_seeds: int
+) -> tuple[dict[str, list[float]], dict[str, np.ndarray]]:
+    """Complete bounds, and seconds, of scikit-learn's restarts and of one fit of ours, by seed."""
+    shared = {
+        "n_components": k,
+        "max_iter": 1000,
+        "weight_concentration_prior_type": "dirichlet_distribution",
+    }
+    bounds: dict[str, list[float]] = {"theirs": [], "mine": []}
+    times: dict[str, list[float]] = {"theirs": [], "mine": []}
+    for seed in range(n_seeds):
+        theirs = BayesianGaussianMixture(**shared, tol=1e-6 * len(X), n_init=10, random_state=seed)
+        mine = AnnealedBayesianGaussianMixture(
+            **shared, tol=1e-6, annealing="stochastic", random_state=seed
+        )
+        fits = {"theirs": theirs, "mine": mine}
+        for name in list(fits) if seed % 2 == 0 else list(fits)[::-1]:
+            times[name].append(wall_seconds(lambda m=fits[name]: m.fit(X)))
+        bounds["theirs"].append(complete_bound(theirs, X))
+        bounds["mine"].append(mine.lower_bound_)
+    return bounds, {name: np.array(values) for name, values in times.items()}
+
+
+def complete_bound(fitted: BayesianGaussianMixture, X: np.ndarray) -> float:
+    """The complete lower bound of scikit-learn's fitted parameters, in nats."""
+    names = ("n_components", "covariance_type", "reg_covar", "weight_concentration_prior_type")
+    settings = {name: getattr(fitted, name) for name in names}
+    model = AnnealedBayesianGaussianMixture(annealing="none", max_iter=0, **settings).fit(X)
+    ctx = model._inference.ctx
+    joint = {
+        "mean": fitted.means_ - ctx.summary.center,
+        "mean_precision": fitted.mean_precision_,
+        "inverse_scale": fitted.covariances_ * fitted.degrees_of_freedom_[:, None, None],
+        "dof": fitted.degrees_of_freedom_,
+    }
+    weights = {"weight_concentration": fitted.weight_concentration_}
+    ctx.q = weights | ctx.model.components.factors[0].family.from_standard(**joint)
+    return lower_bound(ctx, Rows(X, None, ctx.summary.center), SEQUENTIAL)
+
+
+def measure_where(size: Size) -> list[str]:
+    """Where the time of a pass goes, against the machine's rate of matrix products."""
+    page = Page()
+    page.section(
+        "Where the time goes",
+        f"Full covariances, N = {size.n_rows:,}, one thread. *Products* are the two matrix "
+        f"products per block of {ROWS_PER_BLOCK} rows alone, *rate* what they reach; the machine's "
+        "rate is that of a product of two 1,500 × 1,500 matrices.",
+    )
+    square = np.random.default_rng(0).standard_normal((1500, 1500))
+    rows = []
+    for d, k in size.spaces:
+        progress(f"where the time goes, D = {d}, K = {k}")
+        X = blobs(size.n_rows, d)
+        p = d * (d + 1) // 2 + d + 1
+        rng = np.random.default_rng(0)
+        coefficients = rng.standard_normal((k, p))
+        features = rng.standard_normal((p, ROWS_PER_BLOCK))
+        joint = np.empty((k, ROWS_PER_BLOCK))
+
+        def products() -> None:
+            for _ in range(len(X) // ROWS_PER_BLOCK):
+                np.dot(coefficients, features, out=joint)
+                np.dot(joint, features.T)
+
+        mine = ours("none", k)
+        mine(1).fit(X)
+        runs = {
+            "pass": lambda: per_pass(mine, X),
+            "products": lambda: wall_seconds(products),
+            "machine": lambda: wall_seconds(lambda: square @ square),
+        }
+        # These calls are their own clocks.
+        times = interleaved(runs, size.seeds, clock=lambda run: run())
+        whole, part, machine = (float(np.median(times[name])) for name in runs)
+        rate = 4e-9 * len(X) * p * k / part
+        peak = 2e-9 * 1500**3 / machine
+        cells = [f"{1e3 * whole:.1f}", f"{1e3 * part:.1f}", f"{part / whole:.0%}"]
+        rows.append([str(d), str(k), *cells, f"{rate:.0f}", f"{peak:.0f}"])
+    header = ["D", "K", "pass, ms", "products, ms", "share", "rate, GFLOP/s", "machine, GFLOP/s"]
+    page.table(header, rows)
+    return page.lines
+
+
+BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
+    "passes": (measure_passes, True),
+    "methods": (measure_methods, True),
+    "restarts": (measure_restarts, True),
+    "jobs": (measure_jobs, False),
+    "where": (measure_where, True),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    Script(
+        model="gaussian_mixture",
+        title="Speed of the Gaussian mixture",
+        description=(__doc__ or "").partition("\n")[0],
+        benchmarks=BENCHMARKS,
+        tasks={},
+        output="speed.md",
+        peers={},
+        full=FULL,
+        quick=QUICK,
+    ).run(argv)
+
+
+if __name__ == "__main__":
+    main()
