@@ -7,8 +7,7 @@ import importlib
 import sys
 import warnings
 from abc import ABCMeta, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -28,13 +27,15 @@ from ..inference.parallel import SEQUENTIAL, Workers, one_thread, seed_sequence
 from ..inference.restarts import Problem, restart
 from ..inference.units import Units
 from ..models._base import ConjugateModel
+from ._validation import CheckedParameters, did_you_mean, refuse_masked
+from ._validation import explained as _explained
 
 _SUBSET = 20_000
 # Below these numbers of floating-point operations per pass, threads cost more than they give.
 _WORTH_THREADS = {True: 5e7, False: 2e7}  # one restart split into chunks; several restarts
 
 
-class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
+class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     """What all estimators with a parameter ``annealing`` share.
 
     A subclass gives its parameters, :meth:`_make_model`, :meth:`_make_units` and
@@ -64,9 +65,13 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
 
     # Why parameters can leave their domain, and what to do then.
     _advice: str = (
-        "some components have ill-defined covariances (of too few rows, or of rows whose scales "
-        "differ too much for floating-point numbers). Increase reg_covar, ask for fewer "
-        "components, give a larger prior of the covariances, or rescale X."
+        "the parameters left their domain: scales of the data differ too much for floating-point "
+        "numbers. Rescale X, or give stronger priors."
+    )
+    # What to do where components coincide.
+    _advice_coinciding: str = (
+        "Lower the initial temperature or give the annealing jitter, start from another "
+        "random_state, or ask for fewer components."
     )
 
     # The parameters that define the model: they cannot change while fitted ones are kept.
@@ -115,6 +120,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
                     raise ValueError(
                         f"annealing={method!r} has no parameters: it is not among the names "
                         f"{sorted(ANNEALING)}. Set annealing to one of them first."
+                        f"{did_you_mean(method, ANNEALING)}"
                     )
                 params["annealing"] = ANNEALING[method]()
         return super().set_params(**params)
@@ -150,6 +156,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     ) -> np.ndarray | None:
         if sample_weight is None:
             return None
+        refuse_masked(sample_weight, "sample_weight")
         weights = _check_sample_weight(
             sample_weight,
             X,
@@ -188,7 +195,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         self : estimator instance
             The fitted estimator.
         """
-        with one_thread():
+        with one_thread(), _explained(self._advice):
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> BaseAnnealed:
@@ -325,7 +332,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         """:meth:`partial_fit`; after a refusal the estimator is as it was before."""
         before = dict(self.__dict__)
         try:
-            with one_thread():
+            with one_thread(), _explained(self._advice):
                 return self._partial_fit(X, sample_weight)
         except BaseException:
             self.__dict__.clear()
@@ -446,9 +453,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         if pairs:
             warnings.warn(
                 f"Components coincide (for example {pairs[0][0]} and {pairs[0][1]}): a "
-                "symmetric solution that plain inference cannot leave. Lower the initial "
-                "temperature or give the annealing jitter, start from another init_params or "
-                "random_state, or ask for fewer components.",
+                f"symmetric solution that plain inference cannot leave. {self._advice_coinciding}",
                 ConvergenceWarning,
                 stacklevel=6,
             )
@@ -498,15 +503,6 @@ class _Inference:
         ctx.state = dict(ctx.state)
         ctx.scale = 1.0
         return ctx
-
-
-@contextmanager
-def _explained(advice: str) -> Iterator[None]:
-    """Say what to do where parameters left their domain."""
-    try:
-        yield
-    except np.linalg.LinAlgError as error:
-        raise ValueError(f"Fitting failed because {advice}") from error
 
 
 def _same(old: Any, new: Any) -> bool:
