@@ -566,7 +566,7 @@ class AnnealedBayesianGaussianMixture(
         """
         ctx, X = self._context(), self._validate_again(X)
         units = Rows(X, None, ctx.summary.center)
-        return checked_finite(self.annealing_.inverse_temperatures(ctx, units))
+        return self.annealing_.inverse_temperatures(ctx, units)
 
     def _validate_again(self, X: Any) -> np.ndarray:
         return self._validate_data(X, reset=False, ensure_min_samples=1)

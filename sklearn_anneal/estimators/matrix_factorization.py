@@ -357,7 +357,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 'input="matrix". If the columns are the ids of users and items, and y the '
                 'ratings, input="pairs" was probably meant.',
                 UserWarning,
-                stacklevel=5,
+                stacklevel=4 if stream else 5,
             )
         return X
 
