@@ -359,7 +359,7 @@ def test_annealing_is_another_fit_than_none(X):
 def associated_press():
     sys.path.insert(0, str(ROOT))
     try:
-        from benchmarks._data import directory
+        from benchmarks.common.data import directory
     except ImportError:
         pytest.skip("the benchmarks are in the repository only")
     finally:

@@ -33,12 +33,13 @@ from ..inference.restarts import prepare, restart
 from ..inference.stopping import RiseOfBound
 from ..inference.units import Units
 from ..models._base import Model
+from ._validation import CheckedParameters, did_you_mean, explained, refuse_masked
 
 # Below these numbers of floating-point operations per pass, threads cost more than they give.
 _WORTH_THREADS = {True: 5e7, False: 2e7}  # one restart split into chunks; several restarts
 
 
-class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
+class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     """What all estimators with a parameter ``annealing`` share.
 
     A subclass gives its parameters, :meth:`_make_model`, :meth:`_make_units` and
@@ -68,9 +69,13 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
 
     # Why parameters can leave their domain, and what to do then.
     _advice: str = (
-        "some components have ill-defined covariances (of too few rows, or of rows whose scales "
-        "differ too much for floating-point numbers). Increase reg_covar, ask for fewer "
-        "components, give a larger prior of the covariances, or rescale X."
+        "the parameters left their domain: scales of the data differ too much for floating-point "
+        "numbers. Rescale X, or give stronger priors."
+    )
+    # What to do where components coincide.
+    _advice_coinciding: str = (
+        "Lower the initial temperature or give the annealing jitter, start from another "
+        "random_state, or ask for fewer components."
     )
 
     # The parameters that define the model: they cannot change while fitted ones are kept.
@@ -122,6 +127,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
                     raise ValueError(
                         f"annealing={method!r} has no parameters: it is not among the names "
                         f"{sorted(ANNEALING)}. Set annealing to one of them first."
+                        f"{did_you_mean(method, ANNEALING)}"
                     )
                 params["annealing"] = ANNEALING[method]()
         return super().set_params(**params)
@@ -161,6 +167,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     ) -> np.ndarray | None:
         if sample_weight is None:
             return None
+        refuse_masked(sample_weight, "sample_weight")
         weights = _check_sample_weight(
             sample_weight,
             X,
@@ -211,7 +218,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
             If data or parameters are refused, if the result is not finite, or if ``checkpoint``
             is of a fit with other data, parameters or versions.
         """
-        with self._unchanged_by_errors(), one_thread():
+        with self._all_or_nothing():
             return self._fit(X, y, sample_weight, checkpoint)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, checkpoint: Any = None) -> BaseAnnealed:
@@ -223,12 +230,11 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         shown = self._callback_data(given, X)
         monitor = FitMonitor.of(self, 1 if warm else self.n_init, shown, y, metadata, units)
         store = None if checkpoint is None else Checkpoint(checkpoint)
-        with _explained(self._advice):
-            if warm:
-                results = self._continue_fit(units, monitor, store)
-            else:
-                results = self._start_anew(X, units, monitor, store)
-            kept, bounds, best = _best(results)
+        if warm:
+            results = self._continue_fit(units, monitor, store)
+        else:
+            results = self._start_anew(X, units, monitor, store)
+        kept, bounds, best = _best(results)
         ctx, strategy, trace = kept.ctx, kept.strategy, kept.trace
         if warm:
             strategy = self.annealing_
@@ -245,11 +251,12 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         return self
 
     @contextmanager
-    def _unchanged_by_errors(self) -> Iterator[None]:
-        """Context whose errors leave the estimator as it was when the context was entered."""
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Context of a fit: BLAS runs one thread, and an error leaves the estimator as it was."""
         before = dict(self.__dict__)
         try:
-            yield
+            with one_thread(), explained(self._advice):
+                yield
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -375,7 +382,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         ValueError
             If the batch is refused; the estimator is then as it was before.
         """
-        with self._unchanged_by_errors(), one_thread():
+        with self._all_or_nothing():
             return self._partial_fit(X, sample_weight)
 
     def _partial_fit(self, X: Any, sample_weight: Any) -> BaseAnnealed:
@@ -410,7 +417,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         ctx.scale = total / weight
         ctx.exploring = True
         worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
-        with Workers(self.n_jobs if worth else 1) as workers, _explained(self._advice):
+        with Workers(self.n_jobs if worth else 1) as workers:
             bound, temperature = engine.stream(
                 ctx,
                 inference.strategy,
@@ -439,11 +446,10 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         seen = units.total_weight
         random_state = check_random_state(self.random_state)
         total = float(self.total_samples or seen)
-        with _explained(self._advice):
-            problem, start = prepare(
-                model, strategy, units, self._settings(), random_state, stream_weight=total
-            )
-            progress = problem.open(0, start)
+        problem, start = prepare(
+            model, strategy, units, self._settings(), random_state, stream_weight=total
+        )
+        progress = problem.open(0, start)
         return _Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
 
     def _keep(
@@ -480,9 +486,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         if pairs:
             warnings.warn(
                 f"Components coincide (for example {pairs[0][0]} and {pairs[0][1]}): a "
-                "symmetric solution that plain inference cannot leave. Lower the initial "
-                "temperature or give the annealing jitter, start from another init_params or "
-                "random_state, or ask for fewer components.",
+                f"symmetric solution that plain inference cannot leave. {self._advice_coinciding}",
                 ConvergenceWarning,
                 stacklevel=6,
             )
@@ -563,15 +567,6 @@ def _described(value: Any) -> str:
     if np.ndim(value):
         return f"an array with the hash {fingerprint(np.asarray(value))}"
     return repr(value)
-
-
-@contextmanager
-def _explained(advice: str) -> Iterator[None]:
-    """Say what to do where parameters left their domain."""
-    try:
-        yield
-    except np.linalg.LinAlgError as error:
-        raise ValueError(f"Fitting failed because {advice}") from error
 
 
 def _same(old: Any, new: Any) -> bool:

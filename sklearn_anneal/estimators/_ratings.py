@@ -11,6 +11,8 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, column_or_1d, validate_data
 
+from ._validation import check_largest_id, check_sparse, masked_as_nan, refuse_masked
+
 _DTYPES = [np.float64, np.float32]
 _LARGEST = int(np.iinfo(np.int32).max) - 1
 
@@ -65,7 +67,12 @@ class Pairs:
 
 
 def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> RatingData:
-    """A users × items matrix: stored entries of a sparse one, all but NaN of a dense one."""
+    """A users × items matrix: stored entries of a sparse one, all but NaN of a dense one.
+
+    Entries of a masked array that are masked are unobserved, as NaN is.
+    """
+    X = masked_as_nan(X)
+    check_sparse(X)
     # Of diagonals, what is 0 counts as stored and is no entry of the result.
     stored = X.nnz if issparse(X) and X.format != "dia" else None
     how: dict[str, Any] = {
@@ -92,6 +99,7 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
         indptr = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])
         columns = np.nonzero(observed)[1].astype(np.int32)
         return RatingData(X[observed], columns, indptr, n_columns, users, None, X.shape)
+    check_sparse(X)
     if not X.has_sorted_indices:
         X = X.copy()
         X.sort_indices()
@@ -124,19 +132,33 @@ def _width(X: Any) -> int | None:
     return shape[1] if len(shape) == 2 else None
 
 
-def read_ids(ids: Any, name: str) -> np.ndarray:
-    """Ids of users or items, as integers."""
+def read_ids(ids: Any, name: str, unseen: bool = False) -> np.ndarray:
+    """Ids of users or items, as integers; ``unseen``: −1 may stand for ids that were not seen."""
+    refuse_masked(ids, name)
     ids = np.asarray(ids)
     if ids.dtype.kind == "O" and all(isinstance(i, Real) for i in ids.ravel()):
         ids = ids.astype(float)
     with np.errstate(invalid="ignore"):
         whole = ids.dtype.kind in "iub" or (ids.dtype.kind == "f" and (ids == np.floor(ids)).all())
-    if not whole or (ids.size and (ids.min() < 0 or ids.max() > _LARGEST)):
+    if not whole or (ids.size and (ids.min() < -int(unseen) or ids.max() > _LARGEST)):
         raise ValueError(
-            f"{name} must be integers from 0 to {_LARGEST}. sklearn.preprocessing.OrdinalEncoder "
-            "makes such numbers of other ids."
+            f"{name} must be integers from 0 to {_LARGEST}"
+            + (", or −1 for those that were not seen. " if unseen else ". ")
+            + "sklearn.preprocessing.OrdinalEncoder makes such numbers of other ids."
         )
     return ids.astype(np.int64)
+
+
+def check_size_of_ratings(values: np.ndarray, dtype: Any) -> None:
+    """Refuse ratings whose squares overflow in the precision of the model."""
+    most = float(np.sqrt(np.finfo(dtype).max))
+    largest = float(max(values.max(initial=0), -values.min(initial=0)))
+    if largest > most:
+        raise ValueError(
+            f"X has a rating of the size {largest:g}, whose square overflows: the largest that a "
+            f"model fitted to {np.dtype(dtype).name} can read is {most:g}. Rescale the ratings "
+            "before fitting and predicting."
+        )
 
 
 def read_pairs(
@@ -147,10 +169,15 @@ def read_pairs(
     n_users: int | None,
     n_items: int | None,
     dense: bool,
+    n_known: int = 0,
+    unseen: bool = False,
 ) -> RatingData:
     """Pairs of ids with their ratings, by user; ``dense``: of all users up to the largest id.
 
-    A number of users or items is what was declared; None: what the pairs tell.
+    A number of users or items is what was declared; None: what the pairs tell. Ids are refused
+    where they need more rows than the ``n_known`` users that there are already, and so many that
+    arrays would outgrow the data. ``unseen``: pairs to score, which need no rows and may have the
+    id −1.
     """
     if pairs.y is None:
         raise ValueError(
@@ -158,12 +185,14 @@ def read_pairs(
             "target y is None. The ratings are y; give them, or a users × items matrix with "
             'input="matrix".'
         )
+    refuse_masked(pairs.X, "X")
+    refuse_masked(pairs.y, "y")
     X = validate_data(estimator, pairs.X, reset=reset, dtype=None)
     if X.shape[1] != 2:
         raise ValueError(
             f'With input="pairs" X has two columns, user and item, but it has {X.shape[1]}.'
         )
-    X = read_ids(X, "The ids of users and items")
+    X = read_ids(X, "The ids of users and items", unseen)
     y = check_array(
         column_or_1d(pairs.y, warn=True), ensure_2d=False, dtype=_DTYPES, input_name="y"
     )
@@ -176,6 +205,8 @@ def read_pairs(
                 f"X has the id {ids.max()}, but there are {name}={declared}. Declare {name}="
                 f"{ids.max() + 1} or more before the first fit."
             )
+        if declared is None and not unseen and ids.max() >= n_known:
+            check_largest_id(int(ids.max()), len(ids), "id", "ratings", name)
     if dense:
         rows = np.arange(n_users or users.max() + 1)
     else:
@@ -185,6 +216,20 @@ def read_pairs(
     indptr = np.searchsorted(users[order], np.arange(len(rows) + 1))
     items = items[order].astype(np.int32)
     return RatingData(y[order], items, indptr, n_columns, rows, order, X.shape, pairs.stream)
+
+
+def look_like_pairs(X: Any, y: Any) -> bool:
+    """Whether a matrix of ratings could be meant as pairs of ids, with their ratings in y."""
+    if y is None or issparse(X):
+        return False
+    if not hasattr(X, "shape"):
+        try:
+            X = np.asarray(X)
+        except ValueError:
+            return False
+    if len(X.shape) != 2 or X.shape[1] != 2 or np.shape(y) != X.shape[:1]:
+        return False
+    return np.asarray(X).dtype.kind in "iu"
 
 
 def halves(data: RatingData) -> tuple[np.ndarray, np.ndarray]:

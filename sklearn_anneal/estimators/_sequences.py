@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from ._validation import masked_as_nan, refuse_masked
+
 
 @dataclass(frozen=True)
 class SequenceData:
@@ -33,7 +35,8 @@ def concat_sequences(sequences):
     Parameters
     ----------
     sequences : list or tuple of array-like of shape (n_frames, n_features)
-        Arrays or data frames with equal columns; 1-D arrays of integers stand for one column.
+        Arrays or data frames with equal columns; 1-D arrays stand for one column. Entries of
+        masked arrays that are masked become NaN.
 
     Returns
     -------
@@ -113,6 +116,7 @@ def split_sequences(A, lengths):
 
 
 def _as_columns(sequence: Any) -> Any:
+    sequence = masked_as_nan(sequence)
     if not hasattr(sequence, "shape"):
         sequence = np.asarray(sequence)
     if len(sequence.shape) == 1:
@@ -122,7 +126,7 @@ def _as_columns(sequence: Any) -> Any:
     return sequence
 
 
-def _is_list_of_sequences(X: Any, categorical: bool) -> bool:
+def is_list_of_sequences(X: Any, categorical: bool) -> bool:
     """Whether ``X`` is a list whose elements are 2-D arrays (or 1-D ones of symbols)."""
 
     def is_sequence(element: Any) -> bool:
@@ -143,6 +147,7 @@ def _dtype_kind(values: Any) -> str:
 
 
 def _one_dimensional(values: Any, name: str) -> np.ndarray:
+    refuse_masked(values, name)
     values = np.asarray(values)
     if values.ndim != 1:
         raise ValueError(
@@ -155,10 +160,12 @@ def _checked_lengths(lengths: Any, n_rows: int) -> np.ndarray:
     lengths = _one_dimensional(lengths, "lengths")
     if not np.issubdtype(lengths.dtype, np.integer) or (lengths < 1).any():
         raise ValueError("lengths are the numbers of frames of the sequences, integers above 0.")
-    if lengths.sum() != n_rows:
+    # Python's integers, since a sum of others can wrap around to the right one.
+    total = sum(lengths.tolist())
+    if total != n_rows:
         raise ValueError(
-            f"lengths sum to {lengths.sum()}, but X has {n_rows} rows: they are the numbers of "
-            "rows of each sequence, in the order of the rows."
+            f"lengths sum to {total}, but X has {n_rows} rows: they are the numbers of rows of "
+            "each sequence, in the order of the rows."
         )
     return lengths.astype(np.int64)
 
@@ -190,7 +197,7 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
     """The sequences of any of the forms that users may give."""
     if isinstance(X, SequenceData):
         return X
-    if _is_list_of_sequences(X, categorical):
+    if is_list_of_sequences(X, categorical):
         if groups is not None or lengths is not None:
             raise ValueError(
                 "X is a list of sequences, which says where each of them begins: leave groups and "
@@ -199,6 +206,7 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
         X, groups = concat_sequences(X)
     if groups is not None and lengths is not None:
         raise ValueError("Give groups or lengths, not both.")
+    X = masked_as_nan(X)
     if not hasattr(X, "shape"):
         try:
             X = np.asarray(X)
@@ -207,6 +215,8 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
                 "X is neither an array of numbers nor a list of sequences, whose elements are all "
                 f"2-D arrays or data frames: {error}"
             ) from error
+    if categorical and len(X.shape) == 1:
+        X = _as_columns(X)
     n_rows = X.shape[0] if len(X.shape) else 0
     if lengths is not None:
         return SequenceData(X, _checked_lengths(lengths, n_rows))

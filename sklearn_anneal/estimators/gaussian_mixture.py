@@ -24,6 +24,7 @@ from ..models._gaussian import (
 )
 from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed, has_unit_temperatures
+from ._validation import explains, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -260,6 +261,15 @@ class AnnealedBayesianGaussianMixture(
         self.verbose_interval = verbose_interval
 
     _kernel_module = "gaussian_mixture"
+    _advice = (
+        "some components have ill-defined covariances (of too few rows, or of rows whose scales "
+        "differ too much for floating-point numbers). Increase reg_covar, ask for fewer "
+        "components, give a larger covariance_prior, or rescale X."
+    )
+    _advice_coinciding = (
+        "Lower the initial temperature or give the annealing jitter, start from another "
+        "init_params or random_state, or ask for fewer components."
+    )
     _model_parameters = (
         "n_components",
         "covariance_type",
@@ -285,6 +295,7 @@ class AnnealedBayesianGaussianMixture(
     # What the base class asks for
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
+        refuse_masked(X, "X")
         return validate_data(
             self,
             X,
@@ -445,6 +456,7 @@ class AnnealedBayesianGaussianMixture(
         """
         return self.predict_proba(X)
 
+    @explains("Prediction")
     def score_samples(self, X):
         """Log of the posterior predictive density of each row.
 
@@ -487,6 +499,7 @@ class AnnealedBayesianGaussianMixture(
         weights = self._check_weights(sample_weight, np.asarray(scores))
         return float(np.average(scores, weights=weights))
 
+    @explains("Sampling")
     def sample(self, n_samples=1, *, predictive=False):
         """Draw rows from the fitted mixture.
 
@@ -535,6 +548,7 @@ class AnnealedBayesianGaussianMixture(
         return np.vstack(parts), labels
 
     @available_if(has_unit_temperatures)
+    @explains("Prediction")
     def inverse_temperatures(self, X):
         """Expected inverse temperature of each row, low for outliers.
 
@@ -556,8 +570,9 @@ class AnnealedBayesianGaussianMixture(
         return self.annealing_.inverse_temperatures(ctx, units)
 
     def _validate_again(self, X: Any) -> np.ndarray:
-        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        return self._validate_data(X, reset=False, ensure_min_samples=1)
 
+    @explains("Prediction")
     def _log_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         ctx, X = self._context(), self._validate_again(X)
         units = Rows(X, None, ctx.summary.center)

@@ -14,13 +14,19 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, validate_data
 
 from ..families import COVARIANCE_TYPES
-from ..inference.parallel import one_thread
 from ..inference.units import Sequences
-from ..models._emissions import EMISSIONS, checked_prior, kernels, log_means
-from ..models._gaussian import check_first_rows, checked_finite
+from ..models._emissions import (
+    EMISSIONS,
+    check_priors_of_others,
+    checked_prior,
+    kernels,
+    log_means,
+)
+from ..models._gaussian import check_first_rows
 from ..models.hidden_markov import HiddenMarkov
 from ._base import BaseAnnealed, has_unit_temperatures
-from ._sequences import SequenceData, read_sequences
+from ._sequences import SequenceData, is_list_of_sequences, read_sequences
+from ._validation import check_largest_id, explains, finite
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -28,6 +34,10 @@ if TYPE_CHECKING:
 
 _NOTHING = np.empty(0)
 _ONE = np.ones(1)
+_OVERFLOW = (
+    "X has frames so far from the training data that their log densities overflow. Check their "
+    "units, or rescale X before fitting and predicting."
+)
 
 
 class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
@@ -35,17 +45,19 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     Sequences come in one of three forms, everywhere:
 
-    - an array with one row per frame, and ``groups``, the id of its sequence for every row, or
-      ``lengths``, the number of rows of each sequence; with neither it is one sequence;
+    - an array with one row per frame (for ``"categorical"`` also a 1-D array of symbols), and
+      ``groups``, the id of its sequence for every row, or ``lengths``, the number of rows of each
+      sequence; with neither it is one sequence;
     - a list or tuple whose elements are 2-D arrays or data frames (for ``"categorical"`` also
       1-D arrays of integers): a list of sequences, as :func:`concat_sequences` would join them.
-      Anything else, a list of lists of numbers too, is an ordinary array.
+      Anything else, a list of lists of numbers too, is an ordinary array. y, which is ignored,
+      may then have one entry per sequence, so that stratified folds can be made of a list.
 
     Results have one row per frame, in order; :func:`split_sequences` cuts them. ``groups`` is
     requested by default where metadata routing is enabled, so that
     ``GridSearchCV(est, …, cv=GroupKFold()).fit(X, groups=ids)`` searches over whole sequences;
-    without routing use lists. A frame that was not observed is a row of NaN, or the symbol −1;
-    it is marginalised.
+    without routing use lists. A frame that was not observed is a row of NaN, a row of a masked
+    array that is masked as a whole, or the symbol −1; it is marginalised.
 
     Parameters
     ----------
@@ -58,7 +70,9 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         For ``"gaussian"``: restriction of the scale matrices of the posterior over precisions.
     n_symbols : int or None, default=None
         For ``"categorical"``: the number of symbols. None: the largest one in ``fit``, plus 1;
-        ``partial_fit`` needs it.
+        ``partial_fit`` needs it. A table has a column for each symbol. Where their number is not
+        given, the largest symbol must therefore be below 100,000, or below ten times the number
+        of frames if that is more.
     annealing : str or Annealing, default="deterministic"
         How the fit avoids the local optimum next to its start: ``"none"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
@@ -303,6 +317,15 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         self.verbose_interval = verbose_interval
 
     _kernel_module = "hidden_markov"
+    _advice = (
+        "some states have emissions whose parameters left their domain (of too few frames, or of "
+        "frames whose scales differ too much for floating-point numbers). Ask for fewer states, "
+        'give stronger priors, rescale X, or, with emission="gaussian", increase reg_covar.'
+    )
+    _advice_coinciding = (
+        "Lower the initial temperature or give the annealing jitter, start from another "
+        "init_params or random_state, or ask for fewer states."
+    )
     _model_parameters = (
         "n_components",
         "emission",
@@ -335,13 +358,19 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     # What the base class asks for
 
     def _data(self, X: Any, groups: Any, lengths: Any, y: Any = None) -> SequenceData:
-        data = read_sequences(X, groups, lengths, self.emission == "categorical")
-        if y is not None and _num_samples(y) != data.shape[0]:
-            raise ValueError(
-                f"y has {_num_samples(y)} entries, but X has {data.shape[0]} rows. It is ignored "
-                "if it has one entry per row; did you mean lengths=?"
-            )
-        return data
+        categorical = self.emission == "categorical"
+        data = read_sequences(X, groups, lengths, categorical)
+        if y is None or _num_samples(y) == data.shape[0]:
+            return data
+        # Searches over a list of sequences split one y per sequence, and so do callbacks.
+        listed = isinstance(X, SequenceData) or is_list_of_sequences(X, categorical)
+        if listed and _num_samples(y) == len(data.lengths):
+            return data
+        per_sequence = f" of {len(data.lengths)} sequences" if listed else ""
+        raise ValueError(
+            f"y has {_num_samples(y)} entries, but X has {data.shape[0]} rows{per_sequence}. It is "
+            "ignored if it has one entry per row, or per sequence of a list; did you mean lengths=?"
+        )
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
         data = read_sequences(X, None, None, self.emission == "categorical")
@@ -368,6 +397,12 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 f"{declared - 1}. Fit with n_symbols={int(unknown.max()) + 1} (or more) to allow "
                 "for symbols that the training data do not have."
             )
+        if declared is None and reset:
+            symbols = data.X[data.X >= 0]
+            largest = symbols.max(initial=0)
+            # What is no symbol at all is refused where symbols are encoded.
+            if largest == np.floor(largest) and largest < 2**31:
+                check_largest_id(int(largest), len(symbols), "symbol", "frames", "n_symbols")
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         frames, missing = EMISSIONS[self.emission].encode(X.X)
@@ -419,6 +454,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 f"init_params={self.init_params!r} is not for emission={self.emission!r}, whose "
                 f"frames have no distances. Use {kind.init_params[0]!r}."
             )
+        check_priors_of_others(self)
         k = self.n_components
         transmat = checked_prior(self.transmat_prior, 1.0 / k, (k, k), "transmat_prior")
         return HiddenMarkov(
@@ -479,7 +515,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             If data or parameters are refused, if the result is not finite, or if ``checkpoint``
             is of a fit with other data, parameters or versions.
         """
-        with self._unchanged_by_errors(), one_thread():
+        with self._all_or_nothing():
             return self._fit(self._data(X, groups, lengths, y), y, sample_weight, checkpoint)
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -513,7 +549,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ValueError
             If the batch is refused; the estimator is then as it was before.
         """
-        with self._unchanged_by_errors(), one_thread():
+        with self._all_or_nothing():
             return self._partial_fit(self._data(X, groups, lengths, y), sample_weight)
 
     def fit_transform(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
@@ -561,6 +597,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         """
         return self.decode(X, groups=groups, lengths=lengths)[1]
 
+    @explains("Prediction")
     def decode(self, X, *, groups=None, lengths=None):
         """The most probable path of states of each sequence, and its probability.
 
@@ -587,7 +624,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         for part in ctx.model.parts(units):
             some = units.take(part)
             kernels().viterbi(
-                ctx.model.log_density(some, expected),
+                finite(ctx.model.log_density(some, expected), _OVERFLOW),
                 some.indptr,
                 expected.startprob,
                 expected.transmat,
@@ -615,7 +652,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         """
         ctx, data, units = self._units(X, groups, lengths)
         posteriors = np.empty((int(units.indptr[-1]), ctx.model.n_components))
-        ctx.model.sweep(units, ctx.model.plug_in(ctx.q), _ONE, [_NOTHING], posteriors)
+        self._log_likelihoods(ctx, units, posteriors)
         return posteriors.astype(data.X.dtype, copy=False)
 
     def transform(self, X, *, groups=None, lengths=None):
@@ -683,6 +720,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             weights = np.ones(units.n_units)
         return float(weights @ self._log_likelihoods(ctx, units) / (weights @ units.lengths))
 
+    @explains("Sampling")
     def sample(self, n_samples=1):
         """Draw one sequence from the fitted model, at the posterior mean parameters.
 
@@ -712,6 +750,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         return ctx.model.emission.draw(states, self, random_state), states
 
     @available_if(has_unit_temperatures)
+    @explains("Prediction")
     def inverse_temperatures(self, X, *, groups=None, lengths=None):
         """Expected inverse temperature of each sequence, low for outliers.
 
@@ -733,7 +772,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             E[1/T], in (0, 1].
         """
         ctx, _, units = self._units(X, groups, lengths)
-        return self.annealing_.inverse_temperatures(ctx, units)
+        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
 
     def _units(
         self, X: Any, groups: Any, lengths: Any, y: Any = None
@@ -743,6 +782,13 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         data = self._validate_data(data, reset=False, ensure_min_samples=1)
         return ctx, data, self._make_units(data, None).centered(ctx.summary)
 
-    def _log_likelihoods(self, ctx: Context, units: Sequences) -> np.ndarray:
-        found = ctx.model.sweep(units, ctx.model.plug_in(ctx.q), _ONE, [_NOTHING]).log_norms
-        return checked_finite(found)
+    @explains("Prediction")
+    def _log_likelihoods(
+        self, ctx: Context, units: Sequences, posteriors: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Of each sequence; ``posteriors``, where given, gets those of the states of all frames."""
+        expected = ctx.model.plug_in(ctx.q)
+        found = ctx.model.sweep(units, expected, _ONE, [_NOTHING], posteriors)
+        # A density that is not finite for some of the states alone does not show in normalisers.
+        finite(found.energies, _OVERFLOW)
+        return finite(found.log_norms, _OVERFLOW)

@@ -23,9 +23,17 @@ from ..inference.units import Documents, Units
 from ..metrics import document_completion_log_likelihood, split_documents
 from ..models.latent_dirichlet import TOPICS, LatentDirichlet
 from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
+from ._validation import check_sparse, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Annealing, Context
+
+# float64 tells every number of tokens up to here from the next one.
+_MOST_TOKENS = 2.0**53
+_OVERFLOW = (
+    "X has documents with so many tokens that the Dirichlet parameters of their topics overflow in "
+    "the precision that the model was fitted with. Divide X by a constant, or fit to float64."
+)
 
 
 class AnnealedLatentDirichletAllocation(
@@ -209,6 +217,15 @@ class AnnealedLatentDirichletAllocation(
     }
 
     _kernel_module = "latent_dirichlet"
+    _advice = (
+        "the Dirichlet parameters of some topics are not positive numbers: counts or priors are "
+        "too large or too small for floating-point numbers. Give doc_topic_prior and "
+        "topic_word_prior closer to 1, or divide X by a constant."
+    )
+    _advice_coinciding = (
+        "Lower the initial temperature or give the annealing jitter, start from another "
+        "init_components or random_state, or ask for fewer components."
+    )
     _model_parameters = ("n_components", "doc_topic_prior", "topic_word_prior", "local_step")
 
     def __init__(
@@ -283,19 +300,36 @@ class AnnealedLatentDirichletAllocation(
         return ChangeOfPerplexity(self.tol, max(0, self.evaluate_every), self.perp_tol)
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> csr_matrix:
-        X = validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1
-        )
-        check_non_negative(X, type(self).__name__)
+        refuse_masked(X, "X")
+        check_sparse(X)
+        given = X
+        try:
+            X = validate_data(
+                self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1
+            )
+        except ValueError:
+            _refuse_texts(X, type(self).__name__)
+            raise
         if not issparse(X):
-            X = csr_matrix(X)
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        return X
+            check_non_negative(X, type(self).__name__)
+            return csr_matrix(X)
+        if issparse(given) and given.format in ("coo", "bsr") and X.nnz < given.nnz:
+            # SciPy summed entries that are given several times, and did so in their own type.
+            X = _wide(given).tocsr()
+        check_sparse(X)
+        check_non_negative(X, type(self).__name__)
+        return _canonical(X)
 
     def _make_units(self, X: csr_matrix, sample_weight: np.ndarray | None) -> Documents:
-        return Documents(X.data, X.indices, X.indptr, sample_weight)
+        units = Documents(X.data, X.indices, X.indptr, sample_weight)
+        most = units.lengths.max(initial=0.0)
+        if most > _MOST_TOKENS:
+            raise ValueError(
+                f"X has a document of {most:g} tokens, but a document may have at most 2**53: "
+                "beyond, float64 does not tell a number of tokens from the next. Divide X by a "
+                "constant."
+            )
+        return units
 
     def _check_training(self, units: Documents) -> None:  # type: ignore[override]
         if units.n_observations == 0:
@@ -454,7 +488,9 @@ class AnnealedLatentDirichletAllocation(
         """
         ctx, units = self._documents(X)
         self._check_training(units)
-        return _perplexity(self._document_bound(ctx, units), units)
+        bound = self._document_bound(ctx, units)
+        finite(np.asarray(bound), _OVERFLOW)
+        return _perplexity(bound, units)
 
     def score(self, X, y=None, sample_weight=None):
         """Log-likelihood of one half of each document given the other, per token.
@@ -545,7 +581,7 @@ class AnnealedLatentDirichletAllocation(
         """
         ctx, units = self._documents(X)
         self._load_kernels()
-        return self.annealing_.inverse_temperatures(ctx, units)
+        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
 
     def _documents(self, X: Any) -> tuple[Context, Documents]:
         ctx = self._context()
@@ -555,7 +591,7 @@ class AnnealedLatentDirichletAllocation(
         """γ of documents, of shape (n_documents, n_components)."""
         gamma = np.empty((units.n_units, ctx.model.n_components))
         self._document_bound(ctx, units, gamma)
-        return gamma
+        return finite(gamma, _OVERFLOW)
 
     def _document_bound(
         self, ctx: Context, units: Documents, gamma: np.ndarray | None = None
@@ -599,6 +635,40 @@ class ChangeOfPerplexity(RiseOfBound):
 def _perplexity(bound: float, units: Documents) -> float:
     with np.errstate(over="ignore"):
         return float(np.exp(-bound / units.n_observations))
+
+
+def _wide(X: Any) -> Any:
+    """Counts in a type in which sums of them do not wrap around."""
+    return X.astype(np.float64) if X.dtype.kind in "iub" else X
+
+
+def _canonical(X: Any) -> Any:
+    """A CSR matrix with the words of each document in order, each of them once."""
+    if X.has_canonical_format:
+        return X
+    X = X.copy()
+    X.sort_indices()
+    if not X.has_canonical_format:
+        X = _wide(X)
+        X.sum_duplicates()
+    return X
+
+
+def _refuse_texts(X: Any, owner: str) -> None:
+    """ValueError where X holds strings, in the place of counts of words."""
+    first = X.to_numpy() if hasattr(X, "to_numpy") else X
+    # A column of texts, or a list of tokenised ones, is two levels deep.
+    for _ in range(2):
+        if isinstance(first, np.ndarray):
+            first = first.ravel()[:1].tolist()
+        if isinstance(first, list | tuple) and first:
+            first = first[0]
+    if isinstance(first, str | bytes):
+        raise ValueError(
+            f"X holds texts, but {owner} reads counts of words, documents by words. "
+            "sklearn.feature_extraction.text.CountVectorizer makes them of texts: put it before "
+            "the estimator with sklearn.pipeline.make_pipeline."
+        ) from None
 
 
 def _is_auto(prior: Any) -> bool:

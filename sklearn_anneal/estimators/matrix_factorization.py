@@ -27,7 +27,18 @@ from ..inference.parallel import one_thread
 from ..inference.units import Ratings
 from ..models.matrix_factorization import PACKED, MatrixFactorization
 from ._base import BaseAnnealed, has_unit_temperatures
-from ._ratings import Pairs, RatingData, halves, read_ids, read_matrix, read_pairs, some_ratings
+from ._ratings import (
+    Pairs,
+    RatingData,
+    check_size_of_ratings,
+    halves,
+    look_like_pairs,
+    read_ids,
+    read_matrix,
+    read_pairs,
+    some_ratings,
+)
+from ._validation import explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -37,6 +48,10 @@ if TYPE_CHECKING:
 _PAIRS = 8192
 # Factors of items whose mean square is a smaller share of their prior variance are off.
 _OFF = 1e-6
+_OVERFLOW = (
+    "The squares of predicted ratings overflow: the ratings, or the factors, are too large. "
+    "Rescale the ratings before fitting and predicting."
+)
 
 
 def _of_matrix(estimator: AnnealedPMF) -> bool:
@@ -81,8 +96,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     Ratings come in one of two forms, as ``input`` says:
 
     - ``"matrix"``: X is users × items. Of a sparse matrix the stored entries are ratings,
-      explicit zeros too, and all others are unobserved; of a dense one NaN is unobserved. y is
-      ignored. A row is a data point: ``transform`` finds the factors of new users.
+      explicit zeros too, and all others are unobserved; of a dense one NaN is unobserved, and so
+      is what a mask covers. y is ignored. A row is a data point: ``transform`` finds the factors
+      of new users.
     - ``"pairs"``: X has one row per rating, the ids (user, item), and y the ratings, so that
       ``cross_val_score(est, X, y)`` holds out ratings. A pair that is repeated is two ratings.
 
@@ -100,7 +116,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ``form="local"`` is refused: it tempers assignments, of which there are none.
     n_users, n_items : int or None, default=None
         Numbers of users and items; None: the largest id plus 1, or the columns of the matrix. An
-        item beyond those seen has its prior. ``n_users`` is for ``"pairs"`` alone.
+        item beyond those seen has its prior. ``n_users`` is for ``"pairs"`` alone. Ids are
+        positions in arrays. Where no number is declared, ids of training data must therefore be
+        below 100,000, or below ten times the number of ratings if that is more.
     fit_intercept : bool, default=True
         Whether μ is the mean of the training ratings, or 0.
     biases : bool, default=True
@@ -297,6 +315,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         "the ratings."
     )
     _kernel_module = "matrix_factorization"
+    _advice_coinciding = (
+        "Lower the initial temperature or give the annealing jitter, start from another "
+        "random_state, or ask for fewer factors."
+    )
     _model_parameters = (
         "n_components",
         "input",
@@ -327,21 +349,45 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     def _data(self, X: Any, y: Any, stream: bool = False) -> Any:
         """X on its way to validation, with the ratings where they are in y."""
-        return Pairs(X, y, stream) if _of_pairs(self) else X
+        if _of_pairs(self):
+            return Pairs(X, y, stream)
+        if look_like_pairs(X, y):
+            warnings.warn(
+                "X has two columns of integers, and y as many entries as X has rows. They are "
+                "read as the ratings of two items, and y is ignored, because of "
+                'input="matrix". If the columns are the ids of users and items, and y the '
+                'ratings, input="pairs" was probably meant.',
+                UserWarning,
+                stacklevel=4 if stream else 5,
+            )
+        return X
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> RatingData:
         # Whatever is asked for: a single user, and a single rating, are data.
-        if not isinstance(X, Pairs):
+        if isinstance(X, Pairs):
+            data = read_pairs(
+                self,
+                X,
+                reset=reset,
+                n_users=self.n_users,
+                n_items=self.n_items if reset else self.n_items_,
+                dense=not X.stream,
+                n_known=0 if reset else self.n_users_,
+            )
+        else:
             if self.n_users is not None:
                 raise ValueError(
                     'n_users is for input="pairs"; the users of a matrix are its rows.'
                 )
             n_items = self.n_items if reset or self.n_items is None else self.n_items_
-            return read_matrix(self, X, reset=reset, n_items=n_items)
-        n_items = self.n_items if reset else self.n_items_
-        return read_pairs(
-            self, X, reset=reset, n_users=self.n_users, n_items=n_items, dense=not X.stream
-        )
+            data = read_matrix(self, X, reset=reset, n_items=n_items)
+        self._check_size(data, reset)
+        return data
+
+    def _check_size(self, data: RatingData, reset: bool) -> None:
+        """Refuse ratings that are too large for the model that they train, or that reads them."""
+        dtype = data.values.dtype if reset else self._context().model.dtype
+        check_size_of_ratings(data.values, dtype)
 
     def _make_units(self, X: RatingData, sample_weight: np.ndarray | None) -> Ratings:  # type: ignore[override]
         pairs = X.order is not None
@@ -530,7 +576,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             If data or parameters are refused, if the result is not finite, or if ``checkpoint``
             is of a fit with other data, parameters or versions.
         """
-        with self._unchanged_by_errors(), one_thread():
+        with self._all_or_nothing():
             return self._fit(self._data(X, y), y, sample_weight, checkpoint)
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -560,10 +606,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ValueError
             If the batch is refused; the estimator is then as it was before.
         """
-        with self._unchanged_by_errors(), one_thread():
+        with self._all_or_nothing():
             return self._partial_fit(self._data(X, y, stream=True), sample_weight)
 
     @available_if(_of_matrix)
+    @explains("Prediction")
     def transform(self, X):
         """Posterior means of the factors of users, given the fitted items.
 
@@ -581,8 +628,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             Without biases; of the dtype of X if that is a floating one.
         """
         ctx, data = self._read(X)
-        statistics = self._solved(ctx, self._make_units(data, None))
-        mean = _exact(ctx).rows_of(statistics).mean
+        mean = self._rows(ctx, data).mean
         return mean[:, : ctx.model.n_components].astype(data.values.dtype)
 
     @available_if(_of_matrix)
@@ -602,6 +648,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             μ + b_i + c_j + u_iᵀ v_j, kept within the range that ``clip`` says.
         """
         model = self._context().model
+        refuse_masked(X, "X")
+        refuse_masked(user_biases, "user_biases")
         X = check_array(X, dtype=[np.float64, np.float32])
         if X.shape[1] != model.n_components:
             raise ValueError(
@@ -620,9 +668,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                     f"user_biases has the shape {user_biases.shape}, but X has {len(X)} rows."
                 )
             ratings += user_biases.astype(X.dtype)[:, None]
-        return self._clipped(ratings)
+        return self._clipped(finite(ratings, _OVERFLOW))
 
     @available_if(_of_matrix)
+    @explains("Prediction")
     def predict_rows(self, X, return_std=False):
         """Predicted ratings of all items by the users of X, new ones or not.
 
@@ -642,9 +691,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             Only where ``return_std``.
         """
         ctx, data = self._read(X)
-        natural = self._solved(ctx, self._make_units(data, None))
-        model = _exact(ctx)
-        users, items = model.rows_of(natural), self._items(ctx)
+        model, users, items = _exact(ctx), self._rows(ctx, data), self._items(ctx)
         mean = model.mean_ratings(users, items)
         if not return_std:
             return self._clipped(mean)
@@ -652,6 +699,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         return self._clipped(mean), self._deviations(ctx, mean, second)
 
     @available_if(_of_matrix)
+    @explains("Prediction")
     def recommend(self, X, n=10, exclude_seen=True):
         """The items that each user of X would rate best.
 
@@ -673,9 +721,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ctx, data = self._read(X)
         if not isinstance(n, Integral) or n < 1:
             raise ValueError(f"n is the number of items for each user, 1 or more; got {n!r}.")
-        natural = self._solved(ctx, self._make_units(data, None))
-        model = _exact(ctx)
-        ratings = model.mean_ratings(model.rows_of(natural), self._items(ctx))
+        ratings = _exact(ctx).mean_ratings(self._rows(ctx, data), self._items(ctx))
         if exclude_seen:
             rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))
             ratings[rows, data.columns] = -np.inf
@@ -692,7 +738,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         Parameters
         ----------
         X : array-like of shape (n_ratings, 2)
-            Ids (user, item); those never seen have their priors.
+            Ids (user, item); those never seen, and −1 for any of them, have their priors.
         return_std : bool, default=False
             Whether to return standard deviations too.
 
@@ -705,18 +751,20 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             Only where ``return_std``.
         """
         check_is_fitted(self)
+        refuse_masked(X, "X")
         X = validate_data(self, X, reset=False, dtype=None)
-        users, items = read_ids(X, "The ids of users and items").T
+        users, items = read_ids(X, "The ids of users and items", unseen=True).T
         return self.predict_ratings(users, items, return_std)
 
+    @explains("Prediction")
     def predict_ratings(self, users, items, return_std=False):
         """Predicted ratings of items by users of the training data, or of the last batch.
 
         Parameters
         ----------
         users, items : array-like of int, shape (n_ratings,)
-            Ids; those never seen have their priors. Of a matrix, columns, and rows of what
-            ``fit`` or the last call of ``partial_fit`` was given.
+            Ids; those never seen, and −1 for any of them, have their priors. Of a matrix, columns,
+            and rows of what ``fit`` or the last call of ``partial_fit`` was given.
         return_std : bool, default=False
             Whether to return standard deviations too.
 
@@ -729,7 +777,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             Only where ``return_std``.
         """
         check_is_fitted(self)
-        users, items = read_ids(users, "users"), read_ids(items, "items")
+        users, items = read_ids(users, "users", unseen=True), read_ids(items, "items", unseen=True)
         if users.shape != items.shape or users.ndim != 1:
             raise ValueError(
                 f"users and items are ids of the same ratings, but have shapes {users.shape} and "
@@ -738,6 +786,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         mean, std = self._predictions(users, items)
         return (self._clipped(mean), std) if return_std else self._clipped(mean)
 
+    @explains("Prediction")
     def score(self, X, y=None, sample_weight=None):
         """Predictive log density per rating.
 
@@ -763,13 +812,14 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         if _of_pairs(self):
             # Ids that were not seen in training are no errors here.
             sizes: dict[str, Any] = {"n_users": None, "n_items": None}
-            data = read_pairs(self, Pairs(X, y), reset=False, dense=False, **sizes)
+            data = read_pairs(self, Pairs(X, y), reset=False, dense=False, unseen=True, **sizes)
+            self._check_size(data, reset=False)
             weights = self._check_weights(sample_weight, data)
             users = np.repeat(data.users, np.diff(data.indptr))
             densities = norm.logpdf(data.values, *self._predictions(users, data.columns))
             if weights is not None:
                 weights = weights[data.order]
-            return float(np.average(densities, weights=weights))
+            return float(np.average(finite(densities, _OVERFLOW), weights=weights))
         ctx, data = self._read(X)
         weights = self._check_weights(sample_weight, data)
         known, predicted = halves(data)
@@ -782,9 +832,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         each = np.ones(len(rows)) if weights is None else weights[rows]
         if not each.any():
             raise ValueError("X has no rating of positive weight to predict.")
-        return float(np.average(densities, weights=each))
+        return float(np.average(finite(densities, _OVERFLOW), weights=each))
 
     @available_if(has_unit_temperatures)
+    @explains("Prediction")
     def inverse_temperatures(self, X, y=None):
         """Expected inverse temperature of each user, low for outliers.
 
@@ -805,7 +856,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             E[1/T], in (0, 1]. Of pairs, for the ids from 0 to the largest.
         """
         ctx, data = self._read(X, y)
-        return self.annealing_.inverse_temperatures(ctx, self._make_units(data, None))
+        found = self.annealing_.inverse_temperatures(ctx, self._make_units(data, None))
+        return finite(found, _OVERFLOW)
 
     @property
     def components_cov_(self):
@@ -836,6 +888,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         model = self._context().model
         return model.solution(model.per_noise(self._user_statistics))
 
+    @explains("Prediction")
     def _covariances(self, natural: Natural) -> np.ndarray:
         family = Gaussian("packed")
         size = natural["natural_mean"].shape[1]
@@ -849,6 +902,12 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def _read(self, X: Any, y: Any = None) -> tuple[Context, RatingData]:
         ctx = self._context()
         return ctx, self._validate_data(self._data(X, y), reset=False)
+
+    def _rows(self, ctx: Context, data: RatingData) -> Any:
+        """The moments of users with these ratings."""
+        found = _exact(ctx).rows_of(self._solved(ctx, self._make_units(data, None)))
+        finite(found.squares, _OVERFLOW)
+        return found
 
     def _items(self, ctx: Context) -> Any:
         q = ctx.q
@@ -867,10 +926,12 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         across = self._items(ctx)
         prior = model.rows_of(nobody)
         n_users, n_items = len(statistics["natural_mean"]), len(across.mean)
-        of_users, of_items = np.unique(users[users < n_users]), items < n_items
+        # Ids beyond those that were seen, and −1 below them.
+        known, of_items = (users >= 0) & (users < n_users), (items >= 0) & (items < n_items)
+        of_users = np.unique(users[known])
         own = model.rows_of({key: value[of_users] for key, value in statistics.items()})
         places = np.searchsorted(of_users, users)
-        places[users >= n_users] = len(of_users)
+        places[~known] = len(of_users)
         tables = np.concatenate([model.coefficients(own), model.coefficients(prior)])
         means = np.concatenate([own.mean, prior.mean])
         columns = np.where(of_items, items, n_items)
@@ -882,6 +943,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             i, j = places[some], columns[some]
             second[some] = np.einsum("nk,nk->n", tables[i], other[j])
             mean[some] = model.mean_of_pairs(means[i], other_means[j])
+        finite(second, _OVERFLOW)
         return mean, self._deviations(ctx, mean, second)
 
     def _deviations(self, ctx: Context, mean: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -47,6 +47,8 @@ class Factors(tuple[Factor, ...]):
     0.235
     """
 
+    __slots__ = ()
+
     @property
     def keys(self) -> tuple[str, ...]:
         """The model's keys of all natural parameters."""

@@ -43,13 +43,7 @@ def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -
     ValueError
         If they do not fit the shape, or are not positive and finite.
     """
-    prior = check_array(
-        np.asarray(default if value is None else value, dtype=np.float64),
-        ensure_2d=False,
-        allow_nd=True,
-        ensure_min_samples=0,
-        input_name=name,
-    )
+    prior = _numbers(default if value is None else value, name)
     try:
         prior = np.broadcast_to(prior, shape).copy()
     except ValueError:
@@ -57,9 +51,46 @@ def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -
             f"The parameter '{name}' should be a number or an array of shape {shape}, but has "
             f"shape {prior.shape}."
         ) from None
+    _refuse_nonpositive(prior, name)
+    return prior
+
+
+def _numbers(value: Any, name: str) -> np.ndarray:
+    """A parameter as finite numbers of any shape."""
+    try:
+        numbers = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The parameter '{name}' should be numbers: {error}") from None
+    return check_array(
+        numbers, ensure_2d=False, allow_nd=True, ensure_min_samples=0, input_name=name
+    )
+
+
+def _refuse_nonpositive(prior: np.ndarray, name: str) -> None:
     if not (prior > 0).all():
         raise ValueError(f"The parameter '{name}' should be positive everywhere.")
-    return prior
+
+
+def check_priors_of_others(estimator: Any) -> None:
+    """Refuse prior parameters that an estimator's emission does not read and no other would take.
+
+    What they are multiplied with is not known, so that their shapes are not looked at.
+
+    Raises
+    ------
+    ValueError
+        If one is not finite, or is not positive where it has to be.
+    """
+    own = EMISSIONS[estimator.emission].prior_parameters
+    for emission in EMISSIONS.values():
+        for name, positive in emission.prior_parameters.items():
+            value = getattr(estimator, name)
+            if name in own or value is None:
+                continue
+            prior = _numbers(value, name)
+            # Of an array that may be a matrix, the entries beside the diagonal are free.
+            if positive or prior.ndim == 0:
+                _refuse_nonpositive(prior, name)
 
 
 class Emission(ABC):
@@ -67,6 +98,9 @@ class Emission(ABC):
 
     init_params: ClassVar[tuple[str, ...]] = ("kmeans", "random")
     """The starts that it has; the first one is ``init_params="auto"``."""
+
+    prior_parameters: ClassVar[dict[str, bool]]
+    """The estimator's parameters of its priors, and whether all entries must be positive."""
 
     n_components: int
 
@@ -214,8 +248,8 @@ def _missing_rows(X: np.ndarray) -> np.ndarray | None:
     partly = np.flatnonzero(unknown.any(axis=1) & ~missing)
     if len(partly):
         raise ValueError(
-            f"Row {partly[0]} of X is partly NaN. A frame is missing as a whole (a row of NaN) or "
-            "not at all: impute single values, or set the whole row to NaN."
+            f"Row {partly[0]} of X is partly NaN (or masked). A frame is missing as a whole (a row "
+            "of NaN) or not at all: impute single values, or set the whole row to NaN."
         )
     return missing
 
@@ -236,6 +270,13 @@ def _refuse(bad: np.ndarray, X: np.ndarray, what: str) -> None:
 
 class GaussianEmission(Emission):
     """Gaussian frames with Normal–Wishart priors of mean and precision."""
+
+    prior_parameters = {
+        "means_prior": False,
+        "beta_prior": True,
+        "dof_prior": True,
+        "scale_prior": False,
+    }
 
     def __init__(self, components: GaussianComponents):
         self.components = components
@@ -372,6 +413,7 @@ class CategoricalEmission(Emission):
     """Frames of one symbol out of V, with Dirichlet priors of its probabilities."""
 
     init_params = ("random",)
+    prior_parameters = {"emissionprob_prior": True}
 
     def __init__(self, n_components: int, concentration: np.ndarray):
         self.n_components = n_components
@@ -528,6 +570,7 @@ class _Moments(NamedTuple):
 class PoissonEmission(_LinearEmission):
     """Vectors of counts, independent given the state, with gamma priors of their rates."""
 
+    prior_parameters = {"lambdas_prior": True, "lambdas_weight": True}
     why_no_log_volume = (
         "log C(T) sums the tempered density of a frame over all frames, and of the vectors of "
         "counts of emission='poisson' no such sum is known"
@@ -623,6 +666,8 @@ class PoissonEmission(_LinearEmission):
 
 class BernoulliEmission(_LinearEmission):
     """Binary vectors, independent given the state, with beta priors of their probabilities."""
+
+    prior_parameters = {"emissionprob_prior": True}
 
     def __init__(self, n_components: int, n_features: int, concentration: np.ndarray):
         super().__init__(n_components, n_features)

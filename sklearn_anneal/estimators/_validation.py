@@ -1,0 +1,223 @@
+"""Checks of parameters and of input that all estimators share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import wraps
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils._param_validation import (
+    InvalidParameterError,
+    Options,
+    validate_parameter_constraints,
+)
+
+# The largest values of integer parameters: of those that arrays have rows or tables for, and of
+# all others, which compiled code reads as 64-bit integers.
+_MOST = {"n_components": 10**7, "n_init": 10**7}
+_MOST |= dict.fromkeys(("n_symbols", "n_users", "n_items"), 2**31 - 1)
+_LARGEST = 2**63 - 1
+# Ids that are positions in arrays may go up to the first number in any case, and beyond it up to
+# so many times the number of entries that hold ids.
+_FEW_IDS = 100_000
+_IDS_PER_ENTRY = 10
+
+
+# Parameters
+
+
+class CheckedParameters:
+    """Validates the parameters of an estimator, with more words than scikit-learn has.
+
+    Beyond ``_parameter_constraints``, a bool is no integer, an integer must be of a size that
+    arrays and compiled code can hold, and an array must not have masked entries. A name that is
+    not known is answered with the nearest one that is.
+    """
+
+    _parameter_constraints: dict
+    get_params: Callable[..., dict[str, Any]]
+
+    def _validate_params(self) -> None:
+        owner = type(self).__name__
+        for name, value in self.get_params(deep=False).items():
+            constraints = self._parameter_constraints.get(name, "no_validation")
+            if constraints == "no_validation":
+                continue
+            _check_integer(name, value, constraints, owner)
+            refuse_masked(value, name)
+            try:
+                validate_parameter_constraints({name: constraints}, {name: value}, owner)
+            except InvalidParameterError as error:
+                known = [option for c in constraints for option in _names(c)]
+                raise InvalidParameterError(f"{error}{did_you_mean(value, known)}") from None
+
+
+def _check_integer(name: str, value: Any, constraints: list[Any], owner: str) -> None:
+    if isinstance(value, bool):
+        if any(getattr(constraint, "type", None) is Integral for constraint in constraints):
+            raise InvalidParameterError(
+                f"The {name!r} parameter of {owner} must be a number, and a bool is none. Got "
+                f"{value!r} instead."
+            )
+    elif isinstance(value, Integral) and name != "random_state":
+        most = _MOST.get(name, _LARGEST)
+        if abs(int(value)) > most:
+            raise InvalidParameterError(
+                f"The {name!r} parameter of {owner} must be at most {most}. Got {value!r} instead."
+            )
+
+
+def _names(constraint: Any) -> Iterable[str]:
+    """The strings that a constraint accepts."""
+    return constraint.options if isinstance(constraint, Options) and constraint.type is str else ()
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """A question with the known name that is nearest to an unknown one; empty without any."""
+    if not isinstance(name, str):
+        return ""
+    nearest = get_close_matches(name.lower(), sorted(known), n=1)
+    return f" Did you mean {nearest[0]!r}?" if nearest else ""
+
+
+# Failures of linear algebra
+
+
+@contextmanager
+def explained(advice: str, what: str = "Fitting") -> Iterator[None]:
+    """Say what to do where parameters left their domain."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise ValueError(f"{what} failed because {advice}") from error
+
+
+def explains(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator of methods: :func:`explained` with the advice of their estimator."""
+
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with explained(self._advice, what):
+                return method(self, *args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def finite(values: np.ndarray, sentence: str) -> np.ndarray:
+    """The values of a prediction; ValueError with the sentence if they are not all finite."""
+    if not np.isfinite(values).all():
+        raise ValueError(sentence)
+    return values
+
+
+# Masked arrays
+
+
+def _is_masked(values: Any) -> bool:
+    """Whether an array, or one of the arrays of a list, has masked entries."""
+    parts = values if isinstance(values, list | tuple) else (values,)
+    return any(np.ma.is_masked(part) for part in parts)
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Refuse masked entries: what reads an array would read the values behind the mask."""
+    if _is_masked(values):
+        raise ValueError(
+            f"{name} is a masked array with masked entries, which have no meaning here. Leave "
+            "these entries out, or fill them in with filled() or an imputer."
+        )
+
+
+def masked_as_nan(values: Any) -> Any:
+    """The values, as floats with NaN in the place of masked entries if there are any."""
+    if not _is_masked(values):
+        return values
+    if isinstance(values, list | tuple):
+        return [masked_as_nan(part) for part in values]
+    return values.astype(np.result_type(values.dtype, np.float32)).filled(np.nan)
+
+
+# Sparse matrices
+
+
+def check_sparse(X: Any) -> None:
+    """Refuse a sparse matrix whose arrays point outside it, since compiled code would follow them.
+
+    SciPy looks at these arrays when a matrix is made, at all of them only for some formats, and
+    not when they are changed afterwards. What is not sparse passes.
+    """
+    if not issparse(X):
+        return
+    if X.ndim != 2:
+        raise ValueError(f"Expected a sparse matrix with 2 dimensions, but X has {X.ndim}.")
+    if X.format == "coo":
+        for axis, (ids, size) in enumerate(zip(X.coords, X.shape, strict=True)):
+            _check_entries(ids, X.data)
+            _check_indices(ids, size, ("row", "column")[axis])
+    elif X.format in ("csr", "csc", "bsr"):
+        block = X.blocksize if X.format == "bsr" else (1, 1)
+        shape = [size // length for size, length in zip(X.shape, block, strict=True)]
+        names = ["row", "column"]
+        if X.format == "csc":
+            shape.reverse()
+            names.reverse()
+        _check_entries(X.indices, X.data)
+        _check_pointers(X.indptr, shape[0], len(X.indices))
+        _check_indices(X.indices[: X.indptr[-1]], shape[1], names[1])
+
+
+_DAMAGED = "The matrix was damaged after it was made: make it anew from its entries."
+
+
+def _check_entries(ids: np.ndarray, data: np.ndarray) -> None:
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) != len(data):
+        raise ValueError(f"X is a sparse matrix without one integer index per entry. {_DAMAGED}")
+
+
+def _check_pointers(indptr: np.ndarray, n: int, n_entries: int) -> None:
+    right = indptr.shape == (n + 1,) and indptr.dtype.kind in "iu"
+    if not right or indptr[0] != 0 or indptr[-1] > n_entries or (indptr[1:] < indptr[:-1]).any():
+        raise ValueError(
+            "X is a sparse matrix whose indptr does not rise from 0 to at most the number of its "
+            f"entries, {n_entries}. {_DAMAGED}"
+        )
+
+
+def _check_indices(ids: np.ndarray, size: int, name: str) -> None:
+    if len(ids) == 0:
+        return
+    for index in (ids.min(), ids.max()):
+        if not 0 <= index < size:
+            raise ValueError(
+                f"X is a sparse matrix with the {name} index {index}, but indices of {name}s go "
+                f"from 0 to {size - 1}. {_DAMAGED}"
+            )
+
+
+# Ids
+
+
+def check_largest_id(largest: int, n_entries: int, what: str, entries: str, declare: str) -> None:
+    """Refuse ids far beyond the number of entries that hold them.
+
+    Ids are positions in arrays, so that all numbers up to the largest take memory and time. They
+    may go up to 100,000 whatever the data are, and up to ten times the number of entries where
+    that is more: enough for ids with gaps as they come from a table of which some rows were
+    chosen, and too little for arrays that outgrow the data by orders of magnitude.
+    """
+    most = max(_FEW_IDS, _IDS_PER_ENTRY * n_entries)
+    if largest >= most:
+        raise ValueError(
+            f"X has the {what} {largest}, but only {n_entries} {entries}. Numbers of this kind are "
+            f"positions in arrays, with room for all from 0 to the largest, so that {most} and "
+            "more are refused here. sklearn.preprocessing.OrdinalEncoder makes consecutive numbers "
+            f"of them; or declare {declare}={largest + 1}, if there are as many."
+        )
