@@ -16,7 +16,8 @@ from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.kernels import _compile
 from sklearn_anneal.kernels import gaussian_mixture as kernels
 from sklearn_anneal.kernels._math import exp
-from sklearn_anneal.models._gaussian import feature_kind
+from sklearn_anneal.models._weights import StickBreakingWeights
+from sklearn_anneal.models.components.gaussian import feature_kind
 
 (MIXTURE,) = gaussian_mixture.ENTRIES
 TYPES = ("full", "tied", "diag", "spherical")
@@ -32,7 +33,7 @@ def expected_log_joint(model, q, x):
     standard = model.components.standard(q)
     inverse_scale = full_matrices(standard["inverse_scale"], model.components.covariance_type, k, d)
     dof = np.broadcast_to(standard["dof"], (k,))
-    if model.weight_prior == "dirichlet_process":
+    if isinstance(model.weights, StickBreakingWeights):
         a, b = q["stick_a"], q["stick_b"]
         log_weights = stick_breaking_log_weights(psi(a) - psi(a + b), psi(b) - psi(a + b))
     else:
