@@ -69,7 +69,8 @@ def test_p_values_are_adjusted_for_the_comparisons_of_a_claim():
 
 
 def test_a_quick_run_writes_every_section_that_needs_no_file(monkeypatch, tmp_path):
-    from benchmarks import _data, reproduce_gaussian_mixture
+    from benchmarks import _data
+    from benchmarks.gaussian_mixture import reproduce as reproduce_gaussian_mixture
 
     monkeypatch.setenv(_data.VARIABLE, str(tmp_path))
     page = tmp_path / "page.md"
@@ -82,7 +83,9 @@ def test_a_quick_run_writes_every_section_that_needs_no_file(monkeypatch, tmp_pa
 
 
 def test_sections_on_data_files_are_written_where_the_files_are():
-    from benchmarks import _data, _mixtures, _paper_claims, _report
+    from benchmarks import _data, _report
+    from benchmarks.gaussian_mixture import experiments as _paper_claims
+    from benchmarks.gaussian_mixture import fits as _mixtures
 
     if not _data.available("mnist.npz", "pima.npz"):
         pytest.skip(f"mnist.npz and pima.npz are not where {_data.VARIABLE} says")
@@ -100,7 +103,7 @@ def test_table_cells_may_hold_bars():
 
 
 def test_a_quick_run_does_not_replace_the_full_page(capsys):
-    from benchmarks import reproduce_gaussian_mixture
+    from benchmarks.gaussian_mixture import reproduce as reproduce_gaussian_mixture
 
     with pytest.raises(SystemExit):
         reproduce_gaussian_mixture.main(["--quick"])

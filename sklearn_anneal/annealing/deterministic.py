@@ -15,7 +15,7 @@ from .schedules import SCHEDULES
 # Powers of x = 1/T on the local step, the statistics and the prior.
 FORMS = {"likelihood": (1, 1, 0), "posterior": (1, 1, 1), "local": (1, 0, 0)}
 
-# The rule for the initial temperature; benchmarks/tune_defaults.py measures it.
+# The rule for the initial temperature; benchmarks/gaussian_mixture/tuning.py measures it.
 _HOTTEST = 6.0
 _LUKEWARM = 1.05
 _CERTAIN = 0.05  # mean normalised entropy of a start whose assignments are not in doubt

@@ -7,8 +7,8 @@ nats per row, and fitting time. Printed are medians over seeds, averaged over th
 group (digits of one class, MNIST digits of one class, low-dimensional sets, clusters in the plane),
 the worst data set, and the ratio of the fitting times.
 
-    python -m benchmarks.tune_defaults                    # everything; takes long
-    python -m benchmarks.tune_defaults --only svi_plus --csv /tmp/svi_plus.csv
+    python -m benchmarks.gaussian_mixture.tuning                    # everything; takes long
+    python -m benchmarks.gaussian_mixture.tuning --only svi_plus --csv /tmp/svi_plus.csv
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import ANNEALING
 
-from . import _data
+from .. import _data
 
 GROUPS = ("digits", "MNIST", "low-dimensional", "2-D")
 

@@ -18,8 +18,9 @@ from sklearn_anneal.annealing import (
     StochasticAnnealing,
 )
 
-from . import _data
-from ._mixtures import (
+from .. import _data
+from .._report import Claim, Page, compared, quartiles, verdict
+from .fits import (
     DrawnDeterministicAnnealing,
     DrawnProximityVI,
     DrawnSVIPlus,
@@ -29,7 +30,6 @@ from ._mixtures import (
     missing,
     progress,
 )
-from ._report import Claim, Page, compared, quartiles, verdict
 
 _SMALLEST_CLUSTER = 0.01  # share of the rows that a component has to win to count as one
 

@@ -3,9 +3,9 @@
 All comparisons are interleaved in this process, one thread each unless said otherwise, and given
 as medians of the ratios of neighbouring runs.
 
-    python -m benchmarks.bench_gaussian_mixture            # everything, some ten minutes
-    python -m benchmarks.bench_gaussian_mixture passes methods
-    python -m benchmarks.bench_gaussian_mixture --write    # also into doc/results/speed.md
+    python -m benchmarks.gaussian_mixture.speed            # everything, some ten minutes
+    python -m benchmarks.gaussian_mixture.speed passes methods
+    python -m benchmarks.gaussian_mixture.speed --write    # also into doc/results/speed.md
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sklearn_anneal.annealing import (
     VariationalTempering,
 )
 
-OUTPUT = Path(__file__).resolve().parents[1] / "doc" / "results" / "speed.md"
+OUTPUT = Path(__file__).resolve().parents[2] / "doc" / "results" / "speed.md"
 FEW, MANY = 2, 12
 
 
@@ -376,7 +376,7 @@ def main() -> None:
         f"Python {platform.python_version()}, scikit-learn {sklearn.__version__}, numpy "
         f"{np.__version__}, numba {numba.__version__}, sklearn_anneal "
         f"{sklearn_anneal.__version__}; {platform.machine()}. Written by "
-        "`python -m benchmarks.bench_gaussian_mixture --write`.",
+        "`python -m benchmarks.gaussian_mixture.speed --write`.",
     ]
     for name in arguments.names:
         bench, rounds, one_thread = BENCHMARKS[name]

@@ -19,7 +19,7 @@ from sklearn_anneal.annealing import (
     SVIPlus,
 )
 
-from ._data import DataNotFoundError
+from .._data import DataNotFoundError
 
 BEGUN = perf_counter()
 

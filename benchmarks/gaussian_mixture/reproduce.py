@@ -6,8 +6,8 @@ al.) and its four clusters under an approximate Dirichlet process; what variatio
 (Mandt et al., 2016) and proximity variational inference (Altosaar et al., 2018) claim, as far as it
 concerns Gaussian mixtures. Fits that are compared are interleaved, one thread, paired by seed.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.reproduce_gaussian_mixture     # about 12 minutes
-    python -m benchmarks.reproduce_gaussian_mixture --quick --output /tmp/quick.md
+    OMP_NUM_THREADS=1 python -m benchmarks.gaussian_mixture.reproduce     # about 12 minutes
+    python -m benchmarks.gaussian_mixture.reproduce --quick --output /tmp/quick.md
 
 Data that are not shipped are looked for as ``benchmarks/_data.py`` says; sections without their
 data are left out with a message.
@@ -32,18 +32,18 @@ import numpy as np
 
 from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
 
-from . import _data
-from ._mixtures import BEGUN, FULL, QUICK, Size, drawn_start, fit, missing, progress
-from ._paper_claims import (
+from .. import _data
+from .._report import Claim, Page, compared, machine, outcomes, quartiles, verdict
+from .experiments import (
     section_clusters,
     section_forms,
     section_gultekin,
     section_objective,
     section_two_gaussians,
 )
-from ._report import Claim, Page, compared, machine, outcomes, quartiles, verdict
+from .fits import BEGUN, FULL, QUICK, Size, drawn_start, fit, missing, progress
 
-OUTPUT = Path(__file__).resolve().parents[1] / "doc" / "results" / "gaussian_mixture.md"
+OUTPUT = Path(__file__).resolve().parents[2] / "doc" / "results" / "gaussian_mixture.md"
 
 # Medians found before; the prior settings were not recorded with them.
 EXPECTED = {
@@ -312,7 +312,7 @@ def build(size: Size) -> str:
     head = Page()
     head.lines += ["# Gaussian mixtures: methods, and what the papers claim", ""]
     head.lines += [
-        "Written by `benchmarks/reproduce_gaussian_mixture.py`; see there for the rules of the "
+        "Written by `benchmarks/gaussian_mixture/reproduce.py`; see there for the rules of the "
         f"verdicts. {machine()} The whole page took {(perf_counter() - BEGUN) / 60:.0f} minutes.",
         "",
     ]

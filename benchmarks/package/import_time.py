@@ -4,7 +4,7 @@ Every measurement is a fresh interpreter. The two statements alternate, and whic
 alternates too, so that a machine that slows down for a while slows both. Printed are the medians of
 both and the median of the differences, round by round.
 
-    python -m benchmarks.bench_import --rounds 15
+    python -m benchmarks.package.import_time --rounds 15
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 0.3
 
 BASE = "import sklearn.mixture"

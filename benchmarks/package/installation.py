@@ -3,7 +3,7 @@
 Sizes are those of the environment that runs this, without pip and setuptools. Every time is that
 of a fresh interpreter with an empty directory for compiled kernels, or with the one just filled.
 
-    python -m benchmarks.bench_install --rounds 3
+    python -m benchmarks.package.installation --rounds 3
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 from importlib.metadata import distributions
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 FIRST_FIT = """
 from time import perf_counter
