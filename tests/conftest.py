@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,3 +14,67 @@ import pytest
 def rng():
     """A generator of the test's own, the same in every run."""
     return np.random.default_rng(0)
+
+
+# Scripts in ``benchmarks/``, which are in the repository only and not installed
+
+
+@pytest.fixture
+def benchmarks_importable(monkeypatch):
+    """Have ``benchmarks`` found from wherever the tests are run."""
+    root = str(Path(__file__).resolve().parents[1])
+    monkeypatch.setattr(sys, "path", [root, *sys.path])
+
+
+@pytest.fixture
+def no_data(benchmarks_importable, monkeypatch, tmp_path):
+    """Have no data file found."""
+    from benchmarks.common import data
+
+    monkeypatch.setenv(data.VARIABLE, str(tmp_path))
+
+
+@pytest.fixture
+def quick_speed(benchmarks_importable, tmp_path):
+    """A function that measures the speed of a model in a quick run, and returns the page."""
+
+    def run(model, *sections):
+        page = tmp_path / "speed.md"
+        script = import_module(f"benchmarks.{model}.speed")
+        script.main([*sections, "--quick", "--write", "--output", str(page)])
+        return page.read_text(encoding="utf-8")
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def reproduce():
+    """A function that runs the quick reproduction of a model with its cache in a directory."""
+
+    def run(model, directory, *options):
+        script = import_module(f"benchmarks.{model}.reproduce")
+        script.main(["--quick", "--cache", str(directory / "fits.jsonl"), *options])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def quick_fits(reproduce, tmp_path_factory):
+    """A function that returns the cache of all fits of a model's quick reproduction.
+
+    They are made once, and without any data file.
+    """
+    found = {}
+
+    def get(model):
+        if model not in found:
+            from benchmarks.common import data
+
+            directory = tmp_path_factory.mktemp(model)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(data.VARIABLE, str(directory))
+                reproduce(model, directory)
+            found[model] = directory / "fits.jsonl"
+        return found[model]
+
+    return get

@@ -1293,7 +1293,7 @@ def test_annealing_is_another_fit_than_none(X):
 def associated_press():
     sys.path.insert(0, str(ROOT))
     try:
-        from benchmarks._data import directory
+        from benchmarks.common.data import directory
     except ImportError:
         pytest.skip("the benchmarks are in the repository only")
     finally:
@@ -1348,7 +1348,7 @@ MEASURE = """
 import json, sys, threading, warnings
 import numpy as np
 from scipy.sparse import csr_matrix
-from benchmarks.bench_memory import Sampler, anonymous_megabytes
+from benchmarks.common.memory import Sampler, anonymous_megabytes
 from sklearn_anneal import AnnealedLatentDirichletAllocation as LDA
 
 warnings.simplefilter("ignore")
@@ -1387,7 +1387,7 @@ def growth(**options):
     """Growth of the anonymous memory of a fit once X is there, and the sizes of X, of one (V, K)
     and of one (D, K) float64 array, all in MB.
     """
-    if not (ROOT / "benchmarks" / "bench_memory.py").exists():
+    if not (ROOT / "benchmarks").exists():
         pytest.skip("the benchmarks are in the repository only")
     status = Path("/proc/self/status")
     if not status.exists() or "RssAnon" not in status.read_text():

@@ -20,16 +20,16 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def bench_memory():
-    if not (ROOT / "benchmarks" / "bench_memory.py").exists():
+def memory():
+    if not (ROOT / "benchmarks").exists():
         pytest.skip("the benchmarks are in the repository only")
     sys.path.insert(0, str(ROOT))
     try:
-        from benchmarks import bench_memory
+        from benchmarks.package import memory
     finally:
         sys.path.remove(str(ROOT))
     warm_up()  # so that none of the measured interpreters has to compile
-    return bench_memory
+    return memory
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -69,11 +69,11 @@ def test_memmap_fits_as_an_array_does(batch_size, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("annealing", ["none", "local_tempering"])
-def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, bench_memory):
+def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, memory):
     # One float64 per row may stay during a fit; a copy would be 40 bytes per row or more.
     small, large = 100_000, 1_000_000
-    of_small = bench_memory.measure_memmap(annealing, rows=small)
-    of_large = bench_memory.measure_memmap(annealing, rows=large)
+    of_small = memory.measure_memmap(annealing, rows=small)
+    of_large = memory.measure_memmap(annealing, rows=large)
     assert of_large["growth"] < 300
     allowed = 8 * (large - small) / 1e6 + 5
     assert of_large["growth"] - of_small["growth"] < allowed
@@ -81,15 +81,15 @@ def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, bench_memory)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("annealing", ["none", "local_tempering", "svi_plus"])
-def test_no_temporary_of_rows_times_components_times_features(annealing, bench_memory):
-    found = bench_memory.measure_array(annealing)
+def test_no_temporary_of_rows_times_components_times_features(annealing, memory):
+    found = memory.measure_array(annealing)
     # Rows x components alone would be 8 MB, times the features 240 MB.
     assert found["growth"] < 100
 
 
 @pytest.mark.slow
-def test_the_measurement_sees_a_copy(bench_memory):
-    before = bench_memory.anonymous_megabytes()
-    with bench_memory.Sampler() as sampler:
+def test_the_measurement_sees_a_copy(memory):
+    before = memory.anonymous_megabytes()
+    with memory.Sampler() as sampler:
         copy = np.ones(5_000_000)
     assert sampler.peak - before > 0.9 * copy.nbytes / 1e6

@@ -1,4 +1,4 @@
-"""The experiments of the papers with Gaussian mixtures, and the verdicts on their claims.
+"""The experiments of the papers with Gaussian mixtures: what is fitted, and the tables of it.
 
 The priors, sizes and settings are the papers' where they are printed. What is not printed, or
 cannot be taken literally, is said in the text of the section.
@@ -7,7 +7,7 @@ cannot be taken literally, is said in the text of the section.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,25 @@ from sklearn_anneal.annealing import (
     StochasticAnnealing,
 )
 
-from .. import _data
-from .._report import Claim, Page, compared, quartiles, verdict
+from ..common.data import DataNotFoundError, left_out
+from ..common.measuring import progress
+from ..common.report import Page, quartiles
+from .claims import (
+    claims_of_clusters,
+    claims_of_digits,
+    claims_of_forms,
+    claims_of_objective,
+    claims_of_two_gaussians,
+)
+from .data import Task, digits_of, four_clusters, mnist_of, mnist_task, pima
 from .fits import (
     DrawnDeterministicAnnealing,
     DrawnProximityVI,
     DrawnSVIPlus,
-    Size,
     drawn_start,
     fit,
-    missing,
-    progress,
 )
+from .plan import Size
 
 _SMALLEST_CLUSTER = 0.01  # share of the rows that a component has to win to count as one
 
@@ -56,18 +63,18 @@ def section_gultekin(page: Page, size: Size) -> None:
     numbers = (3,) if size.quick else (3, 6, 12)
     n_seeds = 1
     try:
-        data = [_data.mnist_of(label, size.n_rows) for label in labels]
-    except _data.DataNotFoundError as error:
-        return missing(error)
+        sets = [mnist_of(label, size.n_rows) for label in labels]
+    except DataNotFoundError as error:
+        return left_out(error)
     bounds = {k: {name: [] for name in GULTEKIN} for k in numbers}
     accuracy = {k: {name: [] for name in GULTEKIN} for k in numbers}
-    test = np.concatenate([more[:100] for _, more in data])
-    truth = np.repeat(labels, [len(more[:100]) for _, more in data])
+    test = np.concatenate([more[:100] for _, more in sets])
+    truth = np.repeat(labels, [len(more[:100]) for _, more in sets])
     for k in numbers:
         progress(f"classes of MNIST, K = {k}")
         for seed in range(n_seeds):
             scores = {name: [] for name in GULTEKIN}
-            for X, _ in data:
+            for X, _ in sets:
                 for name, make in GULTEKIN.items():
                     mixture = fit(X, k, seed, make(), factorization="independent")
                     bounds[k][name].append(mixture.lower_bound_)
@@ -88,42 +95,7 @@ def section_gultekin(page: Page, size: Size) -> None:
         rows.append([str(k), *gains, *(f"{np.mean(accuracy[k][m]):.3f}" for m in GULTEKIN)])
     gains = [f"gain of {m}" for m in list(GULTEKIN)[1:]]
     page.table(["K", *gains, *(f"accuracy, {m}" for m in GULTEKIN)], rows)
-    source = "Gultekin et al. 2018"
-    for first, second in (("stochAVI", "VI"), ("detAVI", "VI"), ("stochAVI", "detAVI")):
-        pairs = [
-            (f"K = {k}", np.array(bounds[k][first]), np.array(bounds[k][second])) for k in numbers
-        ]
-        page.claims.append(compared(source, f"{first} reaches a better bound than {second}", pairs))
-    medians = [
-        float(np.median(np.array(bounds[k]["stochAVI"]) - np.array(bounds[k]["VI"])))
-        for k in numbers
-    ]
-    rises = [b > a for a, b in zip(medians, medians[1:], strict=False)]
-    page.claims.append(
-        Claim(
-            source,
-            "The gap between stochAVI and VI grows with K (rule: median gap rises at each step)",
-            verdict(rises),
-            ", ".join(f"K = {k}: {m:+.0f}" for k, m in zip(numbers, medians, strict=True)),
-        )
-    )
-    order = {m: [np.mean(accuracy[k][m]) for k in numbers] for m in GULTEKIN}
-    holds = [
-        s >= d >= v for s, d, v in zip(order["stochAVI"], order["detAVI"], order["VI"], strict=True)
-    ]
-    page.claims.append(
-        Claim(
-            source,
-            "Classification is slightly better with stochAVI, then detAVI, then VI (rule: mean "
-            "accuracies in this order for a K)",
-            verdict(holds),
-            "; ".join(
-                f"K = {k}: "
-                + " / ".join(f"{order[m][i]:.3f}" for m in ("stochAVI", "detAVI", "VI"))
-                for i, k in enumerate(numbers)
-            ),
-        )
-    )
+    page.claims += claims_of_digits(bounds, accuracy)
 
 
 # The SVI+ paper, sections IV-D and IV-E
@@ -184,12 +156,12 @@ def section_objective(page: Page, size: Size) -> None:
         "optimum apart from the noise of the last steps. The paper's α has two entries, so K = 2; "
         "K = 4 and K = 8 are added, since two components leave few optima to choose from.",
     )
-    four = _data.four_clusters()
+    four = four_clusters()
     settings = [("synthetic", four, k, 50, (10,)) for k in (2, 4, 8)]
     try:
-        settings += [("Pima", _data.pima(), k, 200, (50, 100, 150)) for k in (2, 4, 8)]
-    except _data.DataNotFoundError as error:
-        missing(error)
+        settings += [("Pima", pima(), k, 200, (50, 100, 150)) for k in (2, 4, 8)]
+    except DataNotFoundError as error:
+        left_out(error)
     if size.quick:
         settings = [s for s in settings if s[2] == 2]
     rows = []
@@ -208,35 +180,7 @@ def section_objective(page: Page, size: Size) -> None:
             bounds[name, k, variant] = end, polished
             rows.append((f"{name}, K = {k}", variant, quartiles(end, 1), quartiles(polished, 1)))
     page.table(("data", "method", "bound at the end", "polished"), rows)
-    claims_of_objective(page, bounds)
-
-
-def claims_of_objective(
-    page: Page, bounds: dict[tuple[str, int, str], tuple[np.ndarray, np.ndarray]]
-) -> None:
-    source = "Paisley et al. (SVI+)"
-
-    def pairs(keys: Iterable[tuple[str, int]], first: str, second: str) -> list:
-        return [
-            (f"{name}, K = {k}, {how}", bounds[name, k, first][i], bounds[name, k, second][i])
-            for name, k in keys
-            for i, how in enumerate(("end", "polished"))
-        ]
-
-    keys = dict.fromkeys((name, k) for name, k, _ in bounds)
-    synthetic = [key for key in keys if key[0] == "synthetic"]
-    measured = [key for key in keys if key[0] == "Pima"]
-    for second in ("SVI", "batch"):
-        text = f"Synthetic data: SVI+ (|S| = 50, M = 10) is above {second}"
-        page.claims.append(compared(source, text, pairs(synthetic, "SVI+, M = 10", second), 1))
-    if not measured:
-        return
-    page.claims.append(
-        compared(source, "Pima: SVI is slightly above batch", pairs(measured, "SVI", "batch"), 1)
-    )
-    for second in ("SVI", "SVI+, M = 100", "SVI+, M = 150"):
-        text = f"Pima: SVI+ with M = 50 is above {second}"
-        page.claims.append(compared(source, text, pairs(measured, "SVI+, M = 50", second), 1))
+    page.claims += claims_of_objective(bounds)
 
 
 def n_clusters(mixture: Any, X: np.ndarray) -> int:
@@ -269,7 +213,7 @@ def section_clusters(page: Page, size: Size) -> None:
     streamed: dict[tuple[str, int], list[int]] = {(name, s): [] for name, s, _ in grid}
     for seed in range(size.seeds):
         progress(f"four clusters, seed {seed}")
-        X = _data.four_clusters(seed)
+        X = four_clusters(seed)
         for name, (make, more) in single.items():
             mixture = fit(X, k, seed, make(), **prior, **more)
             found[name].append(n_clusters(mixture, X))
@@ -290,70 +234,13 @@ def section_clusters(page: Page, size: Size) -> None:
     for (name, s), counts in streamed.items():
         rows.append((f"{name}, S = {s}", *describe_counts(counts), ""))
     page.table(("method", "four clusters", "mean number", "numbers found", "bound"), rows)
-    claims_of_clusters(page, found, streamed)
+    page.claims += claims_of_clusters(found, streamed)
 
 
 def describe_counts(counts: list[int]) -> tuple[str, str, str]:
     values, times = np.unique(counts, return_counts=True)
     table = ", ".join(f"{v}: {t}" for v, t in zip(values, times, strict=True))
     return f"{counts.count(4)} of {len(counts)}", f"{np.mean(counts):.2f}", table
-
-
-def claims_of_clusters(
-    page: Page, found: dict[str, list[int]], streamed: dict[tuple[str, int], list[int]]
-) -> None:
-    source = "Paisley et al. (SVI+)"
-    batch = np.array(found["batch, drawn start"])
-    svi = [n for (name, _), counts in streamed.items() if name == "SVI" for n in counts]
-    plus = [n for (name, _), counts in streamed.items() if name != "SVI" for n in counts]
-    rates = [float(np.mean(np.array(c) == 4)) for c in (batch, svi, plus)]
-
-    page.claims.append(
-        Claim(
-            source,
-            "Batch inference finds too many clusters, five (rule: mean above 4.5 reproduced, above "
-            "4 partly)",
-            "reproduced" if batch.mean() > 4.5 else verdict((batch.mean() > 4, False)),
-            f"mean {batch.mean():.2f}",
-        )
-    )
-    page.claims.append(
-        Claim(
-            source,
-            "SVI finds too few clusters, two or three (rule: mean below 3.5 reproduced, below 4 "
-            "partly)",
-            "reproduced" if np.mean(svi) < 3.5 else verdict((np.mean(svi) < 4, False)),
-            f"mean {np.mean(svi):.2f} over all batch sizes",
-        )
-    )
-    page.claims.append(
-        Claim(
-            source,
-            "SVI+ finds four clusters more often than SVI and than batch (rule: share of the runs)",
-            verdict((rates[2] > rates[1], rates[2] > rates[0])),
-            "batch {:.0%}, SVI {:.0%}, SVI+ {:.0%} of the runs".format(*rates),
-        )
-    )
-    shares = {name: float(np.mean(np.array(counts) == 4)) for name, counts in found.items()}
-    best = max(shares["stochastic, default"], shares["stochastic, 200"])
-    page.claims.append(
-        Claim(
-            "expected figures",
-            "Stochastic annealing finds the four clusters always, SVI+ in three quarters of the "
-            "runs, batch in half, k-means never (rule, one part each: stochastic ≥ 90 %; SVI+ ≥ "
-            "60 %; batch 30–70 %; k-means ≤ 10 %)",
-            verdict(
-                (
-                    best >= 0.9,
-                    rates[2] >= 0.6,
-                    0.3 <= rates[0] <= 0.7,
-                    shares["batch, k-means"] <= 0.1,
-                )
-            ),
-            f"stochastic {best:.0%}, SVI+ {rates[2]:.0%}, batch {rates[0]:.0%}, k-means "
-            f"{shares['batch, k-means']:.0%}",
-        )
-    )
 
 
 # Mandt et al. (2016), section 2.2, and Altosaar et al. (2018)
@@ -399,27 +286,18 @@ def section_two_gaussians(page: Page, size: Size) -> None:
         "of the two means. The paper's example has known variances; here they are inferred.",
     )
     page.table(("T", "spread over runs", "distance of the means"), rows)
-    hot_spread = max(spread[t] for t in hot if t >= 8.5)
-    page.claims.append(
-        Claim(
-            "Mandt et al. 2016",
-            "At large T the objective has a single optimum (rule: the sorted means of all runs "
-            "agree to 0.01 at T ≥ 8.5)",
-            verdict([hot_spread < 0.01]),
-            "spread " + ", ".join(f"{v:.3f} at T = {t:g}" for t, v in spread.items()),
-        )
-    )
+    page.claims += claims_of_two_gaussians(spread)
 
 
 def section_forms(page: Page, size: Size) -> None:
     """Forms, speeds and bad starts on one set of digits per kind."""
-    tasks = [_data.Task('digits "0"', "digits", _data.digits_of(0), 6)]
+    tasks = [Task('digits "0"', "digits", digits_of(0), 6)]
     if not size.quick:
-        tasks.append(_data.Task('digits "5"', "digits", _data.digits_of(5), 12))
+        tasks.append(Task('digits "5"', "digits", digits_of(5), 12))
         try:
-            tasks.append(_data.mnist_task(3, 6, size.n_rows))
-        except _data.DataNotFoundError as error:
-            missing(error)
+            tasks.append(mnist_task(3, 6, size.n_rows))
+        except DataNotFoundError as error:
+            left_out(error)
     variants: dict[str, tuple[Callable[[], Any], dict]] = {
         f"{form}, T₀ = 6, {n} passes": (
             lambda form=form, n=n: DeterministicAnnealing(
@@ -462,30 +340,4 @@ def section_forms(page: Page, size: Size) -> None:
         ("method", *found),
         [(v, *(quartiles(found[t][v]) for t in found)) for v in variants],
     )
-
-    def pairs(first: str, second: str) -> list:
-        return [(t, found[t][first], found[t][second]) for t in found]
-
-    slow, middle, fast = (f"likelihood, T₀ = 6, {n} passes" for n in (100, 50, 10))
-    source = "Mandt et al. 2016"
-    page.claims.append(
-        compared(
-            source, "The slower the annealing the better (50 over 10 passes)", pairs(middle, fast)
-        )
-    )
-    page.claims.append(
-        compared(
-            source, "The slower the annealing the better (100 over 50 passes)", pairs(slow, middle)
-        )
-    )
-    page.claims.append(
-        compared(
-            source,
-            "Tempering the likelihood alone is better than tempering the prior too",
-            pairs(middle, "posterior, T₀ = 6, 50 passes"),
-        )
-    )
-    for start in ("random responsibilities", "drawn start"):
-        text = f"The entropy constraint makes inference less sensitive to bad starts ({start})"
-        both = pairs(f"proximity, {start}", f"without constraint, {start}")
-        page.claims.append(compared("Altosaar et al. 2018", text, both))
+    page.claims += claims_of_forms(found)

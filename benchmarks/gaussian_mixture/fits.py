@@ -1,11 +1,8 @@
-"""What the experiments with Gaussian mixtures share: fits, starts, sizes, messages."""
+"""Fits of Gaussian mixtures, and methods from a drawn start."""
 
 from __future__ import annotations
 
-import sys
 import warnings
-from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -18,10 +15,6 @@ from sklearn_anneal.annealing import (
     StochasticAnnealing,
     SVIPlus,
 )
-
-from .._data import DataNotFoundError
-
-BEGUN = perf_counter()
 
 
 class DrawnStart:
@@ -50,29 +43,6 @@ def drawn_start() -> StochasticAnnealing:
     return StochasticAnnealing(n_passes=0)
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much is run.
-
-    Attributes
-    ----------
-    seeds, few, n_rows : int
-        Repetitions of what is compared with published figures and of what takes long; MNIST rows.
-    passes : int
-        Passes of the minibatch experiments.
-    """
-
-    seeds: int = 20
-    few: int = 8
-    n_rows: int = 1000
-    passes: int = 60
-    quick: bool = False
-
-
-FULL = Size()
-QUICK = Size(seeds=2, few=2, n_rows=150, passes=3, quick=True)
-
-
 def fit(X: np.ndarray, n_components: int, seed: int, annealing: Any, **parameters: Any) -> Any:
     """A fitted mixture with Dirichlet weights, converged where the method allows."""
     settings = {"weight_concentration_prior_type": "dirichlet_distribution", "max_iter": 300}
@@ -83,11 +53,3 @@ def fit(X: np.ndarray, n_components: int, seed: int, annealing: Any, **parameter
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", UserWarning)
         return mixture.fit(X)
-
-
-def missing(error: DataNotFoundError) -> None:
-    print(f"Left out: {error}", file=sys.stderr)
-
-
-def progress(what: str) -> None:
-    print(f"{perf_counter() - BEGUN:6.0f} s  {what}", file=sys.stderr, flush=True)

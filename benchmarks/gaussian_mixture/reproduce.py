@@ -9,8 +9,8 @@ concerns Gaussian mixtures. Fits that are compared are interleaved, one thread, 
     OMP_NUM_THREADS=1 python -m benchmarks.gaussian_mixture.reproduce     # about 12 minutes
     python -m benchmarks.gaussian_mixture.reproduce --quick --output /tmp/quick.md
 
-Data that are not shipped are looked for as ``benchmarks/_data.py`` says; sections without their
-data are left out with a message.
+Two data sets are files, see ``data.py`` in this folder; sections without their data are left out
+with a message.
 
 Verdicts are computed. A claim is a list of comparisons "A above B" in runs paired by seed. One is
 won if the median difference is positive and Wilcoxon's one-sided signed-rank test, with Holm's
@@ -22,18 +22,17 @@ otherwise: partly. Other claims state their rule.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
-from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
-
-from .. import _data
-from .._report import Claim, Page, compared, machine, outcomes, quartiles, verdict
+from ..common import RESULTS
+from ..common.measuring import progress
+from ..common.report import Page, quartiles, verdict_page
+from ..common.reproduction import Record
+from .claims import claims_of_methods
+from .data import Task, easy_clusters
 from .experiments import (
     section_clusters,
     section_forms,
@@ -41,82 +40,15 @@ from .experiments import (
     section_objective,
     section_two_gaussians,
 )
-from .fits import BEGUN, FULL, QUICK, Size, drawn_start, fit, missing, progress
+from .fits import drawn_start, fit
+from .plan import EXPECTED, FULL, METHODS, QUICK, SLOW, Method, Size, main_tasks
 
-OUTPUT = Path(__file__).resolve().parents[2] / "doc" / "results" / "gaussian_mixture.md"
+OUTPUT = RESULTS / "gaussian_mixture.md"
 
-# Medians found before; the prior settings were not recorded with them.
-EXPECTED = {
-    ('digits "0"', "plain, drawn start"): -8011,
-    ('digits "0"', "plain, k-means"): -8041,
-    ('digits "0"', "deterministic, T₀=6"): -7822,
-    ('digits "0"', "stochastic, 200"): -7846,
-    ('digits "0"', "best of 10, drawn"): -7935,
-    ('digits "0"', "best of 10, k-means"): -7995,
-    ('digits "5"', "plain, drawn start"): -9047,
-    ('digits "5"', "plain, k-means"): -8880,
-    ('digits "5"', "deterministic, T₀=6"): -8769,
-    ('digits "5"', "stochastic, 200"): -8636,
-    ('digits "5"', "best of 10, drawn"): -8924,
-    ('digits "5"', "best of 10, k-means"): -8837,
-    ('MNIST "3"', "plain, drawn start"): -35836,
-    ('MNIST "3"', "plain, k-means"): -35556,
-    ('MNIST "3"', "deterministic, T₀=6"): -34635,
-    ('MNIST "3"', "stochastic, 200"): -34646,
-    ('MNIST "3"', "best of 10, k-means"): -35469,
-}
+# The page
 
 
-@dataclass(frozen=True)
-class Method:
-    """A column of the main table.
-
-    Attributes
-    ----------
-    name : str
-    annealing : str or callable
-        A name, or a function that makes an instance.
-    parameters : dict
-        Further parameters of the estimator.
-    """
-
-    name: str
-    annealing: str | Callable[[], Any]
-    parameters: dict[str, Any] = field(default_factory=dict)
-
-    def make(self) -> Any:
-        return self.annealing if isinstance(self.annealing, str) else self.annealing()
-
-
-SLOW = ("stochastic, 200", "structured", "proximity", "best of 10, drawn")
-
-METHODS = [
-    Method("plain, random responsibilities", "none", {"init_params": "random"}),
-    Method("plain, drawn start", drawn_start),
-    Method("plain, k-means", "none"),
-    Method("deterministic, T₀=6", lambda: DeterministicAnnealing(initial_temperature=6)),
-    Method("deterministic, default", "deterministic"),
-    Method("stochastic, 50", lambda: StochasticAnnealing(n_passes=50)),
-    Method("stochastic, 200", lambda: StochasticAnnealing(n_passes=200)),
-    Method("tempering", "tempering"),
-    Method("local_tempering", "local_tempering"),
-    Method("svi_plus", "svi_plus"),
-    Method("structured", "structured"),
-    Method("proximity", "proximity"),
-    Method("best of 10, drawn", drawn_start, {"n_init": 10}),
-    Method("best of 10, k-means", "none", {"n_init": 10}),
-]
-REFERENCE = "best of 10, k-means"
-ANNEALED = [m.name for m in METHODS[4:12] if m.name != "stochastic, 50"]
-
-
-# Methods on several data sets
-
-
-Record = dict[str, dict[str, np.ndarray]]
-
-
-def run_methods(task: _data.Task, n_seeds: int, methods: list[Method]) -> Record:
+def run_methods(task: Task, n_seeds: int, methods: list[Method]) -> dict[str, Record]:
     """Bounds of fits to all rows, held-out densities and seconds: method → name → (n_seeds,)."""
     rows: dict[str, list[tuple[float, float, float]]] = {m.name: [] for m in methods}
     for seed in range(n_seeds):
@@ -135,29 +67,11 @@ def run_methods(task: _data.Task, n_seeds: int, methods: list[Method]) -> Record
     }
 
 
-def main_tasks(size: Size) -> list[tuple[_data.Task, int]]:
-    """Data sets and their numbers of seeds."""
-    own = _data.synthetic_tasks()
-    if size.quick:
-        own = [task for task in own if task.name in ('digits "0"', "easy 2-D")]
-    seeds = {"all digits": size.few}
-    tasks = [(task, seeds.get(task.name, size.seeds)) for task in own]
-    digits = [(3, 6, size.seeds), (0, 6, size.few), (8, 12, size.few)]
-    try:
-        for label, n_components, n in digits[:1] if size.quick else digits:
-            tasks.append((_data.mnist_task(label, n_components, size.n_rows), n))
-        if not size.quick:
-            tasks.append((_data.pima_task(), size.seeds))
-    except _data.DataNotFoundError as error:
-        missing(error)
-    return tasks
-
-
-def section_methods(page: Page, size: Size) -> dict[str, Record]:
+def section_methods(page: Page, size: Size) -> dict[str, dict[str, Record]]:
     methods = METHODS
     if size.quick:
         methods = [m for m in METHODS if m.name not in SLOW]
-    records: dict[str, Record] = {}
+    records: dict[str, dict[str, Record]] = {}
     page.section(
         "Methods and data sets",
         "Medians over seeds with quartiles. The bound (nats, complete) is that of fits to all "
@@ -189,68 +103,6 @@ def section_methods(page: Page, size: Size) -> dict[str, Record]:
             )
         page.table(("method", "lower bound", "expected", "held-out per row", "time, ms"), rows)
     return records
-
-
-def claims_of_methods(page: Page, records: dict[str, Record]) -> None:
-    hard = [name for name in records if name.startswith(("digits", "MNIST"))]
-    easy = [name for name in records if name in ("Pima", "all digits", "easy 2-D")]
-    run = [m.name for m in METHODS if m.name in records[hard[0]]]
-    annealed = [name for name in run if name in ANNEALED]
-
-    def pairs(first: str, second: str, names: list[str], what: str = "bound") -> list:
-        return [(n, records[n][first][what], records[n][second][what]) for n in names]
-
-    source = "expected figures"
-    for name in (
-        "deterministic, T₀=6",
-        "deterministic, default",
-        "stochastic, 50",
-        "stochastic, 200",
-    ):
-        if name in run:
-            text = (
-                f"{name}: one fit beats the best of ten plain fits (k-means, digits of one class)"
-            )
-            page.claims.append(compared(source, text, pairs(name, REFERENCE, hard)))
-    gains = []
-    for data in easy:
-        record = records[data]
-        best = max(annealed, key=lambda name, r=record: np.median(r[name]["bound"]))
-        gains.append((f"{data}, {best}", record[best]["bound"], record[REFERENCE]["bound"]))
-    wins, _, figures = outcomes(gains)
-    page.claims.append(
-        Claim(
-            source,
-            "No gain is to be had on Pima, on all digits together and on easy 2-D sets (rule, per "
-            "data set: the best annealing method is not above the best of ten plain fits)",
-            verdict(not win for win in wins),
-            figures,
-        )
-    )
-    names = list(records)
-    for name in annealed:
-        text = f"{name}: a better bound than plain inference from k-means"
-        page.claims.append(compared("all papers", text, pairs(name, "plain, k-means", names)))
-        text = f"{name}: better held-out density than plain inference from k-means"
-        held_out = pairs(name, "plain, k-means", names, "held_out")
-        page.claims.append(compared("all papers", text, held_out, 3))
-    source = "Mandt et al. 2016"
-    wins, _, figures = outcomes(pairs("deterministic, T₀=6", "tempering", hard))
-    page.claims.append(
-        Claim(
-            source,
-            "Variational tempering recovers or improves on the best annealing schedule (rule, per "
-            "data set: deterministic annealing with T₀ = 6 is not above it)",
-            verdict(not win for win in wins),
-            f"deterministic − tempering: {figures}",
-        )
-    )
-    text = "Local tempering predicts held-out rows better than global tempering"
-    held_out = pairs("local_tempering", "tempering", hard, "held_out")
-    page.claims.append(compared(source, text, held_out, 3))
-
-
-# Prior settings
 
 
 def section_priors(page: Page, size: Size) -> None:
@@ -294,41 +146,30 @@ def section_priors(page: Page, size: Size) -> None:
     page.table([*header, "hits", "distance"], rows)
 
 
-# The page
+RULES = (
+    "A comparison is won if the median of the differences, paired by seed, is positive and "
+    "Wilcoxon's one-sided signed-rank test gives p < 0.05 after Holm's adjustment for the "
+    "comparisons of the claim; lost is the same below. Differences that would be printed as "
+    "zero are ties. All won: reproduced; none: not reproduced; otherwise partly. Other rules "
+    "are stated with the claim. The number of claims itself is not adjusted for."
+)
 
 
 def build(size: Size) -> str:
     """The page, in Markdown."""
+    begun = perf_counter()
     page = Page()
-    fit(_data.easy_clusters(100), 2, 0, "none")  # kernels are compiled or loaded here
-    records = section_methods(page, size)
-    claims_of_methods(page, records)
+    fit(easy_clusters(100), 2, 0, "none")  # kernels are compiled or loaded here
+    page.claims += claims_of_methods(section_methods(page, size))
     section_priors(page, size)
     section_gultekin(page, size)
     section_objective(page, size)
     section_clusters(page, size)
     section_two_gaussians(page, size)
     section_forms(page, size)
-    head = Page()
-    head.lines += ["# Gaussian mixtures: methods, and what the papers claim", ""]
-    head.lines += [
-        "Written by `benchmarks/gaussian_mixture/reproduce.py`; see there for the rules of the "
-        f"verdicts. {machine()} The whole page took {(perf_counter() - BEGUN) / 60:.0f} minutes.",
-        "",
-    ]
-    if size.quick:
-        head.lines += ["**A quick run: far too small to tell anything.**", ""]
-    head.section(
-        "Verdicts",
-        "A comparison is won if the median of the differences, paired by seed, is positive and "
-        "Wilcoxon's one-sided signed-rank test gives p < 0.05 after Holm's adjustment for the "
-        "comparisons of the claim; lost is the same below. Differences that would be printed as "
-        "zero are ties. All won: reproduced; none: not reproduced; otherwise partly. Other rules "
-        "are stated with the claim. The number of claims itself is not adjusted for.",
-    )
-    rows = [(c.source, c.text, f"**{c.verdict}**", c.figures) for c in page.claims]
-    head.table(("source", "claim", "verdict", "figures"), rows)
-    return "\n".join(head.lines + page.lines).rstrip() + "\n"
+    cost = f"The whole page took {(perf_counter() - begun) / 60:.0f} minutes."
+    title = "Gaussian mixtures: methods, and what the papers claim"
+    return verdict_page("gaussian_mixture", title, RULES, page, cost, size.quick)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -6,28 +6,19 @@ as medians of the ratios of neighbouring runs.
     python -m benchmarks.gaussian_mixture.speed            # everything, some ten minutes
     python -m benchmarks.gaussian_mixture.speed passes methods
     python -m benchmarks.gaussian_mixture.speed --write    # also into doc/results/speed.md
+    python -m benchmarks.gaussian_mixture.speed --quick --write --output /tmp/quick.md
+
+The section on restarts needs a file, see ``data.py`` in this folder; a quick run takes
+scikit-learn's digits and needs none.
 """
 
 from __future__ import annotations
 
-import argparse
-import platform
-import statistics
-import threading
-import time
-import warnings
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
-import numba
 import numpy as np
-import sklearn
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
-from threadpoolctl import threadpool_limits
 
-import sklearn_anneal
-from benchmarks import _data
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import (
     DeterministicAnnealing,
@@ -38,132 +29,59 @@ from sklearn_anneal.annealing import (
     SVIPlus,
     VariationalTempering,
 )
+from sklearn_anneal.inference.engine import lower_bound
+from sklearn_anneal.inference.parallel import SEQUENTIAL
+from sklearn_anneal.inference.units import Rows
+from sklearn_anneal.models._gaussian import ROWS_PER_BLOCK
 
-OUTPUT = Path(__file__).resolve().parents[2] / "doc" / "results" / "speed.md"
-FEW, MANY = 2, 12
-
-
-def seconds(run: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def per_pass(make: Callable[[int], object], X: np.ndarray) -> float:
-    """Seconds per pass: the difference of a long and a short fit, starts not counted."""
-    short = seconds(lambda: make(FEW).fit(X))
-    return (seconds(lambda: make(MANY).fit(X)) - short) / (MANY - FEW)
-
-
-def ratios(
-    first: Callable[[], float], second: Callable[[], float], rounds: int
-) -> tuple[float, float, list[float]]:
-    """Medians of two times, and the ratios first/second of neighbouring runs."""
-    pairs = []
-    for i in range(rounds):
-        a, b = (first(), second()) if i % 2 == 0 else (second(), first())[::-1]
-        pairs.append((a, b))
-    a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
-    return a, b, [x / y for x, y in pairs]
+from ..common.data import available, left_out
+from ..common.measuring import (
+    Script,
+    interleaved,
+    milliseconds,
+    progress,
+    spread,
+    wall_seconds,
+)
+from ..common.memory import STATUS, Sampler
+from ..common.report import Page
+from .data import digits_of, mnist_of
+from .processes import measure_jobs
+from .workload import FULL, QUICK, Make, Size, blobs, ours, pass_times, peer, per_pass
 
 
-def quartiles(values: list[float]) -> str:
-    low, middle, high = np.percentile(values, [25, 50, 75])
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
-
-
-def ours(annealing: object, k: int, **kwargs: object) -> Callable[[int], object]:
-    """An estimator that makes exactly n passes."""
-
-    def make(n: int) -> AnnealedBayesianGaussianMixture:
-        method, finish = annealing, n
-        if annealing != "none":
-            method, finish = annealing(n), 0
-        settings = {"n_components": k, "tol": 0, "init_params": "random", "random_state": 0}
-        return AnnealedBayesianGaussianMixture(
-            annealing=method, max_iter=finish, **{**settings, **kwargs}
-        )
-
-    return make
-
-
-def peer(k: int, **kwargs: object) -> Callable[[int], object]:
-    def make(n: int) -> BayesianGaussianMixture:
-        return BayesianGaussianMixture(
-            n_components=k, max_iter=n, tol=0, init_params="random", random_state=0, **kwargs
-        )
-
-    return make
-
-
-def blobs(n: int, d: int, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    centers = 2.0 * rng.standard_normal((8, d))
-    return centers[rng.integers(8, size=n)] + rng.standard_normal((n, d))
-
-
-class PeakMemory:
-    """The largest resident anonymous memory while a block runs, sampled, in MB above its start."""
-
-    def __enter__(self) -> PeakMemory:
-        self.start = self.peak = _anonymous_megabytes()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.002):
-            self.peak = max(self.peak, _anonymous_megabytes())
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    @property
-    def megabytes(self) -> float:
-        return self.peak - self.start
-
-
-def _anonymous_megabytes() -> float:
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("RssAnon"):
-                return int(line.split()[1]) / 1024
-    except OSError:
-        pass
-    import psutil
-
-    return psutil.Process().memory_info().rss / 2**20
-
-
-def bench_passes(rounds: int) -> list[str]:
+def measure_passes(size: Size) -> list[str]:
     """Time per pass against scikit-learn, and peak memory beyond the data."""
-    rows = [
-        "## Time per pass",
-        "",
-        'float64, one thread, `annealing="none"`, N = 50,000. Ratio: scikit-learn\'s time over '
-        "ours, median and quartiles.",
-        "",
-        "| covariance | D | K | scikit-learn, ms | ours, ms | ratio | peak memory, MB |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    cases = [("full", 30, 20), ("full", 5, 10), ("full", 64, 20), ("diag", 30, 20)]
-    cases += [("diag", 5, 10), ("tied", 30, 20), ("spherical", 30, 20)]
-    for covariance, d, k in cases:
-        X = blobs(50_000, d)
+    page = Page()
+    page.section(
+        "Time per pass",
+        f'float64, one thread, `annealing="none"`, N = {size.n_rows:,}. Ratio: scikit-learn\'s '
+        f"time over ours, median and quartiles of {size.rounds} rounds. Peak memory: growth of the "
+        "anonymous memory of this process during a fit of ours, in MB of 10⁶ bytes.",
+    )
+    rows = []
+    for covariance, d, k in size.shapes:
+        progress(f"passes, {covariance}, D = {d}, K = {k}")
+        X = blobs(size.n_rows, d)
         theirs = peer(k, covariance_type=covariance)
         mine = ours("none", k, covariance_type=covariance)
         mine(1).fit(X)
-        with PeakMemory() as memory:
-            mine(2).fit(X)
-        a, b, r = ratios(lambda: per_pass(theirs, X), lambda: per_pass(mine, X), rounds)
-        rows.append(
-            f"| {covariance} | {d} | {k} | {1e3 * a:.1f} | {1e3 * b:.1f} | {quartiles(r)} | "
-            f"{memory.megabytes:.0f} |"
-        )
-    return rows
+        memory = _growth(mine, X)
+        slow, fast = pass_times(theirs, mine, X, size.rounds)
+        cells = [milliseconds(slow), milliseconds(fast), spread(slow / fast), memory]
+        rows.append([covariance, str(d), str(k), *cells])
+    header = ["covariance", "D", "K", "scikit-learn, ms", "ours, ms", "ratio", "peak memory, MB"]
+    page.table(header, rows)
+    return page.lines
+
+
+def _growth(make: Make, X: np.ndarray) -> str:
+    """Growth of the memory during a fit, in words."""
+    if not STATUS.exists():
+        return "–"
+    with Sampler() as memory:
+        make(2).fit(X)
+    return f"{memory.growth:.0f}"
 
 
 METHODS = {
@@ -177,72 +95,86 @@ METHODS = {
 }
 
 
-def bench_methods(rounds: int) -> list[str]:
+def measure_methods(size: Size) -> list[str]:
     """Time per pass of every annealing method against none."""
-    rows = [
-        "## What annealing costs per pass",
-        "",
-        'Ratio of the time per pass to that of `annealing="none"`, N = 50,000, full '
-        f"covariances, batch mode, one thread: median and quartiles of {rounds} ratios.",
-        "",
-        "| method | D = 30, K = 20 | D = 5, K = 10 |",
-        "|---|---|---|",
-    ]
-    cells = {name: [] for name in METHODS}
-    for d, k in [(30, 20), (5, 10)]:
-        X = blobs(50_000, d)
+    spaces = size.spaces[:2]
+    page = Page()
+    page.section(
+        "What annealing costs per pass",
+        f'Ratio of the time per pass to that of `annealing="none"`, N = {size.n_rows:,}, full '
+        "covariances, batch mode, one thread: median and quartiles of "
+        f"{size.annealed_rounds} ratios.",
+    )
+    cells: dict[str, list[str]] = {name: [] for name in METHODS}
+    for d, k in spaces:
+        X = blobs(size.n_rows, d)
         plain = ours("none", k)
         plain(1).fit(X)
         for name, method in METHODS.items():
+            progress(f"methods, D = {d}, K = {k}, {name}")
             annealed = ours(method, k)
             annealed(1).fit(X)
-            _, _, r = ratios(lambda: per_pass(annealed, X), lambda: per_pass(plain, X), rounds)
-            cells[name].append(quartiles(r))
-    return rows + [f"| {name} | {' | '.join(cell)} |" for name, cell in cells.items()]
+            slow, fast = pass_times(annealed, plain, X, size.annealed_rounds)
+            cells[name].append(spread(slow / fast))
+    header = ["method", *(f"D = {d}, K = {k}" for d, k in spaces)]
+    page.table(header, [[name, *cell] for name, cell in cells.items()])
+    return page.lines
 
 
-def bench_restarts_replaced(seeds: int) -> list[str]:
-    """One stochastic fit against ten restarts of scikit-learn's class, on MNIST digits."""
-    rows = [
-        "## One annealed fit against ten restarts",
-        "",
-        "MNIST digits of one class, PCA 30, 1,000 rows, K = 12, Dirichlet weights: one fit with "
+def measure_restarts(size: Size) -> list[str]:
+    """One stochastic fit against ten restarts of scikit-learn's class, on digits of one class."""
+    k = size.digit_components
+    kind = "scikit-learn's" if size.quick else "MNIST"
+    page = Page()
+    page.section(
+        "One annealed fit against ten restarts",
+        f"{kind} digits of one class, PCA {15 if size.quick else 30}, {size.digit_rows:,} rows at "
+        f"most, K = {k}, Dirichlet weights: one fit with "
         '`annealing="stochastic"` against scikit-learn\'s `n_init=10` at the same tolerance per '
-        f"row and at most 1,000 passes; medians over {seeds} seeds, fits interleaved. The bound "
-        "is complete for both.",
-        "",
-        "| digit | bound, n_init=10 | bound, stochastic | time, n_init=10, s | "
-        "time, stochastic, s | time ratio |",
-        "|---|---|---|---|---|---|",
-    ]
-    won = 0
-    digits = range(6)
-    for digit in digits:
-        X, _ = _data.mnist_of(digit, 1000)
-        shared = {
-            "n_components": 12,
-            "max_iter": 1000,
-            "weight_concentration_prior_type": "dirichlet_distribution",
-        }
-        pairs = []
-        for seed in range(seeds):
-            theirs = BayesianGaussianMixture(
-                **shared, tol=1e-6 * len(X), n_init=10, random_state=seed
-            )
-            mine = AnnealedBayesianGaussianMixture(
-                **shared, tol=1e-6, annealing="stochastic", random_state=seed
-            )
-            runs = [lambda m=theirs: seconds(lambda: m.fit(X))]
-            runs.append(lambda m=mine: seconds(lambda: m.fit(X)))
-            order = (0, 1) if seed % 2 == 0 else (1, 0)
-            spent = {i: runs[i]() for i in order}
-            pairs.append((complete_bound(theirs, X), mine.lower_bound_, spent[0], spent[1]))
-        a, b, s, t = (statistics.median(column) for column in zip(*pairs, strict=True))
-        ratio = statistics.median(p[3] / p[2] for p in pairs)
+        f"row and at most 1,000 passes; medians over {size.seeds} seeds, fits interleaved. The "
+        "bound is complete for both.",
+    )
+    if not (size.quick or available("mnist.npz")):
+        left_out("one annealed fit against ten restarts, as mnist.npz is not there.")
+        return [*page.lines, "Left out: mnist.npz is not there.", ""]
+    won, rows = 0, []
+    for digit in size.digits:
+        progress(f"restarts, digit {digit}")
+        X = digits_of(digit) if size.quick else mnist_of(digit, size.digit_rows)[0]
+        bounds, times = _against_restarts(X, k, size.seeds)
+        a, b = (float(np.median(bounds[name])) for name in ("theirs", "mine"))
+        ratio = float(np.median(times["mine"] / times["theirs"]))
         won += b > a and ratio < 1
-        rows.append(f"| {digit} | {a:.0f} | {b:.0f} | {s:.2f} | {t:.2f} | {ratio:.2f} |")
-    rows += ["", f"Less time and a better bound on {won} of {len(digits)} digits."]
-    return rows
+        seconds = [f"{np.median(times[name]):.2f}" for name in ("theirs", "mine")]
+        rows.append([str(digit), f"{a:.0f}", f"{b:.0f}", *seconds, f"{ratio:.2f}"])
+    header = ["digit", "bound, n_init=10", "bound, stochastic", "time, n_init=10, s"]
+    page.table([*header, "time, stochastic, s", "time ratio"], rows)
+    page.lines += [f"Less time and a better bound on {won} of {len(size.digits)} digits.", ""]
+    return page.lines
+
+
+def _against_restarts(
+    X: np.ndarray, k: int, n_seeds: int
+) -> tuple[dict[str, list[float]], dict[str, np.ndarray]]:
+    """Complete bounds, and seconds, of scikit-learn's restarts and of one fit of ours, by seed."""
+    shared = {
+        "n_components": k,
+        "max_iter": 1000,
+        "weight_concentration_prior_type": "dirichlet_distribution",
+    }
+    bounds: dict[str, list[float]] = {"theirs": [], "mine": []}
+    times: dict[str, list[float]] = {"theirs": [], "mine": []}
+    for seed in range(n_seeds):
+        theirs = BayesianGaussianMixture(**shared, tol=1e-6 * len(X), n_init=10, random_state=seed)
+        mine = AnnealedBayesianGaussianMixture(
+            **shared, tol=1e-6, annealing="stochastic", random_state=seed
+        )
+        fits = {"theirs": theirs, "mine": mine}
+        for name in list(fits) if seed % 2 == 0 else list(fits)[::-1]:
+            times[name].append(wall_seconds(lambda m=fits[name]: m.fit(X)))
+        bounds["theirs"].append(complete_bound(theirs, X))
+        bounds["mine"].append(mine.lower_bound_)
+    return bounds, {name: np.array(values) for name, values in times.items()}
 
 
 def complete_bound(fitted: BayesianGaussianMixture, X: np.ndarray) -> float:
@@ -259,133 +191,74 @@ def complete_bound(fitted: BayesianGaussianMixture, X: np.ndarray) -> float:
     }
     weights = {"weight_concentration": fitted.weight_concentration_}
     ctx.q = weights | ctx.model.components.factors[0].family.from_standard(**joint)
-    from sklearn_anneal.inference.engine import lower_bound
-    from sklearn_anneal.inference.parallel import SEQUENTIAL
-    from sklearn_anneal.inference.units import Rows
-
     return lower_bound(ctx, Rows(X, None, ctx.summary.center), SEQUENTIAL)
 
 
-def bench_jobs(rounds: int) -> list[str]:
-    """Restarts in two threads against one."""
-    rows = [
-        "## Two jobs",
-        "",
-        "`n_init=8`: time with `n_jobs=1` over time with `n_jobs=2`; the fits are the same bit "
-        "for bit.",
-        "",
-        "| N | D | K | n_jobs=1, s | n_jobs=2, s | ratio |",
-        "|---|---|---|---|---|---|",
-    ]
-    for n, d, k, passes in [
-        (50_000, 30, 20, 20),
-        (50_000, 5, 10, 30),
-        (2_000, 15, 8, 50),
-        (300, 5, 4, 50),
-    ]:
-        X = blobs(n, d)
-
-        def fit(jobs: int, X: np.ndarray = X, k: int = k, passes: int = passes) -> float:
-            model = AnnealedBayesianGaussianMixture(
-                n_components=k,
-                annealing="none",
-                max_iter=passes,
-                tol=0,
-                n_init=8,
-                init_params="random",
-                random_state=0,
-                n_jobs=jobs,
-            )
-            return seconds(lambda: model.fit(X))
-
-        fit(2)
-        a, b, r = ratios(lambda f=fit: f(1), lambda f=fit: f(2), rounds)
-        rows.append(f"| {n} | {d} | {k} | {a:.2f} | {b:.2f} | {quartiles(r)} |")
-    return rows
-
-
-def bench_where(rounds: int) -> list[str]:
+def measure_where(size: Size) -> list[str]:
     """Where the time of a pass goes, against the machine's rate of matrix products."""
-    from sklearn_anneal.models._gaussian import ROWS_PER_BLOCK as BLOCK
-
-    rows = [
-        "## Where the time goes",
-        "",
-        "Full covariances, N = 50,000, one thread. *Products* are the two matrix products per "
-        f"block of {BLOCK} rows alone, *rate* what they reach; the machine's rate is that of a "
-        "product of two 1,500 × 1,500 matrices.",
-        "",
-        "| D | K | pass, ms | products, ms | share | rate, GFLOP/s | machine, GFLOP/s |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    page = Page()
+    page.section(
+        "Where the time goes",
+        f"Full covariances, N = {size.n_rows:,}, one thread. *Products* are the two matrix "
+        f"products per block of {ROWS_PER_BLOCK} rows alone, *rate* what they reach; the machine's "
+        "rate is that of a product of two 1,500 × 1,500 matrices.",
+    )
     square = np.random.default_rng(0).standard_normal((1500, 1500))
-    for d, k in [(30, 20), (5, 10), (64, 20)]:
-        X = blobs(50_000, d)
+    rows = []
+    for d, k in size.spaces:
+        progress(f"where the time goes, D = {d}, K = {k}")
+        X = blobs(size.n_rows, d)
         p = d * (d + 1) // 2 + d + 1
         rng = np.random.default_rng(0)
         coefficients = rng.standard_normal((k, p))
-        features = rng.standard_normal((p, BLOCK))
-        joint = np.empty((k, BLOCK))
+        features = rng.standard_normal((p, ROWS_PER_BLOCK))
+        joint = np.empty((k, ROWS_PER_BLOCK))
 
         def products() -> None:
-            for _ in range(len(X) // BLOCK):
+            for _ in range(len(X) // ROWS_PER_BLOCK):
                 np.dot(coefficients, features, out=joint)
                 np.dot(joint, features.T)
 
         mine = ours("none", k)
         mine(1).fit(X)
-        measured = [
-            (per_pass(mine, X), seconds(products), seconds(lambda: square @ square))
-            for _ in range(rounds)
-        ]
-        whole, part, machine = (statistics.median(c) for c in zip(*measured, strict=True))
+        runs = {
+            "pass": lambda: per_pass(mine, X),
+            "products": lambda: wall_seconds(products),
+            "machine": lambda: wall_seconds(lambda: square @ square),
+        }
+        # These calls are their own clocks.
+        times = interleaved(runs, size.seeds, clock=lambda run: run())
+        whole, part, machine = (float(np.median(times[name])) for name in runs)
         rate = 4e-9 * len(X) * p * k / part
         peak = 2e-9 * 1500**3 / machine
-        rows.append(
-            f"| {d} | {k} | {1e3 * whole:.1f} | {1e3 * part:.1f} | {part / whole:.0%} | "
-            f"{rate:.0f} | {peak:.0f} |"
-        )
-    return rows
+        cells = [f"{1e3 * whole:.1f}", f"{1e3 * part:.1f}", f"{part / whole:.0%}"]
+        rows.append([str(d), str(k), *cells, f"{rate:.0f}", f"{peak:.0f}"])
+    header = ["D", "K", "pass, ms", "products, ms", "share", "rate, GFLOP/s", "machine, GFLOP/s"]
+    page.table(header, rows)
+    return page.lines
 
 
-BENCHMARKS: dict[str, tuple[Callable[[int], list[str]], int, bool]] = {
-    "passes": (bench_passes, 7, True),
-    "methods": (bench_methods, 15, True),
-    "restarts": (bench_restarts_replaced, 5, True),
-    "jobs": (bench_jobs, 5, False),
-    "where": (bench_where, 5, True),
+BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
+    "passes": (measure_passes, True),
+    "methods": (measure_methods, True),
+    "restarts": (measure_restarts, True),
+    "jobs": (measure_jobs, False),
+    "where": (measure_where, True),
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "names",
-        nargs="*",
-        default=list(BENCHMARKS),
-        metavar="NAME",
-        help=f"which of {', '.join(BENCHMARKS)}",
-    )
-    parser.add_argument("--rounds", type=int, help="interleaved rounds (or seeds) of each")
-    parser.add_argument("--write", action="store_true", help=f"write {OUTPUT.name}")
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    page = [
-        "# Speed of the Gaussian mixture",
-        "",
-        f"Python {platform.python_version()}, scikit-learn {sklearn.__version__}, numpy "
-        f"{np.__version__}, numba {numba.__version__}, sklearn_anneal "
-        f"{sklearn_anneal.__version__}; {platform.machine()}. Written by "
-        "`python -m benchmarks.gaussian_mixture.speed --write`.",
-    ]
-    for name in arguments.names:
-        bench, rounds, one_thread = BENCHMARKS[name]
-        with threadpool_limits(1 if one_thread else None):
-            section = bench(arguments.rounds or rounds)
-        print("\n".join(["", *section]), flush=True)
-        page += ["", *section]
-    if arguments.write:
-        OUTPUT.write_text("\n".join(page) + "\n", encoding="utf-8")
+def main(argv: Sequence[str] | None = None) -> None:
+    Script(
+        model="gaussian_mixture",
+        title="Speed of the Gaussian mixture",
+        description=(__doc__ or "").partition("\n")[0],
+        benchmarks=BENCHMARKS,
+        tasks={},
+        output="speed.md",
+        peers={},
+        full=FULL,
+        quick=QUICK,
+    ).run(argv)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import argparse
 import csv
 import itertools
 import os
-import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -30,7 +29,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import ANNEALING
 
-from .. import _data
+from ..common.data import DataNotFoundError, left_out
+from .data import (
+    Task,
+    digits_of,
+    easy_clusters,
+    four_clusters,
+    iris,
+    mnist_task,
+    pima_task,
+    wine,
+)
 
 GROUPS = ("digits", "MNIST", "low-dimensional", "2-D")
 
@@ -132,27 +141,27 @@ def configurations() -> dict[str, list[Configuration]]:
     }
 
 
-def tasks() -> list[_data.Task]:
+def tasks() -> list[Task]:
     """The data sets; those whose files are absent are left out with a message."""
     found = [
-        _data.Task('digits "0"', "digits", _data.digits_of(0), 6),
-        _data.Task('digits "5"', "digits", _data.digits_of(5), 12),
-        _data.Task('digits "8"', "digits", _data.digits_of(8), 8),
-        _data.Task("iris", "low-dimensional", _data.iris(), 5),
-        _data.Task("wine", "low-dimensional", _data.wine(), 4),
-        _data.Task("easy 2-D", "2-D", _data.easy_clusters(), 3),
-        _data.Task("four clusters", "2-D", _data.four_clusters(), 4),
-        _data.Task("four clusters, K = 8", "2-D", _data.four_clusters(), 8),
+        Task('digits "0"', "digits", digits_of(0), 6),
+        Task('digits "5"', "digits", digits_of(5), 12),
+        Task('digits "8"', "digits", digits_of(8), 8),
+        Task("iris", "low-dimensional", iris(), 5),
+        Task("wine", "low-dimensional", wine(), 4),
+        Task("easy 2-D", "2-D", easy_clusters(), 3),
+        Task("four clusters", "2-D", four_clusters(), 4),
+        Task("four clusters, K = 8", "2-D", four_clusters(), 8),
     ]
     try:
-        found += [_data.mnist_task(3, 6), _data.mnist_task(8, 12), _data.pima_task()]
-    except _data.DataNotFoundError as error:
-        print(f"Left out: {error}", file=sys.stderr)
+        found += [mnist_task(3, 6), mnist_task(8, 12), pima_task()]
+    except DataNotFoundError as error:
+        left_out(error)
     return found
 
 
 def fit(
-    task: _data.Task, seed: int, annealing: Any, estimator: dict[str, Any]
+    task: Task, seed: int, annealing: Any, estimator: dict[str, Any]
 ) -> tuple[float, float, float]:
     """Bound per row, held-out density per row (nats) and seconds of one fit."""
     train, held_out = task.split(seed)
@@ -176,7 +185,7 @@ def fit(
 class Comparison:
     """Fits against plain variational inference from k-means, task by task and seed by seed."""
 
-    def __init__(self, among: list[_data.Task], n_seeds: dict[str, int]):
+    def __init__(self, among: list[Task], n_seeds: dict[str, int]):
         self.tasks = among
         self.n_seeds = n_seeds
         fit(among[0], 0, "none", {})  # kernels are compiled or loaded; not counted
@@ -204,7 +213,7 @@ class Comparison:
 
 
 def summary(
-    measured: dict[str, tuple[float, float, float]], among: list[_data.Task]
+    measured: dict[str, tuple[float, float, float]], among: list[Task]
 ) -> list[tuple[str, float]]:
     """Means over the data sets of a group, the worst data set, and the geometric mean of times."""
     cells = []

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from ..common.interpreters import seconds_in_fresh_interpreter
+
 LIMIT = 0.3
 
 BASE = "import sklearn.mixture"
@@ -31,14 +29,7 @@ print(perf_counter() - start)
 
 def import_seconds(statement: str) -> float:
     """Seconds that `statement` takes in a fresh interpreter, its start not counted."""
-    result = subprocess.run(
-        [sys.executable, "-c", TIMED.format(statement=statement)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return float(result.stdout)
+    return seconds_in_fresh_interpreter(TIMED.format(statement=statement))
 
 
 def measure(rounds: int) -> tuple[list[float], list[float]]:
@@ -53,10 +44,10 @@ def measure(rounds: int) -> tuple[list[float], list[float]]:
     return base, with_package
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
-    base, with_package = measure(parser.parse_args().rounds)
+    base, with_package = measure(parser.parse_args(argv).rounds)
     differences = [b - a for a, b in zip(base, with_package, strict=True)]
     beyond = statistics.median(differences)
     print(f"rounds: {len(base)}, fresh interpreters, interleaved")

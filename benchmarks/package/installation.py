@@ -9,15 +9,13 @@ of a fresh interpreter with an empty directory for compiled kernels, or with the
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from importlib.metadata import distributions
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from ..common import ROOT
+from ..common.interpreters import seconds_in_fresh_interpreter
 
 FIRST_FIT = """
 from time import perf_counter
@@ -38,19 +36,6 @@ print(perf_counter() - start)
 """
 
 
-def seconds(code: str, cache: str) -> float:
-    """What a fresh interpreter prints of its own time."""
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=ROOT,
-        env={**os.environ, "NUMBA_CACHE_DIR": cache},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return float(result.stdout)
-
-
 def megabytes(leave_out: set[str]) -> float:
     """Size of all installed distributions but some."""
     total = 0
@@ -61,17 +46,17 @@ def megabytes(leave_out: set[str]) -> float:
     return total / 2**20
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    rounds = parser.parse_args(argv).rounds
     times: dict[str, list[float]] = {"first fit": [], "first fit, cached": [], "warm_up": []}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:
-            times["first fit"].append(seconds(FIRST_FIT, cache))
-            times["first fit, cached"].append(seconds(FIRST_FIT, cache))
+            times["first fit"].append(seconds_in_fresh_interpreter(FIRST_FIT, cache))
+            times["first fit, cached"].append(seconds_in_fresh_interpreter(FIRST_FIT, cache))
         with tempfile.TemporaryDirectory() as cache:
-            times["warm_up"].append(seconds(WARM_UP, cache))
+            times["warm_up"].append(seconds_in_fresh_interpreter(WARM_UP, cache))
     for name, values in times.items():
         print(f"{name}: median {statistics.median(values):.2f} s of {rounds}")
     files = [p for p in (ROOT / "sklearn_anneal").rglob("*.py")]

@@ -1,0 +1,79 @@
+"""Data files that are not shipped: where they are looked for, and what is said of missing ones.
+
+The files are looked for in the directory that the environment variable ``SKLEARN_ANNEAL_DATA``
+names, and in ``../shared/data`` relative to the repository where it is not set. They are archives
+of arrays that ``numpy.savez`` writes; which arrays a file has to contain is said at the top of the
+``data.py`` of the model that reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from . import ROOT
+
+VARIABLE = "SKLEARN_ANNEAL_DATA"
+_DEFAULT = ROOT.parent / "shared" / "data"
+
+
+class DataNotFoundError(FileNotFoundError):
+    """A data file is not where it is looked for."""
+
+
+def directory() -> Path:
+    """Where the data files are looked for."""
+    return Path(os.environ.get(VARIABLE, _DEFAULT))
+
+
+def load(file: str) -> dict[str, np.ndarray]:
+    """All arrays of a data file.
+
+    Raises
+    ------
+    DataNotFoundError
+        If the file is missing.
+    """
+    path = directory() / file
+    if not path.is_file():
+        raise DataNotFoundError(
+            f"The data file {file} was not found in {directory()}. Put it there, or set the "
+            f"environment variable {VARIABLE} to the directory that holds it; the data.py of the "
+            "models in `benchmarks/` say which arrays it has to contain."
+        )
+    with np.load(path, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def available(*files: str) -> bool:
+    """Whether all the named data files are there."""
+    return all((directory() / file).is_file() for file in files)
+
+
+def present(names: Iterable[str], file_of: Callable[[str], str | None]) -> list[str]:
+    """Those of some data sets that are there, with a message for each missing file.
+
+    Parameters
+    ----------
+    names : iterable of str
+    file_of : callable
+        The file of a data set; None for one that needs no file.
+    """
+    there, missing = [], set()
+    for name in names:
+        file = file_of(name)
+        if file is None or available(file):
+            there.append(name)
+        elif file not in missing:
+            missing.add(file)
+            left_out(f"{file} is not in {directory()}.")
+    return there
+
+
+def left_out(why: object) -> None:
+    """Say on the standard error what a run leaves out, and why."""
+    print(f"Left out: {why}", file=sys.stderr)

@@ -1,0 +1,63 @@
+"""Work that is done by another interpreter, so that nothing of this process counts.
+
+This module imports little, so that a script whose memory is measured may import it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import ROOT
+
+THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def in_fresh_interpreter(
+    module: str, case: str, cache_directory: str | None = None, **options: Any
+) -> dict[str, Any]:
+    """What a task of a script prints that another interpreter runs, without limits on threads.
+
+    Parameters
+    ----------
+    module : str
+        The script, from the folder of the benchmarks on: ``"latent_dirichlet.speed"``.
+    case : str
+        Name of the task.
+    cache_directory : str or None
+        Where compiled kernels are kept, None for where they always are.
+    **options
+        Of the task; values that JSON has.
+    """
+    env = {key: value for key, value in os.environ.items() if key not in THREAD_LIMITS}
+    task = json.dumps({"case": case, **options})
+    return json.loads(
+        _printed(["-m", f"benchmarks.{module}", "--task", task], cache_directory, env)
+    )
+
+
+def seconds_in_fresh_interpreter(code: str, cache_directory: str | None = None) -> float:
+    """The number that another interpreter prints, which runs some code in this environment."""
+    return float(_printed(["-c", code], cache_directory, dict(os.environ)))
+
+
+def _printed(arguments: list[str], cache_directory: str | None, env: dict[str, str]) -> str:
+    if cache_directory is not None:
+        env["NUMBA_CACHE_DIR"] = cache_directory
+    command = [sys.executable, "-W", "ignore", *arguments]
+    result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"{' '.join(arguments)} failed:\n{result.stderr}")
+    return result.stdout
+
+
+def run_task(
+    tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, float]]], options: str
+) -> None:
+    """Run the task that ``in_fresh_interpreter`` asked for, and print what it returns."""
+    found = json.loads(options)
+    print(json.dumps(tasks[found["case"]](found)))

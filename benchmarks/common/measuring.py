@@ -1,0 +1,235 @@
+"""What the measurements of speed share: clocks, words for figures, the script.
+
+Clocks are those of calls without arguments. What runs in one thread is measured in processor
+time, which other work on the machine changes less than it does wall time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from . import RESULTS
+from .interpreters import run_task
+from .peers import versions
+from .report import machine
+
+# The share of a processor that the host may take during an undisturbed call, and how often a call
+# is repeated to be one.
+UNDISTURBED = 0.02
+ATTEMPTS = 8
+
+
+# Clocks
+
+
+def processor_seconds(run: Callable[[], object]) -> float:
+    """Processor time of one call, all threads."""
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def wall_seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def undisturbed_wall_seconds(run: Callable[[], object]) -> float:
+    """Wall time of one call, repeated while other machines of the host take processor time.
+
+    What the host took from this machine is known where the operating system tells ("steal", Linux
+    on a virtual machine). Of calls that were all disturbed the least disturbed one counts.
+    """
+    import psutil
+
+    def stolen() -> float:
+        return getattr(psutil.cpu_times(), "steal", 0.0)
+
+    found = []
+    for _ in range(ATTEMPTS):
+        before = stolen()
+        elapsed = wall_seconds(run)
+        share = (stolen() - before) / elapsed
+        found.append((share, elapsed))
+        if share <= UNDISTURBED:
+            break
+    return min(found)[1]
+
+
+def interleaved(
+    runs: Mapping[Any, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[Callable[[], object]], float] = processor_seconds,
+) -> dict[Any, np.ndarray]:
+    """Times of several calls, each once per round, forwards and backwards in turns."""
+    times: dict[Any, list[float]] = {key: [] for key in runs}
+    keys = list(runs)
+    for i in range(rounds):
+        for key in keys if i % 2 == 0 else keys[::-1]:
+            times[key].append(clock(runs[key]))
+    return {key: np.array(values) for key, values in times.items()}
+
+
+class Parts:
+    """Processor time of the parts of a call, as functions that are watched take it.
+
+    Attributes
+    ----------
+    spent : dict of str to float
+        Seconds of each part.
+    """
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        self._inside: list[str] = []
+
+    def watched(self, function: Callable, name: Callable[[Any], str]) -> Callable:
+        """``function`` as a part, which ``name`` tells from its first argument."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            # What runs inside a watched part belongs to that part.
+            if self._inside:
+                return function(*args, **kwargs)
+            self._inside.append(name(args[0]))
+            start = time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.spent[self._inside.pop()] += time.process_time() - start
+
+        return run
+
+
+# Words
+
+
+def spread(values: np.ndarray, digits: int = 2) -> str:
+    low, middle, high = np.percentile(values, [25, 50, 75])
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def undisturbed() -> str:
+    """What the clock of that name does, for pages."""
+    return (
+        f"Runs during which the host took more than {UNDISTURBED:.0%} of a processor for others "
+        f"are repeated, {ATTEMPTS} times at most"
+    )
+
+
+def milliseconds(values: np.ndarray) -> str:
+    return f"{1e3 * np.median(values):.1f}"
+
+
+def reached(holds: bool) -> str:
+    return "reached" if holds else "**not reached**"
+
+
+def progress(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {what}", file=sys.stderr, flush=True)
+
+
+def load() -> str:
+    """How busy the machine is, in words."""
+    try:
+        one, five, _ = os.getloadavg()
+    except (AttributeError, OSError):
+        return "unknown"
+    return f"{one:.1f} (mean of one minute), {five:.1f} (of five)"
+
+
+# Scripts
+
+
+class Script(NamedTuple):
+    """A script of measurements.
+
+    Attributes
+    ----------
+    model : str
+        The folder of the script, which is called ``speed.py``.
+    title, description : str
+        Of the page, and of the script.
+    benchmarks : mapping of str to (callable, bool)
+        Functions of a size that return the lines of a section, and whether they run in one thread.
+    tasks : mapping of str to callable
+        What fresh interpreters run: functions of options.
+    output : str
+        Name of the page.
+    peers : mapping of str to object
+        Libraries that are compared, by the name of the distribution; None for what is not
+        installed.
+    full, quick : object
+        Sizes, with a method ``with_rounds(n)``.
+    """
+
+    model: str
+    title: str
+    description: str
+    benchmarks: Mapping[str, tuple[Callable[[Any], list[str]], bool]]
+    tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, float]]]
+    output: str
+    peers: Mapping[str, Any]
+    full: Any
+    quick: Any
+
+    def run(self, argv: Sequence[str] | None) -> None:
+        """Do what the command line asks for."""
+        parser = argparse.ArgumentParser(description=self.description)
+        choice = f"which of {', '.join(self.benchmarks)}"
+        every = list(self.benchmarks)
+        parser.add_argument("names", nargs="*", default=every, metavar="NAME", help=choice)
+        parser.add_argument("--rounds", type=int, help="interleaved rounds of each")
+        parser.add_argument("--write", action="store_true", help=f"write {self.output}")
+        full = RESULTS / self.output
+        parser.add_argument("--output", type=Path, default=full, help="the page to write")
+        parser.add_argument("--quick", action="store_true", help="small, on drawn data")
+        parser.add_argument("--task", help=argparse.SUPPRESS)
+        arguments = parser.parse_args(argv)
+        if arguments.task is not None:
+            run_task(self.tasks, arguments.task)
+            return
+        unknown = sorted(set(arguments.names) - set(self.benchmarks))
+        if unknown:
+            parser.error(f"no benchmark {unknown[0]!r}: {choice}")
+        if arguments.quick and arguments.write and arguments.output == full:
+            parser.error("a quick run would replace the full page; give it another --output")
+        size = self.quick if arguments.quick else self.full
+        if arguments.rounds is not None:
+            size = size.with_rounds(arguments.rounds)
+        page = self.page(arguments.names, size)
+        if arguments.quick:
+            page[2] += " A quick run, whose figures mean nothing."
+        if arguments.write:
+            text = "\n".join(page).rstrip("\n")
+            arguments.output.write_text(f"{text}\n", encoding="utf-8")
+
+    def page(self, names: Sequence[str], size: Any) -> list[str]:
+        """Run some sections, each printed when it is there."""
+        by = f"Written by `python -m benchmarks.{self.model}.speed --write`."
+        libraries = ", ".join(filter(None, (f"numba {version('numba')}", versions(self.peers))))
+        page = [f"# {self.title}", "", f"{machine()} {libraries}. {by}", ""]
+        before = load()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            for name in names:
+                bench, one_thread = self.benchmarks[name]
+                with threadpool_limits(1 if one_thread else None):
+                    section = bench(size)
+                print("\n".join(["", *section]), flush=True)
+                page += section
+        page[2] += f" Load average at the start {before}, at the end {load()}."
+        return page

@@ -1,0 +1,215 @@
+"""What reproductions share: specifications of fits, their results in a file, and the script."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from . import RESULTS
+from .report import Claim, Page, verdict_page
+
+Record = dict[str, np.ndarray]
+Settings = tuple[tuple[str, Any], ...]
+Key = TypeVar("Key", bound=Hashable)
+
+
+def settings_of(**settings: Any) -> Settings:
+    """Settings that can be a part of what the cache is searched by."""
+    return tuple(sorted(settings.items()))
+
+
+@dataclass(frozen=True)
+class BaseSpec:
+    """All that decides a fit, the ``seed`` among it; what the cache is searched by."""
+
+    @property
+    def key(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def seeded(self, n_seeds: int) -> list[Self]:
+        """The same with every seed."""
+        return [replace(self, seed=seed) for seed in range(n_seeds)]  # type: ignore[call-arg]
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """For a line of progress."""
+
+    @abstractmethod
+    def run(self) -> dict[str, Any]:
+        """Fit, and measure what came out; ``seconds`` of processor time among it."""
+
+
+class Cache:
+    """Results of fits, one JSON line each; those of a run that was interrupted stay.
+
+    Parameters
+    ----------
+    path : Path
+        Need not exist.
+    spec : type
+        The class of the specifications of its fits.
+    """
+
+    def __init__(self, path: Path, spec: type[Any]):
+        self.path = path
+        self._found: dict[str, dict[str, Any]] = {}
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                print(f"{path}, line {number}: incomplete, left out.", file=sys.stderr)
+                continue
+            self._found[spec(**row["spec"]).key] = row["result"]
+        # A line that was cut off must not swallow the next one.
+        self._separator = "" if not text or text.endswith("\n") else "\n"
+
+    def __contains__(self, spec: BaseSpec) -> bool:
+        return spec.key in self._found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, spec: BaseSpec, result: dict[str, Any]) -> None:
+        """Keep a result, in the file too."""
+        self._found[spec.key] = result
+        line = json.dumps({"spec": asdict(spec), "result": result})
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{self._separator}{line}\n")
+        self._separator = ""
+
+    def record(self, spec: BaseSpec, n_seeds: int) -> Record | None:
+        """Each quantity over seeds, of shape (n_seeds,); None unless all seeds are there."""
+        specs = spec.seeded(n_seeds)
+        if not all(s in self for s in specs):
+            return None
+        rows = [self._found[s.key] for s in specs]
+        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+    def records(self, cells: dict[Key, Any], n_seeds: int) -> dict[Key, Record]:
+        """The records of all cells that are complete."""
+        found = {key: self.record(spec, n_seeds) for key, spec in cells.items()}
+        return {key: record for key, record in found.items() if record is not None}
+
+    def of_common_seeds(self, cells: dict[Key, Any], at_most: int) -> dict[Key, Record]:
+        """The records of the seeds that all cells have."""
+        n = self.n_seeds(cells.values(), at_most)
+        return self.records(cells, n) if n else {}
+
+    def n_seeds(self, cells: Iterable[Any], at_most: int) -> int:
+        """How many seeds, from the first on, all of some cells have."""
+        cells = list(cells)
+        for n in range(at_most if cells else 0):
+            if not all(replace(spec, seed=n) in self for spec in cells):
+                return n
+        return at_most if cells else 0
+
+    @property
+    def seconds(self) -> float:
+        """Processor time of all fits."""
+        return sum(row["seconds"] for row in self._found.values())
+
+
+def n_seeds(records: dict[Any, Record]) -> int:
+    """The largest number of seeds that a record has."""
+    return max(len(record["seconds"]) for record in records.values())
+
+
+def run_missing(cells: Iterable[BaseSpec], n_seeds: int, cache: Cache, jobs: int = 1) -> None:
+    """Run all fits that the cache does not have, seed by seed, and keep each as it ends."""
+    seeded = [spec.seeded(n_seeds) for spec in cells]
+    every = [spec for one_seed in zip(*seeded, strict=True) for spec in one_seed]
+    todo = list({spec.key: spec for spec in every if spec not in cache}.values())
+    begun = time.perf_counter()
+    for done, (spec, result) in enumerate(_results(todo, jobs), 1):
+        cache.add(spec, result)
+        print(
+            f"{time.perf_counter() - begun:6.0f} s  {done} of {len(todo)}: {spec.label}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _results(specs: list[BaseSpec], jobs: int) -> Iterator[tuple[BaseSpec, dict[str, Any]]]:
+    if jobs == 1 or len(specs) < 2:
+        yield from map(_with_result, specs)
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the processes
+    pool = Parallel(n_jobs=jobs, backend="loky", batch_size=1, return_as="generator_unordered")
+    yield from pool(delayed(_with_result)(spec) for spec in specs)
+
+
+def _with_result(spec: BaseSpec) -> tuple[BaseSpec, dict[str, Any]]:
+    return spec, spec.run()
+
+
+class Reproduction(NamedTuple):
+    """A script that makes fits, keeps them, and writes a page of what the cache has.
+
+    Attributes
+    ----------
+    model : str
+        The folder of the script, which is called ``reproduce.py``.
+    title, description : str
+        Of the page, and of the script.
+    rules : str
+        What the verdicts of the page mean.
+    plan : module
+        What is measured: ``PARTS``, the sizes ``FULL`` and ``QUICK``, and
+        ``measure(parts, size, cache, jobs)``, which makes the fits that a cache does not have.
+    spec : type
+        The class of the specifications of fits.
+    sections : callable
+        ``sections(page, size, cache)`` adds what follows the verdicts and returns the claims.
+    output : str
+        Name of the page.
+    """
+
+    model: str
+    title: str
+    description: str
+    rules: str
+    plan: Any
+    spec: type[Any]
+    sections: Callable[[Page, Any, Cache], list[Claim]]
+    output: str
+
+    def run(self, argv: list[str] | None) -> None:
+        """Do what the command line asks for."""
+        parser = argparse.ArgumentParser(description=self.description)
+        parser.add_argument("--parts", nargs="+", choices=self.plan.PARTS, default=self.plan.PARTS)
+        parser.add_argument("--quick", action="store_true", help="a small run that tells nothing")
+        parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
+        parser.add_argument("--cache", type=Path, required=True, help="JSON lines, one per fit")
+        parser.add_argument("--write", action="store_true", help="write the page, and fit nothing")
+        output = f"file to write (default: {self.output})"
+        parser.add_argument("--output", type=Path, help=output)
+        arguments = parser.parse_args(argv)
+        if arguments.quick and arguments.write and arguments.output is None:
+            parser.error("--quick needs --output, so that it does not replace the full page")
+        size = self.plan.QUICK if arguments.quick else self.plan.FULL
+        cache = Cache(arguments.cache, self.spec)
+        if not arguments.write:
+            self.plan.measure(arguments.parts, size, cache, arguments.jobs)
+            return
+        text = self.render(cache, size)
+        (arguments.output or RESULTS / self.output).write_text(text, encoding="utf-8")
+
+    def render(self, cache: Cache, size: Any) -> str:
+        """The page, in Markdown, from what the cache has."""
+        body = Page()
+        body.claims += self.sections(body, size, cache)
+        cost = f"The {len(cache)} fits took {cache.seconds / 60:.0f} minutes of processor time."
+        return verdict_page(self.model, self.title, self.rules, body, cost, size.quick)

@@ -1,0 +1,260 @@
+"""What the measurements of the speed of hidden Markov models share: sequences, models, passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.cluster import MiniBatchKMeans
+
+from sklearn_anneal import AnnealedHMM
+from sklearn_anneal.inference import engine
+from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
+from sklearn_anneal.inference.units import Sequences
+
+from ..common.peers import is_there
+from .data import trajectories
+
+try:
+    from hmmlearn import vhmm
+except ImportError:
+    vhmm = None
+
+# Frames of one row with D = 12.
+WINDOW = 4
+BATCH = engine.Settings(
+    max_iter=0, tol=0.0, batch_size=None, learning_offset=1.0, learning_decay=0.0
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run.
+
+    Attributes
+    ----------
+    rounds : int
+        Interleaved repetitions.
+    trained : int
+        Passes of ours before both are compared.
+    passes : int
+        Of hmmlearn's other implementation, and of fits from its own starts.
+    components : tuple of int
+        K of the passes.
+    many : int
+        K of all other sections.
+    symbols : int
+        Size of the codebook.
+    every : int
+        Of vectors, hmmlearn passes over every n-th sequence.
+    copies : tuple of int
+        How often the sequences are there in the section on memory.
+    """
+
+    rounds: int = 7
+    trained: int = 10
+    passes: int = 5
+    components: tuple[int, ...] = (5, 10)
+    many: int = 10
+    symbols: int = 500
+    every: int = 8
+    copies: tuple[int, ...] = (1, 2, 4)
+    quick: bool = False
+
+    def with_rounds(self, n: int) -> Size:
+        return replace(self, rounds=n)
+
+
+FULL = Size()
+QUICK = Size(2, 3, 2, components=(3,), many=3, symbols=20, every=2, copies=(1, 4), quick=True)
+
+
+# Sequences
+
+
+@dataclass(frozen=True)
+class Data:
+    """Sequences of symbols or of vectors.
+
+    Attributes
+    ----------
+    name : str
+    X : ndarray of shape (n_frames, n_columns)
+        int64 or float64.
+    lengths : ndarray of shape (n_sequences,)
+    n_symbols : int or None
+        None: vectors.
+    """
+
+    name: str
+    X: np.ndarray
+    lengths: np.ndarray
+    n_symbols: int | None = None
+
+    @property
+    def n_frames(self) -> int:
+        return len(self.X)
+
+    @property
+    def emission(self) -> dict[str, Any]:
+        """What our estimator is to know of a frame."""
+        if self.n_symbols is None:
+            return {"emission": "gaussian"}
+        return {"emission": "categorical", "n_symbols": self.n_symbols}
+
+    def thinned(self, every: int) -> Data:
+        """Every n-th sequence."""
+        chosen = np.arange(len(self.lengths)) % every == 0
+        return replace(
+            self, X=self.X[np.repeat(chosen, self.lengths)], lengths=self.lengths[chosen]
+        )
+
+
+@cache
+def _frames(quick: bool) -> tuple[np.ndarray, np.ndarray]:
+    if not quick:
+        archive = trajectories()
+        return archive["X"].astype(np.float64), archive["lengths"].astype(np.int64)
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(40, 80, size=160)
+    states = np.repeat(rng.integers(4, size=-(-lengths.sum() // 10)), 10)[: lengths.sum()]
+    centers = 3.0 * rng.standard_normal((4, 3))
+    return centers[states] + rng.standard_normal((len(states), 3)), lengths
+
+
+@cache
+def vectors(size: Size) -> Data:
+    """Pen-tip velocities and force, D = 3, or drawn ones."""
+    X, lengths = _frames(size.quick)
+    return Data("D = 3", X, lengths)
+
+
+@cache
+def windows(size: Size) -> Data:
+    """Four consecutive frames as one, D = 12; what is left at the end of a sequence is dropped."""
+    X, lengths = _frames(size.quick)
+    starts = np.cumsum(lengths) - lengths
+    parts = [
+        X[start : start + n // WINDOW * WINDOW].reshape(n // WINDOW, -1)
+        for start, n in zip(starts, lengths, strict=True)
+    ]
+    return Data(f"D = {3 * WINDOW}", np.concatenate(parts), lengths // WINDOW)
+
+
+@cache
+def symbols(size: Size) -> Data:
+    """The nearest entry of a codebook for every frame."""
+    X, lengths = _frames(size.quick)
+    codebook = MiniBatchKMeans(size.symbols, batch_size=4096, n_init=1, random_state=0).fit(X)
+    codes = codebook.predict(X).astype(np.int64)[:, None]
+    return Data("symbols", codes, lengths, size.symbols)
+
+
+# Models
+
+
+def estimator(data: Data, k: int, **parameters: Any) -> AnnealedHMM:
+    """An estimator without annealing and without any test of convergence."""
+    settings = {"annealing": "none", "tol": 0, "reg_covar": 0.0, "random_state": 0}
+    return AnnealedHMM(k, **data.emission, **{**settings, **parameters})
+
+
+class Ours:
+    """Our variational inference, one pass per call, which returns the bound before its update."""
+
+    def __init__(self, data: Data, k: int):
+        self._est = est = estimator(data, k, max_iter=0)
+        est.fit(data.X, lengths=data.lengths)
+        self.ctx = est._inference.ctx
+        frames = est._validate_data(est._data(data.X, None, data.lengths), reset=False)
+        self.units: Sequences = est._make_units(frames, None).placed(self.ctx.summary)
+        self.method = engine.PLAIN
+        self.workers = SEQUENTIAL
+
+    @classmethod
+    def trained(cls, data: Data, k: int, n_passes: int) -> Ours:
+        """The same after some passes."""
+        ours = cls(data, k)
+        for _ in range(n_passes):
+            ours()
+        return ours
+
+    def branch(self, annealing: Any = "none", workers: Workers = SEQUENTIAL) -> Ours:
+        """Another one that goes on from here, with an annealing method at its start."""
+        other = copy(self)
+        other.workers = workers
+        ctx = other.ctx = replace(
+            self.ctx, state={"updates": 0, "passes": 0.0}, rng=np.random.default_rng(0)
+        )
+        if annealing != "none":
+            method = clone(self._est).set_params(annealing=annealing)._strategy(ctx.model)
+            rehearse = partial(engine.rehearse, ctx, self.units, BATCH)
+            other.method = method.calibrate(ctx, self.units, rehearse)
+            ctx.state |= other.method.initial_state(ctx)
+        return other
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Priors and posteriors as they are now, by the names of their attributes."""
+        return self._est._fitted_attributes(self.ctx)
+
+    def __call__(self) -> float:
+        ctx, method, units, workers = self.ctx, self.method, self.units, self.workers
+        seen = engine.visit(ctx, method, units, workers)
+        bound = seen.step.bound - ctx.model.kl(ctx.q, ctx.prior)
+        engine.update(ctx, method, units, seen, BATCH, workers, minibatch=False, passes=1.0)
+        return bound
+
+
+class Peer:
+    """hmmlearn's, from given priors and posteriors, with the functions that its fit calls.
+
+    Parameters
+    ----------
+    data : Data
+    k : int
+    start : dict
+        Attributes of a fitted estimator of ours.
+    implementation : {"log", "scaling"}
+    """
+
+    def __init__(self, data: Data, k: int, start: dict[str, Any], implementation: str = "log"):
+        self.data = data
+        how = {"init_params": "", "implementation": implementation}
+        names = ["startprob", "transmat"]
+        if data.n_symbols is not None:
+            self.hmm = vhmm.VariationalCategoricalHMM(k, n_features=data.n_symbols, **how)
+            names += ["emissionprob"]
+        else:
+            self.hmm = vhmm.VariationalGaussianHMM(k, covariance_type="full", **how)
+            names += ["means", "beta", "dof", "scale"]
+        for name in names:
+            for which in ("prior", "posterior"):
+                setattr(self.hmm, f"{name}_{which}_", np.array(start[f"{name}_{which}_"]))
+        self.hmm._init(data.X, data.lengths)
+        self.hmm._check()
+
+    def __call__(self) -> float:
+        hmm = self.hmm
+        statistics, log_probability = hmm._do_estep(self.data.X, self.data.lengths)
+        bound = hmm._compute_lower_bound(log_probability)
+        hmm._do_mstep(statistics)
+        if self.data.n_symbols is None:
+            # It leaves this constant out.
+            bound -= 0.5 * self.data.X.size * np.log(2.0 * np.pi)
+        return float(bound)
+
+
+def peer_is_there() -> bool:
+    """Whether hmmlearn is installed; says so where it is not."""
+    return is_there("hmmlearn", vhmm)
+
+
+def kept(run: Callable[[], float], results: list[float]) -> Callable[[], None]:
+    """A call that keeps what it returns."""
+    return lambda: results.append(run())

@@ -1,0 +1,83 @@
+"""Corpora: three files and a small one that is drawn, and how they are split.
+
+The files are looked for as ``benchmarks/common/data.py`` says: ``ap.npz``, ``nips.npz`` and
+``newsgroups20.npz`` with counts as CSR arrays ``data``, ``indices``, ``indptr`` and ``shape``. An
+array ``split``, where a file has one, is 0 for training documents and 2 for test documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from ..common.data import load, present
+
+FILES = {"AP": "ap.npz", "NIPS": "nips.npz", "20 Newsgroups": "newsgroups20.npz"}
+HELD_OUT = 0.15
+_LARGEST_TRAINING_SET = 8000
+
+
+@cache
+def corpus(name: str) -> csr_matrix:
+    """All documents of a corpus, counts as its file has them.
+
+    Parameters
+    ----------
+    name : str
+        A key of ``FILES``, or ``"drawn"`` for a small corpus that needs no file.
+
+    Raises
+    ------
+    DataNotFoundError
+        If the file is missing.
+    """
+    if name == "drawn":
+        return _drawn()
+    found = load(FILES[name])
+    return csr_matrix((found["data"], found["indices"], found["indptr"]), shape=found["shape"])
+
+
+def _drawn() -> csr_matrix:
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(60, 0.1), 4)
+    rates = 30 * rng.dirichlet(np.full(4, 0.2), 80) @ topics
+    return csr_matrix(rng.poisson(rates))
+
+
+def documents(name: str, every: dict[str, int] | None = None) -> csr_matrix:
+    """All documents of a corpus, or every n-th where ``every`` has its name."""
+    return corpus(name)[:: (every or {}).get(name, 1)]
+
+
+def parts(name: str) -> tuple[csr_matrix, csr_matrix]:
+    """Training and test documents, as a file splits them; every third is for the test else."""
+    X = corpus(name)
+    part = np.where(np.arange(X.shape[0]) % 3 == 2, 2, 0)
+    if name != "drawn":
+        part = load(FILES[name]).get("split", part)
+    return X[part == 0], X[part == 2]
+
+
+@cache
+def split(name: str) -> tuple[csr_matrix, csr_matrix]:
+    """Training and held-out documents, float32: the same split in every run.
+
+    Returns
+    -------
+    training, held_out : csr_matrix of shape (n_documents, n_words)
+        15 % are held out, after the corpus was cut to at most 8,000 training documents.
+    """
+    X = corpus(name)
+    order = np.random.default_rng(0).permutation(X.shape[0])
+    order = order[: round(_LARGEST_TRAINING_SET / (1 - HELD_OUT))]
+    n_held_out = round(HELD_OUT * len(order))
+    X = X.astype(np.float32)
+    return X[order[n_held_out:]], X[order[:n_held_out]]
+
+
+def available(names: Iterable[str]) -> list[str]:
+    """Those of some corpora that are there, with a message for each missing file."""
+    return present(names, FILES.get)

@@ -1,0 +1,252 @@
+"""Speed and memory of topic models against scikit-learn's and gensim's, and where the time goes.
+
+All comparisons are interleaved in this process, and given as medians of the ratios of neighbouring
+runs. What runs in one thread is measured in processor time, which other work on the machine changes
+less than it does wall time. Cold starts and memory are those of fresh interpreters.
+
+    python -m benchmarks.latent_dirichlet.speed            # everything, about 20 minutes
+    python -m benchmarks.latent_dirichlet.speed local jobs
+    python -m benchmarks.latent_dirichlet.speed --write    # also into doc/results/topics_speed.md
+    python -m benchmarks.latent_dirichlet.speed --quick --write --output /tmp/quick.md
+
+The corpora are files, see ``data.py`` in this folder; a quick run draws a small corpus and needs
+none. gensim is left out with a message where it is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import numba
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.decomposition._lda import _update_doc_distribution
+from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
+
+from sklearn_anneal.families import Tempering
+from sklearn_anneal.inference.units import Documents
+from sklearn_anneal.kernels import latent_dirichlet as kernels
+from sklearn_anneal.models import latent_dirichlet
+
+from ..common.measuring import Script, interleaved, milliseconds, progress, reached, spread
+from ..common.report import Page
+from .data import corpus, documents
+from .online import LdaModel, measure_online, measure_where
+from .processes import TASKS, measure_jobs, measure_memory, measure_start, measure_threads
+from .workload import DTYPES, FULL, QUICK, Size, estimator, model_of, names
+
+STATES = ("fresh", "trained")
+# Every n-th document is enough where there are many.
+SAMPLED = {"20 Newsgroups": 4}
+SAMPLED_MORE = {"20 Newsgroups": 12, "AP": 2, "NIPS": 3}
+ITERATIONS = 20
+
+# How many times faster than scikit-learn's local step plain C with the same loops was on the same
+# corpora, for K = 20, 50, 100: a yardstick from outside, not measured here.
+PLAIN_C = {
+    ("20 Newsgroups", "float64"): (14.6, 10.3, 9.2),
+    ("AP", "float64"): (8.6, 6.1, 5.9),
+    ("NIPS", "float64"): (4.2, 3.2, 3.4),
+    ("20 Newsgroups", "float32"): (15.1, 18.0, 16.3),
+    ("AP", "float32"): (8.3, 9.8, 7.9),
+    ("NIPS", "float32"): (3.9, 5.9, 5.6),
+}
+TOPICS_OF_C = (20, 50, 100)
+SHARE_OF_C = 0.85
+
+
+# The local step
+
+
+@cache
+def topics_of(name: str, n_components: int, state: str) -> np.ndarray:
+    """λ, fresh as every fit starts, or after twenty passes over the corpus."""
+    X = corpus(name)
+    if state == "fresh":
+        random_state = np.random.RandomState(0)
+        return random_state.gamma(100.0, 0.01, (n_components, X.shape[1]))
+    lda = estimator(n_components, max_iter=20, max_doc_update_iter=10, tol=0)
+    return lda.fit(X.astype(np.float64)).components_
+
+
+def our_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], Any]:
+    """Our local step over documents, with its statistics completed, at given topics."""
+    model = model_of(*topics.shape, n_iter, X.dtype)
+    units = Documents(X.data, X.indices, X.indptr)
+    t = Tempering()
+    expected = model.prepared(model.expectations({"topic_word": np.asfortranarray(topics)}), t)
+
+    def run() -> Any:
+        start = model.local_start(units, None, True, None)
+        return model.completed(model.local_step(units, expected, t, local=start), expected, t)
+
+    return run
+
+
+def peer_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], Any]:
+    """scikit-learn's, with what its E-step does to the statistics."""
+    table = np.exp(_dirichlet_expectation_2d(topics.astype(X.dtype)))
+    prior = 1.0 / len(topics)
+
+    def run() -> Any:
+        gamma, sums = _update_doc_distribution(X, table, prior, n_iter, 0.0, True, None)
+        sums *= table
+        return gamma, sums
+
+    return run
+
+
+def measure_local(size: Size) -> list[str]:
+    """The local step at a fixed number of iterations, against scikit-learn's."""
+    page = Page()
+    page.section(
+        "The local step",
+        f"{ITERATIONS} iterations over every document, whatever has converged, and the "
+        "statistics of the topics; one thread, processor time. scikit-learn: "
+        f"`_update_doc_distribution` with `max_doc_update_iter={ITERATIONS}` and "
+        "`mean_change_tol=0`, and the product with the topics that its E-step ends with. Neither "
+        "counts the preparation of the topics. The topics are *fresh*, as a fit starts, or "
+        "*trained* by twenty passes. Ratio: scikit-learn's time over ours, median and quartiles "
+        f"of {size.rounds} rounds. *C* is the ratio that plain C with the same loops reached on "
+        "the same corpora, which knows no topics to leave out; the target is "
+        f"{SHARE_OF_C:.0%} of it.",
+    )
+    rows = []
+    for name in names(size):
+        for dtype in DTYPES:
+            X = documents(name, SAMPLED).astype(dtype)
+            for k in size.topics:
+                progress(f"local step, {name}, {np.dtype(dtype).name}, K = {k}")
+                rows.append(_local_row(name, X, k, size.rounds))
+    header = ["corpus", "types", "dtype", "K", "scikit-learn, ms", "ours, fresh, ms"]
+    header += ["ratio, fresh", "ours, trained, ms", "ratio, trained", "C", "85 % of C"]
+    header += ["fresh", "trained"]
+    page.table(header, rows)
+    return page.lines
+
+
+def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
+    runs: dict[Any, Callable[[], object]] = {}
+    for state in STATES:
+        topics = topics_of(name, k, state)
+        runs["peer", state] = peer_step(X, topics, ITERATIONS)
+        runs["ours", state] = our_step(X, topics, ITERATIONS)
+    for state in STATES:
+        runs["ours", state]()
+    times = interleaved(runs, rounds)
+    ratios = {state: times["peer", state] / times["ours", state] for state in STATES}
+    of_c = PLAIN_C.get((name, X.dtype.name))
+    target = of_c[TOPICS_OF_C.index(k)] if of_c is not None and k in TOPICS_OF_C else None
+    row = [name, f"{X.nnz / X.shape[0]:.0f}", X.dtype.name, str(k)]
+    row.append(milliseconds(times["peer", "fresh"]))
+    for state in STATES:
+        row += [milliseconds(times["ours", state]), spread(ratios[state], 1)]
+    if target is None:
+        return [*row, "–", "–", "–", "–"]
+    verdicts = [reached(np.median(ratios[state]) >= SHARE_OF_C * target) for state in STATES]
+    return [*row, f"{target:.1f}", f"{SHARE_OF_C * target:.1f}", *verdicts]
+
+
+# Topics without tokens in a document
+
+
+@cache
+def kernels_of_all_topics() -> ModuleType:
+    """The kernels as they would be without leaving topics out of documents.
+
+    A second copy of their module with that turned off, compiled into a directory of its own:
+    numba's cache does not tell compiled functions by the constants of their module.
+    """
+    spec = importlib.util.spec_from_file_location(f"{kernels.__name__}_all", kernels.__file__)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with tempfile.TemporaryDirectory() as folder, patch.object(numba.config, "CACHE_DIR", folder):
+        spec.loader.exec_module(module)
+        if not hasattr(module, "_ITERATIONS_TO_REPAY"):
+            raise AttributeError(
+                "The kernels have no _ITERATIONS_TO_REPAY any more, which this benchmark sets to "
+                "turn off the choice of topics; let it set what has taken its place."
+            )
+        module._ITERATIONS_TO_REPAY = 1_000_000_000  # type: ignore[attr-defined]
+        for name in ("mean_field", "expected_statistics"):
+            for dtype in DTYPES:
+                getattr(module, name).compile(np.dtype(dtype).name)
+    return module
+
+
+def measure_sparse(size: Size) -> list[str]:
+    """What it gains to leave out the topics that have no tokens in a document."""
+    k = max(size.topics)
+    page = Page()
+    page.section(
+        "Topics that a document does not have",
+        "The local step leaves a topic out of a document once its weight there is negligible. "
+        f"Gain: time of the same kernel with that turned off over its time, K = {k}, fixed numbers "
+        f"of iterations, median and quartiles of {size.rounds} rounds; some documents of each "
+        "corpus. *Topics* is the mean number of topics with more than a "
+        "thousandth of a token in a document after 100 iterations.",
+    )
+    rows = []
+    for name in names(size):
+        for dtype in DTYPES:
+            X = documents(name, SAMPLED_MORE).astype(dtype)
+            for state in STATES:
+                progress(f"topics left out, {name}, {X.dtype.name}, {state}")
+                rows.append(_sparse_row(name, X, k, state, size.rounds))
+    gains = [f"gain, {n} iterations" for n in (10, 20, 100)]
+    page.table(["corpus", "dtype", "state", "topics", *gains], rows)
+    return page.lines
+
+
+def _sparse_row(name: str, X: csr_matrix, k: int, state: str, rounds: int) -> list[str]:
+    topics = topics_of(name, k, state)
+    gains = []
+    for n_iter in (10, 20, 100):
+        run = our_step(X, topics, n_iter)
+
+        def whole(run: Callable[[], Any] = run) -> None:
+            with patch.object(latent_dirichlet, "kernels", kernels_of_all_topics):
+                run()
+
+        whole()
+        times = interleaved({"chosen": run, "all": whole}, rounds)
+        gains.append(spread(times["all"] / times["chosen"]))
+    gamma = our_step(X, topics, 100)().local
+    n_topics = float((gamma - 1.0 / k > 1e-3).sum(axis=1).mean())
+    return [name, X.dtype.name, state, f"{n_topics:.1f}", *gains]
+
+
+BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
+    "local": (measure_local, True),
+    "sparse": (measure_sparse, True),
+    "online": (measure_online, True),
+    "where": (measure_where, True),
+    "jobs": (measure_jobs, False),
+    "threads": (measure_threads, False),
+    "start": (measure_start, False),
+    "memory": (measure_memory, False),
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    Script(
+        model="latent_dirichlet",
+        title="Speed of topic models",
+        description=(__doc__ or "").partition("\n")[0],
+        benchmarks=BENCHMARKS,
+        tasks=TASKS,
+        output="topics_speed.md",
+        peers={"gensim": LdaModel},
+        full=FULL,
+        quick=QUICK,
+    ).run(argv)
+
+
+if __name__ == "__main__":
+    main()

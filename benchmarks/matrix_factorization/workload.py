@@ -1,0 +1,181 @@
+"""What the measurements of the speed of matrix factorisation share: ratings, models, passes.
+
+The time of a pass is that of a fit of many passes less that of a fit of few, divided by the
+difference, so that what a fit does once is counted of no library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+
+from sklearn_anneal import AnnealedPMF
+from sklearn_anneal.annealing import StructuredVI
+
+from ..common.measuring import interleaved, processor_seconds
+from ..common.peers import is_there
+from .data import Shape
+
+try:
+    from cmfrec import CMF
+except ImportError:
+    CMF = None
+try:
+    from implicit.cpu.als import AlternatingLeastSquares
+except ImportError:
+    AlternatingLeastSquares = None
+
+Key = TypeVar("Key", bound=Hashable)
+
+_NEVER = 10**6
+# Noise variance over the prior variance of factors, as our defaults for stars from 1 to 5 have it.
+_RIDGE = 8.0
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run.
+
+    Attributes
+    ----------
+    shape, large : Shape
+        The ratings of all sections but that on large data, and those of that.
+    components : tuple of int
+        d of the passes.
+    many : int
+        d of all other sections.
+    rounds : int
+        Interleaved repetitions.
+    passes, large_passes : tuple of int
+        Passes of the two fits whose difference is measured.
+    large_methods : tuple of str
+        Names of ``annealing`` on large data.
+    """
+
+    shape: Shape = Shape("MovieLens 1M", 6040, 3706, 1_000_209, 1.05, 1.25)
+    large: Shape = Shape("MovieLens 10M", 71_567, 10_681, 10_000_054, 1.2, 1.95)
+    components: tuple[int, ...] = (5, 10, 20)
+    many: int = 10
+    rounds: int = 5
+    passes: tuple[int, int] = (2, 12)
+    large_passes: tuple[int, int] = (1, 4)
+    large_methods: tuple[str, ...] = ("none", "deterministic", "svi_plus")
+    quick: bool = False
+
+    def with_rounds(self, n: int) -> Size:
+        return replace(self, rounds=n)
+
+
+FULL = Size()
+QUICK = Size(
+    Shape("a small shape", 300, 120, 6000, 1.0, 1.2),
+    Shape("another small shape", 500, 200, 12_000, 1.0, 1.2),
+    components=(3,),
+    many=3,
+    rounds=2,
+    passes=(1, 3),
+    large_passes=(1, 2),
+    large_methods=("svi_plus",),
+    quick=True,
+)
+
+
+# Models
+
+Fit = Callable[[int], Any]
+
+
+def estimator(d: int, n_passes: int, annealing: str = "none", **parameters: Any) -> AnnealedPMF:
+    """An estimator of so many passes in all, without any test of convergence."""
+    pmf = AnnealedPMF(d, tol=0, max_iter=n_passes, random_state=0, annealing="none", **parameters)
+    if annealing == "none":
+        return pmf
+    if annealing == "structured":
+        # Its bound takes another pass, which is not what is measured.
+        made = StructuredVI(n_passes=n_passes, evaluate_every=_NEVER)
+        return pmf.set_params(annealing=made, max_iter=0)
+    return pmf.set_params(annealing=annealing, annealing__n_passes=n_passes, max_iter=0)
+
+
+def our_fit(X: csr_matrix, d: int, annealing: str = "none", **parameters: Any) -> Fit:
+    return lambda n: estimator(d, n, annealing, **parameters).fit(X)
+
+
+def cmfrec_fit(X: csr_matrix, d: int) -> Fit:
+    """Alternating least squares of explicit ratings, with biases, by Cholesky's method."""
+    ratings = X.tocoo()
+    model = {
+        "k": d,
+        "lambda_": _RIDGE,
+        "method": "als",
+        "use_cg": False,
+        "user_bias": True,
+        "item_bias": True,
+        "center": True,
+        "use_float": X.dtype == np.float32,
+        "precompute_for_predictions": False,
+        "verbose": False,
+        "nthreads": 1,
+    }
+    return lambda n: CMF(niter=n, **model).fit(ratings)
+
+
+def implicit_fit(X: csr_matrix, d: int) -> Fit:
+    """Alternating least squares of implicit feedback, by Cholesky's method."""
+    how = {
+        "regularization": _RIDGE,
+        "dtype": X.dtype.type,
+        "use_cg": False,
+        "num_threads": 1,
+        "random_state": 0,
+    }
+
+    def fit(n: int) -> Any:
+        model = AlternatingLeastSquares(factors=d, iterations=n, **how)
+        model.fit(X, show_progress=False)
+        return model
+
+    return fit
+
+
+PEERS = {"cmfrec": cmfrec_fit, "implicit": implicit_fit}
+
+
+def libraries() -> dict[str, Any]:
+    """The peers by name; None for one that is not installed."""
+    return {"cmfrec": CMF, "implicit": AlternatingLeastSquares}
+
+
+def peers() -> dict[str, Callable[[csr_matrix, int], Fit]]:
+    """Fits of the peers that are installed, with a message for each of the others."""
+    return {name: PEERS[name] for name, found in libraries().items() if is_there(name, found)}
+
+
+# Passes
+
+
+def pass_times(
+    fits: Mapping[Key, Fit],
+    passes: tuple[int, int],
+    rounds: int,
+    clock: Callable[[Callable[[], object]], float] = processor_seconds,
+    others: Mapping[Any, Callable[[], object]] | None = None,
+) -> tuple[dict[Key, np.ndarray], dict[Any, np.ndarray]]:
+    """Seconds per pass of several fits, one per round, and those of other calls in these rounds."""
+    few, many = passes
+    runs: dict[Any, Callable[[], object]] = {
+        (key, n): (lambda fit=fit, n=n: fit(n)) for key, fit in fits.items() for n in passes
+    }
+    times = interleaved(runs | dict(others or {}), rounds, clock)
+    each = {key: (times[key, many] - times[key, few]) / (many - few) for key in fits}
+    return each, {key: times[key] for key in others or {}}
+
+
+def warm(X: csr_matrix, estimator: AnnealedPMF) -> None:
+    """Have the kernels that a fit calls loaded or compiled before it is timed."""
+    clone(estimator).fit(X[:200])

@@ -1,0 +1,185 @@
+"""Memory that a fit takes beyond its data.
+
+Every fit runs in a fresh interpreter, whose anonymous memory is sampled while it works; see
+``benchmarks/common/memory.py`` for what that is.
+
+- `memmap`: rows of a file on disk, in minibatches; growth over what the interpreter has after
+  `import sklearn_anneal`, so that compiler and kernels count too.
+- `array`: rows in memory, batch mode; growth over what it has with the rows made and the kernels
+  loaded, that is the temporaries of the loop.
+
+    python -m benchmarks.package.memory
+    python -m benchmarks.package.memory --rows 2000000 --annealing local_tempering
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..common.interpreters import in_fresh_interpreter, run_task
+from ..common.memory import STATUS, Sampler, anonymous_megabytes
+
+LIMITS = {"memmap": 300.0, "array": 100.0}
+BLOCK = 250_000
+
+
+def draw_rows(n_rows: int, n_features: int, rng: np.random.Generator) -> np.ndarray:
+    """Rows around eight centers, float32."""
+    centers = 4 * np.random.default_rng(1).standard_normal((8, n_features))
+    rows = rng.standard_normal((n_rows, n_features), dtype=np.float32)
+    rows += centers.astype(np.float32)[rng.integers(8, size=n_rows)]
+    return rows
+
+
+def write_rows(path: Path, n_rows: int, n_features: int) -> None:
+    """A file of float32 rows, written in blocks."""
+    rng = np.random.default_rng(0)
+    with path.open("wb") as file:
+        for start in range(0, n_rows, BLOCK):
+            file.write(draw_rows(min(BLOCK, n_rows - start), n_features, rng).tobytes())
+
+
+def fit_memmap(options: dict[str, Any]) -> dict[str, float]:
+    """Growth of the anonymous memory of a fit to a memory-mapped file, in this process."""
+    from sklearn_anneal import AnnealedBayesianGaussianMixture
+
+    before = anonymous_megabytes()
+    shape = (options["rows"], options["features"])
+    X = np.memmap(options["path"], dtype=np.float32, mode="r", shape=shape)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=options["components"],
+        annealing=options["annealing"],
+        batch_size=options["batch_size"],
+        max_iter=options["passes"],
+        random_state=0,
+    )
+    if options["annealing"] != "none":
+        mixture.set_params(annealing__n_passes=options["passes"])
+    if not np.shares_memory(mixture._validate_data(X, reset=True), X):
+        raise MemoryError("validation copied the memory-mapped file")
+    return fit(mixture, X, before)
+
+
+def fit_array(options: dict[str, Any]) -> dict[str, float]:
+    """Growth of the anonymous memory of a batch fit to an array, in this process."""
+    import sklearn_anneal
+
+    sklearn_anneal.warm_up()
+    rng = np.random.default_rng(0)
+    X = draw_rows(options["rows"], options["features"], rng).astype(np.float64)
+    mixture = sklearn_anneal.AnnealedBayesianGaussianMixture(
+        n_components=options["components"],
+        annealing=options["annealing"],
+        init_params="random",
+        max_iter=options["passes"],
+        random_state=0,
+    )
+    if options["annealing"] != "none":
+        mixture.set_params(annealing__n_passes=options["passes"])
+    return fit(mixture, X, anonymous_megabytes())
+
+
+def fit(mixture: Any, X: np.ndarray, before: float) -> dict[str, float]:
+    """Fit under the eyes of a sampler."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    start = time.perf_counter()
+    with Sampler() as sampler:
+        mixture.fit(X)
+    return {
+        "before": before,
+        "peak": sampler.peak,
+        "growth": sampler.peak - before,
+        "data": X.nbytes / 1e6,
+        "seconds": time.perf_counter() - start,
+        "passes": float(mixture.n_iter_),
+    }
+
+
+def measure_memmap(
+    annealing: str,
+    *,
+    rows: int,
+    features: int = 10,
+    components: int = 8,
+    batch_size: int = 10_000,
+    passes: int = 1,
+) -> dict[str, float]:
+    """Write a file, fit it in minibatches in a fresh interpreter, return what that took.
+
+    ``passes`` are those at T = 1, and again as many of the annealing before them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.float32"
+        write_rows(path, rows, features)
+        return in_fresh_interpreter(
+            "package.memory",
+            "memmap",
+            path=str(path),
+            annealing=annealing,
+            rows=rows,
+            features=features,
+            components=components,
+            batch_size=batch_size,
+            passes=passes,
+        )
+
+
+def measure_array(
+    annealing: str,
+    *,
+    rows: int = 50_000,
+    features: int = 30,
+    components: int = 20,
+    passes: int = 3,
+) -> dict[str, float]:
+    """Fit an array in batch mode in a fresh interpreter, return what that took."""
+    return in_fresh_interpreter(
+        "package.memory",
+        "array",
+        annealing=annealing,
+        rows=rows,
+        features=features,
+        components=components,
+        passes=passes,
+    )
+
+
+def report(case: str, annealing: str, found: dict[str, float]) -> None:
+    print(
+        f"{case:7} {annealing:16} data {found['data']:7.1f} MB  before {found['before']:6.1f} MB  "
+        f"peak {found['peak']:6.1f} MB  growth {found['growth']:6.1f} MB  "
+        f"({found['passes']:.0f} passes, {found['seconds']:.1f} s)  limit {LIMITS[case]:.0f} MB "
+        f"{'met' if found['growth'] <= LIMITS[case] else 'MISSED'}",
+        flush=True,
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the file")
+    parser.add_argument("--annealing", nargs="+", default=["none", "local_tempering"])
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if not STATUS.exists():
+        parser.error(f"needs {STATUS}, which this system does not have")
+    if arguments.task is not None:
+        run_task({"memmap": fit_memmap, "array": fit_array}, arguments.task)
+        return
+    for annealing in arguments.annealing:
+        report("memmap", annealing, measure_memmap(annealing, rows=arguments.rows, passes=2))
+    for annealing in arguments.annealing:
+        report("array", annealing, measure_array(annealing))
+
+
+if __name__ == "__main__":
+    main()

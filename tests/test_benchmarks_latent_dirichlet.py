@@ -1,0 +1,168 @@
+"""Measurements of topic models: what is compared is the same, and verdicts follow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.usefixtures("benchmarks_importable")
+
+
+@pytest.mark.slow
+def test_processes_find_what_one_process_finds(quick_fits, tmp_path):
+    from benchmarks.common import reproduction
+    from benchmarks.latent_dirichlet import fits, plan
+
+    cells = dict(list(plan.online_cells(plan.QUICK).items())[:2])
+    other = reproduction.Cache(tmp_path / "other.jsonl", fits.Spec)
+    reproduction.run_missing(cells.values(), 2, other, 2)
+    expected = reproduction.Cache(quick_fits("latent_dirichlet"), fits.Spec).records(cells, 2)
+    for key, record in other.records(cells, 2).items():
+        for name in set(record) - {"seconds"}:
+            np.testing.assert_array_equal(record[name], expected[key][name])
+    assert len(other) == 4
+
+
+def test_methods_share_the_passes_and_the_documents():
+    from benchmarks.latent_dirichlet import data, fits
+
+    for name, method in fits.METHODS.items():
+        for passes in (1, 2, 20, 100):
+            annealing, max_iter = method.plan(passes)
+            assert getattr(annealing, "n_passes", 0) + max_iter == passes, name
+    training, held_out = data.split("drawn")
+    whole = data.corpus("drawn")
+    assert training.shape[0] + held_out.shape[0] == whole.shape[0]
+    assert training.sum() + held_out.sum() == whole.sum()
+
+
+def test_equal_time_gives_a_method_the_passes_that_fit():
+    from benchmarks.latent_dirichlet.plan import QUICK, SVI, online_cells, timed_cells
+
+    seconds = {SVI: 2.0, "SSVI": 60.0, "SVI + cvb0": 1.0}
+    passes = {
+        ("drawn", name): {"seconds": np.full(2, s), "passes": np.full(2, 10.0)}
+        for name, s in seconds.items()
+    }
+    cells = timed_cells(QUICK, passes)
+    assert {name: spec.passes for (_, name), spec in cells.items()} == {
+        SVI: QUICK.budget,
+        "SSVI": 1,
+        "SVI + cvb0": 2 * QUICK.budget,
+    }
+    assert cells["drawn", SVI].method == online_cells(QUICK)["drawn", SVI].method
+    assert timed_cells(QUICK, {key: passes[key] for key in [("drawn", "SSVI")]}) == {}
+
+
+def test_verdicts_on_topics_follow_from_median_and_spread_over_seeds():
+    from benchmarks.latent_dirichlet.claims import SVI, TEMPERING, Found, claims, compare, compared
+
+    low = np.array([0.0, 0.01, 0.02])
+    assert compare(low + 0.03, low)[2] == 1
+    assert compare(low - 0.03, low)[2] == -1
+    assert compare(low + 0.015, low)[2] == 0  # less than two standard deviations
+    assert compare(np.full(3, 0.0004), np.zeros(3))[2] == 0  # printed as zero
+    above, equal = ("a", low + 0.03, low), ("b", low, low)
+    assert compared("", "", [above]).verdict == "reproduced"
+    assert compared("", "", [above, equal]).verdict == "partly"
+    assert compared("", "", [equal]).verdict == "not reproduced"
+    records = {
+        ("drawn", SVI): {"held_out": low},
+        ("drawn", TEMPERING): {"held_out": low + 0.03},
+    }
+    found = {c.text: c.verdict for c in claims(Found(passes=records))}
+    assert found["tempering predicts held-out documents better than SVI, equal passes"] == (
+        "reproduced"
+    )
+    assert claims(Found()) == []
+
+
+def test_the_recommended_setting_is_the_best_measured_one():
+    from benchmarks.latent_dirichlet.fits import Spec
+    from benchmarks.latent_dirichlet.reproduce import recommended, setting, standing
+
+    gains = {"plain": np.zeros(3), "good": np.full(3, 0.05), "also good": [0.049, 0.04, 0.06]}
+    records = {
+        (cell, name): {"held_out": np.arange(3.0) + gain}
+        for cell in ("x", "y")
+        for name, gain in gains.items()
+    }
+    records["x", "not everywhere"] = {"held_out": np.full(3, 9.0)}
+    order = standing(records, "plain", "held_out")
+    best, figures = recommended(order)
+    assert [name for name, _ in order] == ["good", "also good", "plain"]
+    assert best == "good"
+    assert figures.endswith("Not told apart from it by the seeds: also good.")
+    words = setting(Spec("drawn", "exact", 3, 4, batch_size=20, local_step="cvb0"))
+    assert words == (
+        "`annealing=StructuredVI(gradient='exact', n_passes=4), max_iter=0, "
+        'local_step="cvb0", learning_method="online", batch_size=20`'
+    )
+
+
+def test_a_quick_run_of_the_speed_of_topics_needs_no_file(no_data, quick_speed):
+    text = quick_speed("latent_dirichlet", "local", "online", "where", "jobs")
+    for part in ("A quick run", "local step", "Whole online fits", "Where the time", "Two jobs"):
+        assert part in text
+    assert "nan" not in text
+    assert "| yes |" in text  # two jobs find what one finds
+
+
+@pytest.mark.slow
+def test_the_other_sections_on_the_speed_of_topics_run(no_data, quick_speed):
+    text = quick_speed("latent_dirichlet", "sparse", "threads", "start", "memory")
+    for part in ("a document does not have", "one thread", "The first fit", "Memory"):
+        assert part in text
+    assert "nan" not in text
+
+
+def test_local_steps_that_are_compared_agree():
+    from benchmarks.latent_dirichlet import data, speed
+
+    X = data.corpus("drawn").astype(np.float64)
+    topics = speed.topics_of("drawn", 4, "trained")
+    gamma, statistics = speed.peer_step(X, topics, 300)()
+    ours = speed.our_step(X, topics, 300)()
+    np.testing.assert_allclose(ours.local, gamma, rtol=1e-5)
+    found = ours.statistics["topic_word"][:, :4].T
+    np.testing.assert_allclose(found, statistics, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_kernel_without_a_choice_of_topics_visits_all_of_them(monkeypatch):
+    from benchmarks.latent_dirichlet import data, speed
+
+    X = data.corpus("drawn").astype(np.float64)
+    # With a prior of 1/64, the weight of a topic without tokens is nothing.
+    topics = speed.topics_of("drawn", 64, "trained")
+    chosen = speed.our_step(X, topics, 100)().local
+    monkeypatch.setattr(speed.latent_dirichlet, "kernels", speed.kernels_of_all_topics)
+    whole = speed.our_step(X, topics, 100)().local
+    np.testing.assert_allclose(chosen, whole, rtol=1e-4)
+    assert not np.array_equal(chosen, whole)
+
+
+def test_shares_of_the_time_of_a_fit_add_up():
+    from benchmarks.latent_dirichlet import data, online
+
+    X = data.corpus("drawn").astype(np.float64)
+    update = online.engine.update
+    total, shares = online._shares(X, 4, online.Online(16, None))
+    assert total > 0
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert shares["documents"] > 0
+    assert shares["evaluation at the end"] > 0
+    assert online.engine.update is update
+
+
+def test_own_limits_are_those_of_the_libraries():
+    import inspect
+
+    from sklearn.decomposition import LatentDirichletAllocation
+
+    from benchmarks.latent_dirichlet import online
+
+    assert LatentDirichletAllocation().max_doc_update_iter == 100
+    if online.LdaModel is None:
+        pytest.skip("gensim is not installed")
+    assert inspect.signature(online.LdaModel).parameters["iterations"].default == 50
