@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import sys
 import warnings
 from abc import ABCMeta, abstractmethod
@@ -27,6 +26,7 @@ from ..inference.callbacks import Watch
 from ..inference.parallel import SEQUENTIAL, Workers, one_thread, seed_sequence
 from ..inference.restarts import Problem, restart
 from ..inference.units import Units
+from ..kernels import load
 from ..models._base import ConjugateModel
 
 _SUBSET = 20_000
@@ -257,12 +257,13 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
         if single and batch_size is not None:
             work *= min(1.0, batch_size / units.n_units)
         worth = work >= _WORTH_THREADS[single]
-        with Workers(self.n_jobs if worth else 1, shared_memory=watch is not None) as workers:
+        shared = watch is not None
+        with Workers(
+            self.n_jobs, shared_memory=shared, restarts=not single, worth=worth
+        ) as workers:
             inner, outer = (workers, SEQUENTIAL) if single else (SEQUENTIAL, workers)
-            tasks = [
-                (problem, i, drawn if i == 0 else [], inner, watch) for i in range(self.n_init)
-            ]
-            return outer.map(restart, tasks)
+            tasks = [(i, drawn if i == 0 else [], inner, watch) for i in range(self.n_init)]
+            return outer.map(restart, tasks, common=(problem,))
 
     def _go_on(self, units: Units, watch: Watch | None) -> list[Any]:
         """Plain inference from the fitted parameters."""
@@ -461,7 +462,7 @@ class BaseAnnealed(CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
                 "compiled, which takes some seconds.",
                 flush=True,
             )
-        importlib.import_module(name)
+        load(model.kernel_module)
 
     def __sklearn_is_fitted__(self) -> bool:
         # Validation sets attributes with a trailing underscore before a fit can fail.
