@@ -134,10 +134,10 @@ def _warn_once(error: Exception) -> None:
     if not _warned:
         _warned = True
         warnings.warn(
-            f"Compiled kernels cannot be kept on disk or read from there ({error!r}); every new "
-            "process compiles them again. Make room on the disk, delete the damaged files of the "
-            "cache (*.nbi and *.nbc), or set the environment variable NUMBA_CACHE_DIR to another "
-            "directory, which must be writable.",
+            f"Compiled kernels cannot be kept on disk or read from there ({type(error).__name__}: "
+            f"{error}); every new process compiles them again. Make room on the disk, delete the "
+            "damaged files of the cache (*.nbi and *.nbc), or set the environment variable "
+            "NUMBA_CACHE_DIR to another directory, which must be writable.",
             RuntimeWarning,
             stacklevel=5,
         )
