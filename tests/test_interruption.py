@@ -24,8 +24,11 @@ PATIENCE = 60.0
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 
 
+CONTROLLER = ThreadpoolController()
+
+
 def threads():
-    return [(lib["user_api"], lib["num_threads"]) for lib in ThreadpoolController().info()]
+    return [(lib["user_api"], lib["num_threads"]) for lib in CONTROLLER.info()]
 
 
 def blas_threads():
@@ -81,6 +84,8 @@ def interrupted(n):
     return interrupt.left <= 0
 
 
+# The moments include some in which objects are freed, where Python cannot raise anything.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupt_at_any_moment_leaves_the_limits_as_they_were(several_blas_threads):
     with one_thread():
         pass
@@ -176,8 +181,8 @@ def test_child_of_a_process_that_fits_has_no_limit(several_blas_threads):
         found = [threads() == before]
         with one_thread():
             found.append(set(blas_threads()) == {1})
-            # Threads of the child set the limit too.
         found.append(threads() == before)
+        # Other threads of the child can set the limit too.
         thread = threading.Thread(target=lambda: found.append(limited_here()))
         thread.start()
         thread.join()

@@ -11,7 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, cached_property, partial
 from itertools import chain, islice
 from typing import Any
@@ -120,9 +120,9 @@ def _in_passing_thread(function: Callable[[], None]) -> bool:
 
     Interrupts reach the main thread only, so that the function is never cut short. And the thread
     must end, because threadpoolctl lets only one living thread change the number of BLAS threads:
-    that right should stay with the user.
+    that right should stay with the user. The end of the interpreter does not wait for the thread.
     """
-    thread = threading.Thread(target=function)
+    thread = threading.Thread(target=function, daemon=True)
     try:
         thread.start()
     except RuntimeError:
@@ -138,16 +138,19 @@ _BLAS_LIMIT = _BlasLimit()
 def _limited(api: str) -> Iterator[None]:
     """Context in which the calling thread itself sets the limit of one thread."""
     # Without limits, threadpoolctl changes nothing but notes what it has to restore. The limit is
-    # set inside that context, so that an interrupt cannot leave it behind.
+    # set afterwards, so that an interrupt cannot leave it behind.
     before = _controller(api).limit(limits=None)
     try:
-        with before:
-            _controller(api).limit(limits=1)
-            yield
-    except BaseException:
-        # The interrupt may have come before everything was restored.
-        before.restore_original_limits()
-        raise
+        before.__enter__()
+        _controller(api).limit(limits=1)
+        yield
+    finally:
+        try:
+            before.__exit__(None, None, None)
+        except BaseException:
+            # The interrupt may have come before everything was restored.
+            before.__exit__(None, None, None)
+            raise
 
 
 def one_openmp_thread() -> Any:
@@ -158,11 +161,11 @@ def one_openmp_thread() -> Any:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Context in which BLAS and OpenMP run one thread: parallelism is this module's task."""
-    with _BLAS_LIMIT.held(), one_openmp_thread(), ExitStack() as stack:
+    with _BLAS_LIMIT.held(), one_openmp_thread():
         # If the caller's thread has set a limit of its own, no other thread can change it.
-        if any(library["num_threads"] != 1 for library in _controller("blas").info()):
-            stack.enter_context(_limited("blas"))
-        yield
+        own = any(library["num_threads"] != 1 for library in _controller("blas").info())
+        with _limited("blas") if own else nullcontext():
+            yield
 
 
 def seed_sequence(random_state: np.random.RandomState) -> np.random.SeedSequence:
