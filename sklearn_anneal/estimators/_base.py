@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import sys
 import warnings
 from abc import ABCMeta, abstractmethod
@@ -32,6 +31,7 @@ from ..inference.parallel import SEQUENTIAL, Workers, one_thread
 from ..inference.restarts import prepare, restart
 from ..inference.stopping import RiseOfBound
 from ..inference.units import Units
+from ..kernels import load
 from ..models._base import Model
 from ._validation import CheckedParameters, did_you_mean, explained, refuse_masked
 
@@ -287,13 +287,15 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         if single and size is not None:
             work *= min(1.0, size / units.n_units)
         worth = work >= _WORTH_THREADS[single]
-        with Workers(self.n_jobs if worth else 1, shared_memory=monitor is not None) as workers:
+        shared = monitor is not None
+        with Workers(
+            self.n_jobs, shared_memory=shared, restarts=not single, worth=worth
+        ) as workers:
             inner, outer = (workers, SEQUENTIAL) if single else (SEQUENTIAL, workers)
             tasks = [
-                (problem, i, drawn if i == 0 else [], inner, monitor, checkpoint)
-                for i in range(self.n_init)
+                (i, drawn if i == 0 else [], inner, monitor, checkpoint) for i in range(self.n_init)
             ]
-            return outer.map(restart, tasks)
+            return outer.map(restart, tasks, common=(problem,))
 
     def _continue_fit(
         self, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
@@ -499,7 +501,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 "compiled, which takes some seconds.",
                 flush=True,
             )
-        importlib.import_module(name)
+        load(model.kernel_module)
 
     def __sklearn_is_fitted__(self) -> bool:
         # Validation sets attributes with a trailing underscore before a fit can fail.
