@@ -501,7 +501,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 "compiled, which takes some seconds.",
                 flush=True,
             )
-        load(model.kernel_module)
+        load(self._kernel_module)
 
     def __sklearn_is_fitted__(self) -> bool:
         # Validation sets attributes with a trailing underscore before a fit can fail.
