@@ -95,7 +95,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         """The model of these hyperparameters, with those that depend on X checked."""
 
     @abstractmethod
-    def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Units:
+    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Units:
         """The data points of X."""
 
     @abstractmethod
