@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ._base import CAPABILITIES, Annealing
 from ._base import Context as Context
@@ -13,9 +13,6 @@ from .stochastic import StochasticAnnealing
 from .structured import StructuredVI
 from .svi_plus import SVIPlus
 from .tempering import LocalVariationalTempering, VariationalTempering
-
-if TYPE_CHECKING:
-    from ..models._base import Model
 
 __all__ = [
     "Annealing",
@@ -42,14 +39,14 @@ ANNEALING: dict[str, type[Annealing]] = {
 """The methods by the names that the parameter ``annealing`` of the estimators takes."""
 
 
-def lacking(method: Annealing, model: Model) -> dict[str, str]:
+def lacking(method: Annealing, model: Any) -> dict[str, str]:
     """What a method asks for and a model cannot do, with the reasons."""
     can = model.capabilities()
     reasons = {need: can.get(need, "this model does not have that") for need in method.needs}
     return {need: reason for need, reason in reasons.items() if reason is not None}
 
 
-def check_capabilities(method: Annealing, model: Model, given: object, name: str) -> None:
+def check_capabilities(method: Annealing, model: Any, given: object, name: str) -> None:
     """Refuse a method that asks for what a model cannot do.
 
     Parameters

@@ -87,9 +87,9 @@ class AnnealedLatentDirichletAllocation(
     learning_method : {"batch", "online"}, default="batch"
         Coordinate ascent over all documents, or stochastic variational inference over batches.
     learning_decay : float, default=0.7
-        κ of the learning rate (τ + t)^(−κ).
+        κ of the same, in (0.5, 1] for convergence. Larger forgets less and settles sooner.
     learning_offset : float, default=10.0
-        τ of the learning rate; larger values slow down early updates.
+        τ of the step ρ_t = (τ + t)^(−κ) of updates that are damped. Larger slows the first steps.
     max_iter : int, default=100
         Largest number of passes at T = 1. 0 stops after the schedule, or at the start.
     tol : float, default=1e-6
@@ -116,14 +116,14 @@ class AnnealedLatentDirichletAllocation(
     n_init : int, default=1
         Number of restarts; the one with the best lower bound is kept.
     n_jobs : int or None, default=None
-        Number of threads, for restarts or for parts of the local step. The result does not
-        depend on it.
+        Threads for restarts, or for parts of the data where there is one restart. The result does
+        not depend on it.
     random_state : int, RandomState instance or None, default=None
-        Seed of the start and of random methods.
+        Seed of starts and of the randomness of annealing.
     warm_start : bool, default=False
-        Whether another ``fit`` goes on from the fitted parameters at T = 1.
+        Whether another call of ``fit`` goes on from the fitted parameters, at T = 1.
     verbose : int, default=0
-        Whether to print the bound and the temperature after every ``verbose_interval`` passes.
+        1 prints the lower bound and the temperature every ``verbose_interval`` passes.
     verbose_interval : int, default=1
         Passes between two prints.
 

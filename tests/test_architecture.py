@@ -1,0 +1,200 @@
+"""The rooms of the package: who may import whom, what a model may define, how long things are."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sklearn_anneal
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+)
+from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.models._base import ConjugateModel, Model
+from sklearn_anneal.models.gaussian_mixture import GaussianMixture
+from sklearn_anneal.models.hidden_markov import HiddenMarkov
+from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
+from sklearn_anneal.models.matrix_factorization import MatrixFactorization
+
+ROOT = Path(sklearn_anneal.__file__).parent
+ESTIMATORS = (
+    AnnealedBayesianGaussianMixture,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+)
+MODELS = (GaussianMixture, HiddenMarkov, LatentDirichlet, MatrixFactorization)
+
+# Room → the modules that it may import, as prefixes. Units of data and workers are at the bottom
+# of the house: they import no other room.
+LEAVES = ("inference.units", "inference.parallel")
+MAY_IMPORT = {
+    "kernels": ("kernels",),
+    "families": ("families", "kernels"),
+    "annealing": ("annealing", "families"),
+    "models": ("models", "families", "kernels", *LEAVES),
+    "inference": ("inference", "families", "models._base", "models._visit", "annealing._base"),
+    "inference.units": (),
+    "inference.parallel": (),
+    "estimators": (
+        "estimators", "models", "annealing", "inference", "families", "kernels", "metrics",
+        "__version__",
+    ),
+}  # fmt: skip
+
+
+def modules() -> list[tuple[str, Path]]:
+    """The modules of the package by their names inside it."""
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found.append((".".join(part for part in parts if part != "__init__"), path))
+    return found
+
+
+def imports(name: str, path: Path) -> Iterator[str]:
+    """The modules of the package that one of them imports, at any place."""
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "sklearn_anneal":
+                    yield alias.name.partition(".")[2]
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            base += node.module.split(".") if node.module else []
+            for alias in node.names:
+                yield ".".join([*base, alias.name] if node.module is None else base)
+
+
+def room_of(name: str) -> str:
+    """The most special room that a module is in."""
+    rooms = [room for room in MAY_IMPORT if name == room or name.startswith(f"{room}.")]
+    return max(rooms, key=len, default="")
+
+
+def allowed(imported: str, room: str) -> bool:
+    prefixes = MAY_IMPORT[room]
+    return any(imported == prefix or imported.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+@pytest.mark.parametrize(("name", "path"), modules(), ids=lambda value: str(value)[-40:])
+def test_imports_point_one_way(name, path):
+    room = room_of(name)
+    if not room:
+        pytest.skip("whoever is above the rooms may import them all")
+    upwards = [imported for imported in imports(name, path) if not allowed(imported, room)]
+    assert not upwards, f"{name} imports {upwards}"
+
+
+def test_the_reading_of_imports_sees_them(tmp_path):
+    lines = "from ..models import _base\nfrom . import visits\nfrom ..models.x import y\n"
+    path = tmp_path / "engine.py"
+    path.write_text(lines + "import sklearn_anneal.estimators\n")
+    found = list(imports("inference.engine", path))
+    assert found == ["models", "inference.visits", "models.x", "estimators"] or found == [
+        "models._base", "inference.visits", "models.x", "estimators",
+    ]  # fmt: skip
+    assert not allowed("models.x", "inference") and not allowed("estimators", "inference")
+
+
+def interface() -> list[str]:
+    """What a conjugate model may define."""
+    return [name for cls in (Model, ConjugateModel) for name in vars(cls) if name[0] != "_"]
+
+
+def test_a_conjugate_model_may_define_few_names():
+    names = set(interface())
+    assert len(names) <= 22, sorted(names)
+
+
+@pytest.mark.parametrize("name", sorted(set(interface())))
+def test_no_name_of_the_interface_is_there_for_one_model(name):
+    defining = [cls.__name__ for cls in MODELS if name in vars(cls)]
+    # The entropy of q follows from its families; ratings only have a faster way to it.
+    assert len(defining) >= (1 if name == "entropy" else 2), defining
+
+
+# Lines
+
+
+def long_functions(path: Path, most: int) -> list[str]:
+    """Functions with more lines of code than that; docstrings and constructors do not count."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.FunctionDef) or node.name == "__init__":
+            continue
+        lines = node.end_lineno - node.lineno + 1
+        if ast.get_docstring(node) is not None:
+            lines -= node.body[0].end_lineno - node.body[0].lineno + 1
+        if lines > most:
+            found.append(f"{node.name}: {lines}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for room in ("models", "estimators") for path in sorted((ROOT / room).rglob("*.py"))],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
+def test_files_and_functions_fit_the_eye(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 800
+    assert not long_functions(path, 60)
+
+
+# Parameters that estimators share
+
+
+def test_constructors_end_alike():
+    """The parameters that all estimators have, in their order."""
+    shared = [
+        "n_jobs",
+        "random_state",
+        "warm_start",
+        "verbose",
+        "verbose_interval",
+    ]
+    for estimator in ESTIMATORS:
+        names = list(inspect.signature(estimator).parameters)
+        assert names[-len(shared) :] == shared
+
+
+def described(documented: Any, parameter: str) -> str:
+    """What a docstring says of a parameter, without its first line."""
+    text = inspect.getdoc(documented) or ""
+    found = re.search(rf"^{parameter} : .*\n((?: {{4}}.*\n|\n)+)", text, flags=re.MULTILINE)
+    assert found is not None, f"{documented} does not describe {parameter}"
+    return " ".join(found.group(1).split())
+
+
+# What an observation is called, where a parameter counts or weighs them.
+OBSERVATION = re.compile(r"\b(row|frame|token|rating)s?\b")
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    ["tol", "max_iter", "n_init", "learning_offset", "learning_decay", "n_jobs", "random_state",
+     "verbose", "verbose_interval"],
+)  # fmt: skip
+def test_shared_parameters_are_described_alike(parameter):
+    texts = {OBSERVATION.sub("row", described(cls, parameter)) for cls in ESTIMATORS}
+    assert len(texts) == 1, texts
+
+
+def test_every_estimator_lists_the_names_of_annealing_alike():
+    for cls in ESTIMATORS:
+        text = described(cls, "annealing")
+        assert all(f'``"{name}"``' in text for name in ANNEALING)
+
+
+def test_fits_describe_checkpoints_alike():
+    assert len({described(cls.fit, "checkpoint") for cls in ESTIMATORS}) == 1
