@@ -1,0 +1,121 @@
+"""A fit that is refused or interrupted leaves the estimator as it was, at whatever moment."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import models
+from sklearn.base import clone
+from test_callbacks import Recorder
+
+from sklearn_anneal.inference import conjugate, engine, visits
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def state_of(est):
+    """What an estimator holds, by identity: fits replace values, and change none in place."""
+    return {name: id(value) for name, value in vars(est).items()}
+
+
+def contents_of(est):
+    """Copies of its arrays."""
+    return {k: np.array(v) for k, v in vars(est).items() if isinstance(v, np.ndarray)}
+
+
+def assert_unchanged(est, held, contents):
+    assert state_of(est) == held
+    for name, value in contents.items():
+        np.testing.assert_array_equal(getattr(est, name), value, err_msg=name)
+
+
+class Stop(BaseException):
+    """An interrupt."""
+
+
+def interrupt_at(monkeypatch, owner, name, number):
+    """Raise at the call of a function with this number, counted from 1."""
+    original, calls = getattr(owner, name), [0]
+
+    def interrupting(*args, **how):
+        calls[0] += 1
+        if calls[0] == number:
+            raise Stop
+        return original(*args, **how)
+
+    monkeypatch.setattr(owner, name, interrupting)
+
+
+PLACES = {
+    "the first visit": (visits, "visit", 1),
+    "a later visit": (visits, "visit", 3),
+    "an update": (engine, "update", 2),
+    "a block": (conjugate, "posterior", 2),
+    "the last bound": (engine, "_end", 1),
+}
+
+
+@pytest.mark.parametrize("place", [*PLACES, "fitted attributes", "second look", "warning"])
+@pytest.mark.parametrize("entry", models())
+def test_an_interrupted_fit_changes_nothing(entry, place, rng, monkeypatch):
+    X, other = entry.data(rng, 40), entry.data(rng, 30)
+    est = entry.make(annealing="none", max_iter=4, tol=0.0, **entry.first).fit(X)
+    held, contents = state_of(est), contents_of(est)
+    own = {"fitted attributes": "_fitted_attributes", "second look": "_complete_fit",
+           "warning": "_warn"}  # fmt: skip
+    where = (type(est), own[place], 1) if place in own else PLACES[place]
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, *where)
+        with pytest.raises(Stop):
+            est.fit(other)
+    assert_unchanged(est, held, contents)
+    again = clone(est).fit(other)
+    assert est.fit(other).lower_bound_ == again.lower_bound_
+
+
+@pytest.mark.parametrize("entry", models())
+def test_a_first_fit_that_is_interrupted_leaves_nothing(entry, rng, monkeypatch):
+    X = entry.data(rng, 40)
+    est = entry.make(annealing="none", max_iter=4, **entry.first)
+    held = state_of(est)
+    for place in (("_warn", 1), ("_complete_fit", 1)):
+        with monkeypatch.context() as patch:
+            interrupt_at(patch, type(est), *place)
+            with pytest.raises(Stop):
+                est.fit(X)
+        assert state_of(est) == held
+        assert not hasattr(est, "n_features_in_")
+
+
+@pytest.mark.parametrize("entry", models())
+def test_a_callback_that_fails_at_the_end_changes_nothing(entry, rng):
+    class Failing(Recorder):
+        def on_fit_task_end(self, estimator, context, **how):
+            if context.task_name == "fit":
+                raise Stop
+            return False
+
+    X = entry.data(rng, 40)
+    est = entry.make(annealing="none", max_iter=3, **entry.first).fit(X)
+    est.set_callbacks(Failing())
+    held, contents = state_of(est), contents_of(est)
+    with pytest.raises(Stop):
+        est.fit(entry.data(rng, 30))
+    assert_unchanged(est, held, contents)
+
+
+@pytest.mark.parametrize("annealing", ["none", "local_tempering"])
+def test_a_refused_width_never_reaches_the_kernels(annealing, rng):
+    """A fit to wider rows that is refused left their number behind, and predictions read beyond."""
+    entry = models()[0].values[0]
+    X = entry.data(rng, 40)
+    est = entry.make(annealing=annealing, max_iter=3, **entry.first).fit(X)
+    expected = est.score_samples(X)
+    wide = np.hstack([X, X])
+    for bad, weight in ((wide[:2], None), (wide, np.zeros(len(X)))):
+        with pytest.raises(ValueError):
+            est.fit(bad, sample_weight=weight)
+        assert est.n_features_in_ == X.shape[1]
+        with pytest.raises(ValueError, match="features"):
+            est.score_samples(wide)
+        np.testing.assert_array_equal(est.score_samples(X), expected)

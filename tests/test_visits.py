@@ -1,0 +1,115 @@
+"""Visits: what travels beside the data is read-only, can be pickled, and merges without a trace."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from functools import reduce
+
+import numpy as np
+import pytest
+from harness import combinations, open_run, prepared_visit
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def arrays_of(value, seen=None):
+    """All arrays that an object holds, at any depth."""
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from arrays_of(part, seen)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from arrays_of(part, seen)
+    elif hasattr(value, "__dict__") and type(value).__module__.startswith("sklearn_anneal"):
+        yield from arrays_of(vars(value), seen)
+
+
+def copies_of(step):
+    return [np.array(x) for x in arrays_of(step)] + [step.energy, step.entropy, step.log_prior]
+
+
+def opened(entry, params, name, rng, n=30):
+    ctx, method, units = open_run(entry.make(annealing=name, **params), entry.data(rng, n))
+    visit = method.visit(ctx, units, block=ctx.model.blocks[0])
+    return ctx, method, visit, visit.view(units)
+
+
+def steps_of(ctx, method, visit, units, parts, local=None, noisy=False):
+    """The local steps of some parts of the units."""
+    noise = method.weights(ctx, units) if noisy else None
+    steps = []
+    for part in parts:
+        chunk = units.take(part)
+        start = method.local_start(ctx, visit, chunk, None if local is None else local[part])
+        of_chunk = None if noise is None else noise[units.weight_units(part)]
+        steps.append(visit.step(chunk, of_chunk, start))
+    return steps
+
+
+PARTS = [slice(0, 11), slice(11, 12), slice(12, 30)]
+
+
+@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+def test_merging_changes_no_step_and_is_associative(entry, params, name, rng):
+    ctx, method, visit, units = opened(entry, params, name, rng)
+    parts = [part for part in PARTS if part.start < units.n_units]
+    parts[-1] = slice(parts[-1].start, units.n_units)
+    steps = steps_of(ctx, method, visit, units, parts, noisy=True)
+    before = [copies_of(step) for step in steps]
+    left = reduce(visit.merge, steps)
+    right = reduce(lambda b, a: visit.merge(a, b), reversed(steps))
+    for step, copies in zip(steps, before, strict=True):
+        for now, then in zip(copies_of(step), copies, strict=True):
+            np.testing.assert_array_equal(now, then)
+    for one, other in zip(copies_of(left), copies_of(right), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+def test_steps_read_only_what_they_are_given(entry, params, name, rng):
+    """They run on arrays that cannot be written to, from the start of local variables too."""
+    ctx, method, visit, units = opened(entry, params, name, rng)
+    whole = [slice(0, units.n_units)]
+    ctx.exploring = False
+    first = steps_of(ctx, method, visit, units, whole)[0]
+    state = ctx.rng.bit_generator.state
+    # The second visit starts from the local variables of the first.
+    start = None if first.local is None else first.local.copy()
+    expected = steps_of(ctx, method, visit, units, whole, start, noisy=True)[0]
+    ctx.rng.bit_generator.state = state
+    # Copies, since arrays that a module shares must stay as they are for other tests.
+    visit, units, start = copy.deepcopy((visit, units, start))
+    for array in arrays_of([units, visit, start]):
+        array.setflags(write=False)
+    found = steps_of(ctx, method, visit, units, whole, start, noisy=True)[0]
+    for one, other in zip(copies_of(found), copies_of(expected), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+def test_a_pickled_visit_takes_the_same_steps(entry, params, name, rng):
+    ctx, method, visit, units = opened(entry, params, name, rng)
+    again = pickle.loads(pickle.dumps(visit))
+    state = ctx.rng.bit_generator.state
+    one = visit.finish(steps_of(ctx, method, visit, units, [slice(0, units.n_units)])[0])
+    ctx.rng.bit_generator.state = state
+    other = again.finish(steps_of(ctx, method, again, units, [slice(0, units.n_units)])[0])
+    for a, b in zip(copies_of(one), copies_of(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("entry", "params", "name"), combinations(["none"]))
+def test_models_keep_nothing_of_a_visit(entry, params, name, rng):
+    ctx, _, units = open_run(entry.make(annealing=name, **params), entry.data(rng, 30))
+    before = pickle.dumps(ctx.model)
+    visit, seen = prepared_visit(ctx, units)
+    start = visit.start(seen, None, True, 0.0, ctx.rng)
+    visit.finish(visit.step(seen, None, start))
+    assert pickle.dumps(ctx.model) == before
