@@ -22,7 +22,7 @@ def test_random_initialisations_are_valid(params, rng):
             assert {k: v.shape for k, v in eta.items()} == {
                 k: v.shape for k, v in ctx.prior.items()
             }
-            counts = ctx.model.expected_counts(eta, ctx.prior)
+            counts = ctx.model.weights.expected_counts(eta, ctx.prior)
             assert counts.sum() == pytest.approx(n)
 
 
