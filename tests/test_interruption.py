@@ -8,15 +8,17 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 
+import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
 from sklearn_anneal import kernels
 from sklearn_anneal.inference import parallel
 from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers, one_thread
+from sklearn_anneal.inference.units import Sequences
 
 PATIENCE = 60.0
 """Seconds after which something hangs; nothing waits for them otherwise."""
@@ -220,15 +222,23 @@ def test_fork_within_the_limit_ends_well_in_both_processes(several_blas_threads)
 
 @needs_fork
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("lock", ["limit", "kernels"])
+@pytest.mark.parametrize("lock", ["limit", "kernels", "property"])
 def test_fork_while_another_thread_holds_a_lock(lock):
     """The child can do what the lock protects, whatever the other thread was about to do."""
-    held = {"limit": parallel._BLAS_LIMIT._lock, "kernels": kernels.LOADING}[lock]
+    sequences = Sequences(np.zeros(3), np.array([0, 1, 3]))
+    held = {
+        "limit": parallel._BLAS_LIMIT._lock,
+        "kernels": kernels.LOADING,
+        # Python 3.12 has done away with these locks.
+        "property": getattr(vars(Sequences)["n_observations"], "lock", nullcontext()),
+    }[lock]
 
     def check():
         if lock == "limit":
             with one_thread():
                 return True
+        if lock == "property":
+            return sequences.n_observations == 3
         return kernels.load("gaussian_mixture").FULL is not None
 
     with elsewhere(held) as leave:

@@ -134,6 +134,23 @@ def _in_passing_thread(function: Callable[[], None]) -> bool:
 _BLAS_LIMIT = _BlasLimit()
 
 
+def _renew_locks_of_properties() -> None:
+    """In a child process, replace locks that other threads of the parent may have held.
+
+    Before Python 3.12, a cached property has a lock for all objects of its class together.
+    """
+    package = __name__.partition(".")[0]
+    modules = [module for name, module in sys.modules.items() if name.startswith(package)]
+    for cls in (value for module in modules for value in list(vars(module).values())):
+        for member in vars(cls).values() if isinstance(cls, type) else ():
+            if isinstance(member, cached_property):
+                member.lock = threading.RLock()  # type: ignore[attr-defined]
+
+
+if hasattr(os, "register_at_fork") and sys.version_info < (3, 12):
+    os.register_at_fork(after_in_child=_renew_locks_of_properties)
+
+
 @contextmanager
 def _limited(api: str) -> Iterator[None]:
     """Context in which the calling thread itself sets the limit of one thread."""
