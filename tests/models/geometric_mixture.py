@@ -56,11 +56,11 @@ ENTRIES = [
         spaces={"D=1": counts(1)},
         checked=({"n_components": 2, "batch_size": 10},),
         expected_failures={
-            # Stochastic annealing starts from the mean of the data, not from single rows.
+            # Stochastic annealing draws no start, so that its draws are those of the same seed.
             "check_sample_weight_equivalence_on_dense_data": ExpectedFailure(
-                "A weight of 2 is a second row to every update, but not to the random draws of a "
-                "start, of minibatches, or of weights per row: KMeans itself fails this check.",
-                lambda est: est.n_components > 1 and est.annealing != "stochastic",
+                "A weight of 2 is a second row to every update, but not to the random draws of "
+                "minibatches, of weights per row, or of anything that is drawn after a start.",
+                lambda est: bool(est.batch_size) or est.annealing in ("structured", "svi_plus"),
             ),
         },
         refused=lambda params: {"local_tempering": "one temperature for all rows"},
