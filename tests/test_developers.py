@@ -72,6 +72,38 @@ def test_local_step_is_that_of_the_generative_model(rng):
     np.testing.assert_allclose(step.statistics["total"], total, rtol=1e-12)
 
 
+def test_noise_that_is_kept_apart_is_the_deviation(rng):
+    """Of the statistics at the same temperature, which are those of no noise."""
+    ctx, _, units = open_run(GEOMETRIC.make(annealing="none"), GEOMETRIC.data(rng, 30))
+    expected, t = ctx.model.expectations(ctx.q), Tempering(local=0.7, statistics=0.4)
+    noise = rng.standard_normal(30)
+    apart = ctx.model.local_step(units, expected, t, noise, separate_noise=True)
+    plain = ctx.model.local_step(units, expected, t)
+    noisy = ctx.model.local_step(units, expected, t, noise)
+    assert plain.deviation is None and noisy.deviation is None
+    for key in ("count", "total"):
+        np.testing.assert_array_equal(apart.statistics[key], plain.statistics[key])
+        np.testing.assert_array_equal(apart.deviation[key], noisy.statistics[key])
+    shifted = ctx.model.local_step(units, expected, t, 1.0 + noise)
+    np.testing.assert_allclose(
+        shifted.statistics["total"] - plain.statistics["total"], apart.deviation["total"]
+    )
+
+
+def test_summary_counts_weights_and_is_that_of_all_parts(rng):
+    X, weights = GEOMETRIC.data(rng, 30), rng.integers(1, 4, size=30)
+    est = GEOMETRIC.make(annealing="none")
+    ctx, _, weighted = open_run(est, X, weights.astype(float))
+    copies = open_run(est, np.repeat(X, weights, axis=0))[2]
+    halves = [ctx.model.summary(weighted.take(part)) for part in (slice(12), slice(12, 30))]
+    merged = halves[0].merge(halves[1])
+    for found in (merged, ctx.model.summary(weighted)):
+        expected = ctx.model.summary(copies)
+        assert found.weight == found.seen == expected.weight == weights.sum()
+        np.testing.assert_allclose(found.total, expected.total, rtol=1e-13)
+    assert halves[0].continued(halves[1]) is halves[0]
+
+
 def test_log_partition_is_a_sum_over_all_rows(rng):
     """log C(x) = N log c(x), c(x) = Σ_rows Σ_z p(row, z)^x / (Σ_rows Σ_z p(row, z))^x."""
     X = rng.geometric(0.4, size=(20, 2)) - 1.0
