@@ -95,9 +95,10 @@ class Model(ABC):
     def summary(self, units: Any) -> Any:
         """Total weight and moments of the data, in one pass over them.
 
-        A value with the attribute ``weight``, and with two methods. ``merge(other)`` is the
-        summary of both data sets. ``continued(other)`` is that of other data, with which a fit
-        goes on whose priors stay.
+        A dataclass with the attribute ``weight``, which streams replace by that of the data to
+        come, and with two methods. ``merge(other)`` is the summary of both data sets.
+        ``continued(other)`` is that of other data, with which a fit goes on whose priors stay.
+        Units that are seen relative to a center (:meth:`Units.centered`) read it from here too.
         """
 
     def resolved(self, summary: Any, hold_units: bool = False) -> Model:
