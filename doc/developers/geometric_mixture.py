@@ -236,9 +236,6 @@ class AnnealedGeometricMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _make_model(self, X, units):
         return GeometricMixture(self.n_components, self.weight_prior, self.a_prior, self.b_prior)
 
-    def _load_kernels(self):
-        """There are none: the model is plain numpy."""
-
     def _fitted_attributes(self, ctx):
         q = ctx.q
         return {

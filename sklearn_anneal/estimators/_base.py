@@ -81,8 +81,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     # The parameters that define the model: they cannot change while fitted ones are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
-    # The module of the model's compiled kernels.
-    _kernel_module: str
+    # The module of the model's compiled kernels; None for models in plain numpy.
+    _kernel_module: str | None = None
 
     # What a subclass provides
 
@@ -494,6 +494,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             )
 
     def _load_kernels(self) -> None:
+        if self._kernel_module is None:
+            return
         name = f"sklearn_anneal.kernels.{self._kernel_module}"
         if self.verbose and name not in sys.modules:
             print(
