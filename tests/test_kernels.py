@@ -16,7 +16,8 @@ from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.kernels import _compile
 from sklearn_anneal.kernels import gaussian_mixture as kernels
 from sklearn_anneal.kernels._math import exp
-from sklearn_anneal.models._gaussian import feature_kind
+from sklearn_anneal.models._weights import StickBreakingWeights
+from sklearn_anneal.models.components.gaussian import feature_kind
 
 (MIXTURE,) = gaussian_mixture.ENTRIES
 TYPES = ("full", "tied", "diag", "spherical")
@@ -32,7 +33,7 @@ def expected_log_joint(model, q, x):
     standard = model.components.standard(q)
     inverse_scale = full_matrices(standard["inverse_scale"], model.components.covariance_type, k, d)
     dof = np.broadcast_to(standard["dof"], (k,))
-    if model.weight_prior == "dirichlet_process":
+    if isinstance(model.weights, StickBreakingWeights):
         a, b = q["stick_a"], q["stick_b"]
         log_weights = stick_breaking_log_weights(psi(a) - psi(a + b), psi(b) - psi(a + b))
     else:
@@ -350,6 +351,33 @@ def add_twice(x, out):
         out[i] += 2.0 * x[i, 0]
 
 
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache directory of the test's own, in which `add_twice` is kept for float64."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(_compile, "_warned", False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _compile.kernel("rows out1")(add_twice).compile("float64")
+    assert {file.suffix for file in tmp_path.rglob("*.nb?")} == {".nbi", ".nbc"}
+    return tmp_path
+
+
+def assert_warns_once_and_works(match):
+    double = _compile.kernel("rows out1")(add_twice)
+    out = np.zeros(3)
+    with pytest.warns(RuntimeWarning, match=match) as caught:
+        double(np.ones((3, 1)), out)
+    assert len(caught) == 1
+    assert "NUMBA_CACHE_DIR" in str(caught[0].message)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        double(np.ones((3, 1), dtype=np.float32), out)
+        _compile.kernel("rows out1")(add_twice)(np.ones((3, 1)), out)
+    np.testing.assert_array_equal(out, 6.0)
+
+
 def test_kernel_without_a_cache_directory_warns_once_and_works(monkeypatch):
     njit = numba.njit
 
@@ -360,15 +388,54 @@ def test_kernel_without_a_cache_directory_warns_once_and_works(monkeypatch):
 
     monkeypatch.setattr(numba, "njit", without_cache)
     monkeypatch.setattr(_compile, "_warned", False)
+    assert_warns_once_and_works("no locator available")
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "garbage", "zeros", "directory"])
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_kernel_with_damaged_files_in_the_cache_warns_once_and_works(suffix, damage, cache, rng):
+    (file,) = cache.rglob(f"*{suffix}")
+    content = file.read_bytes()
+    if damage == "directory":
+        file.unlink()
+        file.mkdir()
+        if suffix == ".nbc":
+            # numba takes a file that it cannot open for one that has gone, and writes it again.
+            (file / "stays").touch()
+    else:
+        damaged = {
+            "empty": b"",
+            "truncated": content[: len(content) // 2],
+            "garbage": rng.bytes(len(content)),
+            "zeros": bytes(len(content)),
+        }
+        file.write_bytes(damaged[damage])
+    assert_warns_once_and_works("cannot be kept on disk or read from there")
+
+
+def test_kernel_with_a_full_disk_warns_once_and_works(cache):
+    """No file can grow, as on a full disk; what has been compiled is not compiled again."""
+    resource = pytest.importorskip("resource")
+    for file in cache.rglob("*.nb?"):
+        file.unlink()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     double = _compile.kernel("rows out1")(add_twice)
-    out = np.zeros(3)
-    with pytest.warns(RuntimeWarning, match="NUMBA_CACHE_DIR") as caught:
-        double(np.ones((3, 1)), out)
+    njit, calls = numba.njit, []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numba, "njit", lambda *a, **o: calls.append(o) or njit(*a, **o))
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+            with pytest.warns(RuntimeWarning, match="cannot be kept on disk") as caught:
+                double.compile("float64")
+                double.compile("float32")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(caught) == 1
-    assert "no locator available" in str(caught[0].message)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        double(np.ones((3, 1), dtype=np.float32), out)
+    assert len(calls) == 2
+    assert not list(cache.rglob("*.nb?"))
+    out = np.zeros(3)
+    double(np.ones((3, 1)), out)
+    double(np.ones((3, 1), dtype=np.float32), out)
     np.testing.assert_array_equal(out, 4.0)
 
 

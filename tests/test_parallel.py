@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
+import warnings
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from joblib import parallel_config
+from joblib import parallel_config, register_parallel_backend
+from joblib.parallel import BACKENDS, ParallelBackendBase
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.estimators import _base
 from sklearn_anneal.inference.parallel import SharedRows, Workers, one_thread
 from sklearn_anneal.inference.units import Sequences
 
@@ -109,7 +115,7 @@ def test_error_of_a_task_that_the_calling_thread_took_comes_in_its_turn():
             next(results)
 
 
-@pytest.mark.parametrize("backend", ["threading", "loky"])
+@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
 def test_error_of_a_task_reaches_the_caller(backend):
     with parallel_config(backend=backend), Workers(2) as workers:
         with pytest.raises(ValueError, match="the second task"):
@@ -177,7 +183,7 @@ def _count(shared, rows):
     return part
 
 
-@pytest.mark.parametrize("backend", ["threading", "loky"])
+@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
 def test_rows_of_tasks_come_together(backend):
     """In threads without a copy, from other processes with one."""
     shared = SharedRows(10, {"a": 3, "b": 1}, np.float32)
@@ -199,3 +205,278 @@ def test_rows_of_indices_are_copied_to_their_place():
     part["a"][:] = 7.0
     whole = shared.filled(slice(1, 3), part)
     np.testing.assert_array_equal(whole["a"][1:3], 7.0)
+
+
+# Backends of joblib
+
+
+class FarBackend(ParallelBackendBase):
+    """Another machine, as far as can be seen: what goes there and comes back is pickled.
+
+    It has no generators and no shared memory, and arrays arrive read-only on both ways.
+    """
+
+    supports_sharedmem = False
+    uses_threads = False
+    default_n_jobs = -1
+    calls: list[int] = []
+
+    def effective_n_jobs(self, n_jobs):
+        return 3
+
+    def submit(self, func, callback=None):
+        sent, arrays = _sent(func)
+        self.calls.append(len(sent))
+        back, arrays = _sent(pickle.loads(sent, buffers=arrays)())
+        future = Future()
+        future.get = future.result
+        future.set_result(pickle.loads(back, buffers=arrays))
+        if callback is not None:
+            callback(future)
+        return future
+
+    apply_async = submit  # before joblib 1.5
+
+
+def _sent(thing):
+    buffers = []
+    head = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
+    return head, [bytes(buffer.raw()) for buffer in buffers]
+
+
+class RaylikeBackend(FarBackend, type(BACKENDS["multiprocessing"]())):
+    """A remote backend whose class derives from one for local processes, as Ray's does."""
+
+    supports_retrieve_callback = False
+    configure = ParallelBackendBase.configure
+    terminate = ParallelBackendBase.terminate
+    abort_everything = ParallelBackendBase.abort_everything
+
+
+@pytest.fixture(params=[FarBackend, RaylikeBackend])
+def far(request):
+    """A remote backend, registered under the name "far"."""
+    register_parallel_backend("far", request.param)
+    FarBackend.calls.clear()
+    yield FarBackend
+    del BACKENDS["far"]
+
+
+@pytest.fixture
+def worth(monkeypatch):
+    """Every fit is large enough for several workers."""
+    monkeypatch.setattr(_base, "_WORTH_THREADS", {True: 0.0, False: 0.0})
+
+
+def make_mixture(**parameters):
+    settings = {"n_components": 3, "max_iter": 5, "tol": 1e9, "random_state": 0}
+    return AnnealedBayesianGaussianMixture(**settings | parameters)
+
+
+def state(mixture):
+    names = ("lower_bounds_", "restart_lower_bounds_", "means_", "covariances_", "weights_")
+    return [getattr(mixture, name) for name in names]
+
+
+def assert_same(mixture, other):
+    for a, b in zip(state(mixture), state(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(400, 3))
+
+
+@pytest.fixture
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.mark.parametrize("n_init", [1, 4])
+def test_one_job_asks_nothing_of_a_backend(n_init, far, worth, X, no_warnings):
+    with parallel_config("far"):
+        mixture = make_mixture(n_init=n_init, n_jobs=1).fit(X)
+    assert not far.calls
+    assert_same(mixture, make_mixture(n_init=n_init, n_jobs=1).fit(X))
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2, -1])
+def test_restarts_go_to_remote_workers_and_can_be_used_on_return(
+    n_jobs, far, worth, X, no_warnings
+):
+    with parallel_config("far"):
+        mixture = make_mixture(n_init=4, n_jobs=n_jobs).fit(X)
+    assert len(far.calls) == 3
+    assert_same(mixture, make_mixture(n_init=4, n_jobs=1).fit(X))
+    # Everything that goes on from the result writes into it somewhere.
+    mixture.set_params(warm_start=True, n_jobs=1).fit(X).partial_fit(X[:50])
+
+
+def test_chunks_do_not_go_to_remote_workers(far, worth, X):
+    with parallel_config("far"), pytest.warns(UserWarning, match="stay on this machine") as caught:
+        mixture = make_mixture(n_jobs=2).fit(X)
+    assert len(caught) == 1
+    assert type(BACKENDS["far"]()).__name__ in str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert not far.calls
+    assert_same(mixture, make_mixture(n_jobs=1).fit(X))
+
+
+@pytest.mark.parametrize("backend", ["far", "loky", "multiprocessing"])
+def test_verbose_keeps_restarts_here_and_says_so(backend, far, worth, X, capsys):
+    with parallel_config(backend), pytest.warns(UserWarning, match="messages of verbose") as caught:
+        mixture = make_mixture(n_init=2, n_jobs=2, verbose=1, verbose_interval=1).fit(X)
+    assert len(caught) == 1
+    assert not far.calls
+    assert "restart 1, pass" in capsys.readouterr().out
+    assert_same(mixture, make_mixture(n_init=2, n_jobs=1).fit(X))
+
+
+@pytest.mark.parametrize("backend", ["far", "loky", "multiprocessing"])
+def test_small_work_stays_here_and_says_so(backend, far, X):
+    with parallel_config(backend), pytest.warns(UserWarning, match="too small") as caught:
+        make_mixture(n_init=2, n_jobs=2).fit(X)
+    assert len(caught) == 1
+    assert not far.calls
+
+
+@pytest.mark.parametrize("backend", [None, "threading"])
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_nothing_is_said_where_no_other_backend_was_chosen(backend, verbose, X, no_warnings):
+    with parallel_config(backend) if backend else config_context():
+        make_mixture(n_init=2, n_jobs=2, verbose=verbose).fit(X)
+
+
+def test_nothing_is_said_where_one_job_was_asked_for(X, no_warnings):
+    with parallel_config("loky"):
+        make_mixture(n_init=2, verbose=1).fit(X)
+        make_mixture(n_init=2, n_jobs=1).fit(X)
+
+
+def _read(common, path, i):
+    return common.path == path, i
+
+
+class Tracked:
+    """An object that notes in a file how often it is pickled, and how often it arrives."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __getstate__(self):
+        with open(self.path, "a") as file:
+            file.write("sent\n")
+        return self.__dict__ | {"ballast": bytes(10_000)}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        with open(self.path, "a") as file:
+            file.write("arrived\n")
+
+
+def test_what_is_common_goes_to_a_remote_worker_once(far, tmp_path):
+    path = str(tmp_path / "log")
+    with parallel_config("far"), Workers(3, restarts=True) as workers:
+        found = workers.map(_read, ((path, i) for i in range(10)), common=(Tracked(path),))
+    assert found == [(True, i) for i in range(10)]
+    assert open(path).read().split() == 3 * ["sent", "arrived"]
+
+
+@pytest.mark.parametrize("n_tasks", [0, 1, 2, 7])
+def test_results_of_remote_workers_are_in_order(n_tasks, far):
+    with parallel_config("far"), Workers(3, restarts=True) as workers:
+        found = workers.map(pow, [(i,) for i in range(n_tasks)], common=(2,))
+    assert found == [2**i for i in range(n_tasks)]
+
+
+def _itself(x, out):
+    return {"whole": x, "part": x[1:3], "out": out + 1}, not x.flags.writeable
+
+
+@pytest.mark.parametrize("backend", ["loky", "multiprocessing"])
+def test_arrays_that_come_back_from_processes_can_be_written(backend):
+    """joblib maps large arrays into the memory of workers read-only, and they may come back."""
+    x = np.arange(300_000.0).reshape(-1, 3)
+    with parallel_config(backend), Workers(2) as workers:
+        for found, mapped in workers.imap(_itself, [(x, x[:2])] * 3):
+            assert mapped
+            for array in found.values():
+                array += 1
+            np.testing.assert_array_equal(found["whole"], x + 1)
+            np.testing.assert_array_equal(found["part"], x[1:3] + 1)
+
+
+@pytest.mark.parametrize("n_init", [1, 3])
+def test_fits_in_processes_without_generators(n_init, worth, X, no_warnings):
+    with parallel_config("multiprocessing"):
+        mixture = make_mixture(n_init=n_init, n_jobs=2).fit(X)
+    assert_same(mixture, make_mixture(n_init=n_init, n_jobs=1).fit(X))
+
+
+def test_tasks_are_made_in_groups_where_there_are_no_generators():
+    made = []
+
+    def tasks():
+        for i in range(30):
+            made.append(i)
+            yield (-i,)
+
+    with parallel_config("multiprocessing"), Workers(2) as workers:
+        results = workers.imap(abs, tasks())
+        assert next(results) == 0
+        assert len(made) <= 4
+        assert list(results) == list(range(1, 30))
+
+
+# Dask
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two processes, of two threads each."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        client.wait_for_workers(2)
+        yield client
+
+
+def test_dask_gets_restarts_with_what_is_common_once_per_process(cluster, tmp_path):
+    path = str(tmp_path / "log")
+    with parallel_config("dask"), Workers(None, restarts=True) as workers:
+        assert workers.n_workers == 4
+        found = workers.map(_read, ((path, i) for i in range(10)), common=(Tracked(path),))
+    assert found == [(True, i) for i in range(10)]
+    log = open(path).read().split()
+    assert 1 <= log.count("arrived") <= 2
+    # Once by this process; the other times are between workers, or to tell the size.
+    assert log.count("sent") <= 4
+
+
+def test_fits_under_dask(cluster, X, worth):
+    with parallel_config("dask"):
+        mixture = make_mixture(n_init=4).fit(X)
+        with pytest.warns(UserWarning, match="stay on this machine"):
+            alone = make_mixture(n_jobs=2).fit(X)
+    assert_same(mixture, make_mixture(n_init=4, n_jobs=1).fit(X))
+    assert_same(alone, make_mixture(n_jobs=1).fit(X))
+
+
+def _workers_of_a_task(n_jobs):
+    with warnings.catch_warnings(), parallel_config("dask", n_jobs=-1):
+        warnings.simplefilter("error")
+        return [Workers(n_jobs, restarts=restarts).n_workers for restarts in (True, False)]
+
+
+def test_tasks_of_dask_send_nothing_back_to_it(cluster):
+    """As those of a search, whose estimators ask for no number of jobs."""
+    assert cluster.submit(_workers_of_a_task, None).result(60) == [1, 1]
+    with parallel_config("dask"):
+        assert Workers(None, restarts=True).n_workers == 4

@@ -32,7 +32,7 @@ from sklearn_anneal.annealing import (
 from sklearn_anneal.inference.engine import lower_bound
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Rows
-from sklearn_anneal.models._gaussian import ROWS_PER_BLOCK
+from sklearn_anneal.models.components.gaussian import ROWS_PER_BLOCK
 
 from ..common.data import available, left_out
 from ..common.measuring import (

@@ -13,8 +13,9 @@ from sklearn.base import clone
 from sklearn.cluster import MiniBatchKMeans
 
 from sklearn_anneal import AnnealedHMM
-from sklearn_anneal.inference import engine
+from sklearn_anneal.inference import engine, visits
 from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
+from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.units import Sequences
 
 from ..common.peers import is_there
@@ -28,7 +29,7 @@ except ImportError:
 # Frames of one row with D = 12.
 WINDOW = 4
 BATCH = engine.Settings(
-    max_iter=0, tol=0.0, batch_size=None, learning_offset=1.0, learning_decay=0.0
+    max_iter=0, stop=RiseOfBound(0.0), batch_size=None, learning_offset=1.0, learning_decay=0.0
 )
 
 
@@ -172,7 +173,7 @@ class Ours:
         est.fit(data.X, lengths=data.lengths)
         self.ctx = est._inference.ctx
         frames = est._validate_data(est._data(data.X, None, data.lengths), reset=False)
-        self.units: Sequences = est._make_units(frames, None).placed(self.ctx.summary)
+        self.units: Sequences = est._make_units(frames, None).centered(self.ctx.summary)
         self.method = engine.PLAIN
         self.workers = SEQUENTIAL
 
@@ -205,7 +206,7 @@ class Ours:
 
     def __call__(self) -> float:
         ctx, method, units, workers = self.ctx, self.method, self.units, self.workers
-        seen = engine.visit(ctx, method, units, workers)
+        seen = visits.visit(ctx, method, units, workers)
         bound = seen.step.bound - ctx.model.kl(ctx.q, ctx.prior)
         engine.update(ctx, method, units, seen, BATCH, workers, minibatch=False, passes=1.0)
         return bound

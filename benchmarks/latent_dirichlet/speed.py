@@ -29,7 +29,6 @@ from scipy.sparse import csr_matrix
 from sklearn.decomposition._lda import _update_doc_distribution
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 
-from sklearn_anneal.families import Tempering
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.kernels import latent_dirichlet as kernels
 from sklearn_anneal.models import latent_dirichlet
@@ -79,12 +78,11 @@ def our_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], Any
     """Our local step over documents, with its statistics completed, at given topics."""
     model = model_of(*topics.shape, n_iter, X.dtype)
     units = Documents(X.data, X.indices, X.indptr)
-    t = Tempering()
-    expected = model.prepared(model.expectations({"topic_word": np.asfortranarray(topics)}), t)
+    visit = model.visit({"topic_word": np.asfortranarray(topics)}, units)
 
     def run() -> Any:
-        start = model.local_start(units, None, True, None)
-        return model.completed(model.local_step(units, expected, t, local=start), expected, t)
+        start = visit.start(units, None, True, 0.0, None)
+        return visit.finish(visit.step(units, None, start))
 
     return run
 

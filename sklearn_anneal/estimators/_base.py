@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import sys
 import warnings
 from abc import ABCMeta, abstractmethod
@@ -32,6 +31,7 @@ from ..inference.parallel import SEQUENTIAL, Workers, one_thread
 from ..inference.restarts import prepare, restart
 from ..inference.stopping import RiseOfBound
 from ..inference.units import Units
+from ..kernels import load
 from ..models._base import Model
 from . import _persistence
 from ._validation import CheckedParameters, did_you_mean, explained, refuse_masked
@@ -96,7 +96,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         """The model of these hyperparameters, with those that depend on X checked."""
 
     @abstractmethod
-    def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Units:
+    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Units:
         """The data points of X."""
 
     @abstractmethod
@@ -288,13 +288,15 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         if single and size is not None:
             work *= min(1.0, size / units.n_units)
         worth = work >= _WORTH_THREADS[single]
-        with Workers(self.n_jobs if worth else 1, shared_memory=monitor is not None) as workers:
+        shared = monitor is not None
+        with Workers(
+            self.n_jobs, shared_memory=shared, restarts=not single, worth=worth
+        ) as workers:
             inner, outer = (workers, SEQUENTIAL) if single else (SEQUENTIAL, workers)
             tasks = [
-                (problem, i, drawn if i == 0 else [], inner, monitor, checkpoint)
-                for i in range(self.n_init)
+                (i, drawn if i == 0 else [], inner, monitor, checkpoint) for i in range(self.n_init)
             ]
-            return outer.map(restart, tasks)
+            return outer.map(restart, tasks, common=(problem,))
 
     def _continue_fit(
         self, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
@@ -500,7 +502,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 "compiled, which takes some seconds.",
                 flush=True,
             )
-        importlib.import_module(name)
+        load(self._kernel_module)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

@@ -222,12 +222,12 @@ def look_like_pairs(X: Any, y: Any) -> bool:
     """Whether a matrix of ratings could be meant as pairs of ids, with their ratings in y."""
     if y is None or issparse(X):
         return False
-    if not hasattr(X, "shape"):
-        try:
+    try:
+        if not hasattr(X, "shape"):
             X = np.asarray(X)
-        except ValueError:
+        if len(X.shape) != 2 or X.shape[1] != 2 or np.asarray(y).shape != X.shape[:1]:
             return False
-    if len(X.shape) != 2 or X.shape[1] != 2 or np.shape(y) != X.shape[:1]:
+    except ValueError:
         return False
     return np.asarray(X).dtype.kind in "iu"
 

@@ -16,18 +16,18 @@ from ..families import (
     COVARIANCE_TYPES,
 )
 from ..inference.units import Rows, Units
-from ..models._gaussian import (
-    check_first_rows,
-    check_shape,
-    checked_covariance_prior,
-    checked_finite,
-)
 from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed, has_unit_temperatures
-from ._validation import explains, refuse_masked
+from ._priors import check_first_rows, check_shape, checked_covariance_prior
+from ._validation import explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
+
+_OVERFLOW = (
+    "X has rows so far from the training data that their squared distances overflow. Check their "
+    "units, or rescale X before fitting and predicting."
+)
 
 
 class AnnealedBayesianGaussianMixture(
@@ -364,20 +364,20 @@ class AnnealedBayesianGaussianMixture(
         else:
             precisions_cholesky = 1.0 / np.sqrt(covariances)
             precisions = precisions_cholesky**2
-        if model.weight_prior == "dirichlet_process":
+        if self.weight_concentration_prior_type == "dirichlet_process":
             concentration: Any = (q["stick_a"], q["stick_b"])
         else:
             concentration = q["weight_concentration"]
         return {
             "weight_concentration_": concentration,
-            "weights_": model.mean_weights(q),
+            "weights_": model.weights.mean(q),
             "mean_precision_": standard["mean_precision"],
             "means_": standard["mean"] + ctx.summary.center,
             "degrees_of_freedom_": dof if dof.ndim else float(dof),
             "covariances_": covariances,
             "precisions_cholesky_": precisions_cholesky,
             "precisions_": precisions,
-            "n_effective_components_": int((model.expected_counts(q, ctx.prior) > 1).sum()),
+            "n_effective_components_": int((model.weights.expected_counts(q, ctx.prior) > 1).sum()),
             "weight_concentration_prior_": model.weight_concentration_prior,
             "mean_precision_prior_": components.mean_precision_prior,
             "mean_prior_": components.mean_prior,
@@ -476,7 +476,7 @@ class AnnealedBayesianGaussianMixture(
         """
         ctx, X = self._context(), self._validate_again(X)
         units = Rows(X, None, ctx.summary.center)
-        return checked_finite(ctx.model.log_predictive(units, ctx.q))
+        return finite(ctx.model.log_predictive(units, ctx.q), _OVERFLOW)
 
     def score(self, X, y=None, sample_weight=None):
         """Mean log predictive density per row.
@@ -576,4 +576,5 @@ class AnnealedBayesianGaussianMixture(
     def _log_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         ctx, X = self._context(), self._validate_again(X)
         units = Rows(X, None, ctx.summary.center)
-        return X, checked_finite(ctx.model.log_joint(units, ctx.model.expectations(ctx.q)))
+        joint = ctx.model.log_joint(units, ctx.model.expectations(ctx.q))
+        return X, finite(joint, _OVERFLOW)

@@ -15,16 +15,11 @@ from sklearn.utils.validation import _num_samples, validate_data
 
 from ..families import COVARIANCE_TYPES
 from ..inference.units import Sequences
-from ..models._emissions import (
-    EMISSIONS,
-    check_priors_of_others,
-    checked_prior,
-    kernels,
-    log_means,
-)
-from ..models._gaussian import check_first_rows
-from ..models.hidden_markov import HiddenMarkov
+from ..models.components._base import log_means
+from ..models.hidden_markov import HiddenMarkov, kernels
 from ._base import BaseAnnealed, has_unit_temperatures
+from ._emissions import EMISSIONS, check_priors_of_others
+from ._priors import check_first_rows, checked_prior
 from ._sequences import SequenceData, is_list_of_sequences, read_sequences
 from ._validation import check_largest_id, explains, finite
 
@@ -458,7 +453,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         k = self.n_components
         transmat = checked_prior(self.transmat_prior, 1.0 / k, (k, k), "transmat_prior")
         return HiddenMarkov(
-            kind.of(self, units.present()),
+            kind.components(self, units.present()),
             checked_prior(self.startprob_prior, 1.0 / k, (k,), "startprob_prior"),
             transmat + self.sticky * np.eye(k),
             init_params,
@@ -475,7 +470,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             "transmat_prior_": prior["transmat"],
             "n_effective_components_": int((model.expected_counts(q, prior) > 1).sum()),
             "n_sequences_": ctx.summary.n_sequences,
-            **model.emission.attributes(q, prior, ctx.summary.emission),
+            **EMISSIONS[self.emission].attributes(model.emission, q, prior, ctx.summary.emission),
         }
 
     # What a user calls
@@ -747,7 +742,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         for t in range(n_samples):
             states[t] = min(np.searchsorted(limit, uniform[t], "right"), len(limit) - 1)
             limit = limits[states[t]]
-        return ctx.model.emission.draw(states, self, random_state), states
+        kind = EMISSIONS[self.emission]
+        return kind.draw(ctx.model.emission, states, self, random_state), states
 
     @available_if(has_unit_temperatures)
     @explains("Prediction")

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
+import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from functools import cache, cached_property, partial
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
-from joblib.parallel import ThreadingBackend, get_active_backend
+from joblib.parallel import LokyBackend, MultiprocessingBackend, get_active_backend
 from sklearn import config_context, get_config
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import ThreadpoolController
+
+try:
+    from cloudpickle import CloudPickler  # type: ignore[import-untyped]
+except ImportError:
+    # joblib before 1.6 brings a copy of its own.
+    from joblib.externals.cloudpickle import CloudPickler
 
 
 @cache
@@ -24,62 +34,138 @@ def _controller(api: str) -> ThreadpoolController:
     return ThreadpoolController().select(user_api=api)
 
 
-class _BlasLimit:
-    """One BLAS thread for as long as anybody is in; the setting belongs to the whole process.
+class _Holder:
+    """One context that asks for the limit of :class:`_BlasLimit`."""
 
-    Each fit restoring what it found would let the first one out lift the limit of the others,
-    and the last one out restore the limit itself. threadpoolctl lets one living thread change the
-    setting, so that the changes are made in threads that end at once.
+    left = False
+
+
+class _BlasLimit:
+    """Limits BLAS to one thread for as long as any context asks for it.
+
+    The number of BLAS threads belongs to the whole process. If each fit restored what it had
+    found, the first fit to end would lift the limit of the others, and the last one would restore
+    the limit itself. So the first holder sets the limit, and the last one to leave lifts it.
+
+    Holders are members of a set and are not counted, because an interrupt can come at any moment:
+    leaving is right whether or not the holder had entered, and however often it leaves.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._inside = 0
+        self._holders: set[_Holder] = set()
         self._limiter: Any = None
+        if hasattr(os, "register_at_fork"):
+            # The lock is held during a fork. The child would otherwise inherit changes that are
+            # half made, and a lock whose owner does not exist there.
+            os.register_at_fork(
+                before=lambda: self._lock.acquire(),
+                after_in_parent=lambda: self._lock.release(),
+                after_in_child=self._after_fork,
+            )
 
-    def enter(self) -> None:
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Context in which the limit is set, unless no thread can be started to set it."""
+        holder = _Holder()
+        try:
+            _in_passing_thread(partial(self._enter, holder))
+            yield
+        finally:
+            try:
+                self._end(holder)
+            except BaseException:
+                # The interrupt may have come before the holder had left.
+                self._end(holder)
+                raise
+
+    def _end(self, holder: _Holder) -> None:
+        leave = partial(self._leave, holder)
+        if not _in_passing_thread(leave):
+            leave()
+
+    def _enter(self, holder: _Holder) -> None:
         with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                _in_passing_thread(self._limit)
+            # After an interrupt, the thread that enters can come later than the one that leaves.
+            if holder.left:
+                return
+            self._holders.add(holder)
+            if self._limiter is None:
+                self._limiter = _controller("blas").limit(limits=1)
 
-    def leave(self) -> None:
+    def _leave(self, holder: _Holder) -> None:
         with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                _in_passing_thread(self._limiter.restore_original_limits)
+            holder.left = True
+            self._holders.discard(holder)
+            if not self._holders:
+                self._lift()
 
-    def _limit(self) -> None:
-        self._limiter = _controller("blas").limit(limits=1)
+    def _lift(self) -> None:
+        if self._limiter is not None:
+            # The end of the context restores the number of threads. It also gives up the right
+            # to change that number, which threadpoolctl grants to one thread at a time.
+            with self._limiter:
+                pass
+            self._limiter = None
+
+    def _after_fork(self) -> None:
+        """Lift the limit in a child process: the fits that asked for it run in the parent."""
+        self._lock = threading.Lock()
+        self._holders = set()
+        self._lift()
 
 
-def _in_passing_thread(function: Callable[[], None]) -> None:
-    thread = threading.Thread(target=function)
-    thread.start()
+def _in_passing_thread(function: Callable[[], None]) -> bool:
+    """Call a function in a thread that ends at once; False if no thread can be started.
+
+    Interrupts reach the main thread only, so that the function is never cut short. And the thread
+    must end, because threadpoolctl lets only one living thread change the number of BLAS threads:
+    that right should stay with the user. The end of the interpreter does not wait for the thread.
+    """
+    thread = threading.Thread(target=function, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
     thread.join()
+    return True
 
 
 _BLAS_LIMIT = _BlasLimit()
 
 
+@contextmanager
+def _limited(api: str) -> Iterator[None]:
+    """Context in which the calling thread itself sets the limit of one thread."""
+    # Without limits, threadpoolctl changes nothing but notes what it has to restore. The limit is
+    # set afterwards, so that an interrupt cannot leave it behind.
+    before = _controller(api).limit(limits=None)
+    try:
+        before.__enter__()
+        _controller(api).limit(limits=1)
+        yield
+    finally:
+        try:
+            before.__exit__(None, None, None)
+        except BaseException:
+            # The interrupt may have come before everything was restored.
+            before.__exit__(None, None, None)
+            raise
+
+
 def one_openmp_thread() -> Any:
     """Context in which OpenMP runs one thread; that setting belongs to the calling thread."""
-    return _controller("openmp").limit(limits=1)
+    return _limited("openmp")
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Context in which BLAS and OpenMP run one thread: parallelism is this module's task."""
-    _BLAS_LIMIT.enter()
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(one_openmp_thread())
-            # Where the caller's thread has a limit of its own, only that thread can change it.
-            if any(library["num_threads"] != 1 for library in _controller("blas").info()):
-                stack.enter_context(_controller("blas").limit(limits=1))
+    with _BLAS_LIMIT.held(), one_openmp_thread():
+        # If the caller's thread has set a limit of its own, no other thread can change it.
+        own = any(library["num_threads"] != 1 for library in _controller("blas").info())
+        with _limited("blas") if own else nullcontext():
             yield
-    finally:
-        _BLAS_LIMIT.leave()
 
 
 def seed_sequence(random_state: np.random.RandomState) -> np.random.SeedSequence:
@@ -110,26 +196,80 @@ class Workers:
     n_jobs : int or None
         As in scikit-learn.
     shared_memory : bool, default=False
-        Whether the tasks must see the objects of this process.
+        Whether the tasks must see the objects of this process, as callbacks do.
+    restarts : bool, default=False
+        Whether the tasks are whole restarts, which may go to other machines. Other tasks are
+        chunks of a pass: they take less time than the way there, and stay on this machine.
+    worth : bool, default=True
+        Whether the work is large enough for more than one worker.
+
+    Warns
+    -----
+    UserWarning
+        If the user chose a joblib backend of processes or machines, and it will not be used.
 
     Notes
     -----
     Threads are preferred, since kernels release the interpreter's lock;
-    ``joblib.parallel_config(backend=…)`` is honoured. Results come in the order of the tasks, so
-    that sums do not depend on the number of workers. joblib asks every 10 ms whether a result is
-    there, which is as long as a pass over small data: threads are those of a pool that tells. The
-    calling thread is one of the workers, because a thread that only waits for the others wakes up
-    at every result, and holds the interpreter's lock when they need it.
+    ``joblib.parallel_config(backend=…)`` is honoured. A backend counts as remote if it is none of
+    joblib's own for threads and local processes; Dask, Ray and Spark are remote. Results come in
+    the order of the tasks, so that sums do not depend on the number of workers.
+
+    Threads are those of a pool of this class. joblib looks every 10 ms whether a result has
+    arrived, which is as long as a pass over small data takes. The calling thread is one of the
+    workers: a thread that only waited for the others would wake up at every result, and hold the
+    interpreter's lock when they need it.
     """
 
-    def __init__(self, n_jobs: int | None, shared_memory: bool = False):
-        how = {"require": "sharedmem"} if shared_memory else {"prefer": "threads"}
-        self._parallel = Parallel(n_jobs=n_jobs, return_as="generator", **how)
-        self.n_workers = effective_n_jobs(self._parallel.n_jobs)
-        backend, _ = get_active_backend(**how)
-        self._threads = isinstance(backend, ThreadingBackend)
-        self._pool: ThreadPoolExecutor | None = None
+    def __init__(
+        self,
+        n_jobs: int | None,
+        *,
+        shared_memory: bool = False,
+        restarts: bool = False,
+        worth: bool = True,
+    ):
+        self.n_workers = 1
         self._running = False
+        self._pool: ThreadPoolExecutor | None = None
+        if n_jobs == 1:
+            return
+        how = {"prefer": "threads"}
+        backend, _ = get_active_backend(**how)
+        threads = getattr(backend, "supports_sharedmem", False)
+        # A class that derives from those of joblib, as Ray's does, is not local.
+        remote = not threads and type(backend) not in (LokyBackend, MultiprocessingBackend)
+        if remote and n_jobs is None and _in_dask_worker():
+            # The task that this code belongs to is one of many that keep the cluster busy.
+            return
+        asked = Parallel(n_jobs=n_jobs, **how).n_jobs
+        if asked == 1:
+            return
+        reason = None
+        if not worth:
+            reason = "they are too small for more than one worker to be of use"
+        elif shared_memory:
+            reason = "callbacks and the messages of verbose need the memory of this process"
+        elif remote and not restarts:
+            reason = "the chunks of a pass stay on this machine, and only restarts (n_init) travel"
+        if reason is not None and not threads:
+            _say_that_work_stays(backend, reason)
+            how = {"require": "sharedmem"}
+            backend, _ = get_active_backend(**how)
+            asked = Parallel(n_jobs=n_jobs, **how).n_jobs
+            threads, remote = True, False
+        if not worth:
+            return
+        self.n_workers = backend.effective_n_jobs(asked)
+        self._threads, self._remote = threads, remote
+        if not threads:
+            # Some backends can only return all results together.
+            self._lazy = not remote and getattr(backend, "supports_return_generator", False)
+            self._parallel = Parallel(
+                n_jobs=n_jobs, return_as="generator" if self._lazy else "list", **how
+            )
+            # joblib sends a large argument to a worker of Dask once, and not with every task.
+            self._sends_once = type(backend).__module__ == "joblib._dask"
 
     def __enter__(self) -> Workers:
         if self.n_workers > 1:
@@ -140,28 +280,38 @@ class Workers:
             self._running = True
         return self
 
-    @property
-    def in_threads(self) -> bool:
-        """Whether tasks run in several threads of this process now."""
-        return self._pool is not None
-
     def __exit__(self, *exception: Any) -> None:
         if not self._running:
             return
         self._running = False
-        if self._pool is None:
+        pool, self._pool = self._pool, None
+        if pool is None:
             self._parallel.__exit__(*exception)
         else:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
+            pool.shutdown(cancel_futures=True)
 
     def __reduce__(self) -> Any:
         # A pool stays where it is: in another process its tasks run one after another.
         return Workers, (1,)
 
-    def map(self, function: Callable, tasks: Iterable[tuple]) -> list:
-        """``[function(*task) for task in tasks]``."""
-        return list(self.imap(function, tasks))
+    def map(self, function: Callable, tasks: Iterable[tuple], common: tuple = ()) -> list:
+        """``[function(*common, *task) for task in tasks]``.
+
+        What is ``common`` to all tasks goes to a remote worker once, however many tasks it gets.
+        """
+        if self._running and not self._threads and self._remote:
+            return self._sent(function, list(tasks), common)
+        return list(self.imap(function, ((*common, *task) for task in tasks)))
+
+    def _sent(self, function: Callable, tasks: list[tuple], common: tuple) -> list:
+        """The results of remote workers, each of which gets its share of the tasks in one go."""
+        n = len(tasks) if self._sends_once else min(self.n_workers, len(tasks))
+        packed = _Common(common)
+        shares = (delayed(_in_worker)(function, tasks[i::n], packed) for i in range(n))
+        results: list[Any] = [None] * len(tasks)
+        for i, found in enumerate(self._parallel(shares)):
+            results[i::n] = map(pickle.loads, found)
+        return results
 
     def share(self, function: Callable[[slice], None], n: int, at_least: int) -> None:
         """Call a function that writes into arrays of this process, for all parts of 0, …, n − 1.
@@ -175,37 +325,88 @@ class Workers:
         self.map(function, ((slice(start, min(start + size, n)),) for start in range(0, n, size)))
 
     def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
-        """The same one after another, each as soon as it and all before it are there."""
+        """``function(*task)`` for each task, as soon as it and all before it are there."""
         if not self._running:
-            return (function(*task) for task in tasks)
+            return _one_by_one(function, tasks)
         if self._pool is not None:
             return _in_order(self._pool, 2 * self.n_workers, function, tasks)
-        parent = os.getpid()
-        return self._parallel(delayed(_in_worker)(parent, function, *task) for task in tasks)
+        calls = (delayed(_in_worker)(function, [task]) for task in tasks)
+        if self._lazy:
+            found = self._parallel(calls)
+        else:
+            # All results together can be larger than the data.
+            groups = iter(lambda: list(islice(calls, 2 * self.n_workers)), [])
+            found = chain.from_iterable(map(self._parallel, groups))
+        return (pickle.loads(packed) for (packed,) in found)
+
+
+def _say_that_work_stays(backend: Any, reason: str) -> None:
+    # The stack from here to a call of `fit`, with the two decorators of scikit-learn around it.
+    warnings.warn(
+        f"joblib's {type(backend).__name__} is not used for these data: {reason}. "
+        'parallel_config(backend="threading") does without this warning.',
+        UserWarning,
+        stacklevel=8,
+    )
+
+
+def _in_dask_worker() -> bool:
+    """Whether this is a task of Dask; then Dask is imported already."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return False
+    try:
+        distributed.get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+_TASK = threading.local()
+"""Its ``over`` is set when nobody waits any longer for the task that this thread runs."""
+
+
+def _one_by_one(function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
+    """Results of tasks in the calling thread.
+
+    A restart in a thread of a pool passes here with every chunk of its data. It ends here if the
+    fit has ended otherwise, because no signal can interrupt that thread.
+    """
+    for task in tasks:
+        over = getattr(_TASK, "over", None)
+        if over is not None and over.is_set():
+            raise CancelledError("the fit that this task belongs to has ended")
+        yield function(*task)
 
 
 def _in_order(
     pool: ThreadPoolExecutor, ahead: int, function: Callable, tasks: Iterable[tuple]
 ) -> Iterator[Any]:
-    """Results in order, of tasks that are made when at most ``ahead`` others wait.
+    """Results of tasks in their order; a task is made when fewer than ``ahead`` others wait.
 
-    In the place of waiting, the calling thread takes the next task that nobody has begun.
+    Where the calling thread would have to wait, it takes the next task that nobody has begun.
     """
     waiting: deque[tuple[Future, Callable[[], Any]]] = deque()
-    config = get_config()
+    config, over = get_config(), threading.Event()
 
     def first() -> Any:
         while not waiting[0][0].done() and _take_over(waiting):
             pass
         return waiting.popleft()[0].result()
 
-    for task in tasks:
-        call = partial(_in_thread, config, function, *task)
-        waiting.append((pool.submit(call), call))
-        if len(waiting) >= ahead:
+    try:
+        for task in tasks:
+            call = partial(_in_thread, over, config, function, *task)
+            waiting.append((pool.submit(call), call))
+            if len(waiting) >= ahead:
+                yield first()
+        while waiting:
             yield first()
-    while waiting:
-        yield first()
+    finally:
+        # After an error or an interrupt, tasks that still run should end as soon as they can.
+        over.set()
+        for future, _ in waiting:
+            future.cancel()
 
 
 def _take_over(waiting: deque[tuple[Future, Callable[[], Any]]]) -> bool:
@@ -222,18 +423,65 @@ def _take_over(waiting: deque[tuple[Future, Callable[[], Any]]]) -> bool:
     return False
 
 
-def _in_thread(config: dict[str, Any], function: Callable, *task: Any) -> Any:
+def _in_thread(
+    over: threading.Event, config: dict[str, Any], function: Callable, *task: Any
+) -> Any:
     """Run a task with the caller's configuration of scikit-learn, which belongs to a thread."""
-    with config_context(**config):
-        return function(*task)
+    before, _TASK.over = getattr(_TASK, "over", None), over
+    try:
+        with config_context(**config):
+            return function(*task)
+    finally:
+        _TASK.over = before
 
 
-def _in_worker(parent: int, function: Callable, *task: Any) -> Any:
-    """Run a task; in another process, where the caller's limit does not reach, limit BLAS."""
-    if os.getpid() == parent:
-        return function(*task)
+class _Common:
+    """What all tasks of a map share, as one argument that a worker is sent once.
+
+    joblib's backend for Dask does so with arguments that can be weakly referenced and say that
+    they are large.
+    """
+
+    def __init__(self, values: tuple):
+        self.values = values
+
+    def __sizeof__(self) -> int:
+        return self._size
+
+    @cached_property
+    def _size(self) -> int:
+        buffers: list[pickle.PickleBuffer] = []
+        small = io.BytesIO()
+        CloudPickler(small, protocol=5, buffer_callback=buffers.append).dump(self.values)
+        return small.tell() + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+def _in_worker(
+    function: Callable, tasks: list[tuple], common: _Common | None = None
+) -> list[bytes]:
+    """Run tasks where the caller's limit on threads may not reach; their results, pickled."""
+    values = () if common is None else common.values
     with one_thread():
-        return function(*task)
+        return [_pickled(function(*values, *task)) for task in tasks]
+
+
+class _Pickler(CloudPickler):
+    """A pickler whose arrays can be written when they are read back.
+
+    Backends pass arrays as read-only views of files or messages, and a worker may return a part of
+    such an array.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) in (np.ndarray, np.memmap) and not obj.flags.writeable:
+            return np.array(obj).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        return super().reducer_override(obj)
+
+
+def _pickled(result: Any) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(result)
+    return file.getvalue()
 
 
 SEQUENTIAL = Workers(1)
@@ -244,7 +492,8 @@ class SharedRows:
     """Arrays with as many rows, into which the tasks of one step write side by side.
 
     The threads of a process share the arrays, which are made when they are first asked for. A
-    task in another process has some of its own, and what it returns is copied.
+    task in another process writes into arrays of that process, and returns its rows, which are
+    then copied.
 
     Parameters
     ----------
@@ -256,18 +505,19 @@ class SharedRows:
 
     def __init__(self, n_rows: int, columns: dict[str, int], dtype: Any):
         self._asked = n_rows, columns, dtype
-        self._arrays: dict[str, np.ndarray] = {}
-        self._lock = threading.Lock()
+        self._made: dict[str, dict[str, np.ndarray]] = {}
 
     def __reduce__(self) -> Any:
         return SharedRows, self._asked
 
     def _whole(self) -> dict[str, np.ndarray]:
-        n_rows, columns, dtype = self._asked
-        with self._lock:
-            if not self._arrays:
-                self._arrays = {key: np.empty((n_rows, n), dtype) for key, n in columns.items()}
-        return self._arrays
+        if not self._made:
+            n_rows, columns, dtype = self._asked
+            arrays = {key: np.empty((n_rows, n), dtype) for key, n in columns.items()}
+            # If several threads come here together, the arrays of the first are everybody's. A
+            # lock would do the same, but a fork could leave it locked in the child for ever.
+            self._made.setdefault("arrays", arrays)
+        return self._made["arrays"]
 
     def of(self, rows: slice | np.ndarray) -> dict[str, np.ndarray]:
         """Arrays for some rows, to be written: views, or copies if ``rows`` are indices."""

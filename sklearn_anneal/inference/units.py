@@ -146,7 +146,7 @@ class Rows(Units):
     ):
         self.X = X
         self.weights = weights
-        self.center = np.zeros(X.shape[1]) if center is None else center
+        self.center = np.zeros(X.shape[1:]) if center is None else center
 
     @property
     def n_units(self) -> int:
@@ -352,6 +352,10 @@ class Sequences(Ragged):
         if self.weights is not None:
             chosen &= self.per_frame(self.weights > 0)
         return self.frames[chosen]
+
+    def rows(self) -> Rows:
+        """All frames as rows, those that are missing too."""
+        return Rows(self.frames, None, self.center)
 
     def observed(self) -> Rows:
         """The frames that were observed, as rows with weights of their own."""

@@ -10,7 +10,9 @@ import numba
 import numpy as np
 from numba import types
 
-# No reassociation: sums keep their order, so that results do not depend on the compiler's mood.
+from . import LOADING
+
+# Reassociation is not allowed: sums keep their order, whatever the compiler would prefer.
 _OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
 
 _ARGUMENTS = {
@@ -34,21 +36,22 @@ class Kernel:
     """A function on arrays as machine code that runs without the interpreter's lock.
 
     It is compiled for float64 and for float32 data, each when it is first needed, and kept on
-    disk. Where no cache directory is writable, every process compiles anew, and one warning says
-    so. Inputs are C-contiguous and may be read-only.
+    disk. If that fails, because the disk is full, no cache directory is writable or a file there
+    is damaged, every process compiles for itself, and one warning says so. Inputs are C-contiguous
+    and may be read-only.
 
     Parameters
     ----------
     function : callable
     arguments : str
-        The kinds of the arguments, separated by spaces. Of the dtype of the data: ``rows`` and
-        ``values`` (2 and 1 dimensions, read), ``out_rows`` and ``out_values`` (2 and 1, written);
-        the first argument must be one of them. Of float64: ``matrix`` and ``vector`` (read),
-        ``out2`` and ``out1`` (written). ``index`` (int32), ``pointer`` (int64) and ``words``
-        (uint32) have one dimension and are read, ``out_int`` (int64) has one and is written;
-        ``int`` and ``float`` are numbers.
+        The kinds of the arguments, separated by spaces. These have the dtype of the data: ``rows``
+        and ``values`` (2 and 1 dimensions, read), ``out_rows`` and ``out_values`` (2 and 1,
+        written); the first argument must be one of them. These are float64: ``matrix`` and
+        ``vector`` (read), ``out2`` and ``out1`` (written). ``index`` (int32), ``pointer`` (int64)
+        and ``words`` (uint32) have one dimension and are read, ``out_int`` (int64) has one and is
+        written; ``int`` and ``float`` are numbers.
     dtypes : tuple of str
-        Of the data that the kernel is for.
+        The dtypes of data that the kernel can be compiled for.
     """
 
     def __init__(self, function: Callable, arguments: str, dtypes: tuple[str, ...]):
@@ -84,7 +87,8 @@ class Kernel:
             **_ARGUMENTS,
         }
         signature = numba.void(*(kinds[kind] for kind in self._arguments))
-        self._variants[np.dtype(dtype)] = variant = _cached(self._function, [signature])
+        with LOADING:
+            self._variants[np.dtype(dtype)] = variant = _cached(self._function, signature)
         return variant
 
 
@@ -109,14 +113,20 @@ def compile_all(module: Any) -> None:
                 value.compile(dtype)
 
 
-def _cached(function: Callable, signatures: list[Any]) -> Callable:
+def _cached(function: Callable, signature: Any) -> Callable:
+    """A function compiled for one signature: read from the disk, or compiled and kept there."""
+    variant: Any = None
     try:
-        return numba.njit(signatures, cache=True, **_OPTIONS)(function)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
+        variant = numba.njit(cache=True, **_OPTIONS)(function)
+        variant.compile(signature)
+    except Exception as error:
+        # A damaged file can raise anything. What is wrong with the function itself is raised
+        # again here.
+        if variant is None or signature.args not in variant.overloads:
+            variant = numba.njit([signature], **_OPTIONS)(function)
         _warn_once(error)
-        return numba.njit(signatures, **_OPTIONS)(function)
+    variant.disable_compile()
+    return variant
 
 
 def _warn_once(error: Exception) -> None:
@@ -124,8 +134,10 @@ def _warn_once(error: Exception) -> None:
     if not _warned:
         _warned = True
         warnings.warn(
-            f"Compiled kernels cannot be kept on disk ({error}); every new process compiles them "
-            "again. Set the environment variable NUMBA_CACHE_DIR to a writable directory.",
+            f"Compiled kernels cannot be kept on disk or read from there ({type(error).__name__}: "
+            f"{error}); every new process compiles them again. Make room on the disk, delete the "
+            "damaged files of the cache (*.nbi and *.nbc), or set the environment variable "
+            "NUMBA_CACHE_DIR to another directory, which must be writable.",
             RuntimeWarning,
             stacklevel=5,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,18 +11,15 @@ from scipy.special import logsumexp
 from sklearn.cluster import KMeans, kmeans_plusplus
 
 from ..families import (
-    Beta,
-    Dirichlet,
-    Factor,
     Factors,
     Natural,
     Tempering,
     UnitTemperatures,
-    stick_breaking_log_weights,
 )
 from ..inference.units import Rows
 from ._base import Block, ConjugateModel, LocalStep, coinciding
-from ._gaussian import (
+from ._weights import WEIGHTS
+from .components.gaussian import (
     CHUNK,
     ROWS_PER_BLOCK,
     Features,
@@ -96,17 +92,11 @@ class GaussianMixture(ConjugateModel):
             n_components, n_features, covariance_type, **components
         )
         self.n_components = n_components
-        self.weight_prior = weight_prior
-        self.init_params = init_params
         self.weight_concentration_prior = (
             1.0 / n_components if weight_concentration_prior is None else weight_concentration_prior
         )
-
-    @cached_property
-    def _weights(self) -> Factor:
-        if self.weight_prior == "dirichlet_process":
-            return Factor(Beta(), {"a": "stick_a", "b": "stick_b"})
-        return Factor(Dirichlet(), {"concentration": "weight_concentration"})
+        self.weights = WEIGHTS[weight_prior](n_components, self.weight_concentration_prior)
+        self.init_params = init_params
 
     def capabilities(self) -> dict[str, str | None]:
         can = (
@@ -120,7 +110,7 @@ class GaussianMixture(ConjugateModel):
         return dict.fromkeys(can)
 
     def factors(self) -> Factors:
-        return Factors([self._weights, *self.components.factors])
+        return Factors([self.weights.factor, *self.components.factors])
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -146,13 +136,7 @@ class GaussianMixture(ConjugateModel):
         return model
 
     def prior(self, summary: Summary) -> Natural:
-        k = self.n_components
-        concentration = np.full(k, float(self.weight_concentration_prior))
-        if self.weight_prior == "dirichlet_process":
-            weights = {"stick_a": np.ones(k), "stick_b": concentration}
-        else:
-            weights = {"weight_concentration": concentration}
-        return weights | self.components.prior(summary)
+        return self.weights.prior() | self.components.prior(summary)
 
     def init(
         self,
@@ -163,23 +147,15 @@ class GaussianMixture(ConjugateModel):
     ) -> Natural:
         responsibilities = self._initial_responsibilities(units, random_state)
         layout = self.components.covariance_type
-        out = self.components.empty_statistics(layout)
+        raw = self.components.empty_statistics(layout).pack()
         for begin in range(0, units.n_units, CHUNK):
             chunk = units.take(slice(begin, begin + CHUNK))
             r = responsibilities(slice(begin, begin + chunk.n_units))
             if chunk.weights is not None:
                 r = r * chunk.weights[:, None]
-            kernels().statistics_of(
-                chunk.contiguous(),
-                chunk.center,
-                feature_kind(layout),
-                np.ascontiguousarray(r, dtype=np.float64),
-                ROWS_PER_BLOCK,
-                out.own,
-                out.shared,
-            )
+            self.components.add(chunk, np.ascontiguousarray(r, dtype=np.float64), raw)
         scale = summary.weight / units.total_weight
-        start = self.components.unpack({key: scale * value for key, value in out.pack().items()})
+        start = self.components.unpack({key: scale * value for key, value in raw.items()})
         if layout == "tied" and self.init_params not in ("kmeans", "random"):
             start["second"] = start["second"] + self._unassigned(start, summary)
         return self._posterior_of(start, prior)
@@ -238,41 +214,20 @@ class GaussianMixture(ConjugateModel):
         return self._posterior_of(self.components.pseudo_data(counts, summary, rng), prior)
 
     def _posterior_of(self, s: Natural, prior: Natural) -> Natural:
-        weights = self._weight_statistics(s["count"])
+        weights = self.weights.statistics(s["count"])
         q = {key: prior[key] + value for key, value in weights.items()}
         return q | self.components.posterior_of(s, prior)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
-        s = self.components.unpack(raw)
-        stats = self.components.statistics(block.keys, s, q)
-        return stats if block.refresh is False else stats | self._weight_statistics(s["count"])
-
-    def _weight_statistics(self, count: np.ndarray) -> Natural:
-        if self.weight_prior == "dirichlet_process":
-            beyond = np.append(np.cumsum(count[:0:-1])[::-1], 0.0)
-            return {"stick_a": count, "stick_b": beyond}
-        return {"weight_concentration": count}
+        stats = self.components.statistics(raw, block.keys, q)
+        if block.refresh:
+            stats |= self.weights.statistics(self.components.counts(raw))
+        return stats
 
     # The local step
 
-    def log_weights(self, q: Natural) -> np.ndarray:
-        """E log π, of shape (n_components,)."""
-        expected = self._weights.family.expectations(self._weights.pick(q))
-        if self.weight_prior == "dirichlet_process":
-            return stick_breaking_log_weights(expected["a"], expected["b"])
-        return expected["concentration"]
-
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Features:
-        if rng is None:
-            return self.components.expectations(q, self.log_weights(q))
-        weights = self._weights.family.sample(self._weights.pick(q), rng)
-        if self.weight_prior == "dirichlet_process":
-            log_weights = stick_breaking_log_weights(
-                weights["log_value"], weights["log_complement"]
-            )
-        else:
-            log_weights = weights["log_probabilities"]
-        return self.components.expectations(q, log_weights, rng)
+        return self.components.expectations(q, rng, self.weights.log_weights(q, rng))
 
     def local_step(
         self,
@@ -352,7 +307,7 @@ class GaussianMixture(ConjugateModel):
 
     def log_joint(self, units: Rows, expected: Features) -> np.ndarray:
         """E log p(x_n, z_n = k) in nats, of shape (n_rows, n_components)."""
-        return self.components.evaluate(units, expected)
+        return self.components.log_density(units, expected)
 
     # What annealing methods ask for
 
@@ -374,26 +329,11 @@ class GaussianMixture(ConjugateModel):
 
     # What the fitted parameters say
 
-    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
-        """N_k, the expected number of rows of each component."""
-        key = "stick_a" if self.weight_prior == "dirichlet_process" else "weight_concentration"
-        return q[key] - prior[key]
-
-    def mean_weights(self, q: Natural) -> np.ndarray:
-        """E[π], renormalised over the truncation, of shape (n_components,)."""
-        if self.weight_prior == "dirichlet_process":
-            total = q["stick_a"] + q["stick_b"]
-            log_weights = stick_breaking_log_weights(
-                np.log(q["stick_a"] / total), np.log(q["stick_b"] / total)
-            )
-            return np.exp(log_weights - logsumexp(log_weights))
-        return q["weight_concentration"] / q["weight_concentration"].sum()
-
     def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
         """Log posterior predictive density of each row in nats, shape (n_rows,)."""
-        log_weights = np.log(self.mean_weights(q))
+        log_weights = np.log(self.weights.mean(q))
         return logsumexp(self.components.log_student_t(units, q) + log_weights, axis=1)
 
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
-        used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
+        used = np.flatnonzero(self.weights.expected_counts(q, prior) >= 1)
         return coinciding(self.components.coordinates(q, summary), used)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -12,11 +13,13 @@ from scipy.special import softmax
 
 from ..families import Dirichlet, Factor, Factors, Natural, Tempering, UnitTemperatures
 from ..inference.units import Sequences
-from ._base import Block, ConjugateModel, LocalStep, coinciding
-from ._emissions import Emission, kernels, log_means
-from ._emissions import multiplied as multiplied_counts
+from ._base import Block, ConjugateModel, LocalStep, coinciding, compiled
+from .components._base import Components, log_means, multiplied
 
 _NOTHING = np.empty(0)
+
+kernels = partial(compiled, "hidden_markov")
+
 # Log densities, posteriors, or features that are in memory at a time, or those of one sequence: few
 # enough for small arrays, and enough to make what the interpreter does between kernels small.
 _ENTRIES = 320 * 1024
@@ -221,7 +224,8 @@ class HiddenMarkov(ConjugateModel):
 
     Parameters
     ----------
-    emission : Emission
+    emission : Components
+        What a frame looks like given its state.
     startprob_prior : ndarray of shape (n_components,)
     transmat_prior : ndarray of shape (n_components, n_components)
     init_params : {"kmeans", "random"}
@@ -255,7 +259,7 @@ class HiddenMarkov(ConjugateModel):
 
     def __init__(
         self,
-        emission: Emission,
+        emission: Components,
         startprob_prior: np.ndarray,
         transmat_prior: np.ndarray,
         init_params: str,
@@ -273,7 +277,7 @@ class HiddenMarkov(ConjugateModel):
 
     def factors(self) -> Factors:
         chain = (Factor(Dirichlet(), {"concentration": key}) for key in ("startprob", "transmat"))
-        return Factors([*chain, self.emission.factor])
+        return Factors([*chain, *self.emission.factors])
 
     def operations(self, units: Sequences) -> float:
         return float(units.indptr[-1]) * self.n_components * (6.0 * self.n_components + 20.0)
@@ -287,6 +291,7 @@ class HiddenMarkov(ConjugateModel):
         broken = broken[whole[broken] > 0]
         whole[broken] = 0.0
         lengths, where = np.unique(units.lengths, return_inverse=True)
+        observed = units.observed()
         return Summary(
             units.total_weight,
             units.total_weight,
@@ -294,7 +299,7 @@ class HiddenMarkov(ConjugateModel):
             np.bincount(where, whole),
             units.n_observations,
             units.n_units,
-            self.emission.summary(units),
+            self.emission.summary(observed) if observed.total_weight > 0 else None,
             Gaps.of(units, broken),
         )
 
@@ -318,8 +323,8 @@ class HiddenMarkov(ConjugateModel):
         q = self.random_natural(summary, prior, rng)
         if self.init_params == "random":
             return q
-        own = {key: prior[key] for key in self.emission.factor.names.values()}
-        return q | self.emission.start(units, summary.n_frames, own, random_state)
+        own = {key: prior[key] for key in self.emission.keys}
+        return q | self.emission.start(units.observed(), summary.n_frames, own, random_state)
 
     def random_natural(
         self,
@@ -335,8 +340,9 @@ class HiddenMarkov(ConjugateModel):
             "startprob": prior["startprob"] + summary.weight * rng.dirichlet(even),
             "transmat": prior["transmat"] + share * rng.dirichlet(even, size=self.n_components),
         }
-        own = {key: prior[key] for key in self.emission.factor.names.values()}
-        return chain | self.emission.random_natural(summary.n_frames, summary.emission, own, rng)
+        own = {key: prior[key] for key in self.emission.keys}
+        counts = np.full(self.n_components, share)
+        return chain | self.emission.random_natural(counts, summary.emission, own, rng)
 
     # The local step
 
@@ -358,7 +364,7 @@ class HiddenMarkov(ConjugateModel):
 
     def log_density(self, units: Sequences, expected: Expected) -> np.ndarray:
         """Of all frames, nothing for those that are missing; (n_frames, n_components)."""
-        density = self.emission.log_density(units, expected.emission)
+        density = self.emission.log_density(units.rows(), expected.emission)
         if units.missing is not None:
             density[units.missing] = 0.0
         return density
@@ -412,7 +418,7 @@ class HiddenMarkov(ConjugateModel):
                     posteriors[units.indptr[part.start] : units.indptr[part.stop]] = shares
                 if some.missing is not None:
                     shares[some.missing] = 0.0
-                self.emission.add(some, shares, own[i])
+                self.emission.add(some.rows(), shares, own[i])
         return _Sweep([a | b for a, b in zip(chain, own, strict=True)], log_norms, energies)
 
     def local_step(
@@ -454,8 +460,8 @@ class HiddenMarkov(ConjugateModel):
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Multiply all counts by exp(size · N(0, 1))."""
-        moved = {key: multiplied_counts(q[key], size, rng) for key in ("startprob", "transmat")}
-        return q | moved | self.emission.jitter(q, size, rng)
+        moved = {key: multiplied(q[key], size, rng) for key in ("startprob", "transmat")}
+        return q | moved | self.emission.multiplied_counts(q, size, rng)
 
     # What annealing methods ask for
 

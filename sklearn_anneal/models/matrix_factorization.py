@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +21,8 @@ from ..families import (
 )
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Ratings
-from ._base import Block, ConjugateModel, LocalStep, Visit, compiled
+from ._base import Block, ConjugateModel, LocalStep, compiled
+from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit, absorbed
 from ._unit_block import RowsOfSteps, UnitBlock
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -37,8 +38,6 @@ _SHARES = {
     "factor_variance": (0.5, 0.089),
     "bias_variance": (1.0, 0.237),
 }
-# Key of what ratings and users say about variances that are learned.
-_EVIDENCE = "evidence"
 # The least share of a variance that one update leaves of it.
 _LEAST = 1e-3
 
@@ -103,27 +102,6 @@ class Summary:
         return replace(other, low=low, high=high, mean=self.mean, variance=self.variance)
 
 
-class Moments(NamedTuple):
-    """What one side's rows are to the other's.
-
-    Attributes
-    ----------
-    mean : ndarray of shape (n_rows, D)
-        D = ``n_components``, and one more with biases.
-    table : ndarray of shape (n_rows, n_columns)
-        Second moments of (v, 1) or, with biases, of (v, 1, c), as kernels read them.
-    log_det : ndarray of shape (n_rows,)
-        log |P|.
-    squares : ndarray of shape (n_rows, 2)
-        E‖v‖² and E[c²].
-    """
-
-    mean: np.ndarray
-    table: np.ndarray
-    log_det: np.ndarray
-    squares: np.ndarray
-
-
 class _Sums(NamedTuple):
     """Sums over the ratings of each row, as the kernel adds them up."""
 
@@ -135,91 +113,6 @@ class _Sums(NamedTuple):
 def _factors(values: np.ndarray | None, dtype: Any = np.float64) -> np.ndarray:
     """Factors of ratings as kernels read them: nothing where there are none."""
     return np.ascontiguousarray(_NOTHING if values is None else values, dtype=dtype)
-
-
-def _absorbed(step: LocalStep) -> LocalStep:
-    """With the statistics with noise in the place of those without."""
-    for key, value in (step.deviation or {}).items():
-        step.statistics[key][...] = value
-    step.deviation = None
-    return step
-
-
-Known = dict[str, tuple[np.ndarray, np.ndarray, Moments]]
-"""Side → its natural parameters, and the moments that were found of them."""
-
-
-@dataclass(frozen=True)
-class FoldingVisit(Visit):
-    """A visit to users who are local variables; ``expected`` are the moments of items.
-
-    Parameters
-    ----------
-    known : dict
-        What it found of q.
-    """
-
-    known: Known = field(default_factory=dict)  # type: ignore[misc]
-
-    def step(self, units: Ratings, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
-        model = self.model
-        if self.unit_temperatures is not None:
-            return model.locally_tempered_step(units, self.expected, self.unit_temperatures, noise)
-        factor = np.broadcast_to(np.asarray(self.t.statistics, dtype=float), units.n_units)
-        solved = model.fold_in(units, self.expected, factor, self.t)
-        step = model.items_step(units, solved, factor, noise)
-        return step if self.separate_noise else _absorbed(step)
-
-
-@dataclass(frozen=True)
-class RowsVisit(Visit):
-    """A visit to one side of which q has the rows; ``expected`` are the moments of the other.
-
-    Parameters
-    ----------
-    known : dict
-        What it found of q.
-    side : str
-    own : Moments
-        Of the rows that are visited.
-    weights : ndarray of shape (n_users,) or None
-        Those of users.
-    rooms : RowsOfSteps
-    """
-
-    known: Known = field(default_factory=dict)  # type: ignore[misc]
-    side: str = ""
-    own: Moments | None = None
-    weights: np.ndarray | None = None
-    rooms: RowsOfSteps | None = None
-
-    # What users, as rows of q, add to the bound is that of their current Gaussians, which the
-    # same pass has updated when it visits items.
-    tells_bound: ClassVar[bool] = False
-
-    def view(self, units: Ratings) -> Ratings:
-        return units if self.side == "users" else units.by_column
-
-    def step(self, units: Ratings, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
-        step = self.model.rows_step(units, self, noise)
-        return step if self.separate_noise else _absorbed(step)
-
-    def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
-        assert self.rooms is not None
-        return self.rooms.merge(a, b)
-
-    def finish(self, step: LocalStep) -> LocalStep:
-        """With what users, as rows of q, add to the bound."""
-        model, users = self.model, self.own if self.side == "users" else self.expected
-        assert users is not None
-        weights = np.ones(len(users.mean)) if self.weights is None else self.weights
-        step.entropy = float(weights @ model.entropies(users.log_det))
-        step.log_prior = float(weights @ model.log_priors(users.squares))
-        if model.learns:
-            step.statistics[_EVIDENCE] = step.statistics[_EVIDENCE] + model.evidence_of_users(
-                users, weights
-            )
-        return step
 
 
 class MatrixFactorization(ConjugateModel):
@@ -646,7 +539,7 @@ class MatrixFactorization(ConjugateModel):
         energy = float(energies.sum() if units.weights is None else units.weights @ energies)
         statistics = self._statistics(sums, t.statistics, rooms.without_noise.of(units.rows))
         if self.learns:
-            statistics[_EVIDENCE] = self._counts(units, energy)
+            statistics[EVIDENCE] = self._counts(units, energy)
         deviation = None
         if noisy is not None:
             deviation = self._statistics(noisy, t.statistics, rooms.with_noise.of(units.rows))
@@ -702,7 +595,7 @@ class MatrixFactorization(ConjugateModel):
             deviation = self._statistics(noisy, 1.0, self._empty(noisy, "items_"))
         if self.learns:
             counts = self._counts(units, float(weights @ energies))
-            statistics[_EVIDENCE] = counts + self.evidence_of_users(own, weights)
+            statistics[EVIDENCE] = counts + self.evidence_of_users(own, weights)
         return LocalStep(
             statistics,
             float(weights @ energies),
@@ -752,7 +645,7 @@ class MatrixFactorization(ConjugateModel):
         """Empirical Bayes: a step towards the variances at the maximum of the bound given q."""
         if not self.learns:
             return self, prior, q
-        of_users, of_biases, n_users, count, error = scale * step.statistics[_EVIDENCE]
+        of_users, of_biases, n_users, count, error = scale * step.statistics[EVIDENCE]
         items = self.expectations(q).squares.sum(axis=0)
         n_rows = n_users + self.n_items
         best = {
@@ -800,7 +693,7 @@ class MatrixFactorization(ConjugateModel):
             energies = self._solve(units, sums, x, plain)[1]
             exponents = inverse_temperatures * energies[:, None] - np.outer(count, log_partition)
             x = softmax(exponents, axis=1) @ inverse_temperatures
-        step = _absorbed(self.items_step(units, self._solve(units, sums, x, plain), x, noise))
+        step = absorbed(self.items_step(units, self._solve(units, sums, x, plain), x, noise))
         if units.counts_ratings:
             weights = count
         else:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from ..families import (
+from ...families import (
     COVARIANCE_TYPES,
     Factor,
     Gaussian,
@@ -19,13 +19,17 @@ from ..families import (
     Wishart,
     get_structure,
 )
-from ._base import compiled
+from ...inference.units import Rows
+from .._base import compiled
+from ._base import Components
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 ROWS_PER_BLOCK = 256
 CHUNK = 8192
 
 _NOTHING = np.empty((1, 0))
+# Keys of raw statistics: their layout, and what a tied covariance has for all components.
+_RAW = ("full", "tied", "diag", "spherical", "shared")
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def feature_kind(layout: str) -> int:
     return kinds.get(layout, kernels().FULL)
 
 
-class GaussianComponents:
+class GaussianComponents(Components):
     """K Gaussians with unknown means and precisions; hyperparameters only.
 
     Natural parameters, K = ``n_components``, D = ``n_features``, in coordinates whose origin is
@@ -191,15 +195,15 @@ class GaussianComponents:
     def _pick(self, q: Natural, factor: int) -> Natural:
         return self.factors[factor].pick(q)
 
-    def summary(self, units: Any) -> Summary:
+    def summary(self, rows: Rows) -> Summary:
         """Moments of the rows, in one pass over them."""
-        total = units.total_weight
+        total = rows.total_weight
         full = self.structure.event_ndim == 2
         origin = np.zeros(self.n_features)
         first: Any = 0.0
         second: Any = 0.0
-        for start in range(0, units.n_units, CHUNK):
-            chunk = units.take(slice(start, start + CHUNK))
+        for start in range(0, rows.n_units, CHUNK):
+            chunk = rows.take(slice(start, start + CHUNK))
             x = np.asarray(chunk.X, dtype=np.float64)
             if start == 0:
                 origin = x.mean(axis=0)
@@ -294,6 +298,11 @@ class GaussianComponents:
             "dof": dof,
         }
 
+    def random_natural(
+        self, counts: np.ndarray, summary: Summary, prior: Natural, rng: np.random.Generator
+    ) -> Natural:
+        return self.posterior_of(self.pseudo_data(counts, summary, rng), prior)
+
     def pseudo_data(
         self, counts: np.ndarray, summary: Summary, rng: np.random.Generator
     ) -> dict[str, np.ndarray]:
@@ -361,13 +370,33 @@ class GaussianComponents:
         matrix[..., j, i] = packed
         return matrix
 
-    def statistics(self, keys: tuple[str, ...], s: Natural, q: Natural) -> Natural:
-        """The statistics of those of ``keys`` that are the components' own.
+    def zeros(self, expected: Features) -> Natural:
+        return self.empty_statistics(expected.layout).pack()
 
-        Those of independent factors depend on the current q of the other factor.
-        """
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+        layout = next(key for key in raw if key != "shared")
+        kernels().statistics_of(
+            rows.contiguous(),
+            rows.center,
+            feature_kind(layout),
+            shares,
+            ROWS_PER_BLOCK,
+            raw[layout],
+            raw.get("shared", _NOTHING),
+        )
+
+    def counts(self, raw: Natural) -> np.ndarray:
+        """N_k, the weight of each component's rows, from raw statistics."""
+        return next(value for key, value in raw.items() if key != "shared")[:, -1]
+
+    def statistics(
+        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+    ) -> Natural:
+        s = self.unpack({key: value for key, value in raw.items() if key in _RAW})
         if self.joint:
             return self._joint_statistics(s)
+        # Those of independent factors depend on the current q of the other factor.
+        assert q is not None and keys is not None
         return self._precision_statistics(s, q) if "dof" in keys else self._mean_statistics(s, q)
 
     def _mean_statistics(self, s: Natural, q: Natural) -> Natural:
@@ -416,12 +445,18 @@ class GaussianComponents:
         return q | {key: prior[key] + value for key, value in means.items()}
 
     def expectations(
-        self, q: Natural, log_weights: np.ndarray, rng: np.random.Generator | None = None
+        self,
+        q: Natural,
+        rng: np.random.Generator | None = None,
+        log_weights: np.ndarray | None = None,
     ) -> Features:
-        """Coefficients of E log p(x, z = k), given E log π of shape (n_components,).
+        """Coefficients of E log p(x | z = k), or of E log p(x, z = k).
 
-        With ``rng``, they are those of log p(x, z = k) at one draw of the means and precisions.
+        The latter where E log π of shape (n_components,) is given. With ``rng``, they are those at
+        one draw of the means and precisions.
         """
+        if log_weights is None:
+            log_weights = np.zeros(self.n_components)
         if rng is not None:
             return self._drawn_features(q, log_weights, rng)
         if self.joint:
@@ -479,14 +514,14 @@ class GaussianComponents:
             return Features(layout, np.hstack(own), quadratic[None])
         return Features(layout, np.hstack([quadratic, *own]), _NOTHING)
 
-    def evaluate(self, units: Any, expected: Features) -> np.ndarray:
-        """E log p(x_n, z_n = k) in nats for all rows, of shape (n_rows, n_components)."""
-        n = units.n_units
+    def log_density(self, rows: Rows, expected: Features) -> np.ndarray:
+        """E log p(x_n | z_n = k), or E log p(x_n, z_n = k), in nats; (n_rows, n_components)."""
+        n = rows.n_units
         out = np.empty((n, self.n_components))
         # What is not contiguous is copied, a part at a time.
-        step = max(n, 1) if units.X.flags.c_contiguous else CHUNK
+        step = max(n, 1) if rows.X.flags.c_contiguous else CHUNK
         for start in range(0, n, step):
-            chunk = units.take(slice(start, start + step))
+            chunk = rows.take(slice(start, start + step))
             kernels().log_joint(
                 chunk.contiguous(),
                 chunk.center,
@@ -515,6 +550,11 @@ class GaussianComponents:
         log_det = -np.log(np.maximum(values, 0.0) + max(self.reg_covar, tiny)).sum()
         d = self.n_features
         return 0.5 * d * ((1 - x) * LOG_2PI - np.log(x)) - 0.5 * (1 - x) * log_det
+
+    def log_volume(self, x: np.ndarray, summary: Summary, expected: Any) -> np.ndarray:
+        """log ∫ p(x_n | z_n = k)^x dx_n of shape (len(x), n_components)."""
+        volume = self.tempered_log_volume(x, summary)
+        return np.repeat(volume[:, None], self.n_components, axis=1)
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Displace the means by ``size`` prior standard deviations, keeping all else."""
@@ -566,7 +606,7 @@ class GaussianComponents:
         covariance = self._gaussian.to_standard(self._pick(q, 0))["covariance"]
         return dof, standard["mean"], scale + self.structure.to_full(covariance, d)
 
-    def log_student_t(self, units: Any, q: Natural) -> np.ndarray:
+    def log_student_t(self, rows: Rows, q: Natural) -> np.ndarray:
         """Log predictive densities of the components in nats, (n_rows, n_components)."""
         d = self.n_features
         dof, mean, scale = self.student_t(q)
@@ -576,7 +616,7 @@ class GaussianComponents:
         no_constant = np.full(self.n_components, 0.5 * d * LOG_2PI)
         features = self._features("full", precision, mean, no_constant)
         # Rounding may leave a row at a mean with a distance just below zero.
-        distance = np.maximum(-2.0 * self.evaluate(units, features), 0.0)
+        distance = np.maximum(-2.0 * self.log_density(rows, features), 0.0)
         return (
             gammaln(0.5 * (dof + d))
             - gammaln(0.5 * dof)
@@ -604,71 +644,3 @@ class GaussianComponents:
             scale = self.covariances(standard["inverse_scale"], standard["dof"])
             parts.append(scale.reshape(len(scale), -1) / max(float(np.mean(spread)), 1e-300))
         return np.hstack(parts)
-
-
-def checked_covariance_prior(
-    value: Any, covariance_type: str, n_features: int, name: str, n_components: int | None = None
-) -> np.ndarray | None:
-    """The inverse scale of a Wishart prior as an array, None where it is to come from the data.
-
-    With ``n_components``, one for each component is accepted as well.
-
-    Raises
-    ------
-    ValueError
-        If its shape is not that of the covariance type, or if it is not positive definite.
-    """
-    if value is None:
-        return None
-    shape = {
-        "full": (n_features, n_features),
-        "tied": (n_features, n_features),
-        "diag": (n_features,),
-        "spherical": (),
-    }[covariance_type]
-    prior = np.asarray(value, dtype=np.float64)
-    if n_components is not None and prior.ndim > len(shape) and covariance_type != "tied":
-        shape = (n_components, *shape)
-    check_shape(prior, shape, f"{covariance_type} {name}")
-    structure = get_structure(covariance_type, COVARIANCE_TYPES, "covariance_type")
-    symmetric = structure.event_ndim < 2 or np.allclose(prior, np.swapaxes(prior, -1, -2))
-    if not symmetric or not np.all(structure.positive(prior)):
-        raise ValueError(f"'{covariance_type} {name}' should be symmetric, positive-definite")
-    return prior
-
-
-def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:
-    """Refuse a first batch of a stream that cannot fix the priors, which ``priors`` names.
-
-    Raises
-    ------
-    ValueError
-        If it has fewer distinct rows than components, or than 2.
-    """
-    needed = max(2, n_components)
-    distinct = len(np.unique(X[: 10 * needed], axis=0))
-    if distinct < needed:
-        distinct = len(np.unique(X, axis=0))
-    if distinct < needed:
-        raise ValueError(
-            f"The first batch of a stream fixes the priors and the start, for which {needed} "
-            f"distinct rows are needed; it has {distinct}. Begin with a larger batch, or give "
-            f"{priors}."
-        )
-
-
-def check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> None:
-    if parameter.shape != shape:
-        raise ValueError(
-            f"The parameter '{name}' should have the shape of {shape}, but got {parameter.shape}"
-        )
-
-
-def checked_finite(values: np.ndarray) -> np.ndarray:
-    """Log densities, if they are finite."""
-    if not np.isfinite(values).all():
-        raise ValueError(
-            "X has rows so far from the training data that their squared distances overflow. "
-            "Check their units, or rescale X before fitting and predicting."
-        )
-    return values

@@ -1,0 +1,350 @@
+"""The emissions of hidden Markov models by name: how frames are given and what a fit leaves.
+
+What a frame looks like given its state is written in ``models/components``; here is what the
+estimator adds to it: its parameters, the forms of its input, its fitted attributes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from sklearn.utils import check_array
+
+from ..families import Natural
+from ..models.components._base import Components, log_means
+from ..models.components.bernoulli import BernoulliComponents
+from ..models.components.categorical import CategoricalComponents
+from ..models.components.gaussian import GaussianComponents
+from ..models.components.poisson import PoissonComponents
+from ._priors import checked_covariance_prior, checked_prior, numbers_of, refuse_nonpositive
+
+# The smallest concentration of symbols that is taken without being asked for.
+_LEAST_CONCENTRATION = 0.1
+
+C = TypeVar("C", bound=Components)
+
+
+class Emission(ABC, Generic[C]):
+    """One value of the parameter ``emission``; it is never instantiated.
+
+    Attributes
+    ----------
+    init_params : tuple of str
+        The starts that it has; the first one is ``init_params="auto"``.
+    prior_parameters : dict of bool
+        The estimator's parameters of its priors, and whether all entries must be positive.
+    """
+
+    init_params: ClassVar[tuple[str, ...]] = ("kmeans", "random")
+    prior_parameters: ClassVar[dict[str, bool]]
+
+    @classmethod
+    @abstractmethod
+    def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Frames as the kernels read them, and which are missing, None where none is.
+
+        ``X`` has shape (n_frames, n_columns), finite or NaN. ValueError where it cannot be data.
+        """
+
+    @classmethod
+    @abstractmethod
+    def components(cls, estimator: Any, frames: np.ndarray) -> C:
+        """The components of an estimator's parameters, checked, for observed frames like these."""
+
+    @classmethod
+    @abstractmethod
+    def attributes(cls, components: C, q: Natural, prior: Natural, summary: Any) -> dict[str, Any]:
+        """Fitted attributes by name."""
+
+    @classmethod
+    @abstractmethod
+    def draw(
+        cls, components: C, states: np.ndarray, fitted: Any, random_state: np.random.RandomState
+    ) -> np.ndarray:
+        """One frame for each state, from the fitted attributes; (n_frames, n_columns)."""
+
+
+def _missing_rows(X: np.ndarray) -> np.ndarray | None:
+    """Which rows are missing: those of NaN alone."""
+    unknown = np.isnan(X)
+    if not unknown.any():
+        return None
+    missing = unknown.all(axis=1)
+    partly = np.flatnonzero(unknown.any(axis=1) & ~missing)
+    if len(partly):
+        raise ValueError(
+            f"Row {partly[0]} of X is partly NaN (or masked). A frame is missing as a whole (a row "
+            "of NaN) or not at all: impute single values, or set the whole row to NaN."
+        )
+    return missing
+
+
+def _filled(X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Rows of numbers, 0 where they are missing."""
+    missing = _missing_rows(X)
+    if missing is None:
+        return X, None
+    return np.where(missing[:, None], X.dtype.type(0), X), missing
+
+
+def _refuse(bad: np.ndarray, X: np.ndarray, what: str) -> None:
+    """ValueError with the first value of ``X`` that is bad."""
+    if bad.any():
+        raise ValueError(f"{what}, but X contains {X[bad].flat[0]:g}.")
+
+
+class GaussianEmission(Emission[GaussianComponents]):
+    """Gaussian frames."""
+
+    prior_parameters = {
+        "means_prior": False,
+        "beta_prior": True,
+        "dof_prior": True,
+        "scale_prior": False,
+    }
+
+    @classmethod
+    def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        return _filled(X)
+
+    @classmethod
+    def components(cls, estimator: Any, frames: np.ndarray) -> GaussianComponents:
+        d, k = frames.shape[1], estimator.n_components
+        tied = estimator.covariance_type == "tied"
+        mean = estimator.means_prior
+        if mean is not None:
+            mean = check_array(mean, dtype=np.float64, ensure_2d=False, input_name="means_prior")
+            if mean.shape not in ((d,), (k, d)):
+                raise ValueError(
+                    f"The parameter 'means_prior' should have shape {(d,)} or {(k, d)}, but has "
+                    f"shape {mean.shape}."
+                )
+        beta = checked_prior(estimator.beta_prior, 1.0, (k,), "beta_prior")
+        dof = checked_prior(estimator.dof_prior, d, () if tied else (k,), "dof_prior")
+        if not (dof > d - 1).all():
+            raise ValueError(
+                f"The parameter 'dof_prior' should be greater than {d - 1}, but got {dof.min():g}."
+            )
+        return GaussianComponents(
+            k,
+            d,
+            estimator.covariance_type,
+            reg_covar=estimator.reg_covar,
+            mean_precision_prior=beta,
+            mean_prior=mean,
+            degrees_of_freedom_prior=dof,
+            covariance_prior=checked_covariance_prior(
+                estimator.scale_prior, estimator.covariance_type, d, "scale_prior", k
+            ),
+            covariance_prior_name="scale_prior",
+        )
+
+    @classmethod
+    def attributes(
+        cls, components: GaussianComponents, q: Natural, prior: Natural, summary: Any
+    ) -> dict[str, Any]:
+        c = components
+        now, before = c.standard(q), c.standard(prior)
+        return {
+            "means_": now["mean"] + summary.center,
+            "covars_": c.covariances(now["inverse_scale"], now["dof"]),
+            "means_posterior_": now["mean"] + summary.center,
+            "beta_posterior_": now["mean_precision"],
+            "dof_posterior_": now["dof"],
+            "scale_posterior_": now["inverse_scale"],
+            "means_prior_": before["mean"] + summary.center,
+            "beta_prior_": before["mean_precision"],
+            "dof_prior_": before["dof"],
+            "scale_prior_": before["inverse_scale"],
+        }
+
+    @classmethod
+    def draw(
+        cls,
+        components: GaussianComponents,
+        states: np.ndarray,
+        fitted: Any,
+        random_state: np.random.RandomState,
+    ) -> np.ndarray:
+        d = components.n_features
+        covariances = components.structure.to_full(fitted.covars_, d)
+        roots = np.linalg.cholesky(np.broadcast_to(covariances, (components.n_components, d, d)))
+        noise = random_state.standard_normal((len(states), d))
+        return fitted.means_[states] + (roots[states] @ noise[..., None])[..., 0]
+
+
+class CategoricalEmission(Emission[CategoricalComponents]):
+    """Frames of one symbol out of V."""
+
+    init_params = ("random",)
+    prior_parameters = {"emissionprob_prior": True}
+
+    @classmethod
+    def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        if X.shape[1] != 1:
+            raise ValueError(
+                "With emission='categorical', X has one column, the symbol of each frame, but it "
+                f"has {X.shape[1]}. Use emission='bernoulli' or 'poisson' for vectors."
+            )
+        column = X[:, 0]
+        missing = np.isnan(column) | (column == -1)
+        seen = column[~missing]
+        _refuse(
+            (seen != np.floor(seen)) | (seen < 0),
+            seen,
+            "Symbols are integers 0, 1, … (−1 or NaN where a frame is missing)",
+        )
+        _refuse(seen > np.iinfo(np.int32).max, seen, "Symbols are numbers below 2 ** 31")
+        symbols = np.where(missing, -1, column).astype(np.int32)
+        return symbols, missing if missing.any() else None
+
+    @classmethod
+    def components(cls, estimator: Any, frames: np.ndarray) -> CategoricalComponents:
+        n_symbols = estimator.n_symbols
+        if n_symbols is None:
+            n_symbols = max(int(frames.max(initial=-1)) + 1, 1)
+        k = estimator.n_components
+        default = max(1.0 / n_symbols, _LEAST_CONCENTRATION)
+        prior = checked_prior(
+            estimator.emissionprob_prior, default, (k, n_symbols), "emissionprob_prior"
+        )
+        return CategoricalComponents(k, prior)
+
+    @classmethod
+    def attributes(
+        cls, components: CategoricalComponents, q: Natural, prior: Natural, summary: Any
+    ) -> dict[str, Any]:
+        return {
+            "emissionprob_": np.exp(log_means(q["emissionprob"])),
+            "emissionprob_posterior_": q["emissionprob"],
+            "emissionprob_prior_": prior["emissionprob"],
+            "n_symbols_": components.n_symbols,
+        }
+
+    @classmethod
+    def draw(
+        cls,
+        components: CategoricalComponents,
+        states: np.ndarray,
+        fitted: Any,
+        random_state: np.random.RandomState,
+    ) -> np.ndarray:
+        limits = np.cumsum(fitted.emissionprob_, axis=1)
+        uniform = random_state.random_sample(len(states))
+        symbols = (uniform[:, None] > limits[states]).sum(axis=1)
+        return np.minimum(symbols, components.n_symbols - 1)[:, None]
+
+
+class PoissonEmission(Emission[PoissonComponents]):
+    """Frames of counts."""
+
+    prior_parameters = {"lambdas_prior": True, "lambdas_weight": True}
+
+    @classmethod
+    def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        frames, missing = _filled(X)
+        bad = (frames < 0) | (frames != np.floor(frames))
+        _refuse(bad, frames, "Counts are integers 0, 1, …")
+        return frames, missing
+
+    @classmethod
+    def components(cls, estimator: Any, frames: np.ndarray) -> PoissonComponents:
+        k, d = estimator.n_components, frames.shape[1]
+        shape = checked_prior(estimator.lambdas_prior, 1.0, (k, d), "lambdas_prior")
+        rate = estimator.lambdas_weight
+        if rate is not None:
+            rate = checked_prior(rate, None, (k, d), "lambdas_weight")
+        return PoissonComponents(k, d, shape, rate)
+
+    @classmethod
+    def attributes(
+        cls, components: PoissonComponents, q: Natural, prior: Natural, summary: Any
+    ) -> dict[str, Any]:
+        return {
+            "lambdas_": q["shape"] / q["rate"],
+            "lambdas_posterior_": q["shape"],
+            "lambdas_weight_posterior_": q["rate"],
+            "lambdas_prior_": prior["shape"],
+            "lambdas_weight_prior_": prior["rate"],
+        }
+
+    @classmethod
+    def draw(
+        cls,
+        components: PoissonComponents,
+        states: np.ndarray,
+        fitted: Any,
+        random_state: np.random.RandomState,
+    ) -> np.ndarray:
+        return random_state.poisson(fitted.lambdas_[states])
+
+
+class BernoulliEmission(Emission[BernoulliComponents]):
+    """Frames of zeros and ones."""
+
+    prior_parameters = {"emissionprob_prior": True}
+
+    @classmethod
+    def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        frames, missing = _filled(X)
+        _refuse((frames != 0) & (frames != 1), frames, "Binary vectors are of 0 and 1")
+        return frames, missing
+
+    @classmethod
+    def components(cls, estimator: Any, frames: np.ndarray) -> BernoulliComponents:
+        k, d = estimator.n_components, frames.shape[1]
+        prior = checked_prior(estimator.emissionprob_prior, 1.0, (k, d), "emissionprob_prior")
+        return BernoulliComponents(k, d, prior)
+
+    @classmethod
+    def attributes(
+        cls, components: BernoulliComponents, q: Natural, prior: Natural, summary: Any
+    ) -> dict[str, Any]:
+        return {
+            "emissionprob_": q["a"] / (q["a"] + q["b"]),
+            "emissionprob_posterior_": np.stack([q["a"], q["b"]], axis=-1),
+            "emissionprob_prior_": np.stack([prior["a"], prior["b"]], axis=-1),
+        }
+
+    @classmethod
+    def draw(
+        cls,
+        components: BernoulliComponents,
+        states: np.ndarray,
+        fitted: Any,
+        random_state: np.random.RandomState,
+    ) -> np.ndarray:
+        p = fitted.emissionprob_[states]
+        return (random_state.random_sample(p.shape) < p).astype(np.int64)
+
+
+EMISSIONS: dict[str, type[Emission]] = {
+    "gaussian": GaussianEmission,
+    "categorical": CategoricalEmission,
+    "poisson": PoissonEmission,
+    "bernoulli": BernoulliEmission,
+}
+
+
+def check_priors_of_others(estimator: Any) -> None:
+    """Refuse prior parameters that an estimator's emission does not read and no other would take.
+
+    What they are multiplied with is not known, so that their shapes are not looked at.
+
+    Raises
+    ------
+    ValueError
+        If one is not finite, or is not positive where it has to be.
+    """
+    own = EMISSIONS[estimator.emission].prior_parameters
+    for emission in EMISSIONS.values():
+        for name, positive in emission.prior_parameters.items():
+            value = getattr(estimator, name)
+            if name in own or value is None:
+                continue
+            prior = numbers_of(value, name)
+            # Of an array that may be a matrix, the entries beside the diagonal are free.
+            if positive or prior.ndim == 0:
+                refuse_nonpositive(prior, name)

@@ -1,0 +1,106 @@
+"""Checks of the priors that users give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array
+
+from ..families import COVARIANCE_TYPES, get_structure
+
+
+def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Positive concentrations, broadcast to ``shape``.
+
+    Raises
+    ------
+    ValueError
+        If they do not fit the shape, or are not positive and finite.
+    """
+    prior = numbers_of(default if value is None else value, name)
+    try:
+        prior = np.broadcast_to(prior, shape).copy()
+    except ValueError:
+        raise ValueError(
+            f"The parameter '{name}' should be a number or an array of shape {shape}, but has "
+            f"shape {prior.shape}."
+        ) from None
+    refuse_nonpositive(prior, name)
+    return prior
+
+
+def numbers_of(value: Any, name: str) -> np.ndarray:
+    """A parameter as finite numbers of any shape."""
+    try:
+        numbers = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The parameter '{name}' should be numbers: {error}") from None
+    return check_array(
+        numbers, ensure_2d=False, allow_nd=True, ensure_min_samples=0, input_name=name
+    )
+
+
+def refuse_nonpositive(prior: np.ndarray, name: str) -> None:
+    """ValueError where an entry is not positive."""
+    if not (prior > 0).all():
+        raise ValueError(f"The parameter '{name}' should be positive everywhere.")
+
+
+def checked_covariance_prior(
+    value: Any, covariance_type: str, n_features: int, name: str, n_components: int | None = None
+) -> np.ndarray | None:
+    """The inverse scale of a Wishart prior as an array, None where it is to come from the data.
+
+    With ``n_components``, one for each component is accepted as well.
+
+    Raises
+    ------
+    ValueError
+        If its shape is not that of the covariance type, or if it is not positive definite.
+    """
+    if value is None:
+        return None
+    shape = {
+        "full": (n_features, n_features),
+        "tied": (n_features, n_features),
+        "diag": (n_features,),
+        "spherical": (),
+    }[covariance_type]
+    prior = np.asarray(value, dtype=np.float64)
+    if n_components is not None and prior.ndim > len(shape) and covariance_type != "tied":
+        shape = (n_components, *shape)
+    check_shape(prior, shape, f"{covariance_type} {name}")
+    structure = get_structure(covariance_type, COVARIANCE_TYPES, "covariance_type")
+    symmetric = structure.event_ndim < 2 or np.allclose(prior, np.swapaxes(prior, -1, -2))
+    if not symmetric or not np.all(structure.positive(prior)):
+        raise ValueError(f"'{covariance_type} {name}' should be symmetric, positive-definite")
+    return prior
+
+
+def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:
+    """Refuse a first batch of a stream that cannot fix the priors, which ``priors`` names.
+
+    Raises
+    ------
+    ValueError
+        If it has fewer distinct rows than components, or than 2.
+    """
+    needed = max(2, n_components)
+    distinct = len(np.unique(X[: 10 * needed], axis=0))
+    if distinct < needed:
+        distinct = len(np.unique(X, axis=0))
+    if distinct < needed:
+        raise ValueError(
+            f"The first batch of a stream fixes the priors and the start, for which {needed} "
+            f"distinct rows are needed; it has {distinct}. Begin with a larger batch, or give "
+            f"{priors}."
+        )
+
+
+def check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> None:
+    """ValueError where a parameter has another shape."""
+    if parameter.shape != shape:
+        raise ValueError(
+            f"The parameter '{name}' should have the shape of {shape}, but got {parameter.shape}"
+        )

@@ -1,0 +1,376 @@
+"""What a fitted factorisation of ratings predicts."""
+
+from __future__ import annotations
+
+from copy import copy
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.utils import check_array
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..families import Gaussian, Natural
+from ..models.matrix_factorization import PACKED, MatrixFactorization
+from ._base import BaseAnnealed, has_unit_temperatures
+from ._ratings import Pairs, RatingData, halves, read_ids, read_pairs, some_ratings
+from ._validation import explains, finite, refuse_masked
+
+if TYPE_CHECKING:
+    from ..annealing import Context
+
+
+# Predictions that are made together.
+_PAIRS = 8192
+_OVERFLOW = (
+    "The squares of predicted ratings overflow: the ratings, or the factors, are too large. "
+    "Rescale the ratings before fitting and predicting."
+)
+
+
+def of_matrix(estimator: Any) -> bool:
+    """Whether its ratings come as a matrix."""
+    return bool(estimator.input == "matrix")
+
+
+def of_pairs(estimator: Any) -> bool:
+    """Whether its ratings come as pairs."""
+    return bool(estimator.input == "pairs")
+
+
+def exact(ctx: Context) -> MatrixFactorization:
+    """The model with tables of float64, whatever it was trained with."""
+    model = copy(ctx.model)
+    model.dtype = np.dtype(np.float64)
+    return model
+
+
+class RatingPredictions(BaseAnnealed):
+    """The predictions of :class:`AnnealedPMF`, of users in the training data and of others."""
+
+    @available_if(of_matrix)
+    def inverse_transform(self, X, user_biases=None):
+        """Mean ratings of all items, given the factors of users.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_users, n_components)
+            Factors, for example those of :meth:`transform`.
+        user_biases : array-like of shape (n_users,), default=None
+            Biases of the users; None: 0, their prior mean.
+
+        Returns
+        -------
+        ratings : ndarray of shape (n_users, n_items)
+            μ + b_i + c_j + u_iᵀ v_j, kept within the range that ``clip`` says.
+        """
+        model = self._context().model
+        refuse_masked(X, "X")
+        refuse_masked(user_biases, "user_biases")
+        X = check_array(X, dtype=[np.float64, np.float32])
+        if X.shape[1] != model.n_components:
+            raise ValueError(
+                f"X has {X.shape[1]} columns, but there are n_components={model.n_components} "
+                "factors."
+            )
+        ratings = X @ self.components_.astype(X.dtype) + X.dtype.type(self.intercept_)
+        if model.biases:
+            ratings += self.item_biases_.astype(X.dtype)
+        if user_biases is not None:
+            if not model.biases:
+                raise ValueError("user_biases is given, but the model has no biases.")
+            user_biases = check_array(user_biases, ensure_2d=False, input_name="user_biases")
+            if user_biases.shape != (len(X),):
+                raise ValueError(
+                    f"user_biases has the shape {user_biases.shape}, but X has {len(X)} rows."
+                )
+            ratings += user_biases.astype(X.dtype)[:, None]
+        return self._clipped(finite(ratings, _OVERFLOW))
+
+    @available_if(of_matrix)
+    @explains("Prediction")
+    def predict_rows(self, X, return_std=False):
+        """Predicted ratings of all items by the users of X, new ones or not.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_users, n_items)
+            What is known of their ratings.
+        return_std : bool, default=False
+            Whether to return standard deviations too.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_users, n_items)
+            Posterior means, kept within the range that ``clip`` says.
+        std : ndarray of shape (n_users, n_items)
+            Standard deviations of the predictive distribution of a rating, its noise included.
+            Only where ``return_std``.
+        """
+        ctx, data = self._read(X)
+        model, users, items = exact(ctx), self._rows(ctx, data), self._items(ctx)
+        mean = model.mean_ratings(users, items)
+        if not return_std:
+            return self._clipped(mean)
+        second = model.coefficients(users) @ items.table.T
+        return self._clipped(mean), self._deviations(ctx, mean, second)
+
+    @available_if(of_matrix)
+    @explains("Prediction")
+    def recommend(self, X, n=10, exclude_seen=True):
+        """The items that each user of X would rate best.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_users, n_items)
+            What is known of their ratings.
+        n : int, default=10
+            Number of items for each user.
+        exclude_seen : bool, default=True
+            Whether to leave out the items that the user has rated.
+
+        Returns
+        -------
+        items : ndarray of int, shape (n_users, n)
+            Columns of X, the best first, by predicted mean; ties go to the lowest column. −1
+            where a user has fewer than n unseen items.
+        """
+        ctx, data = self._read(X)
+        if not isinstance(n, Integral) or n < 1:
+            raise ValueError(f"n is the number of items for each user, 1 or more; got {n!r}.")
+        ratings = exact(ctx).mean_ratings(self._rows(ctx, data), self._items(ctx))
+        if exclude_seen:
+            rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))
+            ratings[rows, data.columns] = -np.inf
+        order = np.argsort(-ratings, axis=1, kind="stable")[:, :n]
+        best = np.full((len(ratings), n), -1)
+        seen = np.isneginf(np.take_along_axis(ratings, order, axis=1))
+        best[:, : order.shape[1]] = np.where(seen, -1, order)
+        return best
+
+    @available_if(of_pairs)
+    def predict(self, X, return_std=False):
+        """Predicted ratings of pairs.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_ratings, 2)
+            Ids (user, item); those never seen, and −1 for any of them, have their priors.
+        return_std : bool, default=False
+            Whether to return standard deviations too.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_ratings,)
+            Posterior means, kept within the range that ``clip`` says.
+        std : ndarray of shape (n_ratings,)
+            Standard deviations of the predictive distribution of a rating, its noise included.
+            Only where ``return_std``.
+        """
+        check_is_fitted(self)
+        refuse_masked(X, "X")
+        X = validate_data(self, X, reset=False, dtype=None)
+        users, items = read_ids(X, "The ids of users and items", unseen=True).T
+        return self.predict_ratings(users, items, return_std)
+
+    @explains("Prediction")
+    def predict_ratings(self, users, items, return_std=False):
+        """Predicted ratings of items by users of the training data, or of the last batch.
+
+        Parameters
+        ----------
+        users, items : array-like of int, shape (n_ratings,)
+            Ids; those never seen, and −1 for any of them, have their priors. Of a matrix, columns,
+            and rows of what ``fit`` or the last call of ``partial_fit`` was given.
+        return_std : bool, default=False
+            Whether to return standard deviations too.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_ratings,)
+            Posterior means, kept within the range that ``clip`` says.
+        std : ndarray of shape (n_ratings,)
+            Standard deviations of the predictive distribution of a rating, its noise included.
+            Only where ``return_std``.
+        """
+        check_is_fitted(self)
+        users, items = read_ids(users, "users", unseen=True), read_ids(items, "items", unseen=True)
+        if users.shape != items.shape or users.ndim != 1:
+            raise ValueError(
+                f"users and items are ids of the same ratings, but have shapes {users.shape} and "
+                f"{items.shape}."
+            )
+        mean, std = self._predictions(users, items)
+        return (self._clipped(mean), std) if return_std else self._clipped(mean)
+
+    @explains("Prediction")
+    def score(self, X, y=None, sample_weight=None):
+        """Predictive log density per rating.
+
+        Of pairs, that of their ratings. Of a matrix: every other rating of each user, in an order
+        of the items that is always the same, is predicted from the rest of them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_users, n_items), or array-like of shape \
+                (n_ratings, 2)
+            Ratings as a matrix, or the ids (user, item) of each.
+        y : array-like of shape (n_ratings,), default=None
+            The ratings of pairs; ignored for a matrix.
+        sample_weight : array-like of shape (n_users,) or (n_ratings,), default=None
+            Weights of the rows of X.
+
+        Returns
+        -------
+        log_density : float
+            In nats per rating; higher is better.
+        """
+        ctx = self._context()
+        if of_pairs(self):
+            # Ids that were not seen in training are no errors here.
+            sizes: dict[str, Any] = {"n_users": None, "n_items": None}
+            data = read_pairs(self, Pairs(X, y), reset=False, dense=False, unseen=True, **sizes)
+            self._check_size(data, reset=False)
+            weights = self._check_weights(sample_weight, data)
+            users = np.repeat(data.users, np.diff(data.indptr))
+            densities = norm.logpdf(data.values, *self._predictions(users, data.columns))
+            if weights is not None:
+                weights = weights[data.order]
+            return float(np.average(finite(densities, _OVERFLOW), weights=weights))
+        ctx, data = self._read(X)
+        weights = self._check_weights(sample_weight, data)
+        known, predicted = halves(data)
+        if not predicted.any():
+            raise ValueError("X has no rating to predict.")
+        natural = self._solved(ctx, self._make_units(some_ratings(data, known), None))
+        rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))[predicted]
+        mean, std = self._predictions(rows, data.columns[predicted], natural)
+        densities = norm.logpdf(data.values[predicted], mean, std)
+        each = np.ones(len(rows)) if weights is None else weights[rows]
+        if not each.any():
+            raise ValueError("X has no rating of positive weight to predict.")
+        return float(np.average(finite(densities, _OVERFLOW), weights=each))
+
+    @available_if(has_unit_temperatures)
+    @explains("Prediction")
+    def inverse_temperatures(self, X, y=None):
+        """Expected inverse temperature of each user, low for outliers.
+
+        Only for ``annealing="local_tempering"``: how much of a user's ratings the fitted model
+        would listen to.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_users, n_items), or array-like of shape \
+                (n_ratings, 2)
+            Ratings as a matrix, or the ids (user, item) of each.
+        y : array-like of shape (n_ratings,), default=None
+            The ratings of pairs; ignored for a matrix.
+
+        Returns
+        -------
+        inverse_temperatures : ndarray of shape (n_users,)
+            E[1/T], in (0, 1]. Of pairs, for the ids from 0 to the largest.
+        """
+        ctx, data = self._read(X, y)
+        found = self.annealing_.inverse_temperatures(ctx, self._make_units(data, None))
+        return finite(found, _OVERFLOW)
+
+    @property
+    def components_cov_(self):
+        """Posterior covariances of the factors of items, (n_items, n_components, n_components)."""
+        ctx = self._context()
+        natural = {key: ctx.q[f"items_{key}"] for key in Gaussian.keys}
+        d = ctx.model.n_components
+        return self._covariances(natural)[:, :d, :d]
+
+    @property
+    def user_factors_cov_(self):
+        """Posterior covariances of the factors of users, (n_users, n_components, n_components)."""
+        d = self._context().model.n_components
+        return self._covariances(self._natural_of_users())[:, :d, :d]
+
+    @property
+    def item_biases_var_(self):
+        """Posterior variances of the biases of items, of shape (n_items,)."""
+        q = self._context().q
+        return self._bias_variances({key: q[f"items_{key}"] for key in Gaussian.keys})
+
+    @property
+    def user_biases_var_(self):
+        """Posterior variances of the biases of users, of shape (n_users,)."""
+        return self._bias_variances(self._natural_of_users())
+
+    def _natural_of_users(self) -> Natural:
+        model = self._context().model
+        return model.solution(model.per_noise(self._user_statistics))
+
+    @explains("Prediction")
+    def _covariances(self, natural: Natural) -> np.ndarray:
+        family = Gaussian("packed")
+        size = natural["natural_mean"].shape[1]
+        return PACKED.to_full(family.to_standard(natural)["covariance"], size)
+
+    def _bias_variances(self, natural: Natural) -> np.ndarray:
+        if not self._context().model.biases:
+            raise AttributeError("The model has no biases: it was fitted with biases=False.")
+        return self._covariances(natural)[:, -1, -1]
+
+    def _read(self, X: Any, y: Any = None) -> tuple[Context, RatingData]:
+        ctx = self._context()
+        return ctx, self._validate_data(self._data(X, y), reset=False)
+
+    def _rows(self, ctx: Context, data: RatingData) -> Any:
+        """The moments of users with these ratings."""
+        found = exact(ctx).rows_of(self._solved(ctx, self._make_units(data, None)))
+        finite(found.squares, _OVERFLOW)
+        return found
+
+    def _items(self, ctx: Context) -> Any:
+        q = ctx.q
+        return exact(ctx).moments_of(q["items_precision"], q["items_natural_mean"])
+
+    def _predictions(
+        self, users: np.ndarray, items: np.ndarray, statistics: Natural | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations of ratings; of the fitted users unless others are given."""
+        ctx = self._context()
+        if statistics is None:
+            statistics = self._user_statistics
+        model = exact(ctx)
+        # One row more than there are: the prior, for ids that were never seen.
+        nobody = {key: np.zeros((1, value.shape[1])) for key, value in statistics.items()}
+        across = self._items(ctx)
+        prior = model.rows_of(nobody)
+        n_users, n_items = len(statistics["natural_mean"]), len(across.mean)
+        # Ids beyond those that were seen, and −1 below them.
+        known, of_items = (users >= 0) & (users < n_users), (items >= 0) & (items < n_items)
+        of_users = np.unique(users[known])
+        own = model.rows_of({key: value[of_users] for key, value in statistics.items()})
+        places = np.searchsorted(of_users, users)
+        places[~known] = len(of_users)
+        tables = np.concatenate([model.coefficients(own), model.coefficients(prior)])
+        means = np.concatenate([own.mean, prior.mean])
+        columns = np.where(of_items, items, n_items)
+        other = np.concatenate([across.table, prior.table])
+        other_means = np.concatenate([across.mean, prior.mean])
+        mean, second = np.empty(len(users)), np.empty(len(users))
+        for start in range(0, len(users), _PAIRS):
+            some = slice(start, start + _PAIRS)
+            i, j = places[some], columns[some]
+            second[some] = np.einsum("nk,nk->n", tables[i], other[j])
+            mean[some] = model.mean_of_pairs(means[i], other_means[j])
+        finite(second, _OVERFLOW)
+        return mean, self._deviations(ctx, mean, second)
+
+    def _deviations(self, ctx: Context, mean: np.ndarray, second: np.ndarray) -> np.ndarray:
+        f = mean - ctx.model.intercept
+        return np.sqrt(ctx.model.noise_variance + np.maximum(second - f**2, 0.0))
+
+    def _clipped(self, ratings: np.ndarray) -> np.ndarray:
+        if not self.clip:
+            return ratings
+        low, high = self.clip if isinstance(self.clip, tuple) else self.rating_range_
+        return np.clip(ratings, low, high)

@@ -1,0 +1,110 @@
+"""The weights of mixtures: Dirichlet, or stick-breaking for the truncated Dirichlet process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ..families import Beta, Dirichlet, Factor, Natural, stick_breaking_log_weights
+
+
+class Weights(ABC):
+    """The weights of K components; hyperparameters only.
+
+    Parameters
+    ----------
+    n_components : int
+    concentration : float
+        That of the prior.
+    """
+
+    factor: Factor
+
+    def __init__(self, n_components: int, concentration: float):
+        self.n_components = n_components
+        self.concentration = concentration
+
+    @abstractmethod
+    def prior(self) -> Natural:
+        """λ₀."""
+
+    @abstractmethod
+    def statistics(self, counts: np.ndarray) -> Natural:
+        """The statistics of ``counts`` (n_components,), the numbers of rows of the components."""
+
+    @abstractmethod
+    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
+        """E log π, or log π of one draw, of shape (n_components,)."""
+
+    @abstractmethod
+    def mean(self, q: Natural) -> np.ndarray:
+        """E[π], renormalised over a truncation, of shape (n_components,)."""
+
+    @abstractmethod
+    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
+        """N_k, the expected number of rows of each component."""
+
+
+class DirichletWeights(Weights):
+    """π ~ Dir(α, …, α), with the natural parameters ``weight_concentration`` (K,)."""
+
+    factor = Factor(Dirichlet(), {"concentration": "weight_concentration"})
+
+    def prior(self) -> Natural:
+        return {"weight_concentration": np.full(self.n_components, float(self.concentration))}
+
+    def statistics(self, counts: np.ndarray) -> Natural:
+        return {"weight_concentration": counts}
+
+    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
+        natural = self.factor.pick(q)
+        if rng is None:
+            return self.factor.family.expectations(natural)["concentration"]
+        return self.factor.family.sample(natural, rng)["log_probabilities"]
+
+    def mean(self, q: Natural) -> np.ndarray:
+        return q["weight_concentration"] / q["weight_concentration"].sum()
+
+    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
+        return q["weight_concentration"] - prior["weight_concentration"]
+
+
+class StickBreakingWeights(Weights):
+    """π_k = v_k Π_{j<k} (1 − v_j) with v_k ~ Beta(1, α): ``stick_a`` and ``stick_b`` (K,)."""
+
+    factor = Factor(Beta(), {"a": "stick_a", "b": "stick_b"})
+
+    def prior(self) -> Natural:
+        k = self.n_components
+        return {"stick_a": np.ones(k), "stick_b": np.full(k, float(self.concentration))}
+
+    def statistics(self, counts: np.ndarray) -> Natural:
+        beyond = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)
+        return {"stick_a": counts, "stick_b": beyond}
+
+    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
+        natural = self.factor.pick(q)
+        if rng is None:
+            expected = self.factor.family.expectations(natural)
+            return stick_breaking_log_weights(expected["a"], expected["b"])
+        draw = self.factor.family.sample(natural, rng)
+        return stick_breaking_log_weights(draw["log_value"], draw["log_complement"])
+
+    def mean(self, q: Natural) -> np.ndarray:
+        total = q["stick_a"] + q["stick_b"]
+        log_weights = stick_breaking_log_weights(
+            np.log(q["stick_a"] / total), np.log(q["stick_b"] / total)
+        )
+        return np.exp(log_weights - logsumexp(log_weights))
+
+    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
+        return q["stick_a"] - prior["stick_a"]
+
+
+WEIGHTS: dict[str, type[Weights]] = {
+    "dirichlet_process": StickBreakingWeights,
+    "dirichlet_distribution": DirichletWeights,
+}
+"""By the values of ``weight_concentration_prior_type``."""

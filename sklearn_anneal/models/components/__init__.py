@@ -1,0 +1,1 @@
+"""Components: what an observation looks like given its state, for mixtures and Markov chains."""

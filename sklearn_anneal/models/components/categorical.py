@@ -1,0 +1,89 @@
+"""Rows of one symbol."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...families import Dirichlet, Factor, Natural
+from ...inference.units import Rows
+from .._base import compiled
+from ._base import Components, log_means, multiplied
+
+kernels = partial(compiled, "hidden_markov")
+
+
+class CategoricalComponents(Components):
+    """One symbol out of V per row, with Dirichlet priors of its probabilities.
+
+    The natural parameters are ``emissionprob``, of shape (n_components, V).
+
+    Parameters
+    ----------
+    n_components : int
+    concentration : ndarray of shape (n_components, V)
+        That of the priors.
+    """
+
+    def __init__(self, n_components: int, concentration: np.ndarray):
+        self.n_components = n_components
+        self.concentration = concentration
+
+    @property
+    def n_symbols(self) -> int:
+        """V."""
+        return self.concentration.shape[1]
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        return (Factor(Dirichlet(), {"concentration": "emissionprob"}),)
+
+    def prior(self, summary: Any) -> Natural:
+        return {"emissionprob": self.concentration}
+
+    def random_natural(
+        self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
+    ) -> Natural:
+        shares = rng.dirichlet(np.ones(self.n_symbols), size=self.n_components)
+        return {"emissionprob": prior["emissionprob"] + counts[:, None] * shares}
+
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
+        (factor,) = self.factors
+        if rng is None:
+            logs = factor.family.expectations(factor.pick(q))["concentration"]
+        else:
+            logs = factor.family.sample(factor.pick(q), rng)["log_probabilities"]
+        return np.ascontiguousarray(logs.T)
+
+    def plug_in(self, q: Natural) -> np.ndarray:
+        return np.ascontiguousarray(log_means(q["emissionprob"]).T)
+
+    def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
+        return {"emissionprob": multiplied(q["emissionprob"], size, rng)}
+
+    def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
+        return np.exp(log_means(q["emissionprob"]))
+
+    def log_density(self, rows: Rows, expected: np.ndarray) -> np.ndarray:
+        out = np.empty((len(rows.X), self.n_components))
+        kernels().categorical_log_density(expected, rows.X, out)
+        return out
+
+    def zeros(self, expected: np.ndarray) -> Natural:
+        return {"emissionprob": np.zeros(expected.shape)}
+
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+        kernels().categorical_statistics(shares, rows.X, raw["emissionprob"])
+
+    def statistics(
+        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+    ) -> Natural:
+        return {"emissionprob": raw["emissionprob"].T}
+
+    def log_volume(self, x: np.ndarray, summary: Any, expected: np.ndarray) -> np.ndarray:
+        """log Σ_v p(v | z_n = k)^x of shape (len(x), n_components)."""
+        exponents = np.asarray(x)[:, None, None] * expected
+        top = exponents.max(axis=1)
+        return top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))

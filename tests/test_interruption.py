@@ -1,0 +1,375 @@
+"""Interrupts, forks and threads that cannot be started leave the process as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from itertools import count
+
+import pytest
+from threadpoolctl import ThreadpoolController
+
+from sklearn_anneal import kernels
+from sklearn_anneal.inference import parallel
+from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers, one_thread
+
+PATIENCE = 60.0
+"""Seconds after which something hangs; nothing waits for them otherwise."""
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+
+
+CONTROLLER = ThreadpoolController()
+
+
+def threads():
+    return [(lib["user_api"], lib["num_threads"]) for lib in CONTROLLER.info()]
+
+
+def blas_threads():
+    return [n for api, n in threads() if api == "blas"]
+
+
+@pytest.fixture
+def several_blas_threads():
+    """Skip where a limit of one thread changes nothing, so that no test could fail."""
+    if max(blas_threads(), default=1) < 2:
+        pytest.skip("BLAS runs one thread in any case")
+
+
+def eventually(condition):
+    """Whether a condition comes true; threads that nobody waits for may have to end before."""
+    end = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.001)
+    return condition()
+
+
+# Limits of threads
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at the n-th moment at which the interpreter looks for signals.
+
+    It looks where a Python function begins, and after calls of functions that are written in C.
+    """
+
+    def __init__(self, n):
+        self.left = n
+
+    def __call__(self, frame, event, argument):
+        if event in ("call", "c_return"):
+            self.left -= 1
+            if self.left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+
+def interrupted(n):
+    """Enter and leave the limit, with an interrupt at the n-th moment; whether it came."""
+    interrupt = Interrupt(n)
+    try:
+        sys.setprofile(interrupt)
+        with one_thread():
+            pass
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+    return interrupt.left <= 0
+
+
+# The moments include some in which objects are freed, where Python cannot raise anything.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupt_at_any_moment_leaves_the_limits_as_they_were(several_blas_threads):
+    with one_thread():
+        pass
+    before = threads()
+    for n in count(1):
+        came = interrupted(n)
+        assert eventually(lambda: threads() == before), f"interrupt at moment {n}"
+        if not came:
+            break
+    assert n > 50
+    with one_thread():
+        assert set(blas_threads()) == {1}
+
+
+@pytest.mark.parametrize("startable", [0, 1])
+def test_threads_that_cannot_be_started_leave_the_limits_as_they_were(
+    startable, several_blas_threads, monkeypatch
+):
+    """None can be, or only the one that sets the limit."""
+    before, start, started = threads(), threading.Thread.start, []
+
+    def limited_start(thread):
+        if len(started) >= startable:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", limited_start)
+        with one_thread():
+            assert set(blas_threads()) == {1}
+    assert len(started) == startable
+    assert threads() == before
+    with one_thread():
+        assert set(blas_threads()) == {1}
+    assert threads() == before
+
+
+# Forks
+
+
+@contextmanager
+def elsewhere(context):
+    """A context that another thread is in."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay():
+        with context:
+            inside.set()
+            leave.wait(PATIENCE)
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    assert inside.wait(PATIENCE)
+    try:
+        yield leave
+    finally:
+        leave.set()
+        thread.join()
+
+
+def in_child(check):
+    """Fork; the exit status of a child that does what it is told, None if it hangs."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = 0 if check() else 2
+        finally:
+            os._exit(status)
+    found: list[int] = []
+
+    def ended():
+        if not found:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            found.extend([os.waitstatus_to_exitcode(status)] if done else [])
+        return bool(found)
+
+    if not eventually(ended):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return None
+    return found[0]
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_child_of_a_process_that_fits_has_no_limit(several_blas_threads):
+    """The fit goes on in the parent alone, and a fit of the child's own ends as any other."""
+    before = threads()
+
+    def check():
+        found = [threads() == before]
+        with one_thread():
+            found.append(set(blas_threads()) == {1})
+        found.append(threads() == before)
+        # Other threads of the child can set the limit too.
+        thread = threading.Thread(target=lambda: found.append(limited_here()))
+        thread.start()
+        thread.join()
+        return found == [True] * 4 and threads() == before
+
+    def limited_here():
+        with one_thread():
+            return set(blas_threads()) == {1}
+
+    with elsewhere(one_thread()):
+        assert in_child(check) == 0
+        assert set(blas_threads()) == {1}
+    assert eventually(lambda: threads() == before)
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_fork_within_the_limit_ends_well_in_both_processes(several_blas_threads):
+    before = threads()
+
+    def check():
+        # The fork is in the middle of a fit, whose end comes in the child too.
+        context.__exit__(None, None, None)
+        return [n for api, n in before if api == "blas"] == blas_threads()
+
+    context = one_thread()
+    context.__enter__()
+    try:
+        assert in_child(check) == 0
+        assert set(blas_threads()) == {1}
+    finally:
+        context.__exit__(None, None, None)
+    assert threads() == before
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("lock", ["limit", "kernels"])
+def test_fork_while_another_thread_holds_a_lock(lock):
+    """The child can do what the lock protects, whatever the other thread was about to do."""
+    held = {"limit": parallel._BLAS_LIMIT._lock, "kernels": kernels.LOADING}[lock]
+
+    def check():
+        if lock == "limit":
+            with one_thread():
+                return True
+        return kernels.load("gaussian_mixture").FULL is not None
+
+    with elsewhere(held) as leave:
+        # A fork may wait for the other thread, or find a way of its own.
+        timer = threading.Timer(0.5, leave.set)
+        timer.start()
+        assert in_child(check) == 0
+        timer.join()
+
+
+@needs_fork
+def test_fork_while_another_thread_imports_and_compiles(tmp_path):
+    """In a process that has not imported numba, which takes longer than any fork."""
+    script = """
+import os, sys, threading, time
+import numpy as np
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+
+def fit():
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    AnnealedBayesianGaussianMixture(n_components=2, max_iter=2, tol=1e9).fit(X)
+
+thread = threading.Thread(target=fit)
+thread.start()
+while "numba.core" not in sys.modules:
+    time.sleep(0.001)
+pid = os.fork()
+if pid == 0:
+    fit()
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script], start_new_session=True
+    )
+    try:
+        assert process.wait(5 * PATIENCE) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+# Interrupts of restarts
+
+
+PASSES = 2000
+
+
+def test_interrupt_ends_the_restarts_of_other_threads_after_their_current_step():
+    """The main thread is one of the workers, and the only one that an interrupt reaches."""
+    begun, passes = threading.Event(), []
+
+    def one_pass(i):
+        passes.append(i)
+        time.sleep(0.01)
+
+    def restart(i):
+        if threading.current_thread() is threading.main_thread():
+            assert begun.wait(PATIENCE)
+            raise KeyboardInterrupt
+        for _ in SEQUENTIAL.imap(one_pass, ((i,) for _ in range(PASSES))):
+            begun.set()
+
+    with pytest.raises(KeyboardInterrupt), Workers(2) as workers:
+        workers.map(restart, [(i,) for i in range(4)])
+    assert 1 <= len(passes) < PASSES
+    assert len(set(passes)) == 1, "a restart began after the interrupt"
+
+
+def test_error_of_a_restart_ends_the_others():
+    begun, passes = threading.Event(), []
+
+    def restart(i):
+        if i == 0:
+            assert begun.wait(PATIENCE)
+            raise ValueError("the first restart")
+        begun.set()
+        for _ in SEQUENTIAL.imap(lambda i: time.sleep(0.01), ((i,) for _ in range(PASSES))):
+            passes.append(i)
+
+    with pytest.raises(ValueError, match="the first restart"), Workers(3) as workers:
+        workers.map(restart, [(i,) for i in range(2)])
+    assert len(passes) < PASSES
+
+
+def test_tasks_after_an_interrupt_are_not_ended():
+    with Workers(2) as workers:
+        with pytest.raises(KeyboardInterrupt):
+            for _ in workers.imap(abs, ((i,) for i in range(20))):
+                raise KeyboardInterrupt
+        assert workers.map(abs, [(-i,) for i in range(20)]) == list(range(20))
+    assert list(SEQUENTIAL.imap(abs, [(-1,)])) == [1]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("n_signals", [1, 2])
+@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
+def test_process_whose_restarts_are_interrupted_ends(backend, n_signals):
+    """One that would run for hours otherwise; a second signal does not make it hang."""
+    script = f"""
+import sys
+import joblib, numpy as np
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+import sklearn_anneal.estimators._base as base
+
+base._WORTH_THREADS = {{True: 0, False: 0}}
+X = np.random.default_rng(0).normal(size=(2000, 5))
+mixture = AnnealedBayesianGaussianMixture(
+    n_components=10, n_init=4, n_jobs=2, max_iter=10**7, tol=0, random_state=0
+)
+original = base.Workers.map
+
+def mapped(*arguments, **keywords):
+    print("begun", flush=True)
+    return original(*arguments, **keywords)
+
+base.Workers.map = mapped
+with joblib.parallel_config({backend!r}):
+    try:
+        mixture.fit(X)
+    finally:
+        print("ended", flush=True)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(0.5)
+        for _ in range(n_signals):
+            # A terminal interrupts all processes of its group.
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.05)
+        assert process.stdout.read() == "ended\n"
+        assert process.wait(PATIENCE) != 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
