@@ -33,6 +33,7 @@ from ..inference.stopping import RiseOfBound
 from ..inference.units import Units
 from ..kernels import load
 from ..models._base import Model
+from . import _persistence
 from ._validation import CheckedParameters, did_you_mean, explained, refuse_masked
 
 # Below these numbers of floating-point operations per pass, threads cost more than they give.
@@ -504,6 +505,17 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 flush=True,
             )
         load(self._kernel_module)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if "_inference" in state:
+            state = {**state, "_inference": _persistence.written(state["_inference"])}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_inference" in state:
+            state = {**state, "_inference": _persistence.read(state["_inference"])}
+        super().__setstate__(state)
 
     def __sklearn_is_fitted__(self) -> bool:
         # Validation sets attributes with a trailing underscore before a fit can fail.

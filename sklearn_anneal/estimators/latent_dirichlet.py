@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # float64 tells every number of tokens up to here from the next one.
 _MOST_TOKENS = 2.0**53
+# The strongest prior of topics beside which float32 tells the words of a document.
+_LARGEST_SINGLE = 1e10
 _OVERFLOW = (
     "X has documents with so many tokens that the Dirichlet parameters of their topics overflow in "
     "the precision that the model was fitted with. Divide X by a constant, or fit to float64."
@@ -362,10 +364,17 @@ class AnnealedLatentDirichletAllocation(
                     f"and positive entries, but has shape {start.shape} and a smallest entry of "
                     f"{start.min():g}. The components_ of a fit of this shape would do."
                 )
+        dtype = np.float32 if X.dtype == np.float32 else np.float64
+        alpha = _prior_vector(self.doc_topic_prior, k, 1 / k, "doc_topic_prior", "n_components")
+        if dtype == np.float32 and alpha.max() > _LARGEST_SINGLE:
+            raise ValueError(
+                f"doc_topic_prior={alpha.max():g} is too strong for single precision, in which "
+                f"documents are read here: give at most {_LARGEST_SINGLE:g}, or X of dtype float64."
+            )
         return LatentDirichlet(
             k,
             n_words,
-            _prior_vector(self.doc_topic_prior, k, 1 / k, "doc_topic_prior", "n_components"),
+            alpha,
             _prior_vector(self.topic_word_prior, n_words, 1 / k, "topic_word_prior", "n_features"),
             learn_doc_topic_prior=_is_auto(self.doc_topic_prior),
             learn_topic_word_prior=_is_auto(self.topic_word_prior),
@@ -373,7 +382,7 @@ class AnnealedLatentDirichletAllocation(
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
             init_components=start,
-            dtype=np.float32 if X.dtype == np.float32 else np.float64,
+            dtype=dtype,
         )
 
     def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]

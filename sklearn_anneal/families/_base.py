@@ -8,6 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ._divergence import STRONG
+
 Natural = dict[str, np.ndarray]
 
 # Halvings of a deviation before `backoff` gives up.
@@ -247,6 +249,14 @@ class Family(ABC):
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         """Per leading row, how far each constrained part lies from the edge of the domain."""
 
+    @abstractmethod
+    def _strength(self, natural: Natural) -> np.ndarray:
+        """Per leading row, the size of what cancels in a difference of log-normalisers."""
+
+    @abstractmethod
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        """KL(q || p) per leading row, from differences of parameters, in nats."""
+
     def entropy(self, natural: Natural) -> float:
         """Return the differential entropy summed over rows, in nats."""
         base = self.base(natural)
@@ -266,7 +276,14 @@ class Family(ABC):
         -------
         float
             The Kullback-Leibler divergence, complete.
+
+        Notes
+        -----
+        Where `p` is stronger than :data:`STRONG` observations, the log-normalisers are so large
+        that their difference would lose its digits. Then the divergence is evaluated without them.
         """
+        if np.any(self._strength(p) > STRONG):
+            return float(np.sum(self._divergence(q, p)))
         expected = self.expectations(q)
         linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
         return float(linear - np.sum(self.log_normalizer(q)) + np.sum(self.log_normalizer(p)))

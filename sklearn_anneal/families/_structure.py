@@ -67,6 +67,11 @@ class Structure(ABC):
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Return L^{-T} v, with L L^T the matrix, for vectors of shape (..., D)."""
 
+    def relative(self, left: np.ndarray, right: np.ndarray, n_features: int) -> np.ndarray:
+        """Return the eigenvalues of `right`^{-1} `left`, (..., D); `right` is positive definite."""
+        root = np.linalg.inv(np.linalg.cholesky(self.to_full(right, n_features)))
+        return np.linalg.eigvalsh(root @ self.to_full(left, n_features) @ _transpose(root))
+
     @abstractmethod
     def positive(self, stored: np.ndarray) -> np.ndarray:
         """Return, per row, whether the matrix is finite and positive definite."""

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import betaln, psi
 
 from ._base import Family, Natural
+from .dirichlet import dirichlet_divergence
 from .gamma import log_standard_gamma
 
 
@@ -77,6 +78,12 @@ class Beta(Family):
     def _inside(self, natural: Natural) -> np.ndarray:
         a, b = natural["a"], natural["b"]
         return (a > 0.0) & (b > 0.0) & np.isfinite(a) & np.isfinite(b)
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return natural["a"] + natural["b"]
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        return dirichlet_divergence(*(np.stack([x["a"], x["b"]], axis=-1) for x in (q, p)))
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (np.minimum(natural["a"], natural["b"]),)

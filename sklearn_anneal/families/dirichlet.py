@@ -8,8 +8,16 @@ import numpy as np
 from scipy.special import gammaln, logsumexp, psi
 
 from ._base import Family, Natural
+from ._divergence import gammaln_divergence
 from ._implicit import controlled_statistics, inverse_trigamma, log_gamma_derivative
 from .gamma import log_standard_gamma
+
+
+def dirichlet_divergence(q: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Return KL(q || p) of Dirichlet distributions of concentrations (..., K), of shape (...)."""
+    difference = p - q
+    entries = gammaln_divergence(p, q, difference).sum(-1)
+    return entries - gammaln_divergence(p.sum(-1), q.sum(-1), difference.sum(-1))
 
 
 class Dirichlet(Family):
@@ -141,6 +149,12 @@ class Dirichlet(Family):
     def _inside(self, natural: Natural) -> np.ndarray:
         concentration = natural["concentration"]
         return np.asarray(((concentration > 0.0) & np.isfinite(concentration)).all(-1))
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return np.asarray(natural["concentration"].sum(-1))
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        return dirichlet_divergence(q["concentration"], p["concentration"])
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (natural["concentration"].min(-1),)

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ._base import Family, Natural
+from ._divergence import gammaln_divergence, log1p_excess
 
 
 def log_standard_gamma(shape: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -78,6 +79,15 @@ class Gamma(Family):
     def _inside(self, natural: Natural) -> np.ndarray:
         shape, rate = natural["shape"], natural["rate"]
         return (shape > 0.0) & (rate > 0.0) & np.isfinite(shape) & np.isfinite(rate)
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return natural["shape"]
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        added = q["shape"] - p["shape"]
+        r = (p["rate"] - q["rate"]) / q["rate"]
+        of_shapes = gammaln_divergence(p["shape"], q["shape"], -added)
+        return of_shapes + p["shape"] * log1p_excess(r) + added * r
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         # Shape and rate have different units, so each is compared with its own.

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ._base import N_HALVINGS, Family, Natural
+from ._divergence import log1p_excess
 from ._structure import Structure, get_structure
 
 _STRUCTURES = ("full", "packed", "diag", "spherical")
@@ -140,6 +141,17 @@ class Gaussian(Family):
     def _inside(self, natural: Natural) -> np.ndarray:
         finite = np.isfinite(natural["natural_mean"]).all(-1)
         return self._structure.positive(natural["precision"]) & finite
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return (natural["natural_mean"] * self.to_standard(natural)["mean"]).sum(-1)
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        precision = q["precision"]
+        shift = self.to_standard(q)["mean"] - self.to_standard(p)["mean"]
+        difference = p["precision"] - precision
+        r = self._structure.relative(difference, precision, shift.shape[-1])
+        distance = (shift * self._structure.multiply(p["precision"], shift)).sum(-1)
+        return 0.5 * (log1p_excess(r).sum(-1) + distance)
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (self._structure.smallest(natural["precision"]),)

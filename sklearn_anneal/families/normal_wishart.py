@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ._base import Family, Natural
+from ._divergence import log1p_excess
 from ._structure import Structure, get_structure, symmetrize
 from .wishart import COVARIANCE_TYPES, Wishart
 
@@ -192,6 +193,22 @@ class NormalWishart(Family):
         if self._structure.shared:
             inside = np.asarray(inside.all())
         return inside & self._wishart._inside(marginal)
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        marginal = self._wishart_natural(natural)
+        mean = natural["mean_natural"] / natural["mean_precision"][:, None]
+        precision = self._wishart.expected_precision(marginal)
+        quadratic = (natural["mean_natural"] * self._structure.multiply(precision, mean)).sum(-1)
+        return np.maximum(self._wishart._strength(marginal), quadratic)
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        of_q, of_p = self._wishart_natural(q), self._wishart_natural(p)
+        beta_q, beta_p = q["mean_precision"], p["mean_precision"]
+        shift = q["mean_natural"] / beta_q[:, None] - p["mean_natural"] / beta_p[:, None]
+        precision = self._wishart.expected_precision(of_q)
+        distance = (shift * self._structure.multiply(precision, shift)).sum(-1)
+        excess = self.n_features * log1p_excess((beta_p - beta_q) / beta_q)
+        return 0.5 * (excess + beta_p * distance) + self._wishart._divergence(of_q, of_p)
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         beta = natural["mean_precision"]

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ._base import Family, Natural
+from ._divergence import gammaln_divergence, log1p_excess
 from ._structure import Structure, get_structure, symmetrize
 from .gamma import log_standard_gamma
 
@@ -199,6 +200,22 @@ class Wishart(Family):
         dof = natural["dof"]
         enough = (dof > self._size(natural) - 1) & np.isfinite(dof)
         return self._structure.positive(natural["scatter"]) & enough
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return natural["dof"]
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        n_features = self._size(q)
+        scatter = q["scatter"]
+        # Eigenvalues of W_q W_p^{-1} - 1.
+        r = self._structure.relative(p["scatter"] - scatter, scatter, n_features)
+        halves = [0.5 * (x["dof"][..., None] - np.arange(n_features)) for x in (p, q)]
+        added = q["dof"] - p["dof"]
+        of_dof = gammaln_divergence(
+            *halves, np.broadcast_to(-0.5 * added[..., None], halves[0].shape)
+        )
+        of_scale = p["dof"] * log1p_excess(r).sum(-1) + added * r.sum(-1)
+        return self._rows(0.5 * of_scale + of_dof.sum(-1))
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         above = natural["dof"] - (self._size(natural) - 1)

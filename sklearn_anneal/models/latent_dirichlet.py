@@ -10,7 +10,17 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.special import gammaln, psi
 
-from ..families import Dirichlet, Factor, Factors, Natural, Tempering, UnitTemperatures
+from ..families import (
+    STRONG,
+    Dirichlet,
+    Factor,
+    Factors,
+    Natural,
+    Tempering,
+    UnitTemperatures,
+    dirichlet_divergence,
+    gammaln_divergence,
+)
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep, Visit, compiled
@@ -75,6 +85,13 @@ def _histogram(lengths: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
     scale = 10.0 ** (np.floor(np.log10(np.maximum(lengths, 1e-300))) - 2)
     values, where = np.unique(np.round(lengths / scale) * scale, return_inverse=True)
     return values, np.bincount(where, weights=weights, minlength=len(values))
+
+
+def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray:
+    """KL between symmetric Dirichlet distributions over ``n_entries``, of the shape of ``q``."""
+    entries = gammaln_divergence(p, q, p - q)
+    totals = gammaln_divergence(n_entries * p, n_entries * q, n_entries * (p - q))
+    return n_entries * entries - totals
 
 
 class Concentrations(NamedTuple):
@@ -221,7 +238,7 @@ class TopicsVisit(Visit):
             theta,
             sums,
         )
-        step = self._gathered(out, theta, sums, float(sums[1]), gamma)
+        step = self._gathered(units, out, theta, sums, float(sums[1]), gamma)
         if noise is not None and self.separate_noise:
             step.deviation = {TOPICS: out}
             step.statistics[TOPICS] = noiseless
@@ -286,12 +303,13 @@ class TopicsVisit(Visit):
             theta,
             sums,
         )
-        step = self._gathered(out, theta, sums, float(sums[4]), gamma)
+        step = self._gathered(units, out, theta, sums, float(sums[4]), gamma)
         step.temperature, step.inverse_temperatures = float(sums[5]), found
         return step
 
     def _gathered(
         self,
+        units: Documents,
         out: np.ndarray,
         theta: np.ndarray,
         sums: np.ndarray,
@@ -300,12 +318,19 @@ class TopicsVisit(Visit):
     ) -> LocalStep:
         """What the kernels leave in their arrays."""
         alpha = self.model.doc_topic_prior
-        constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
+        if alpha.sum() > STRONG:
+            # E log p(θ) + H[q(θ)] is −KL, far smaller than the two that the kernel tells.
+            divergence = dirichlet_divergence(gamma, alpha)
+            weighted = divergence if units.weights is None else units.weights * divergence
+            log_prior = -float(weighted.sum()) - float(sums[3])
+        else:
+            constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
+            log_prior = float(sums[2] + constant * theta[-2])
         return LocalStep(
             {TOPICS: out, "doc_topic": theta},
             energy=energy,
             entropy=float(sums[0] + sums[3]),
-            log_prior=float(sums[2] + constant * theta[-2]),
+            log_prior=log_prior,
             local=gamma,
         )
 
@@ -607,8 +632,10 @@ class LatentDirichlet(ConjugateModel):
         return model, prior, q
 
     def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
-        concentration = np.ascontiguousarray(q[TOPICS].T)
         eta = self.topic_word_prior
+        if eta.sum() > STRONG:
+            return super().kl(q, prior)
+        concentration = np.ascontiguousarray(q[TOPICS].T)
         sums = np.zeros((2, self.n_components))
         kernels().dirichlet_sums(concentration, eta, sums)
         total = concentration.sum(axis=0)
@@ -648,21 +675,27 @@ class LatentDirichlet(ConjugateModel):
         n, x = summary.lengths, np.asarray(x, dtype=np.float64)[:, None]
         g = alpha + n * x / k
         log_theta = psi(g) - psi(k * g)
-        per_document = (
-            (n * x + k * (alpha - g)) * log_theta
-            + k * (gammaln(g) - gammaln(alpha))
-            - gammaln(k * g)
-            + gammaln(k * alpha)
-        )
+        if k * alpha > STRONG:
+            per_document = n * x * log_theta - _symmetric_divergence(g, alpha, k)
+        else:
+            per_document = (
+                (n * x + k * (alpha - g)) * log_theta
+                + k * (gammaln(g) - gammaln(alpha))
+                - gammaln(k * g)
+                + gammaln(k * alpha)
+            )
         x = x[:, 0]
         length = eta + tokens * x / (k * v)
         log_beta = psi(length) - psi(v * length)
-        per_topic = (
-            v * (eta - length) * log_beta
-            + v * (gammaln(length) - gammaln(eta))
-            - gammaln(v * length)
-            + gammaln(v * eta)
-        )
+        if v * eta > STRONG:
+            per_topic = -_symmetric_divergence(length, eta, v)
+        else:
+            per_topic = (
+                v * (eta - length) * log_beta
+                + v * (gammaln(length) - gammaln(eta))
+                - gammaln(v * length)
+                + gammaln(v * eta)
+            )
         words = tokens * (x * log_beta + np.log(k * v))
         return per_document @ documents + words + k * per_topic
 

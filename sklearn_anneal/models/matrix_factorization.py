@@ -38,6 +38,11 @@ _SHARES = {
     "factor_variance": (0.5, 0.089),
     "bias_variance": (1.0, 0.237),
 }
+# The least noise variance, as a share of the variance of the ratings, and the largest variance of
+# biases, as a multiple of that of the noise, at which rows can be solved for without losing all
+# digits; by the bytes of a number in the tables of moments.
+_LEAST_NOISE = {4: 1e-5, 8: 1e-10}
+_LARGEST_BIASES = 1e12
 # The least share of a variance that one update leaves of it.
 _LEAST = 1e-3
 
@@ -267,7 +272,26 @@ class MatrixFactorization(ConjugateModel):
         for name, value in self._asked.items():
             power, share = _SHARES[name]
             setattr(model, name, value if isinstance(value, float) else share * scale**power)
+        model._check_precision(scale)
         return model
+
+    def _check_precision(self, scale: float) -> None:
+        """Refuse variances at which the bound would be rounding; ``scale`` is that of ratings."""
+        least = _LEAST_NOISE[self.dtype.itemsize] * scale
+        if self.noise_variance < least:
+            single = ", or ratings of dtype float64" if self.dtype.itemsize == 4 else ""
+            raise ValueError(
+                f"noise_variance={self.noise_variance:g} is too small beside the variance of the "
+                f"ratings, {scale:g}: floating-point numbers would keep no digit of the lower "
+                f"bound. Give at least {least:g}{single}."
+            )
+        if self.biases and self.bias_variance > _LARGEST_BIASES * self.noise_variance:
+            raise ValueError(
+                f"bias_variance={self.bias_variance:g} is too large beside the variance of the "
+                f"noise, {self.noise_variance:g}: floating-point numbers could not tell biases of "
+                f"users from those of items. Give at most {_LARGEST_BIASES:g} times that of the "
+                "noise."
+            )
 
     def equal_ratings(self, summary: Summary) -> bool:
         """Whether ratings differ by no more than their rounding."""

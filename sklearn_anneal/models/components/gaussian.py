@@ -28,6 +28,8 @@ ROWS_PER_BLOCK = 256
 CHUNK = 8192
 
 _NOTHING = np.empty((1, 0))
+# The largest share of a prior's scale matrix that rounding may take of it.
+_LARGEST_LOSS = 1e-5
 # Keys of raw statistics: their layout, and what a tied covariance has for all components.
 _RAW = ("full", "tied", "diag", "spherical", "shared")
 
@@ -287,6 +289,7 @@ class GaussianComponents(Components):
         strength = np.broadcast_to(np.asarray(self.mean_precision_prior, dtype=float), k).copy()
         if self.joint:
             joint = self._normal_wishart.from_standard(mean, strength, inverse_scale, dof)
+            self._check_scatter(joint, inverse_scale)
             return self.factors[0].rename(joint)
         precision = self.structure.inverse(inverse_scale)
         precision = np.broadcast_to(precision, (k, *precision.shape[len(rows) :]))
@@ -297,6 +300,19 @@ class GaussianComponents(Components):
             "scatter": inverse_scale,
             "dof": dof,
         }
+
+    def _check_scatter(self, joint: Natural, inverse_scale: np.ndarray) -> None:
+        """Refuse a prior whose scatter W⁻¹ + β m mᵀ has lost the digits of W⁻¹ to β m mᵀ."""
+        kept = self._normal_wishart.to_standard(joint)["inverse_scale"]
+        lost = self.structure.relative(kept - inverse_scale, inverse_scale, self.n_features)
+        if np.abs(lost).max() > _LARGEST_LOSS:
+            raise ValueError(
+                "The prior of the means is too strong for its distance from the data: the squared "
+                f"distance, times {np.max(self.mean_precision_prior):g}, is so much larger than "
+                f"{self.covariance_prior_name} that floating-point numbers cannot hold both. "
+                "Lower the prior's precision of the means, move their prior mean towards the mean "
+                f"of the data, or give a larger {self.covariance_prior_name}."
+            )
 
     def random_natural(
         self, counts: np.ndarray, summary: Summary, prior: Natural, rng: np.random.Generator
