@@ -91,7 +91,7 @@ def test_objects_from_elsewhere_stay_as_they_are():
     ],
 )
 def test_no_other_class_is_made(name):
-    """Trust in an estimator is trust in the classes of its package that it needs, and in no more."""
+    """Who trusts an estimator trusts the private classes that it needs, and no others."""
     file = written(np.dtype(float)) | {"class of sklearn_anneal": name, "attributes": {}}
     with pytest.raises(ValueError, match="no part of a fitted estimator of this version"):
         read(file)

@@ -7,9 +7,9 @@ statistics*; ``_base.py`` says how they relate to the density.
 from __future__ import annotations
 
 from ._base import N_HALVINGS, Family, Natural, Tempering, UnitTemperatures, backoff, mix, posterior
+from ._divergence import STRONG, gammaln_divergence
 from ._factors import Factor, Factors
 from ._structure import Structure, get_structure
-from ._divergence import STRONG, gammaln_divergence
 from .beta import Beta, stick_breaking_log_weights
 from .dirichlet import Dirichlet, dirichlet_divergence
 from .gamma import Gamma, fast_standard_gamma

@@ -32,14 +32,14 @@ def log1p_excess(r: np.ndarray) -> np.ndarray:
     return np.where(np.abs(r) < _SMALL, _series(r, coefficients), r - np.log1p(r))
 
 
-def gammaln_divergence(p: np.ndarray, q: np.ndarray, difference: np.ndarray) -> np.ndarray:
+def gammaln_divergence(p: np.ndarray | float, q: np.ndarray, difference: np.ndarray) -> np.ndarray:
     """Return log Γ(p) - log Γ(q) - (p - q) ψ(q), which is not negative.
 
     Parameters
     ----------
-    p, q : ndarray of any shape
+    p, q : ndarray of shapes that fit together
         Positive.
-    difference : ndarray of the same shape
+    difference : ndarray of a shape that fits too
         p - q, which the caller may know more exactly than `p` and `q` tell it.
 
     Returns

@@ -209,11 +209,9 @@ class Wishart(Family):
         scatter = q["scatter"]
         # Eigenvalues of W_q W_p^{-1} - 1.
         r = self._structure.relative(p["scatter"] - scatter, scatter, n_features)
-        halves = [0.5 * (x["dof"][..., None] - np.arange(n_features)) for x in (p, q)]
+        half_p, half_q = (0.5 * (x["dof"][..., None] - np.arange(n_features)) for x in (p, q))
         added = q["dof"] - p["dof"]
-        of_dof = gammaln_divergence(
-            *halves, np.broadcast_to(-0.5 * added[..., None], halves[0].shape)
-        )
+        of_dof = gammaln_divergence(half_p, half_q, -0.5 * added[..., None])
         of_scale = p["dof"] * log1p_excess(r).sum(-1) + added * r.sum(-1)
         return self._rows(0.5 * of_scale + of_dof.sum(-1))
 

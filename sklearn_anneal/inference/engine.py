@@ -332,14 +332,22 @@ def stream(
         Of the parameters that the update found, as this batch estimates it; NaN where a method
         does not evaluate it.
     temperature : float
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the bound was evaluated and is not finite.
     """
     method = strategy if strategy.is_annealing(ctx.state) else PLAIN
     visited = visits.visit(ctx, method, batch, workers)
     step = visited.step
-    if not method.exact_bound and ctx.state["updates"] % method.evaluate_every == 0:
-        step = visits.visit(ctx, PLAIN, batch, workers).step
-    elif not method.exact_bound:
+    evaluated = method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0
+    if not evaluated:
         step = LocalStep({}, np.nan, np.nan)
+    elif not method.exact_bound:
+        step = visits.visit(ctx, PLAIN, batch, workers).step
     bound = ctx.scale * step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
+    if evaluated and not np.isfinite(bound):
+        raise np.linalg.LinAlgError("a lower bound that is not finite")
     update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=passes)
     return bound, visited.temperature
