@@ -443,7 +443,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         total = self.total_samples or inference.seen
         ctx.summary = replace(ctx.summary, weight=total)
         ctx.scale = total / weight
-        # The batch is not met again: whatever its local variables can become, they become now.
+        # Data points may be met once only, so that their local variables get all the iterations
+        # that they need.
         ctx.exploring = False
         worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with Workers(self.n_jobs if worth else 1) as workers:

@@ -188,7 +188,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         Temperature of each pass; the mean over sequences for local tempering.
     annealing_ : Annealing
         The method that ran, with all its settings. A stream without ``total_samples`` does
-        not run it, but knows it.
+        not run it, and does not look for an initial temperature of ``"auto"``.
     converged_ : bool
         Whether the fit converged; for methods without a finish, whether it ran to its end.
     n_iter_ : int

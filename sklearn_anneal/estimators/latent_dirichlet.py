@@ -147,7 +147,7 @@ class AnnealedLatentDirichletAllocation(
         Temperature of each pass; the mean over documents for local tempering.
     annealing_ : Annealing
         The method that ran, with all its settings resolved. A stream without ``total_samples`` does
-        not run it, but knows it.
+        not run it, and does not look for an initial temperature of ``"auto"``.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
         α; an array if it was given or learned as one.
     topic_word_prior_ : float or ndarray of shape (n_features,)
