@@ -24,6 +24,10 @@ from .units import Units
 from .visits import Visited
 
 PLAIN = Annealing()
+# The share of a stream in which a schedule runs. All that follows is plain inference, for what is
+# learned at high temperature is crude and every data point is met once. Longer shares gain nothing
+# more for topics and cost ratings, whose single pass is then too short to converge.
+_ANNEALED_SHARE = 0.1
 _PASSES_BEFORE_TEST = 20
 
 
@@ -315,6 +319,15 @@ def rehearse(
     return trial.q
 
 
+def stream_length(strategy: Annealing) -> float:
+    """What the clock of the schedule counts in one pass over a stream.
+
+    A method without a finish has all of the stream for its passes.
+    """
+    share = _ANNEALED_SHARE if strategy.finish else 1.0
+    return (strategy.schedule_length() / share) or 1.0
+
+
 def stream(
     ctx: Context,
     strategy: Annealing,
@@ -322,9 +335,24 @@ def stream(
     settings: Settings,
     workers: Workers,
     *,
-    passes: float,
+    share: float | None,
 ) -> tuple[float, float]:
     """One update with one batch of a stream.
+
+    The schedule is run within the first part of the stream, whatever number of passes it has, so
+    that one pass over the data ends at T = 1 and has converged as far as one pass can.
+
+    Parameters
+    ----------
+    ctx : Context
+        Carried on to the end of the update.
+    strategy : Annealing
+    batch : Units
+    settings : Settings
+    workers : Workers
+    share : float or None
+        The share of the batch in the whole stream. None where its size is not known: the batch
+        counts as a pass for methods without a finish, and there is no schedule for others.
 
     Returns
     -------
@@ -338,6 +366,10 @@ def stream(
     numpy.linalg.LinAlgError
         If the bound was evaluated and is not finite.
     """
+    # The clock is that of the end of the batch, so that the last batch of a stream, however large
+    # it is, meets a schedule that is over.
+    passes = 1.0 if share is None else share * stream_length(strategy)
+    ctx.state = {**ctx.state, "passes": ctx.state["passes"] + passes}
     method = strategy if strategy.is_annealing(ctx.state) else PLAIN
     visited = visits.visit(ctx, method, batch, workers)
     step = visited.step
@@ -349,5 +381,5 @@ def stream(
     bound = ctx.scale * step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
     if evaluated and not np.isfinite(bound):
         raise np.linalg.LinAlgError("a lower bound that is not finite")
-    update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=passes)
+    update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=0.0)
     return bound, visited.temperature
