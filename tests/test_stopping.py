@@ -20,6 +20,7 @@ def test_minibatches_compare_the_best_of_ten_passes_with_the_best_of_ten_before(
     assert rule.settled(history(before + [5.9] + [0.0] * 9))
     assert rule.settled(history(before + [0.0] * 9 + [5.9]))
     assert rule.settled(history(before + [-3.0] * 10))
+    assert rule.settled(history(before[::-1] + [0.0] * 9 + [5.9]))
     assert not rule.settled(history(before + [6.1] + [0.0] * 9))
     assert not rule.settled(history(before + [0.0] * 9 + [6.1]))
     # What was before the twenty passes does not count.
@@ -62,7 +63,8 @@ def test_first_pass_of_a_batch_fit_is_compared_with_the_start():
 def test_fit_in_minibatches_ends_by_its_rule(entry, n_annealed, rng):
     """It ends after the first pass at which the best of ten has hardly risen, and not before."""
     tol, X = 0.01, entry.data(rng, 60)
-    annealing = quick("deterministic", n_annealed) if n_annealed else "none"
+    hot = quick("deterministic", n_annealed, initial_temperature=2.0)
+    annealing = hot if n_annealed else "none"
     estimator = entry.make(
         annealing=annealing, max_iter=300, tol=tol, **entry.in_batches(20), **entry.first
     ).fit(X)
