@@ -26,12 +26,9 @@ SCHEDULED = [name for name in ANNEALING if ANNEALING[name].finish]
 @pytest.mark.parametrize("calls", [1, 3, 12])
 @pytest.mark.parametrize(("entry", "params", "name"), combinations(SCHEDULED, sampled=False))
 def test_one_pass_over_a_stream_ends_at_temperature_one(entry, params, name, calls, rng):
-    batches = [entry.data(rng, 60 // calls) for _ in range(calls)]
-    first = entry.data(rng, 60)
     est = entry.make(annealing=quick(name, 50), total_samples=60 * calls, **params)
-    est.partial_fit(first)
-    for X in batches:
-        est.partial_fit(X)
+    for _ in range(calls):
+        est.partial_fit(entry.data(rng, 60))
     assert not est.annealing_.is_annealing(context_of(est).state)
     assert est.temperatures_[-1] == 1
 

@@ -24,9 +24,9 @@ from .units import Units
 from .visits import Visited
 
 PLAIN = Annealing()
-# The share of a stream in which a schedule runs. All that follows is plain inference, for what is
-# learned at high temperature is crude and every data point is met once. Longer shares gain nothing
-# more for topics and cost ratings, whose single pass is then too short to converge.
+# The share of a stream in which a schedule runs. All that follows is plain inference, because what
+# is learned at high temperature is crude and a data point may be met once only. Longer shares suit
+# some mixtures, but leave topics of small corpora and ratings too little to converge in one pass.
 _ANNEALED_SHARE = 0.1
 _PASSES_BEFORE_TEST = 20
 
