@@ -17,12 +17,14 @@ from sklearn.utils._param_validation import Interval, validate_params
 
 __all__ = ["document_completion_log_likelihood", "split_documents", "topic_coherence"]
 
-# float64 holds every whole number up to here.
+# float64 represents every whole number up to this one exactly.
 _LARGEST_COUNT = 2.0**53
-# What SciPy stores; half precision, foreign byte order and the rest become float64.
+# These are the types that SciPy's sparse matrices store. All others, such as half precision or a
+# foreign byte order, are converted to float64.
 _COUNT_TYPES: list[Any] = [np.float64, np.float32, bool]
 _COUNT_TYPES += [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
-# Numbers per (words, topics) array: 1 MB, which stays in the cache of a core.
+# An array of shape (words, topics) has at most this many numbers. That is 1 MB, which stays in the
+# cache of a core.
 _CHUNK = 131_072
 _ROW_SUM_TOLERANCE = 1e-3
 
@@ -37,9 +39,9 @@ def split_documents(X: Any) -> tuple[Any, Any]:
 
     The split of a document is random but fixed: the generator that decides it is seeded from the
     document's own words and counts. The other documents, the order of the rows, the data type and
-    the way the matrix is stored change nothing, so that all candidates of a model search meet the
-    same split. Documents with equal counts are split equally. Another version of NumPy may draw
-    another split.
+    the way the matrix is stored change nothing, so that all candidates of a model search are scored
+    on the same split. Documents with equal counts are split equally. Another version of NumPy may
+    draw another split.
 
     Parameters
     ----------
@@ -49,9 +51,9 @@ def split_documents(X: Any) -> tuple[Any, Any]:
     Returns
     -------
     observed : sparse matrix of shape (n_documents, n_words)
-        The half to infer the topics of each document from, CSR, without explicit zeros and with
-        the data type of `X` (int64 for booleans, float64 for other types than integers, float32
-        and float64). A sparse array where `X` is one.
+        The half from which the topics of each document are to be inferred. It is in CSR format,
+        has no explicit zeros, and keeps the data type of `X` (int64 for booleans, float64 for
+        other types than integers, float32 and float64). It is a sparse array if `X` is one.
     held_out : sparse matrix of shape (n_documents, n_words)
         The half to predict, so that ``observed + held_out`` equals `X`.
 
@@ -95,7 +97,8 @@ def split_documents(X: Any) -> tuple[Any, Any]:
     for start, stop in pairwise(counts.indptr):
         if start < stop:
             half[start:stop] = _observed_half(counts.indices[start:stop], counts.data[start:stop])
-    # Both before either is built, which squeezes the zeros out of its array in place.
+    # Both halves are computed before a matrix is built, because building one removes the zeros from
+    # its array in place.
     observed, held_out = half, counts.data - half
     return _with_counts(counts, observed), _with_counts(counts, held_out)
 
@@ -113,9 +116,9 @@ def document_completion_log_likelihood(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Log-likelihood of the held-out words of each document, given its topics.
 
-    The sum of ``count * log(sum over topics of doc_topic * topic_word)`` over the words of each
-    document. The multinomial coefficient is left out, as it is the same for all models: tokens are
-    predicted, not counts.
+    It is the sum of ``count * log(sum over topics of doc_topic * topic_word)`` over the words of
+    each document. The multinomial coefficient is left out, because it is the same for all models.
+    The result is thus the likelihood of the single tokens and not of their counts.
 
     Parameters
     ----------
@@ -209,7 +212,7 @@ def document_completion_log_likelihood(
 def topic_coherence(components: Any, X: Any, *, n_top_words: int = 10) -> np.ndarray:
     """Coherence of each topic: how often its top words meet in the documents of a corpus.
 
-    The mean, over all pairs of the topic's top words, of the normalised pointwise mutual
+    It is the mean, over all pairs of the topic's top words, of the normalised pointwise mutual
     information ::
 
         NPMI(v, w) = log(p(v, w) / (p(v) p(w))) / -log p(v, w)
@@ -221,8 +224,8 @@ def topic_coherence(components: Any, X: Any, *, n_top_words: int = 10) -> np.nda
     Parameters
     ----------
     components : array-like of shape (n_topics, n_words)
-        Weights of the words in each topic; only their order within a topic matters. Of words with
-        equal weights those in front are taken.
+        Weights of the words in each topic; only their order within a topic matters. Among words
+        with equal weights, those in earlier columns are taken.
     X : {array-like, sparse matrix} of shape (n_documents, n_words)
         Word counts, not negative, of which only presence and absence are used. Empty documents
         are documents too.
@@ -272,7 +275,8 @@ def topic_coherence(components: Any, X: Any, *, n_top_words: int = 10) -> np.nda
     pairs = np.triu_indices(n_top_words, 1)
     coherence = np.empty(len(components))
     for k, chosen in enumerate(position.reshape(top.shape)):
-        # Small integers would overflow, and products of booleans are booleans.
+        # The products need int64, because small integers would overflow and products of booleans
+        # are booleans.
         presence = columns[:, chosen].astype(np.int64)
         together = (presence.T @ presence).toarray()
         alone = together.diagonal()
@@ -281,20 +285,24 @@ def topic_coherence(components: Any, X: Any, *, n_top_words: int = 10) -> np.nda
 
 
 def _npmi(both: np.ndarray, first: np.ndarray, second: np.ndarray, n: int) -> np.ndarray:
-    """NPMI of pairs of words, from the numbers of documents with both and with each, out of n."""
+    """NPMI of pairs of words.
+
+    ``both``, ``first`` and ``second`` are the numbers of documents that hold both words, the first
+    and the second word of each pair; ``n`` is the number of all documents.
+    """
     npmi = np.where(both == n, 1.0, -1.0)
     inside = (0 < both) & (both < n)
-    # Logarithms of counts, so that no product of two of them leaves the integers.
+    # The logarithms of the counts are added, because a product of two counts could overflow.
     log_n, log_both = np.log(n), np.log(both[inside])
     mutual = log_both + log_n - np.log(first[inside]) - np.log(second[inside])
     npmi[inside] = mutual / (log_n - log_both)
-    # Words that only appear together would exceed 1 by rounding.
+    # Rounding can lift words that only appear together above 1.
     return np.clip(npmi, -1.0, 1.0)
 
 
 def _observed_half(words: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """The observed counts of one document, given its words in order, without repetitions."""
-    # Bytes of fixed width and order: the same document has one seed on every machine.
+    # The bytes have a fixed width and order, so that a document has the same seed on every machine.
     numbers = counts.astype("<f8")
     digest = blake2b(words.astype("<i8").tobytes() + numbers.tobytes(), digest_size=8).digest()
     rng = np.random.default_rng(int.from_bytes(digest, "little"))
@@ -305,11 +313,16 @@ def _observed_half(words: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _check_counts(X: Any, name: str) -> Any:
-    """Checked counts as CSR: words in order, no duplicates, no explicit zeros; may share memory."""
+    """Check counts and return them in CSR format.
+
+    The words of each document are in order, without duplicates and without explicit zeros. The
+    result may share memory with ``X``.
+    """
     X = check_array(X, accept_sparse="csr", dtype=_COUNT_TYPES, input_name=name)
     container = csr_array if isinstance(X, sparray) else csr_matrix
-    # A container of our own, as what SciPy notes about the order of indices may be out of date in
-    # one whose arrays were edited, and is written into it.
+    # We wrap the arrays in a container of our own. SciPy notes in a matrix whether its indices are
+    # in order. That note may be out of date in the user's matrix if its arrays were edited, and
+    # finding out anew would write into the user's matrix.
     counts = (
         container((X.data, X.indices, X.indptr), shape=X.shape) if issparse(X) else csr_matrix(X)
     )
@@ -329,7 +342,7 @@ def _check_counts(X: Any, name: str) -> Any:
 
 
 def _check_probabilities(values: Any, name: str) -> np.ndarray:
-    """Checked rows of probabilities, float64 or float32."""
+    """Check that rows are probabilities and return them as float64 or float32."""
     values = check_array(values, dtype=[np.float64, np.float32], input_name=name)
     if values.min() < 0:
         raise ValueError(
@@ -348,7 +361,7 @@ def _check_probabilities(values: Any, name: str) -> np.ndarray:
 
 
 def _check_same(given: int, expected: int, name: str, other: str, what: str) -> None:
-    """Refuse two matrices that are not about the same documents or words."""
+    """Refuse two matrices that differ in the number of documents or words that they share."""
     if given != expected:
         raise ValueError(
             f"{name} has {given} {what}, but {other} has {expected}; both should have the same, "
@@ -357,7 +370,10 @@ def _check_same(given: int, expected: int, name: str, other: str, what: str) -> 
 
 
 def _with_counts(template: Any, data: np.ndarray) -> Any:
-    """A CSR matrix of the template's words without explicit zeros; takes `data` over."""
+    """Make a CSR matrix with the words of the template and other counts, without explicit zeros.
+
+    The matrix uses the array ``data`` itself and changes it.
+    """
     arrays = (data, template.indices.copy(), template.indptr.copy())
     result = type(template)(arrays, shape=template.shape)
     result.eliminate_zeros()

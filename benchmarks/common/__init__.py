@@ -1,4 +1,4 @@
-"""What the measurements of several models share."""
+"""Modules that the measurements of several models share."""
 
 from __future__ import annotations
 

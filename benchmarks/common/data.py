@@ -1,9 +1,9 @@
-"""Data files that are not shipped: where they are looked for, and what is said of missing ones.
+"""Data files that are not shipped: finding them, and messages about missing ones.
 
 The files are looked for in the directory that the environment variable ``SKLEARN_ANNEAL_DATA``
-names, and in ``../shared/data`` relative to the repository where it is not set. They are archives
-of arrays that ``numpy.savez`` writes; which arrays a file has to contain is said at the top of the
-``data.py`` of the model that reads it.
+names, or in ``../shared/data`` relative to the repository if the variable is not set. They are
+archives of arrays as ``numpy.savez`` writes them. The docstring of the ``data.py`` of each model
+lists the arrays that its files must contain.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _DEFAULT = ROOT.parent / "shared" / "data"
 
 
 class DataNotFoundError(FileNotFoundError):
-    """A data file is not where it is looked for."""
+    """A data file is not in the directory where it is looked for."""
 
 
 def directory() -> Path:
-    """Where the data files are looked for."""
+    """The directory where the data files are looked for."""
     return Path(os.environ.get(VARIABLE, _DEFAULT))
 
 
@@ -55,13 +55,13 @@ def available(*files: str) -> bool:
 
 
 def present(names: Iterable[str], file_of: Callable[[str], str | None]) -> list[str]:
-    """Those of some data sets that are there, with a message for each missing file.
+    """The data sets whose files are there; a message is printed for each missing file.
 
     Parameters
     ----------
     names : iterable of str
     file_of : callable
-        The file of a data set; None for one that needs no file.
+        Returns the file of a data set, or None for one that needs no file.
     """
     there, missing = [], set()
     for name in names:
@@ -75,5 +75,5 @@ def present(names: Iterable[str], file_of: Callable[[str], str | None]) -> list[
 
 
 def left_out(why: object) -> None:
-    """Say on the standard error what a run leaves out, and why."""
+    """Print on the standard error which part a run leaves out, and why."""
     print(f"Left out: {why}", file=sys.stderr)

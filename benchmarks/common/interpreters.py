@@ -1,6 +1,6 @@
-"""Work that is done by another interpreter, so that nothing of this process counts.
+"""Work that is done by another interpreter, so that it is measured apart from this process.
 
-This module imports little, so that a script whose memory is measured may import it.
+This module imports little, so that a script can import it without changing its memory much.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 def in_fresh_interpreter(
     module: str, case: str, cache_directory: str | None = None, **options: Any
 ) -> dict[str, Any]:
-    """What a task of a script prints that another interpreter runs, without limits on threads.
+    """Let another interpreter run a task of a script, without limits on threads.
+
+    The result is the value that the task returned, which the interpreter printed.
 
     Parameters
     ----------
@@ -29,9 +31,9 @@ def in_fresh_interpreter(
     case : str
         Name of the task.
     cache_directory : str or None
-        Where compiled kernels are kept, None for where they always are.
+        The directory for compiled kernels; None for the usual one.
     **options
-        Of the task; values that JSON has.
+        Options of the task, with values that JSON can represent.
     """
     env = {key: value for key, value in os.environ.items() if key not in THREAD_LIMITS}
     task = json.dumps({"case": case, **options})
@@ -41,7 +43,7 @@ def in_fresh_interpreter(
 
 
 def seconds_in_fresh_interpreter(code: str, cache_directory: str | None = None) -> float:
-    """The number that another interpreter prints, which runs some code in this environment."""
+    """Let another interpreter run some code in this environment; return the number it prints."""
     return float(_printed(["-c", code], cache_directory, dict(os.environ)))
 
 

@@ -1,7 +1,7 @@
-"""What the measurements of speed share: clocks, words for figures, the script.
+"""Code that the measurements of speed share: clocks, words for figures, and the script.
 
-Clocks are those of calls without arguments. What runs in one thread is measured in processor
-time, which other work on the machine changes less than it does wall time.
+A clock calls a function without arguments and returns the seconds that it took. Work in a single
+thread is measured in processor time, which other work on the machine changes less than wall time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .interpreters import run_task
 from .peers import versions
 from .report import machine
 
-# The share of a processor that the host may take during an undisturbed call, and how often a call
-# is repeated to be one.
+# A call counts as undisturbed if the host takes at most this share of a processor during it. It is
+# made at most this many times until one is undisturbed.
 UNDISTURBED = 0.02
 ATTEMPTS = 8
 
@@ -51,8 +51,8 @@ def wall_seconds(run: Callable[[], object]) -> float:
 def undisturbed_wall_seconds(run: Callable[[], object]) -> float:
     """Wall time of one call, repeated while other machines of the host take processor time.
 
-    What the host took from this machine is known where the operating system tells ("steal", Linux
-    on a virtual machine). Of calls that were all disturbed the least disturbed one counts.
+    The operating system may report the time that the host took from this machine ("steal", on Linux
+    in a virtual machine). If all calls were disturbed, the least disturbed one counts.
     """
     import psutil
 
@@ -75,7 +75,10 @@ def interleaved(
     rounds: int,
     clock: Callable[[Callable[[], object]], float] = processor_seconds,
 ) -> dict[Any, np.ndarray]:
-    """Times of several calls, each once per round, forwards and backwards in turns."""
+    """Times of several calls, each made once per round.
+
+    The order is reversed in every other round, so that no call always follows the same other one.
+    """
     times: dict[Any, list[float]] = {key: [] for key in runs}
     keys = list(runs)
     for i in range(rounds):
@@ -85,7 +88,7 @@ def interleaved(
 
 
 class Parts:
-    """Processor time of the parts of a call, as functions that are watched take it.
+    """Processor time that each part of a call takes, where the parts are watched functions.
 
     Attributes
     ----------
@@ -98,10 +101,13 @@ class Parts:
         self._inside: list[str] = []
 
     def watched(self, function: Callable, name: Callable[[Any], str]) -> Callable:
-        """``function`` as a part, which ``name`` tells from its first argument."""
+        """Wrap a function so that its time is added to a part.
+
+        ``name`` returns the name of the part, given the first argument of the function.
+        """
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            # What runs inside a watched part belongs to that part.
+            # A watched function that is called by another one belongs to the part of the caller.
             if self._inside:
                 return function(*args, **kwargs)
             self._inside.append(name(args[0]))
@@ -123,7 +129,7 @@ def spread(values: np.ndarray, digits: int = 2) -> str:
 
 
 def undisturbed() -> str:
-    """What the clock of that name does, for pages."""
+    """The explanation, for pages, of the clock of that name."""
     return (
         f"Runs during which the host took more than {UNDISTURBED:.0%} of a processor for others "
         f"are repeated, {ATTEMPTS} times at most"
@@ -162,15 +168,16 @@ class Script(NamedTuple):
     model : str
         The folder of the script, which is called ``speed.py``.
     title, description : str
-        Of the page, and of the script.
+        The title of the page, and the description of the script.
     benchmarks : mapping of str to (callable, bool)
-        Functions of a size that return the lines of a section, and whether they run in one thread.
+        Functions that take a size and return the lines of a section; the bool says whether they
+        run in one thread.
     tasks : mapping of str to callable
-        What fresh interpreters run: functions of options.
+        Functions that are run in fresh interpreters; they take options.
     output : str
         Name of the page.
     peers : mapping of str to object
-        Libraries that are compared, by the name of the distribution; None for what is not
+        Libraries that are compared, by the name of the distribution; None for one that is not
         installed.
     full, quick : object
         Sizes, with a method ``with_rounds(n)``.
@@ -187,7 +194,7 @@ class Script(NamedTuple):
     quick: Any
 
     def run(self, argv: Sequence[str] | None) -> None:
-        """Do what the command line asks for."""
+        """Run the script with the options of the command line."""
         parser = argparse.ArgumentParser(description=self.description)
         choice = f"which of {', '.join(self.benchmarks)}"
         every = list(self.benchmarks)
@@ -218,7 +225,7 @@ class Script(NamedTuple):
             arguments.output.write_text(f"{text}\n", encoding="utf-8")
 
     def page(self, names: Sequence[str], size: Any) -> list[str]:
-        """Run some sections, each printed when it is there."""
+        """Run some sections and print each as soon as it is complete."""
         by = f"Written by `python -m benchmarks.{self.model}.speed --write`."
         libraries = ", ".join(filter(None, (f"numba {version('numba')}", versions(self.peers))))
         page = [f"# {self.title}", "", f"{machine()} {libraries}. {by}", ""]

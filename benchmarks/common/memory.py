@@ -1,7 +1,7 @@
-"""The memory of this process, which Linux tells in a file; other systems have no such file.
+"""The memory of this process, which Linux reports in a file that other systems do not have.
 
-Anonymous memory (RssAnon) is what is neither a file nor shared. Pages of a memory-mapped file do
-not count: the system takes them back when it needs them. MB are 10⁶ bytes.
+Anonymous memory (RssAnon) belongs neither to a file nor to shared memory. Pages of a memory-mapped
+file are not counted, because the system takes them back when it needs them. An MB is 10⁶ bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Sampler(threading.Thread):
     Attributes
     ----------
     before, peak : float
-        In MB: when the sampler was made, and the largest since.
+        The memory when the sampler was made, and the largest since then; in MB.
     """
 
     def __init__(self) -> None:

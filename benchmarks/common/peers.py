@@ -1,7 +1,7 @@
-"""Other libraries that ours is compared with, where they are installed.
+"""Other libraries that ours is compared with, if they are installed.
 
-A module that compares with a library imports it under ``try`` and keeps None in its place where it
-is not installed. The functions here take such values by the name of the distribution.
+A module that compares with a library imports it under ``try``, and keeps None in its place if it is
+not installed. The functions here take these values by the name of the distribution.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from .data import left_out
 
 
 def is_there(name: str, found: Any) -> bool:
-    """Whether a library is installed; where it is not, a message says how to install it."""
+    """Whether a library is installed; if it is not, a message says how to install it."""
     if found is None:
         left_out(f"{name}, which is not installed (pip install {name}).")
     return found is not None
 
 
 def versions(peers: Mapping[str, Any]) -> str:
-    """Versions of the libraries that are installed, and which are left out, in words."""
+    """The versions of the installed libraries and the names of the missing ones, in words."""
     return ", ".join(
         f"{name} left out" if found is None else f"{name} {version(name)}"
         for name, found in peers.items()

@@ -20,7 +20,7 @@ LEVEL = 0.05
 
 @dataclass
 class Claim:
-    """A sentence of a paper, its verdict and the figures behind it."""
+    """A claim of a paper, the verdict on it, and the figures behind the verdict."""
 
     source: str
     text: str
@@ -30,7 +30,7 @@ class Claim:
 
 @dataclass
 class Page:
-    """Lines of a page, and the claims that its figures decide."""
+    """The lines of a page, and the claims about which its figures decide."""
 
     lines: list[str] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
@@ -59,8 +59,8 @@ def quartiles(values: np.ndarray, digits: int = 0) -> str:
 def above(a: np.ndarray, b: np.ndarray, digits: int = 1) -> tuple[float, float, float]:
     """How far a is above b in paired runs.
 
-    Differences are rounded to ``digits`` first: what would be printed as zero is the tolerance of
-    the convergence test and no difference.
+    Differences are first rounded to ``digits``, because a difference that would be printed as zero
+    is not larger than the tolerance of the convergence test and does not count.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def above(a: np.ndarray, b: np.ndarray, digits: int = 1) -> tuple[float, float, 
 
 
 def holm(p: Iterable[float]) -> np.ndarray:
-    """P-values adjusted for the number of tests, by Holm's method."""
+    """Adjust p-values for the number of tests by Holm's method."""
     values = np.asarray(list(p), dtype=float)
     order = np.argsort(values)
     adjusted = np.empty_like(values)
@@ -92,14 +92,17 @@ _ANSWERS = {"reproduced": "yes", "partly": "partly", "not reproduced": "no"}
 
 
 def answered(claims: Iterable[Claim]) -> list[Claim]:
-    """The claims, those of our own in the words of an answer: nobody's claim is reproduced."""
+    """The claims, with "yes", "partly" or "no" as the verdict on questions of our own.
+
+    Such a question is not the claim of a paper, so that "reproduced" would be the wrong word.
+    """
     return [
         replace(c, verdict=_ANSWERS[c.verdict]) if c.source == OWN_QUESTION else c for c in claims
     ]
 
 
 def verdict(holds: Iterable[bool]) -> str:
-    """In words, how many of the parts of a claim hold: all, some or none."""
+    """The verdict on a claim with several parts, of which all, some or none hold."""
     holds = list(holds)
     if holds and all(holds):
         return "reproduced"
@@ -109,9 +112,9 @@ def verdict(holds: Iterable[bool]) -> str:
 def outcomes(
     pairs: Iterable[tuple[str, np.ndarray, np.ndarray]], digits: int = 0
 ) -> tuple[list[bool], list[bool], str]:
-    """Which of some pairs are won and which are lost, and the figures in words.
+    """Decide for each pair whether it is won or lost, and write the figures in words.
 
-    p-values are adjusted within the claim, wins and losses separately.
+    The p-values are adjusted for the number of pairs, separately for wins and for losses.
     """
     results = [(name, *above(a, b, digits)) for name, a, b in pairs]
     better = holm(p for _, _, p, _ in results)
@@ -129,7 +132,7 @@ def outcomes(
 def compared(
     source: str, text: str, pairs: Iterable[tuple[str, np.ndarray, np.ndarray]], digits: int = 0
 ) -> Claim:
-    """A claim that in every one of some pairs the first is above the second."""
+    """Decide the claim that in each of several pairs the first is above the second."""
     wins, losses, figures = outcomes(pairs, digits)
     count = f"{sum(wins)} won, {sum(losses)} lost of {len(wins)}."
     return Claim(source, text, verdict(wins), f"{count} Median differences: {figures}")
@@ -157,11 +160,11 @@ def verdict_page(model: str, title: str, rules: str, body: Page, cost: str, quic
     model : str
         The folder of the script that writes it.
     title, rules : str
-        Of the page, and what its verdicts mean.
+        The title of the page, and the meaning of its verdicts.
     body : Page
         The sections and the claims.
     cost : str
-        What it took, in one sentence.
+        The cost of all fits, in one sentence.
     quick : bool
         Whether the figures are those of a quick run.
     """

@@ -1,4 +1,4 @@
-"""What reproductions share: specifications of fits, their results in a file, and the script."""
+"""Code that reproductions share: specifications of fits, their results in a file, the script."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def settings_of(**settings: Any) -> Settings:
-    """Settings that can be a part of what the cache is searched by."""
+    """Settings in a form that can be part of the key by which the cache finds a fit."""
     return tuple(sorted(settings.items()))
 
 
 @dataclass(frozen=True)
 class BaseSpec:
-    """All that decides a fit, the ``seed`` among it; what the cache is searched by."""
+    """Everything that determines a fit, including the ``seed``; the key of the fit in the cache."""
 
     @property
     def key(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
     def seeded(self, n_seeds: int) -> list[Self]:
-        """The same with every seed."""
+        """Copies of this specification, one for each seed."""
         return [replace(self, seed=seed) for seed in range(n_seeds)]  # type: ignore[call-arg]
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """For a line of progress."""
+        """The name of the fit in messages about progress."""
 
     @abstractmethod
     def run(self) -> dict[str, Any]:
-        """Fit, and measure what came out; ``seconds`` of processor time among it."""
+        """Fit and measure the result; ``seconds`` of processor time are among the figures."""
 
 
 class Cache:
-    """Results of fits, one JSON line each; those of a run that was interrupted stay.
+    """Results of fits in a file, one JSON line each; those of an interrupted run are kept.
 
     Parameters
     ----------
     path : Path
-        Need not exist.
+        The file; it need not exist.
     spec : type
         The class of the specifications of its fits.
     """
@@ -73,7 +73,7 @@ class Cache:
                 print(f"{path}, line {number}: incomplete, left out.", file=sys.stderr)
                 continue
             self._found[spec(**row["spec"]).key] = row["result"]
-        # A line that was cut off must not swallow the next one.
+        # If the last line was cut off, a new line must begin before the next result is appended.
         self._separator = "" if not text or text.endswith("\n") else "\n"
 
     def __contains__(self, spec: BaseSpec) -> bool:
@@ -83,7 +83,7 @@ class Cache:
         return len(self._found)
 
     def add(self, spec: BaseSpec, result: dict[str, Any]) -> None:
-        """Keep a result, in the file too."""
+        """Keep a result, and append it to the file."""
         self._found[spec.key] = result
         line = json.dumps({"spec": asdict(spec), "result": result})
         with self.path.open("a", encoding="utf-8") as file:
@@ -91,7 +91,7 @@ class Cache:
         self._separator = ""
 
     def record(self, spec: BaseSpec, n_seeds: int) -> Record | None:
-        """Each quantity over seeds, of shape (n_seeds,); None unless all seeds are there."""
+        """Each quantity over the seeds, of shape (n_seeds,); None if a seed's fit is missing."""
         specs = spec.seeded(n_seeds)
         if not all(s in self for s in specs):
             return None
@@ -109,7 +109,7 @@ class Cache:
         return self.records(cells, n) if n else {}
 
     def n_seeds(self, cells: Iterable[Any], at_most: int) -> int:
-        """How many seeds, from the first on, all of some cells have."""
+        """The number of seeds, counted from the first, for which all the cells are complete."""
         cells = list(cells)
         for n in range(at_most if cells else 0):
             if not all(replace(spec, seed=n) in self for spec in cells):
@@ -128,7 +128,7 @@ def n_seeds(records: dict[Any, Record]) -> int:
 
 
 def run_missing(cells: Iterable[BaseSpec], n_seeds: int, cache: Cache, jobs: int = 1) -> None:
-    """Run all fits that the cache does not have, seed by seed, and keep each as it ends."""
+    """Run all fits that the cache does not have, seed by seed, and keep each when it ends."""
     seeded = [spec.seeded(n_seeds) for spec in cells]
     every = [spec for one_seed in zip(*seeded, strict=True) for spec in one_seed]
     todo = list({spec.key: spec for spec in every if spec not in cache}.values())
@@ -156,23 +156,23 @@ def _with_result(spec: BaseSpec) -> tuple[BaseSpec, dict[str, Any]]:
 
 
 class Reproduction(NamedTuple):
-    """A script that makes fits, keeps them, and writes a page of what the cache has.
+    """A script that makes fits, keeps their results in a cache, and writes a page from the cache.
 
     Attributes
     ----------
     model : str
         The folder of the script, which is called ``reproduce.py``.
     title, description : str
-        Of the page, and of the script.
+        The title of the page, and the description of the script.
     rules : str
-        What the verdicts of the page mean.
+        The meaning of the verdicts on the page.
     plan : module
-        What is measured: ``PARTS``, the sizes ``FULL`` and ``QUICK``, and
+        It defines the measurements: ``PARTS``, the sizes ``FULL`` and ``QUICK``, and
         ``measure(parts, size, cache, jobs)``, which makes the fits that a cache does not have.
     spec : type
         The class of the specifications of fits.
     sections : callable
-        ``sections(page, size, cache)`` adds what follows the verdicts and returns the claims.
+        ``sections(page, size, cache)`` adds the sections after the verdicts and returns the claims.
     output : str
         Name of the page.
     """
@@ -187,7 +187,7 @@ class Reproduction(NamedTuple):
     output: str
 
     def run(self, argv: list[str] | None) -> None:
-        """Do what the command line asks for."""
+        """Run the script with the options of the command line."""
         parser = argparse.ArgumentParser(description=self.description)
         parser.add_argument("--parts", nargs="+", choices=self.plan.PARTS, default=self.plan.PARTS)
         parser.add_argument("--quick", action="store_true", help="a small run that tells nothing")
@@ -208,7 +208,7 @@ class Reproduction(NamedTuple):
         (arguments.output or RESULTS / self.output).write_text(text, encoding="utf-8")
 
     def render(self, cache: Cache, size: Any) -> str:
-        """The page, in Markdown, from what the cache has."""
+        """The page, in Markdown, from the results in the cache."""
         body = Page()
         body.claims += self.sections(body, size, cache)
         cost = f"The {len(cache)} fits took {cache.seconds / 60:.0f} minutes of processor time."

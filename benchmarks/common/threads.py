@@ -1,4 +1,4 @@
-"""Two threads against one: what the machine has to give, and what is made of a ratio."""
+"""Two threads against one: the machine's own speed-up, and verdicts on measured speed-ups."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .measuring import reached
 class Independent:
     """Forward–backward over some sequences again and again, alone or in two threads at once.
 
-    The two threads share nothing, and what they read and write is in the caches of their cores:
-    what they reach is what the machine has to give at that time.
+    The two threads share nothing, and all data that they read and write fit into the caches of
+    their cores. Their speed-up is therefore the best that the machine can give at that time.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Independent:
 
 
 def machine_words() -> str:
-    """What the column of the machine's own ratio has, for pages."""
+    """The explanation, for pages, of the column with the machine's own ratio."""
     return (
         "*Machine*: in the same rounds, what two threads that share nothing and stay in their "
         "caches reach (twice the time of one alone over the time of two at once)"
@@ -58,7 +58,10 @@ def machine_words() -> str:
 
 
 def verdict(ratio: float, machine: float, target: float) -> str:
-    """In words; what a busy machine does not give is not held against two jobs."""
+    """The verdict on a ratio, in words.
+
+    A ratio below the target counts as not measured if the machine itself does not reach the target.
+    """
     if ratio < target and machine < target:
         return "**not measured**: a busy machine"
     return reached(ratio >= target)

@@ -1,4 +1,4 @@
-"""What the papers claim about Gaussian mixtures, and the rules by which figures decide."""
+"""The papers' claims about Gaussian mixtures, and the rules by which figures decide them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .plan import ANNEALED, METHODS, REFERENCE
 
 
 def claims_of_methods(records: dict[str, dict[str, Record]]) -> list[Claim]:
-    """What all papers claim of the methods, and what is expected of them."""
+    """Claims of all papers about the methods, and our own expectations of them."""
     found = []
     hard = [name for name in records if name.startswith(("digits", "MNIST"))]
     easy = [name for name in records if name in ("Pima", "all digits", "easy 2-D")]
@@ -77,7 +77,7 @@ Values = dict[int, dict[str, list[float]]]
 
 
 def claims_of_digits(bounds: Values, accuracy: Values) -> list[Claim]:
-    """What Gultekin et al. claim; bounds of digits and accuracies by K and method."""
+    """Claims of Gultekin et al., given bounds on digits and accuracies by K and method."""
     found = []
     numbers = list(bounds)
     source = "Gultekin et al. 2018"
@@ -122,9 +122,9 @@ def claims_of_digits(bounds: Values, accuracy: Values) -> list[Claim]:
 def claims_of_objective(
     bounds: dict[tuple[str, int, str], tuple[np.ndarray, np.ndarray]],
 ) -> list[Claim]:
-    """Which of batch inference, SVI and SVI+ reaches the best bound.
+    """Claims about which of batch inference, SVI and SVI+ reaches the best bound.
 
-    ``bounds`` are by (data, K, method): at the end, and polished.
+    ``bounds`` holds, by (data, K, method), the bounds at the end and those after polishing.
     """
     found = []
     source = "Paisley et al. (SVI+)"
@@ -156,7 +156,10 @@ def claims_of_objective(
 def claims_of_clusters(
     single: dict[str, list[int]], streamed: dict[tuple[str, int], list[int]]
 ) -> list[Claim]:
-    """How many clusters are found: by method, and by (method, batch size) of streams."""
+    """Claims about the number of clusters that are found.
+
+    The numbers are given by method, and for streams by (method, batch size).
+    """
     found = []
     source = "Paisley et al. (SVI+)"
     batch = np.array(single["batch, drawn start"])
@@ -214,7 +217,10 @@ def claims_of_clusters(
 
 
 def claims_of_two_gaussians(spread: dict[float, float]) -> list[Claim]:
-    """Whether one optimum is left; ``spread`` of the sorted means over runs, by temperature."""
+    """Claims about whether a temperature leaves only one optimum.
+
+    ``spread`` is the spread of the sorted means over runs, by temperature.
+    """
     hot_spread = max(value for t, value in spread.items() if t >= 8.5)
     return [
         Claim(
@@ -228,7 +234,10 @@ def claims_of_two_gaussians(spread: dict[float, float]) -> list[Claim]:
 
 
 def claims_of_forms(bounds: dict[str, dict[str, np.ndarray]]) -> list[Claim]:
-    """What forms, slow cooling and the entropy constraint gain; bounds by data and method."""
+    """Claims about the gains by forms, slow cooling and the entropy constraint.
+
+    The bounds are given by data and method.
+    """
     found = []
 
     def pairs(first: str, second: str) -> list:

@@ -1,4 +1,4 @@
-"""Data sets that mixtures are fitted to: scikit-learn's, drawn ones, and two data files.
+"""Data sets to which mixtures are fitted: scikit-learn's, drawn ones, and two data files.
 
 The files are looked for as ``benchmarks/common/data.py`` says: ``mnist.npz`` with ``images``
 (n, 784) of 0..255 and ``labels`` (n,), and ``pima.npz`` with ``X`` (768, 8).
@@ -32,7 +32,7 @@ class Task:
         All rows.
     n_components : int
     X_more : ndarray of shape (n_more, n_features) or None
-        Rows of the same kind that are never fitted, where there are enough of them.
+        Rows of the same kind that are never fitted, if there are enough of them.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Task:
     X_more: np.ndarray | None = None
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Training and held-out rows: three to one, or all of X and the rows kept aside."""
+        """Training and held-out rows: all of X and ``X_more``, or a split of X three to one."""
         if self.X_more is not None:
             return self.X, self.X_more
         order = np.random.default_rng(seed).permutation(len(self.X))
@@ -145,7 +145,7 @@ def synthetic_tasks() -> list[Task]:
 
 
 def mnist_task(label: int, n_components: int, n_rows: int = 1000) -> Task:
-    """MNIST digits of one class, with as many rows kept aside as there are rows."""
+    """MNIST digits of one class; as many further rows are held out."""
     X, more = mnist_of(label, n_rows)
     return Task(f'MNIST "{label}"', "MNIST", X, n_components, more)
 

@@ -1,7 +1,7 @@
-"""The experiments of the papers with Gaussian mixtures: what is fitted, and the tables of it.
+"""The experiments of the papers with Gaussian mixtures: the fits and their tables.
 
-The priors, sizes and settings are the papers' where they are printed. What is not printed, or
-cannot be taken literally, is said in the text of the section.
+The priors, sizes and settings are those of the papers if these state them. If a paper does not
+state one, or if it cannot be taken literally, the text of the section says so.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _SMALLEST_CLUSTER = 0.01  # share of the rows that a component has to win to cou
 
 GULTEKIN = {
     "VI": drawn_start,
-    # 5/(1 − r) of the paper stays above 5; the schedule here ends at 1.
+    # The temperature of the paper, 5/(1 − r), stays above 5; the schedule here ends at 1.
     "detAVI": lambda: DrawnDeterministicAnnealing(
         form="posterior", initial_temperature=5, schedule="geometric", n_passes=66, jitter=0.0
     ),
-    # 0.9^t is 1/1000 of its start after 66 passes.
+    # After 66 passes the noise 0.9^t has fallen to 1/1000.
     "stochAVI": lambda: StochasticAnnealing(initial_noise=0.9, schedule="exponential", n_passes=66),
     "stochAVI, linear 200": lambda: StochasticAnnealing(
         initial_noise=0.9, schedule="linear", n_passes=200
@@ -121,7 +121,7 @@ def svi_plus_run(
     passes: int,
     **more: Any,
 ) -> tuple[float, float, Any]:
-    """Bound at the end of the schedule, bound after plain batch inference from there, estimator."""
+    """Bounds at the end of the schedule and after further plain batch inference; the estimator."""
     if effective is None:
         annealing: Any = drawn_start()
         length = passes if batch is not None else 300
@@ -184,7 +184,7 @@ def section_objective(page: Page, size: Size) -> None:
 
 
 def n_clusters(mixture: Any, X: np.ndarray) -> int:
-    """Components that are the most probable one of at least one row in a hundred."""
+    """The number of components that are the most probable one for at least 1 % of the rows."""
     counts = np.bincount(mixture.predict(X))
     return int((counts >= _SMALLEST_CLUSTER * len(X)).sum())
 
@@ -247,7 +247,7 @@ def describe_counts(counts: list[int]) -> tuple[str, str, str]:
 
 
 def two_gaussians(seed: int, n_rows: int = 200) -> np.ndarray:
-    """One dimension, two overlapping Gaussians of unequal weight."""
+    """Draw rows of two overlapping Gaussians of unequal weight, in one dimension."""
     rng = np.random.default_rng(seed)
     means = np.where(rng.random(n_rows) < 0.3, -2.0, 2.0)
     return (means + rng.standard_normal(n_rows))[:, None]
@@ -290,7 +290,7 @@ def section_two_gaussians(page: Page, size: Size) -> None:
 
 
 def section_forms(page: Page, size: Size) -> None:
-    """Forms, speeds and bad starts on one set of digits per kind."""
+    """Forms of annealing, speeds of cooling and bad starts, on one set of digits of each kind."""
     tasks = [Task('digits "0"', "digits", digits_of(0), 6)]
     if not size.quick:
         tasks.append(Task('digits "5"', "digits", digits_of(5), 12))

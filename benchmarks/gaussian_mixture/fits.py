@@ -1,4 +1,4 @@
-"""Fits of Gaussian mixtures, and methods from a drawn start."""
+"""Fits of Gaussian mixtures, and annealing methods that begin at a drawn start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from sklearn_anneal.annealing import (
 
 
 class DrawnStart:
-    """Start from a random pseudo data set, as stochastic annealing does, not by ``init_params``."""
+    """Mixin: start from a random pseudo data set, as stochastic annealing does.
+
+    ``init_params`` of the estimator is not used.
+    """
 
     needs_start = False
 
@@ -44,7 +47,7 @@ def drawn_start() -> StochasticAnnealing:
 
 
 def fit(X: np.ndarray, n_components: int, seed: int, annealing: Any, **parameters: Any) -> Any:
-    """A fitted mixture with Dirichlet weights, converged where the method allows."""
+    """Fit a mixture with Dirichlet weights, to convergence if the method allows this."""
     settings = {"weight_concentration_prior_type": "dirichlet_distribution", "max_iter": 300}
     mixture = AnnealedBayesianGaussianMixture(
         n_components=n_components, annealing=annealing, random_state=seed, **settings | parameters

@@ -1,4 +1,4 @@
-"""Which fits the experiments with Gaussian mixtures make."""
+"""The fits that the experiments with Gaussian mixtures consist of."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from .fits import drawn_start
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """The size of the experiments.
 
     Attributes
     ----------
-    seeds, few, n_rows : int
-        Repetitions of what is compared with published figures and of what takes long; MNIST rows.
+    seeds, few : int
+        Number of repetitions of fits that are compared with published figures, and of fits that
+        take long.
+    n_rows : int
+        Number of MNIST rows.
     passes : int
-        Passes of the minibatch experiments.
+        Number of passes in the minibatch experiments.
     """
 
     seeds: int = 20
@@ -36,7 +39,7 @@ FULL = Size()
 QUICK = Size(seeds=2, few=2, n_rows=150, passes=3, quick=True)
 
 
-# Medians found before; the prior settings were not recorded with them.
+# Medians of an earlier run, for which the settings of the priors were not recorded.
 EXPECTED = {
     ('digits "0"', "plain, drawn start"): -8011,
     ('digits "0"', "plain, k-means"): -8041,
@@ -66,7 +69,7 @@ class Method:
     ----------
     name : str
     annealing : str or callable
-        A name, or a function that makes an instance.
+        The name of an annealing method, or a function that makes an instance.
     parameters : dict
         Further parameters of the estimator.
     """

@@ -1,4 +1,4 @@
-"""Gaussian mixtures as processes: restarts in threads."""
+"""Gaussian mixtures: restarts in two threads."""
 
 from __future__ import annotations
 

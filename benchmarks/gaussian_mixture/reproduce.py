@@ -9,14 +9,15 @@ concerns Gaussian mixtures. Fits that are compared are interleaved, one thread, 
     OMP_NUM_THREADS=1 python -m benchmarks.gaussian_mixture.reproduce     # about 12 minutes
     python -m benchmarks.gaussian_mixture.reproduce --quick --output /tmp/quick.md
 
-Two data sets are files, see ``data.py`` in this folder; sections without their data are left out
-with a message.
+Two data sets come from files, see ``data.py`` in this folder; sections without their data are left
+out with a message.
 
-Verdicts are computed. A claim is a list of comparisons "A above B" in runs paired by seed. One is
-won if the median difference is positive and Wilcoxon's one-sided signed-rank test, with Holm's
-adjustment for the comparisons of the claim, gives p < 0.05; lost is the same for "below".
-Differences that would be printed as zero are ties. All won: reproduced; none: not reproduced;
-otherwise: partly. Other claims state their rule.
+Verdicts are computed from the figures. A claim is a list of comparisons "A above B" in runs paired
+by seed. A comparison is won if the median difference is positive and Wilcoxon's one-sided
+signed-rank test, with Holm's adjustment for the comparisons of the claim, gives p < 0.05. It is
+lost if the same holds for "A below B". Differences that would be printed as zero are ties. A claim
+is reproduced if all its comparisons are won, not reproduced if none is, and otherwise partly
+reproduced. Other claims state their rule.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ OUTPUT = RESULTS / "gaussian_mixture.md"
 
 
 def run_methods(task: Task, n_seeds: int, methods: list[Method]) -> dict[str, Record]:
-    """Bounds of fits to all rows, held-out densities and seconds: method → name → (n_seeds,)."""
+    """Run all methods on a data set.
+
+    The result has, by method and name of the quantity, an array of shape (n_seeds,): bounds of fits
+    to all rows, held-out densities, and seconds.
+    """
     rows: dict[str, list[tuple[float, float, float]]] = {m.name: [] for m in methods}
     for seed in range(n_seeds):
         train, held_out = task.split(seed)
@@ -106,7 +111,7 @@ def section_methods(page: Page, size: Size) -> dict[str, dict[str, Record]]:
 
 
 def section_priors(page: Page, size: Size) -> None:
-    """Which weights' prior gives the expected figures of plain inference."""
+    """Find the prior of the weights that gives the expected figures of plain inference."""
     page.section(
         "Prior settings behind the expected figures",
         "The expected figures are medians found before, with a prior on the weights that was "

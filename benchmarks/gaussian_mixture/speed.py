@@ -1,7 +1,7 @@
-"""Speed of the Gaussian mixture against scikit-learn's, and what each annealing method costs.
+"""Speed of the Gaussian mixture against scikit-learn's, and the cost of each annealing method.
 
-All comparisons are interleaved in this process, one thread each unless said otherwise, and given
-as medians of the ratios of neighbouring runs.
+All comparisons are interleaved in this process and given as medians of the ratios of neighbouring
+runs. They use one thread, unless a section says otherwise.
 
     python -m benchmarks.gaussian_mixture.speed            # everything, some ten minutes
     python -m benchmarks.gaussian_mixture.speed passes methods
@@ -9,7 +9,7 @@ as medians of the ratios of neighbouring runs.
     python -m benchmarks.gaussian_mixture.speed --quick --write --output /tmp/quick.md
 
 The section on restarts needs a file, see ``data.py`` in this folder; a quick run takes
-scikit-learn's digits and needs none.
+scikit-learn's digits and needs no file.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ METHODS = {
 
 
 def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against none."""
+    """Time per pass of every annealing method against plain inference."""
     spaces = size.spaces[:2]
     page = Page()
     page.section(
@@ -156,7 +156,7 @@ def measure_restarts(size: Size) -> list[str]:
 def _against_restarts(
     X: np.ndarray, k: int, n_seeds: int
 ) -> tuple[dict[str, list[float]], dict[str, np.ndarray]]:
-    """Complete bounds, and seconds, of scikit-learn's restarts and of one fit of ours, by seed."""
+    """Complete bounds and seconds of scikit-learn's restarts and of one fit of ours, by seed."""
     shared = {
         "n_components": k,
         "max_iter": 1000,
@@ -195,7 +195,7 @@ def complete_bound(fitted: BayesianGaussianMixture, X: np.ndarray) -> float:
 
 
 def measure_where(size: Size) -> list[str]:
-    """Where the time of a pass goes, against the machine's rate of matrix products."""
+    """Time of the parts of a pass, compared with the machine's rate of matrix products."""
     page = Page()
     page.section(
         "Where the time goes",
@@ -226,7 +226,7 @@ def measure_where(size: Size) -> list[str]:
             "products": lambda: wall_seconds(products),
             "machine": lambda: wall_seconds(lambda: square @ square),
         }
-        # These calls are their own clocks.
+        # Each of these calls returns the seconds that count.
         times = interleaved(runs, size.seeds, clock=lambda run: run())
         whole, part, machine = (float(np.median(times[name])) for name in runs)
         rate = 4e-9 * len(X) * p * k / part

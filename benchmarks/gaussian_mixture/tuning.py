@@ -1,11 +1,12 @@
-"""How the settings of every annealing method act on Gaussian mixtures, over several data sets.
+"""Effects of the settings of every annealing method on Gaussian mixtures, over several data sets.
 
 Each configuration is fitted to three quarters of the rows of every data set (MNIST: to 1,000 rows,
-with 1,000 others held out) and compared with plain variational inference from the k-means start of
-the same seed and split: rise of the lower bound and of the held-out log predictive density, both in
-nats per row, and fitting time. Printed are medians over seeds, averaged over the data sets of a
-group (digits of one class, MNIST digits of one class, low-dimensional sets, clusters in the plane),
-the worst data set, and the ratio of the fitting times.
+with 1,000 others held out). It is compared with plain variational inference from the k-means start
+with the same seed and split, by the gains in the lower bound and in the held-out log predictive
+density, both in nats per row, and by the fitting time. The script prints medians over seeds,
+averaged over the data sets of a group (digits of one class, MNIST digits of one class,
+low-dimensional sets, clusters in the plane), the worst data set, and the ratio of the fitting
+times.
 
     python -m benchmarks.gaussian_mixture.tuning                    # everything; takes long
     python -m benchmarks.gaussian_mixture.tuning --only svi_plus --csv /tmp/svi_plus.csv
@@ -53,7 +54,7 @@ class Configuration:
     method : str
         Name of the method.
     settings : dict
-        Parameters of the method; what is absent keeps its default.
+        Parameters of the method; all others keep their defaults.
     estimator : dict
         Parameters of the estimator.
     """
@@ -74,7 +75,7 @@ def grid(method: str, **values: Iterable[Any]) -> Iterator[Configuration]:
 
 
 def minibatch(sizes: Iterable[int]) -> Iterator[Configuration]:
-    """Plain stochastic inference over learning rates."""
+    """Configurations of plain stochastic inference with several learning rates."""
     for size, offset, decay in itertools.product(sizes, (1, 10, 64), (0.5, 0.6, 0.7, 0.9)):
         yield Configuration(
             "none",
@@ -84,7 +85,7 @@ def minibatch(sizes: Iterable[int]) -> Iterator[Configuration]:
 
 
 def configurations() -> dict[str, list[Configuration]]:
-    """What is measured, by section of the table."""
+    """The configurations that are measured, by section of the table."""
     return {
         "deterministic": [
             *grid("deterministic", n_passes=(20, 50, 100, 200)),
@@ -203,7 +204,8 @@ class Comparison:
             rows = []
             for seed in range(self.n_seeds[task.group]):
                 annealing = method(**configuration.settings)
-                # A plain fit right beside it: the load of a machine drifts over a long run.
+                # A plain fit is timed directly before, because the load of a machine drifts over a
+                # long run.
                 beside = fit(task, seed, "none", {})[2]
                 bound, held_out, seconds = fit(task, seed, annealing, configuration.estimator)
                 plain = self.plain[task.name, seed]

@@ -1,7 +1,7 @@
-"""What the measurements of the speed of Gaussian mixtures share: sizes, rows, estimators, passes.
+"""Sizes, rows, estimators and passes that all measurements of the speed of mixtures use.
 
-The time of a pass is that of a fit of many passes less that of a fit of few, divided by the
-difference, so that what a fit does once does not count.
+The time of a pass is the difference of the times of two fits, one of many and one of few passes,
+divided by the difference of their numbers of passes. Work that a fit does once thus does not count.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ Make = Callable[[int], Any]
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """The size of the measurements.
 
     Attributes
     ----------
     n_rows : int
-        Rows of the passes.
+        Number of rows in the sections on passes.
     shapes : tuple of (str, int, int)
-        Covariance type, D and K of the passes against scikit-learn's.
+        Covariance type, D and K of the passes that are compared with scikit-learn's.
     spaces : tuple of (int, int)
         D and K of the other sections on passes.
     restarts : tuple of (int, int, int, int)
         Rows, D, K and passes of the restarts in two threads.
     digits : tuple of int
-        Classes on which one fit is compared with ten restarts.
+        Classes of digits on which one fit is compared with ten restarts.
     digit_rows, digit_components : int
-        Their rows, and K.
+        Number of rows of each of these classes, and K.
     rounds, annealed_rounds : int
-        Interleaved repetitions, and those of annealed passes.
+        Number of interleaved repetitions of plain and of annealed passes.
     seeds : int
-        Repetitions of one fit against ten restarts, and of all else that is compared in seconds.
+        Number of repetitions of one fit against ten restarts, and of all other comparisons in
+        seconds.
     """
 
     n_rows: int = 50_000
@@ -92,14 +93,14 @@ QUICK = Size(
 
 
 def blobs(n: int, d: int, seed: int = 0) -> np.ndarray:
-    """Rows of eight round clusters."""
+    """Draw rows of eight round clusters."""
     rng = np.random.default_rng(seed)
     centers = 2.0 * rng.standard_normal((8, d))
     return centers[rng.integers(8, size=n)] + rng.standard_normal((n, d))
 
 
 def ours(annealing: Any, k: int, **kwargs: Any) -> Make:
-    """Our estimator; ``annealing`` is ``"none"`` or a function of the number of passes."""
+    """Our estimator; ``annealing`` is ``"none"`` or a function that takes the number of passes."""
 
     def make(n: int) -> AnnealedBayesianGaussianMixture:
         method, finish = annealing, n
@@ -125,7 +126,7 @@ def peer(k: int, **kwargs: Any) -> Make:
 
 
 def per_pass(make: Make, X: np.ndarray) -> float:
-    """Seconds per pass, wall time."""
+    """Seconds of wall time per pass."""
     short = wall_seconds(lambda: make(FEW).fit(X))
     return (wall_seconds(lambda: make(MANY).fit(X)) - short) / (MANY - FEW)
 
@@ -133,6 +134,6 @@ def per_pass(make: Make, X: np.ndarray) -> float:
 def pass_times(first: Make, second: Make, X: np.ndarray, rounds: int) -> tuple[np.ndarray, ...]:
     """Seconds per pass of two estimators in turns, one per round."""
     runs = {"first": lambda: per_pass(first, X), "second": lambda: per_pass(second, X)}
-    # These calls are their own clocks: they return the seconds that count.
+    # Each of these calls returns the seconds that count.
     times = interleaved(runs, rounds, clock=lambda run: run())
     return times["first"], times["second"]

@@ -1,4 +1,4 @@
-"""What is claimed of annealed hidden Markov models, and the rules by which figures decide."""
+"""Claims about annealed hidden Markov models, and the rules by which figures decide them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .plan import (
 )
 
 GULTEKIN, EXPECTED, OWN = "Gultekin et al. 2018", "expected figures", OWN_QUESTION
-# Ratio of times that counts as "essentially the same".
+# Times count as "essentially the same" if their ratio is at most this.
 SAME_TIME = 1.25
-# Letters on which a method has to win for "consistently", of all.
+# The share of all letters on which a method has to win for "consistently".
 CONSISTENT = 0.9
 
 Records = dict[LetterKey, Record]
@@ -32,14 +32,14 @@ Records = dict[LetterKey, Record]
 
 @dataclass
 class Found:
-    """All records.
+    """All records of the cache, by part of the reproduction.
 
     Attributes
     ----------
     letters, orientation, texts, others, curve : dict
-        By (data, K, method).
+        Records by (data, K, method).
     settings : dict
-        By (emission, data, K, name of the settings).
+        Records by (emission, data, K, name of the settings).
     """
 
     letters: Records = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Found:
 
 
 def with_best(records: Records, plain: Records) -> Records:
-    """And the best bound of all seeds of plain inference, as a method of its own."""
+    """Add the best bound of all seeds of plain inference to the records, as a further method."""
     found = dict(records)
     for (name, k, method), record in plain.items():
         if method == VI and (name, k, VI) in records:
@@ -62,7 +62,7 @@ def with_best(records: Records, plain: Records) -> Records:
 
 
 def medians(records: Records, method: str, k: int, what: str) -> np.ndarray:
-    """Of one method over seeds, for each data set."""
+    """Medians over the seeds of one method, for each data set."""
     return np.array(
         [np.median(r[what]) for (_, kk, m), r in records.items() if (kk, m) == (k, method)]
     )
@@ -75,7 +75,7 @@ def states_of(records: Records) -> list[int]:
 def accuracy(records: Records, method: str, k: int) -> np.ndarray:
     """Share of held-out sequences that naive Bayes assigns to their own letter, per seed.
 
-    One model per letter and the shares of the letters in the training set as the prior.
+    There is one model per letter. The prior is the share of each letter in the training set.
     """
     own = [r for (_, kk, m), r in records.items() if (kk, m) == (k, method)]
     prior = np.log([r["sequences"][0] for r in own])
@@ -87,7 +87,7 @@ def accuracy(records: Records, method: str, k: int) -> np.ndarray:
 def _over_letters(
     source: str, text: str, records: Records, first: str, second: str, what: str = "bound"
 ) -> Claim:
-    """Medians of the letters, Wilcoxon's test over letters for each K."""
+    """Compare medians of the letters by Wilcoxon's test over the letters, for each K."""
     digits = 0 if what == "bound" else 3
     pairs, won = [], []
     for k in states_of(records):
@@ -138,7 +138,7 @@ def letters(records: Records) -> list[Claim]:
 
 
 def _consistent(records: Records, stochastic: str, deterministic: str) -> Claim:
-    """Stochastic annealing best of three at nearly every letter."""
+    """Whether stochastic annealing is the best of three methods at nearly every letter."""
     holds, figures = [], []
     for k in states_of(records):
         best = medians(records, stochastic, k, "bound")
@@ -173,7 +173,7 @@ def _same_time(records: Records) -> Claim:
 
 
 def orientation(records: Records) -> list[Claim]:
-    """The expected figures of letter "a" with five states, in their order."""
+    """Whether figures of letter "a" with five states are in the expected order."""
     name, k = next(((n, k) for n, k, _ in records), ("", 0))
     if not records:
         return []
@@ -198,7 +198,7 @@ def orientation(records: Records) -> list[Claim]:
 
 
 def texts(records: Records) -> list[Claim]:
-    """No gain on letters of English."""
+    """Whether annealing gains nothing on letters of English texts."""
     pairs = [
         (f"{method}, {name}, K = {k}", records[name, k, method]["bound"], r["bound"])
         for (name, k, m), r in records.items()
@@ -248,7 +248,7 @@ def curve(records: Records) -> list[Claim]:
 
 
 def claims(found: Found) -> list[Claim]:
-    """All claims, with verdicts, of which there are figures."""
+    """All claims for which there are figures, with verdicts."""
     every = [
         *letters(found.letters),
         *curve(found.curve),

@@ -26,7 +26,7 @@ _FRAMES_FOR_CODEBOOK = 50_000
 
 @dataclass(frozen=True)
 class Sequences:
-    """Some sequences, one after another.
+    """Several sequences, one after another.
 
     Attributes
     ----------
@@ -74,7 +74,10 @@ def _third_held_out(sequences: list[np.ndarray], emission: str, n_symbols: int |
 
 
 def _codes(X: np.ndarray, n_symbols: int) -> np.ndarray:
-    """Each row as the nearest of the centres that k-means finds in at most 50,000 of them."""
+    """Replace each row by the number of the nearest k-means centre.
+
+    The centres are found from at most 50,000 of the rows.
+    """
     rng = np.random.default_rng(0)
     some = rng.choice(len(X), min(len(X), _FRAMES_FOR_CODEBOOK), replace=False)
     codebook = KMeans(n_symbols, n_init=1, max_iter=50, random_state=0).fit(X[some])
@@ -100,7 +103,7 @@ def _of_letter(letter: str, frames: np.ndarray) -> list[np.ndarray]:
 
 
 def _trimmed(sequence: np.ndarray) -> np.ndarray:
-    """Without the exact zeros that pad both ends."""
+    """Cut off the exact zeros that pad both ends of the sequences."""
     moving = np.flatnonzero(sequence.any(axis=1))
     return sequence[moving[0] : moving[-1] + 1]
 
@@ -113,7 +116,7 @@ def _images() -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def _row_symbols() -> list[np.ndarray]:
-    """750 images as 28 symbols each, of a codebook of the rows of 5,000 images."""
+    """750 images as sequences of 28 symbols, from a codebook of the rows of 5,000 images."""
     images, _ = _images()
     chosen = np.random.default_rng(0).choice(len(images), 5000, replace=False)
     rows = images[chosen].reshape(-1, 28) / 255.0
@@ -122,14 +125,14 @@ def _row_symbols() -> list[np.ndarray]:
 
 
 def _digit_rows(digit: int) -> list[np.ndarray]:
-    """300 images of a digit as 28 binary rows each."""
+    """300 images of a digit as sequences of 28 binary rows."""
     images, labels = _images()
     return [image > 127 for image in images[labels == digit][:300]]
 
 
 @cache
 def _english() -> list[np.ndarray]:
-    """Paragraphs of scikit-learn's descriptions of its data sets, as letters and blanks."""
+    """Paragraphs of scikit-learn's descriptions of its data sets, as sequences of letters."""
     loaders = ("iris", "wine", "breast_cancer", "diabetes", "linnerud", "digits")
     paragraphs = []
     for name in loaders:
@@ -142,7 +145,7 @@ def _english() -> list[np.ndarray]:
 
 
 def _drawn(letter: int, emission: str) -> list[np.ndarray]:
-    """Eighteen short sequences of a small chain of its own for each letter, for quick runs."""
+    """Draw eighteen short sequences for quick runs; every letter has another small chain."""
     rng = np.random.default_rng(letter)
     transmat = 0.7 * np.eye(3) + 0.1
     levels = 4.0 * rng.permutation(3)
@@ -164,10 +167,10 @@ def split(name: str, emission: str) -> Split:
     Parameters
     ----------
     name : str
-        ``"letter a"`` and so on: pen trajectories of a letter, as symbols of a codebook of 500, or
-        as they are without the padding at both ends. ``"image rows"``: images of digits as 28
-        rows, as symbols of a codebook of 256. ``"digit 3"``: binary rows of images of a digit.
-        ``"English"``: letters of texts. ``"drawn 0"`` needs no file.
+        ``"letter a"`` and so on: pen trajectories of a letter, either as symbols of a codebook of
+        500 or as vectors without the padding at both ends. ``"image rows"``: the 28 rows of images
+        of digits, as symbols of a codebook of 256. ``"digit 3"``: binary rows of images of a
+        digit. ``"English"``: letters of texts. ``"drawn 0"``: drawn sequences, without a file.
     emission : str
 
     Raises
@@ -192,6 +195,6 @@ def split(name: str, emission: str) -> Split:
 
 
 def available(names: Iterable[str]) -> list[str]:
-    """Those of some data sets that are there, with a message for each missing file."""
+    """The data sets whose files are there; a message is printed for each missing file."""
     files = {"letter": LETTERS, "image": ROWS, "digit": ROWS}
     return present(names, lambda name: files.get(name.partition(" ")[0]))

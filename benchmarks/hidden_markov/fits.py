@@ -1,4 +1,4 @@
-"""Fits of hidden Markov models, by what decides them, and what is measured of each."""
+"""Fits of hidden Markov models: their specifications, and the figures measured on each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sklearn_anneal.models.hidden_markov import HiddenMarkov
 from ..common.reproduction import BaseSpec, Settings, settings_of
 from .data import Sequences, split
 
-# The concentrations of symbols are those of Gultekin et al.: 10 / V.
+# The prior concentration of a symbol is 10 / V, as in Gultekin et al.
 _EMISSION_PRIOR = 10.0
 _LONGEST_FINISH = 500
 
@@ -32,13 +32,13 @@ CLASSES: dict[str, Any] = {
 
 
 def recommended(method: str) -> Settings:
-    """The settings that a name stands for; what the cache is searched by."""
+    """The settings that a method's name stands for, as a part of the key in the cache."""
     return settings_of(**HiddenMarkov.recommended[method])
 
 
 @dataclass(frozen=True)
 class Spec(BaseSpec):
-    """All that decides a fit; what the cache is searched by.
+    """Everything that determines a fit; the key of the fit in the cache.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Spec(BaseSpec):
     method : str
         A name of ``annealing=``.
     settings : tuple of (str, value)
-        Of the annealing, for deterministic and stochastic; others have those of their name.
+        Settings of deterministic and stochastic annealing; other methods have the recommended ones.
     seed : int
     classify : tuple of str
         Data sets of which every held-out sequence is scored.
@@ -82,7 +82,7 @@ class Spec(BaseSpec):
         )
 
     def run(self) -> dict[str, Any]:
-        """Fit, and measure what came out.
+        """Fit and measure the result.
 
         Returns
         -------
@@ -118,7 +118,7 @@ class Spec(BaseSpec):
 
 @cache
 def _warm(method: str, emission: str) -> None:
-    """Have the kernels of a method loaded or compiled before a fit is timed."""
+    """Load or compile the kernels of a method before a fit is timed."""
     spec = Spec("drawn 0", emission, 2, method)
     _fitted(spec.estimator().set_params(max_iter=2), split(spec.data, emission).training)
 

@@ -1,4 +1,4 @@
-"""Which fits the experiments with sequences make."""
+"""The fits that the experiments with sequences consist of."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAPER_DET, PAPER_STOCH, STILL = (
     "deterministic, no jitter",
 )
 
-# On texts and on the curve.
+# These methods are run on texts and for the curve of the bound against the number of states.
 COMPARED = (VI, DET, STOCH)
 
 Grid = dict[str, tuple[str, Settings]]
@@ -28,27 +28,27 @@ Grid = dict[str, tuple[str, Settings]]
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """The size of the experiments.
 
     Attributes
     ----------
     letters : tuple of str
         Data sets of the bound of each letter, and of the classifier.
     states : tuple of int
-        K of these.
+        Numbers of states (K) for the letters.
     curve, curve_states : str, tuple of int
-        The data set of the bound against the number of states, and the numbers.
+        The data set and the numbers of states for the curve of the bound against them.
     texts : tuple of str
         Data sets on which no gain is expected.
     others : tuple of str
         Methods that are run by name.
     settings : dict
-        For each emission, data sets with the number of states.
+        For each emission, the data sets on which settings are compared, with numbers of states.
     temperatures, jitters, passes, noises, noise_passes : tuple
         The grid of settings.
     seeds, some, few : int
-        Repetitions of plain inference and of single data sets, of all letters and of the curve,
-        and of the settings.
+        Numbers of repetitions: ``seeds`` of plain inference and of single data sets, ``some`` of
+        all letters and of the curve, ``few`` of the settings.
     """
 
     letters: tuple[str, ...] = tuple(f"letter {c}" for c in "abcdeghlmnopqrsuvwyz")
@@ -124,9 +124,9 @@ def stochastic(noise: float, schedule: str, n_passes: int, start: str) -> Settin
 
 
 def methods() -> Grid:
-    """Those of the letters: the recommended ones and the nearest to the paper's.
+    """The methods for the letters, with recommended settings and those nearest to the paper's.
 
-    The paper's T = 5/(1 − ρ) tends to 5; ours falls from 5 to 1.
+    The paper's temperature T = 5/(1 − ρ) tends to 5, while ours falls from 5 to 1.
     """
     return {
         VI: ("none", ()),
@@ -138,7 +138,7 @@ def methods() -> Grid:
 
 
 def grid(size: Size) -> Grid:
-    """All settings that are compared, and plain inference."""
+    """All settings that are compared with each other and with plain inference."""
     found: Grid = {VI: ("none", ())}
     for temperature, jitter, n in product(size.temperatures, size.jitters, size.passes):
         name = f"T₀ = {temperature:g}, jitter {jitter:g}, n = {n}"
@@ -155,7 +155,7 @@ SettingsKey = tuple[str, str, int, str]
 
 
 def settings_cells(size: Size) -> dict[SettingsKey, Spec]:
-    """By (emission, data, K, name of the settings)."""
+    """Fits by (emission, data, K, name of the settings)."""
     there = available(name for _, name, _ in size.settings)
     return {
         (emission, name, k, label): Spec(name, emission, k, method, settings)
@@ -169,7 +169,7 @@ LetterKey = tuple[str, int, str]
 
 
 def letter_cells(size: Size) -> dict[LetterKey, Spec]:
-    """By (letter, K, method)."""
+    """Fits by (letter, K, method)."""
     there = tuple(available(size.letters))
     return {
         (name, k, label): Spec(name, "categorical", k, method, settings, classify=there)
@@ -180,7 +180,7 @@ def letter_cells(size: Size) -> dict[LetterKey, Spec]:
 
 
 def orientation_cells(size: Size) -> dict[LetterKey, Spec]:
-    """Those of the first letter with the fewest states, and of the setting without jitter."""
+    """Fits to the first letter with the fewest states, including a setting without jitter."""
     own = (size.letters[0], size.states[0])
     found = {key: spec for key, spec in letter_cells(size).items() if key[:2] == own}
     still = deterministic(1.5, 0.0, 200)
@@ -192,12 +192,12 @@ def orientation_cells(size: Size) -> dict[LetterKey, Spec]:
 
 
 def plain_cells(size: Size) -> dict[LetterKey, Spec]:
-    """Plain inference, for the best of all seeds."""
+    """Fits of plain inference, from which the best of all seeds is taken."""
     return {key: spec for key, spec in letter_cells(size).items() if key[-1] == VI}
 
 
 def text_cells(size: Size) -> dict[LetterKey, Spec]:
-    """By (text, K, method)."""
+    """Fits by (text, K, method)."""
     return {
         (name, k, label): Spec(name, "categorical", k, method, settings)
         for k in size.states
@@ -208,7 +208,7 @@ def text_cells(size: Size) -> dict[LetterKey, Spec]:
 
 
 def other_cells(size: Size) -> dict[LetterKey, Spec]:
-    """By (letter, K, method): the methods that the paper does not have."""
+    """Fits by (letter, K, method), for the methods that the paper does not use."""
     there = tuple(available(size.letters))
     return {
         (name, size.states[0], method): Spec(
@@ -220,7 +220,7 @@ def other_cells(size: Size) -> dict[LetterKey, Spec]:
 
 
 def curve_cells(size: Size) -> dict[LetterKey, Spec]:
-    """By (data, K, method)."""
+    """Fits by (data, K, method)."""
     return {
         (name, k, label): Spec(name, "categorical", k, *methods()[label])
         for name in available(size.curve)
@@ -230,7 +230,7 @@ def curve_cells(size: Size) -> dict[LetterKey, Spec]:
 
 
 def measure(parts: Iterable[str], size: Size, cache: Cache, jobs: int) -> None:
-    """Make the fits of some parts that the cache does not have."""
+    """Make those fits of the given parts that the cache does not have."""
     plan: dict[str, list[tuple[Callable[[Size], dict], int]]] = {
         "settings": [(settings_cells, size.few)],
         "letters": [

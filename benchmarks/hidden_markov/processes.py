@@ -1,4 +1,4 @@
-"""Hidden Markov models as processes: threads, and memory in fresh interpreters."""
+"""Hidden Markov models: speed in two threads, and memory in fresh interpreters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..common.threads import Independent, machine_words, verdict
 from .workload import Data, Ours, Size, estimator, symbols, vectors
 
 FASTER = 1.7
-# Passes in one measurement of wall time.
+# Number of passes in one measurement of wall time.
 PASSES = 5
 
 
@@ -35,7 +35,7 @@ PASSES = 5
 
 
 def measure_jobs(size: Size) -> list[str]:
-    """Batch passes in two threads against one, and whether they find the same."""
+    """Batch passes in two threads against one, and whether both give the same result."""
     k = size.many
     page = Page()
     page.section(
@@ -75,12 +75,15 @@ def measure_jobs(size: Size) -> list[str]:
 
 
 def task_memory(options: dict[str, Any]) -> dict[str, float]:
-    """Growth of the anonymous memory of a fit, X, imports and kernels being there before."""
+    """Growth of the anonymous memory during a fit.
+
+    X, the imports and the kernels are in memory before it and are not counted.
+    """
     with np.load(options["path"]) as archive:
         X, lengths = archive["X"], archive["lengths"]
     data = Data("", X, lengths, options["n_symbols"])
     k = options["components"]
-    # What is imported, compiled and allocated once.
+    # A first small fit does the imports, the compilation and the allocations that are made once.
     estimator(data, k, max_iter=2).fit(X[: lengths[:9].sum()], lengths=lengths[:9])
     X, lengths = np.tile(X, (options["copies"], 1)), np.tile(lengths, options["copies"])
     est = estimator(data, k, max_iter=options["passes"], n_jobs=options["n_jobs"])
@@ -96,7 +99,7 @@ def task_memory(options: dict[str, Any]) -> dict[str, float]:
 
 
 def measure_memory(size: Size) -> list[str]:
-    """Memory of fits beyond X, for ever more frames."""
+    """Memory of fits beyond X, for increasing numbers of frames."""
     k = size.many
     page = Page()
     page.section(

@@ -10,20 +10,21 @@ bound against the number of states, on rows of images; *others*, the remaining m
     python -m benchmarks.hidden_markov.reproduce --cache hmm.jsonl --parts states
     python -m benchmarks.hidden_markov.reproduce --quick --cache /tmp/q.jsonl
 
-The first makes all fits (estimate: 60 minutes on one core), the second writes the
-page from the cache; a page of a quick run needs ``--output`` too.
+The first command makes all fits (estimate: 60 minutes on one core), and the second writes the page
+from the cache. To write the page of a quick run, give ``--output`` too.
 
-Every finished fit is a line of the cache; a run that was interrupted goes on where it stopped, and
-the page is written of the seeds that all fits of a part have. Delete the cache after a change of
-the package. Some data are files, see ``data.py`` in this folder; what needs a missing one is left
-out with a message. A quick run draws short sequences.
+Every finished fit is a line of the cache, so that a run that was interrupted goes on where it
+stopped. The page is written from the seeds for which all fits of a part are complete. Delete the
+cache after a change of the package. Some data come from files, see ``data.py`` in this folder; a
+part whose file is missing is left out with a message. A quick run draws short sequences.
 
-Verdicts are computed. A comparison of two methods on letters is between the letters' medians over
-seeds; one on the curve is between the medians of the numbers of states; others are paired by seed.
-It is won if the median difference is above zero and the one-sided p-value of Wilcoxon's signed-rank
-test, adjusted for the comparisons of the claim (Holm), is below 0.05; lost is the same below.
-Differences that would be printed as zero are ties. All won: reproduced; none: not reproduced;
-otherwise: partly. Other claims state their rule.
+Verdicts are computed from the figures. Two methods are compared on letters by the letters' medians
+over seeds, on the curve by the medians for each number of states, and otherwise by pairs of runs
+with the same seed. A comparison is won if the median difference is above zero and the one-sided
+p-value of Wilcoxon's signed-rank test, adjusted for the comparisons of the claim (Holm), is below
+0.05. It is lost if the same holds in the other direction. Differences that would be printed as zero
+are ties. A claim is reproduced if all its comparisons are won, not reproduced if none is, and
+otherwise partly reproduced. Other claims state their rule.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ from .plan import (
 
 
 def found_in(cache: Cache, size: Size) -> Found:
-    """The records of the seeds that all fits of a part have."""
+    """The records of each part, for the seeds for which all its fits are complete."""
     records = cache.of_common_seeds
     plain = records(plain_cells(size), size.seeds)
     texts = records(text_cells(size), size.seeds)
@@ -274,9 +275,9 @@ Gains = dict[str, np.ndarray]
 
 
 def gains(records: dict[SettingsKey, Record], emission: str, what: str) -> Gains:
-    """Gain over plain inference of each setting, nats per frame: all data sets, all seeds.
+    """Gains over plain inference of each setting, in nats per frame, for all data sets and seeds.
 
-    Best mean first.
+    The setting with the best mean comes first.
     """
     own = {key: record for key, record in records.items() if key[0] == emission}
     found: dict[str, list[np.ndarray]] = {}
@@ -289,7 +290,7 @@ def gains(records: dict[SettingsKey, Record], emission: str, what: str) -> Gains
 
 
 def not_told_apart(ordered: Gains) -> list[str]:
-    """Settings whose mean is less than two standard errors of the difference below the best."""
+    """Settings whose mean is below the best by less than two standard errors of the difference."""
     (_, best), *others = ordered.items()
     near = []
     for label, values in others:
@@ -388,7 +389,7 @@ RULES = (
 
 
 def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
-    """What follows the verdicts, and the claims."""
+    """Add the sections that follow the verdicts, and return the claims."""
     found = found_in(cache, size)
     section_methods(page)
     section_letters(page, found.letters)

@@ -1,16 +1,16 @@
 """Speed and memory of hidden Markov models against hmmlearn's, and where the time goes.
 
 All comparisons are interleaved in this process, and given as medians of the ratios of neighbouring
-runs. What runs in one thread is measured in processor time, which other work on the machine changes
-less than it does wall time. Memory is that of fresh interpreters.
+runs. Work in a single thread is measured in processor time, which other work on the machine changes
+less than wall time. Memory is measured in fresh interpreters.
 
     python -m benchmarks.hidden_markov.speed            # everything, about 10 minutes
     python -m benchmarks.hidden_markov.speed symbols jobs
     python -m benchmarks.hidden_markov.speed --write    # also into doc/results/sequences_speed.md
     python -m benchmarks.hidden_markov.speed --quick --write --output /tmp/quick.md
 
-The pen trajectories are a file, see ``data.py`` in this folder; a quick run draws sequences and
-needs none. hmmlearn is left out with a message where it is not installed.
+The pen trajectories come from a file, see ``data.py`` in this folder; a quick run draws sequences
+and needs no file. hmmlearn is left out with a message if it is not installed.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ from .workload import (
 )
 
 FASTER_SYMBOLS, FASTER_VECTORS = 12, 5
-# Bounds that agree to this share are the same.
+# Bounds count as the same if their relative difference is at most this.
 SAME = 1e-8
 
 
 def corpus(size: Size) -> str:
-    """The sequences, in words."""
+    """A description of the sequences, in words."""
     data = vectors(size)
     name = "drawn sequences" if size.quick else "pen trajectories"
     return f"{len(data.lengths):,} {name} of {data.n_frames:,} frames"
@@ -72,7 +72,10 @@ def corpus(size: Size) -> str:
 
 
 def compared(data: Data, k: int, size: Size) -> tuple[Ours, Peer, list[str]]:
-    """Passes of both from the same posterior; both models after them, and the cells of a row."""
+    """Measure passes of both libraries from the same posterior.
+
+    Returns both models after these passes, and the cells of a row.
+    """
     ours = Ours.trained(data, k, size.trained)
     peer = Peer(data, k, ours.attributes)
     bounds: dict[str, list[float]] = {"ours": [], "peer": []}
@@ -92,7 +95,7 @@ HEADER = ["K", "hmmlearn, ms", "ours, ms", "ours, ns per frame", "ratio", "bound
 
 
 def measure_symbols(size: Size) -> list[str]:
-    """A pass over symbols against hmmlearn's, and what its other implementation does."""
+    """A pass over symbols against both implementations of hmmlearn."""
     page = Page()
     page.section(
         "A pass over symbols",
@@ -208,7 +211,7 @@ PARTS = ("log density", "forward–backward", "statistics", UPDATE, TAKEN, REST)
 
 
 def shares(data: Data, k: int, size: Size) -> tuple[float, dict[str, float]]:
-    """Processor seconds of our passes over data, and those of each part."""
+    """Processor seconds of our passes over data, and the seconds of each part of them."""
     ours = Ours.trained(data, k, size.trained)
     parts = Parts()
     emission = type(ours.ctx.model.emission)
@@ -238,7 +241,7 @@ def shares(data: Data, k: int, size: Size) -> tuple[float, dict[str, float]]:
 
 
 def measure_where(size: Size) -> list[str]:
-    """Which part of a pass takes how much of its time."""
+    """The share of the time of a pass that each of its parts takes."""
     page = Page()
     page.section(
         "Where the time of a pass goes",
@@ -263,7 +266,7 @@ def measure_where(size: Size) -> list[str]:
 
 
 def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against none."""
+    """Time per pass of every annealing method against plain inference."""
     k = size.many
     page = Page()
     page.section(

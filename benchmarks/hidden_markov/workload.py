@@ -1,4 +1,4 @@
-"""What the measurements of the speed of hidden Markov models share: sequences, models, passes."""
+"""Sequences, models and passes that all measurements of the speed of hidden Markov models use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ try:
 except ImportError:
     vhmm = None
 
-# Frames of one row with D = 12.
+# Number of frames that are joined in one row to give D = 12.
 WINDOW = 4
 BATCH = engine.Settings(
     max_iter=0, stop=RiseOfBound(0.0), batch_size=None, learning_offset=1.0, learning_decay=0.0
@@ -35,26 +35,26 @@ BATCH = engine.Settings(
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """The size of the measurements.
 
     Attributes
     ----------
     rounds : int
-        Interleaved repetitions.
+        Number of interleaved repetitions.
     trained : int
-        Passes of ours before both are compared.
+        Number of passes by our estimator before the two libraries are compared.
     passes : int
-        Of hmmlearn's other implementation, and of fits from its own starts.
+        Number of passes of hmmlearn's other implementation, and of fits from its own starts.
     components : tuple of int
-        K of the passes.
+        Numbers of states (K) for the sections on passes.
     many : int
-        K of all other sections.
+        Number of states (K) for all other sections.
     symbols : int
         Size of the codebook.
     every : int
-        Of vectors, hmmlearn passes over every n-th sequence.
+        In the section on vectors, hmmlearn gets only every n-th sequence, because it is slow.
     copies : tuple of int
-        How often the sequences are there in the section on memory.
+        How many copies of the sequences the fits in the section on memory get.
     """
 
     rounds: int = 7
@@ -103,13 +103,13 @@ class Data:
 
     @property
     def emission(self) -> dict[str, Any]:
-        """What our estimator is to know of a frame."""
+        """The parameters of our estimator that describe a frame."""
         if self.n_symbols is None:
             return {"emission": "gaussian"}
         return {"emission": "categorical", "n_symbols": self.n_symbols}
 
     def thinned(self, every: int) -> Data:
-        """Every n-th sequence."""
+        """Keep every n-th sequence."""
         chosen = np.arange(len(self.lengths)) % every == 0
         return replace(
             self, X=self.X[np.repeat(chosen, self.lengths)], lengths=self.lengths[chosen]
@@ -130,14 +130,14 @@ def _frames(quick: bool) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def vectors(size: Size) -> Data:
-    """Pen-tip velocities and force, D = 3, or drawn ones."""
+    """Velocities and force of the pen tip, D = 3, or drawn vectors."""
     X, lengths = _frames(size.quick)
     return Data("D = 3", X, lengths)
 
 
 @cache
 def windows(size: Size) -> Data:
-    """Four consecutive frames as one, D = 12; what is left at the end of a sequence is dropped."""
+    """Join four consecutive frames in one, D = 12; a rest at the end of a sequence is dropped."""
     X, lengths = _frames(size.quick)
     starts = np.cumsum(lengths) - lengths
     parts = [
@@ -149,7 +149,7 @@ def windows(size: Size) -> Data:
 
 @cache
 def symbols(size: Size) -> Data:
-    """The nearest entry of a codebook for every frame."""
+    """Replace every frame by the number of the nearest entry of a codebook."""
     X, lengths = _frames(size.quick)
     codebook = MiniBatchKMeans(size.symbols, batch_size=4096, n_init=1, random_state=0).fit(X)
     codes = codebook.predict(X).astype(np.int64)[:, None]
@@ -166,7 +166,7 @@ def estimator(data: Data, k: int, **parameters: Any) -> AnnealedHMM:
 
 
 class Ours:
-    """Our variational inference, one pass per call, which returns the bound before its update."""
+    """Our variational inference; each call makes one pass and returns the bound before it."""
 
     def __init__(self, data: Data, k: int):
         self._est = est = estimator(data, k, max_iter=0)
@@ -179,14 +179,14 @@ class Ours:
 
     @classmethod
     def trained(cls, data: Data, k: int, n_passes: int) -> Ours:
-        """The same after some passes."""
+        """Make some passes and return this object."""
         ours = cls(data, k)
         for _ in range(n_passes):
             ours()
         return ours
 
     def branch(self, annealing: Any = "none", workers: Workers = SEQUENTIAL) -> Ours:
-        """Another one that goes on from here, with an annealing method at its start."""
+        """A copy that continues from here, with an annealing method that is at its start."""
         other = copy(self)
         other.workers = workers
         ctx = other.ctx = replace(
@@ -201,7 +201,7 @@ class Ours:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Priors and posteriors as they are now, by the names of their attributes."""
+        """The current priors and posteriors, by the names of their attributes."""
         return self._est._fitted_attributes(self.ctx)
 
     def __call__(self) -> float:
@@ -213,7 +213,7 @@ class Ours:
 
 
 class Peer:
-    """hmmlearn's, from given priors and posteriors, with the functions that its fit calls.
+    """hmmlearn's inference from given priors and posteriors, by the functions that its fit calls.
 
     Parameters
     ----------
@@ -246,16 +246,16 @@ class Peer:
         bound = hmm._compute_lower_bound(log_probability)
         hmm._do_mstep(statistics)
         if self.data.n_symbols is None:
-            # It leaves this constant out.
+            # hmmlearn leaves this constant out.
             bound -= 0.5 * self.data.X.size * np.log(2.0 * np.pi)
         return float(bound)
 
 
 def peer_is_there() -> bool:
-    """Whether hmmlearn is installed; says so where it is not."""
+    """Whether hmmlearn is installed; if it is not, a message says so."""
     return is_there("hmmlearn", vhmm)
 
 
 def kept(run: Callable[[], float], results: list[float]) -> Callable[[], None]:
-    """A call that keeps what it returns."""
+    """Wrap a call so that its result is kept."""
     return lambda: results.append(run())

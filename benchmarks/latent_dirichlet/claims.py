@@ -1,4 +1,4 @@
-"""What the papers claim about topic models, and the rules by which figures decide."""
+"""The papers' claims about topic models, and the rules by which figures decide them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from .plan import (
 )
 
 DIGITS = 3
-# Nats per token below which two methods count as equally good, where a claim says "almost".
+# If a claim says "almost", methods that differ by less than this, in nats per token, count as
+# equally good.
 ALMOST = 0.02
 
 Pairs = list[tuple[str, np.ndarray, np.ndarray]]
@@ -41,16 +42,16 @@ EXPECTED = "expected figures"
 
 @dataclass
 class Found:
-    """All records.
+    """All records of the cache, by part of the reproduction.
 
     Attributes
     ----------
     batch : dict
-        By (corpus, K, method).
+        Records of batch inference by (corpus, K, method).
     passes, timed : dict
-        Stochastic inference at equal passes and at equal time, by (corpus, method).
+        Records of stochastic inference at equal passes and at equal time, by (corpus, method).
     grid : dict
-        By (α, η, method).
+        Records of the grid of priors by (α, η, method).
     """
 
     batch: dict[tuple[str, int, str], Record] = field(default_factory=dict)
@@ -88,18 +89,19 @@ def compare(a: np.ndarray, b: np.ndarray, digits: int = DIGITS) -> tuple[float, 
     Returns
     -------
     median, noise : float
-        Of the differences, and twice the pooled standard deviation over seeds. Of equal methods
-        with normal errors, 4 % are above it by chance with three seeds, 9 % with two.
+        The median of the differences, and twice the pooled standard deviation over seeds. If two
+        methods are equal and errors are normal, the median exceeds this by chance in 4 % of the
+        comparisons with three seeds, and in 9 % with two.
     sign : int
-        1 if the median is above the noise, −1 if it is below minus the noise, else 0. What would
-        be printed as zero is 0.
+        1 if the median is above the noise, −1 if it is below minus the noise, and 0 otherwise or
+        if it would be printed as zero.
     """
     median, noise = round(float(np.median(a - b)), digits), 2 * spread(a, b)
     return median, noise, int(np.sign(median)) if abs(median) > noise else 0
 
 
 def compared(source: str, text: str, pairs: Pairs, digits: int = DIGITS) -> Claim:
-    """A claim that in every one of some pairs the first is above the second."""
+    """Decide the claim that in each of several pairs the first is above the second."""
     signs, figures = outcomes(pairs, digits)
     wins = [sign > 0 for sign in signs]
     losses = sum(sign < 0 for sign in signs)
@@ -108,7 +110,7 @@ def compared(source: str, text: str, pairs: Pairs, digits: int = DIGITS) -> Clai
 
 
 def outcomes(pairs: Pairs, digits: int = DIGITS) -> tuple[list[int], str]:
-    """Won (1), tied (0) or lost (−1), and the median differences ± the noise in words."""
+    """Whether pairs are won (1), tied (0) or lost (−1), and the median differences ± the noise."""
     results = [(name, *compare(a, b, digits)) for name, a, b in pairs]
     each = [f"{name}: {m:+.{digits}f} ± {noise:.{digits}f}" for name, m, noise, _ in results]
     return [sign for *_, sign in results], "; ".join(each)
@@ -122,7 +124,7 @@ def ratios(pairs: Pairs) -> list[tuple[str, float]]:
 def gains(
     first: str, second: str, found: Found, what: str = "bound"
 ) -> dict[str, dict[int, float]]:
-    """Median difference of two batch methods, by corpus and K."""
+    """Median differences of two batch methods, by corpus and K."""
     table: dict[str, dict[int, float]] = {}
     for corpus, k, name in found.batch:
         if name == first and (corpus, k, second) in found.batch:
@@ -164,7 +166,7 @@ def claims_of_batch(found: Found) -> Iterable[Claim | None]:
 
 
 def _claim(make: Callable[..., Claim], *arguments: Any) -> Claim | None:
-    """A claim, None where its figures are missing; they are the last argument."""
+    """Make a claim from the figures in the last argument; None if they are missing."""
     return make(*arguments) if arguments[-1] else None
 
 
@@ -461,6 +463,6 @@ def _extreme(found: Found, which: Callable[[Iterable[float]], float]) -> float:
 
 
 def claims(found: Found) -> list[Claim]:
-    """All claims whose figures are there."""
+    """All claims for which there are figures."""
     every = [*claims_of_batch(found), *claims_of_streams(found), *claims_of_grid(found)]
     return [claim for claim in every if claim is not None]

@@ -1,8 +1,8 @@
-"""Corpora: three files and a small one that is drawn, and how they are split.
+"""Corpora: three from files and a small drawn one, and their splits.
 
 The files are looked for as ``benchmarks/common/data.py`` says: ``ap.npz``, ``nips.npz`` and
 ``newsgroups20.npz`` with counts as CSR arrays ``data``, ``indices``, ``indptr`` and ``shape``. An
-array ``split``, where a file has one, is 0 for training documents and 2 for test documents.
+array ``split``, if a file has one, is 0 for training documents and 2 for test documents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LARGEST_TRAINING_SET = 8000
 
 @cache
 def corpus(name: str) -> csr_matrix:
-    """All documents of a corpus, counts as its file has them.
+    """All documents of a corpus, with the counts from its file.
 
     Parameters
     ----------
@@ -48,12 +48,15 @@ def _drawn() -> csr_matrix:
 
 
 def documents(name: str, every: dict[str, int] | None = None) -> csr_matrix:
-    """All documents of a corpus, or every n-th where ``every`` has its name."""
+    """All documents of a corpus, or every n-th if ``every`` has an n for its name."""
     return corpus(name)[:: (every or {}).get(name, 1)]
 
 
 def parts(name: str) -> tuple[csr_matrix, csr_matrix]:
-    """Training and test documents, as a file splits them; every third is for the test else."""
+    """Training and test documents.
+
+    They are split as the file says or, if it does not, every third document is for the test.
+    """
     X = corpus(name)
     part = np.where(np.arange(X.shape[0]) % 3 == 2, 2, 0)
     if name != "drawn":
@@ -63,12 +66,13 @@ def parts(name: str) -> tuple[csr_matrix, csr_matrix]:
 
 @cache
 def split(name: str) -> tuple[csr_matrix, csr_matrix]:
-    """Training and held-out documents, float32: the same split in every run.
+    """Training and held-out documents, float32; the split is the same in every run.
 
     Returns
     -------
     training, held_out : csr_matrix of shape (n_documents, n_words)
-        15 % are held out, after the corpus was cut to at most 8,000 training documents.
+        15 % of the documents are held out, after larger corpora were cut so that 8,000 are left to
+        train on.
     """
     X = corpus(name)
     order = np.random.default_rng(0).permutation(X.shape[0])
@@ -79,5 +83,5 @@ def split(name: str) -> tuple[csr_matrix, csr_matrix]:
 
 
 def available(names: Iterable[str]) -> list[str]:
-    """Those of some corpora that are there, with a message for each missing file."""
+    """The corpora whose files are there; a message is printed for each missing file."""
     return present(names, FILES.get)

@@ -1,4 +1,4 @@
-"""Fits of topic models, by what decides them, and what is measured of each."""
+"""Fits of topic models: their specifications, and the figures measured on each."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _NEVER = 10**6
 
 @dataclass(frozen=True)
 class Method:
-    """A way to fit, with its schedule as a share of the passes.
+    """A way to fit, whose schedule takes a share of the passes.
 
     Attributes
     ----------
     make : callable
-        The annealing, given the number of passes of its schedule.
+        Makes the annealing, given the number of passes of its schedule.
     share : float
         Share of all passes that the schedule takes; plain inference makes the others.
     """
@@ -48,7 +48,7 @@ class Method:
     share: float = 0.5
 
     def plan(self, passes: int) -> tuple[Any, int]:
-        """The annealing and ``max_iter`` of a fit of ``passes`` passes in all."""
+        """The annealing and ``max_iter`` of a fit that makes ``passes`` passes altogether."""
         schedule = max(1, round(self.share * passes)) if self.share > 0 else 0
         return self.make(schedule), passes - schedule
 
@@ -63,7 +63,7 @@ def _tempered(form: str, temperature: float, share: float = 0.5) -> Method:
 
 
 def _structured(gradient: str) -> Method:
-    # The bound is wanted at the end only, and its evaluation is not to be timed.
+    # Only the bound at the end is needed, and its evaluation must not count in the time.
     return Method(lambda n: StructuredVI(gradient=gradient, n_passes=n, evaluate_every=_NEVER), 1.0)
 
 
@@ -98,22 +98,22 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Spec(BaseSpec):
-    """All that decides a fit; what the cache is searched by.
+    """Everything that determines a fit; the key of the fit in the cache.
 
     Attributes
     ----------
     corpus, method : str
     n_components, seed : int
     passes : int
-        In all, schedule and finish.
+        Number of all passes, those of the schedule and those after it.
     alpha, eta : float or None
         Priors; None for 1/K.
     batch_size : int or None
-        None for batch inference.
+        Documents per batch; None for batch inference.
     local_step : str
     n_init : int
     polish : int
-        Passes of plain stochastic inference that follow, from the topics that were found.
+        Number of passes of plain stochastic inference that continue from the topics found.
     """
 
     corpus: str
@@ -153,7 +153,7 @@ class Spec(BaseSpec):
         )
 
     def run(self) -> dict[str, Any]:
-        """Fit, and measure what came out.
+        """Fit and measure the result.
 
         Returns
         -------
@@ -186,16 +186,16 @@ class Spec(BaseSpec):
 
 
 class Clock:
-    """A callback that adds up the processor time of passes, without what comes after them."""
+    """A callback that adds up the processor time of the passes, without work after the last one."""
 
     def __init__(self):
         self.seconds = self._last = 0.0
 
     def setup(self, estimator, context):
-        """Ask for nothing."""
+        """Nothing has to be set up."""
 
     def teardown(self, estimator, context):
-        """Leave nothing behind."""
+        """Nothing has to be cleaned up."""
 
     def on_fit_task_begin(self, estimator, context):
         if context.task_name == "restart":
@@ -211,7 +211,7 @@ class Clock:
 
 @cache
 def _warm(method: str, local_step: str, batch: bool) -> None:
-    """Have the kernels of a method loaded or compiled before its passes are timed."""
+    """Load or compile the kernels of a method before its passes are timed."""
     spec = Spec("drawn", method, 3, 2, local_step=local_step, batch_size=None if batch else 40)
     _fitted(spec.estimator(), split("drawn")[0])
 

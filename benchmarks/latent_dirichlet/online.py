@@ -1,4 +1,4 @@
-"""Whole online fits of topic models: three libraries, and where the time of ours goes."""
+"""Whole online fits of topic models by three libraries, and the time of the parts of ours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ FASTER = 8.0
 
 @dataclass(frozen=True)
 class Online:
-    """A setting of the online fits: batches, and iterations per document (None: own defaults)."""
+    """A setting of the online fits: batch sizes, and iterations per document.
+
+    If the iterations are None, each library uses its default.
+    """
 
     batch_size: int
     n_iter: int | None
@@ -49,12 +52,13 @@ PASSES = 5
 SETTINGS = (Online(128, None), Online(256, None), Online(256, 10))
 QUICK_SETTINGS = (Online(16, None),)
 DECAY, OFFSET = 0.7, 10.0
-# How far a held-out likelihood may be below another, nats per token, and still be as good.
+# A held-out likelihood counts as equally good if it is below another by at most this, in nats per
+# token.
 AS_GOOD = 0.005
 
 
 class Fit(NamedTuple):
-    """What a library found: λ, and how it infers γ of documents."""
+    """The result of a library: λ, and a function that infers γ of documents."""
 
     topics: np.ndarray
     infer: Callable[[csr_matrix], np.ndarray]
@@ -115,7 +119,10 @@ _BAGS: dict[int, tuple[csr_matrix, list[Any]]] = {}
 
 
 def _bags(X: csr_matrix) -> list[Any]:
-    """Documents as gensim takes them; made once for each matrix, which is kept alive by it."""
+    """Convert documents to gensim's form, once for each matrix.
+
+    The cache keeps the matrix alive.
+    """
     if id(X) not in _BAGS:
         pairs = zip(X.indptr[:-1], X.indptr[1:], strict=True)
         bags = [
@@ -135,7 +142,7 @@ def per_token(held_out: csr_matrix, gamma: np.ndarray, topics: np.ndarray) -> fl
 
 
 def our_proportions(X: csr_matrix, topics: np.ndarray) -> np.ndarray:
-    """γ of documents at given topics by our inference in float64, to convergence."""
+    """γ of documents at given topics, by our inference in float64 to convergence."""
     model = model_of(*topics.shape, 100, np.float64, tol=1e-3)
     units = Documents(X.data, X.indices, X.indptr)
     q = {"topic_word": np.asfortranarray(topics, dtype=np.float64)}
@@ -145,7 +152,7 @@ def our_proportions(X: csr_matrix, topics: np.ndarray) -> np.ndarray:
 
 
 def libraries(X: csr_matrix) -> dict[str, tuple[Callable[..., Fit], csr_matrix]]:
-    """Libraries with a precision: how each fits, and what it is given."""
+    """The libraries, each with a precision: the function that fits, and its data."""
     double, single = X.astype(np.float64), X.astype(np.float32)
     found: dict[str, tuple[Callable[..., Fit], csr_matrix]] = {
         "ours, float64": (fit_ours, double),
@@ -212,7 +219,7 @@ def _online_rows(
             start = time.process_time()
             found = fit(X, k, how, seed)
             times[name].append(time.process_time() - start)
-            # A matrix of the precision that the library works in.
+            # The matrix has the precision in which the library works.
             given = observed if fit is fit_gensim else observed.astype(X.dtype)
             own[name].append(per_token(held_out, found.infer(given), found.topics))
             gamma = our_proportions(observed, found.topics)
@@ -249,7 +256,7 @@ ELSEWHERE = ("update of λ", "batches taken", "evaluation at the end", "everythi
 
 
 def measure_where(size: Size) -> list[str]:
-    """Which part of an online fit takes how much of its time."""
+    """The share of the time of an online fit that each of its parts takes."""
     k = size.online_topics
     page = Page()
     page.section(
@@ -276,7 +283,7 @@ def measure_where(size: Size) -> list[str]:
 
 
 def _shares(X: csr_matrix, k: int, how: Online) -> tuple[float, dict[str, float]]:
-    """Processor seconds of an online fit, and which share of them each part takes."""
+    """Processor seconds of an online fit, and the share of each part in them."""
     taken = Parts()
     watched, spent = taken.watched, taken.spent
 

@@ -1,4 +1,4 @@
-"""Which fits the experiments with topic models make."""
+"""The fits that the experiments with topic models consist of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..common.reproduction import Cache, Record, run_missing
 from .data import available
 from .fits import Spec
 
-# Names of the papers' methods in batch mode.
+# Names of the papers' methods of batch inference.
 VI, DET, LIKELIHOOD, LOCAL = (
     "VI",
     "deterministic, posterior",
@@ -20,7 +20,7 @@ VI, DET, LIKELIHOOD, LOCAL = (
 )
 RECOMMENDED = "deterministic, as recommended"
 STOCH, PROXIMITY, BEST_OF_5 = "stochastic", "proximity", "VI, best of 5"
-# And of stochastic inference.
+# Names of the papers' methods of stochastic inference.
 SVI, AVI, TEMPERING, LOCAL_TEMPERING = "SVI", "AVI", "tempering", "local tempering"
 APPROXIMATE, EXACT = "SSVI-A", "SSVI"
 FAST, HOT = "AVI, fast", "AVI, T₀ = 8"
@@ -30,28 +30,29 @@ PARTS = ("batch", "online", "priors", "figure3")
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """The size of the experiments.
 
     Attributes
     ----------
     batch, online, gibbs, priors : tuple of str
-        Corpora of each part, and those on which Gibbs sampling is run.
+        Corpora of each part; ``gibbs`` are those on which Gibbs sampling is run.
     seeds, few : int
-        Repetitions, and those of the grid of priors.
+        Number of repetitions in general, and on the grid of priors.
     topics : tuple of int
-        K of batch inference.
+        Numbers of topics (K) of batch inference.
     k : int
-        K of everything else, and of the restarts of plain inference.
+        K of all other fits, and of the restarts of plain inference.
     passes, online_passes, grid_passes : int
-        Of batch inference, of stochastic inference, and of it on the grid of priors.
+        Number of passes of batch inference, of stochastic inference, and of stochastic inference
+        on the grid of priors.
     budget : int
-        Passes of plain stochastic inference that take as long as the other methods may.
+        Number of passes of plain stochastic inference whose time is the limit of all methods.
     polish : int
-        Passes of plain stochastic inference after each method.
+        Number of passes of plain stochastic inference that follow each method.
     sizes : tuple of int
-        Documents per batch: of all methods, and the two of SVI+.
+        Documents per batch: one size for all methods, and the two sizes of SVI+.
     grid : tuple of float
-        α and η.
+        Values of α and of η.
     """
 
     batch: tuple[str, ...] = ("AP", "NIPS", "20 Newsgroups")
@@ -103,7 +104,7 @@ BATCH = {
 }
 LOCAL_STEPS = ("mean_field", "cvb0", "gibbs")
 STRUCTURED = {SVI: "none", APPROXIMATE: "approximate", EXACT: "exact"}
-# What the paper says of schedules; not run at equal time.
+# Methods for the paper's claims about schedules; they are not run at equal time.
 SCHEDULES = {FAST: "likelihood, fast", HOT: "likelihood, hot"}
 GRID = {
     SVI: ("none", "mean_field"),
@@ -117,7 +118,7 @@ GRID = {
 
 
 def with_local_step(method: str, local_step: str) -> str:
-    """The name of a method with a local step."""
+    """The name of a method that is combined with a local step."""
     return method if local_step == "mean_field" else f"{method} + {local_step}"
 
 
@@ -170,9 +171,9 @@ def online_cells(size: Size) -> dict[tuple[str, str], Spec]:
 
 
 def timed_cells(size: Size, passes: dict[tuple[str, str], Record]) -> dict[tuple[str, str], Spec]:
-    """Fits at equal processor time, from the times of those at equal passes.
+    """Fits at equal processor time, whose passes follow from the times of those at equal passes.
 
-    A corpus without a time for plain stochastic inference has none.
+    There are none for a corpus without a time for plain stochastic inference.
     """
     cells = {}
     for (corpus, name), spec in online_cells(size).items():
@@ -203,7 +204,7 @@ def grid_cells(size: Size) -> dict[tuple[float, float, str], Spec]:
 
 
 def measure(parts: Iterable[str], size: Size, cache: Cache, jobs: int) -> None:
-    """Run the fits of some parts that the cache does not have."""
+    """Make those fits of the given parts that the cache does not have."""
     kinds = ("batch", "online", "gibbs", "priors")
     there = available(dict.fromkeys(name for kind in kinds for name in getattr(size, kind)))
     size = replace(size, **{k: tuple(n for n in getattr(size, k) if n in there) for k in kinds})

@@ -1,4 +1,4 @@
-"""Topic models as processes: threads, first fits, memory."""
+"""Topic models: speed in two threads, first fits of a process, and memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COLD_SECONDS, WARM_SECONDS = 15.0, 1.0
 
 
 def measure_jobs(size: Size) -> list[str]:
-    """Batch passes in two threads against one, and whether they find the same."""
+    """Batch passes in two threads against one, and whether both give the same result."""
     k = size.many
     few, many = 2, 8
     page = Page()
@@ -83,7 +83,7 @@ def measure_jobs(size: Size) -> list[str]:
 
 
 def task_threads(options: dict[str, Any]) -> dict[str, float]:
-    """Wall time, processor time and that of the calling thread, of one fit with one job."""
+    """Wall time, processor time, and that of the calling thread alone, for a fit with one job."""
     X = corpus(options["corpus"]).astype(np.float64)
     lda = estimator(
         options["components"],
@@ -169,7 +169,10 @@ def measure_start(size: Size) -> list[str]:
 
 
 def task_memory(options: dict[str, Any]) -> dict[str, float]:
-    """Growth of the anonymous memory of a fit, X, imports and kernels being there before."""
+    """Growth of the anonymous memory during a fit.
+
+    X, the imports and the kernels are in memory before it and are not counted.
+    """
     X = corpus(options["corpus"]).astype(options["dtype"])
     X = vstack([X] * options["copies"], format="csr")
     k, how = options["components"], options["how"]
@@ -191,7 +194,7 @@ def task_memory(options: dict[str, Any]) -> dict[str, float]:
 
 
 def measure_memory(size: Size) -> list[str]:
-    """Memory of batch fits and of streams beyond X."""
+    """Memory that batch fits and streams take beyond X."""
     k = size.many
     page = Page()
     page.section(

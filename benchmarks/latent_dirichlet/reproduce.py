@@ -11,17 +11,19 @@ compared are run seed by seed, one thread each.
     python -m benchmarks.latent_dirichlet.reproduce --cache lda.jsonl --parts priors
     python -m benchmarks.latent_dirichlet.reproduce --quick --cache /tmp/q.jsonl
 
-The first makes all fits (estimate: 40 minutes on two cores with ``--jobs 2``), the second writes
-the page from the cache; a page of a quick run needs ``--output`` too.
+The first command makes all fits (estimate: 40 minutes on two cores with ``--jobs 2``), and the
+second writes the page from the cache. To write the page of a quick run, give ``--output`` too.
 
-Every finished fit is a line of the cache; a run that was interrupted goes on where it stopped.
-Delete the cache after a change of the package. The corpora are files, see ``data.py`` in this
-folder; what needs a missing one is left out with a message. A quick run draws a small corpus.
+Every finished fit is a line of the cache, so that a run that was interrupted goes on where it
+stopped. Delete the cache after a change of the package. The corpora come from files, see
+``data.py`` in this folder; a part whose file is missing is left out with a message. A quick run
+draws a small corpus.
 
-Verdicts are computed. A claim is a list of comparisons "A above B" in runs paired by seed. One is
-won if the median difference exceeds twice the standard deviation over seeds, pooled over A and B;
-lost is the same for "below". Differences that would be printed as zero are ties. All won:
-reproduced; none: not reproduced; otherwise: partly. Other claims state their rule.
+Verdicts are computed from the figures. A claim is a list of comparisons "A above B" in runs paired
+by seed. A comparison is won if the median difference exceeds twice the standard deviation over
+seeds, pooled over A and B. It is lost if the same holds for "A below B". Differences that would be
+printed as zero are ties. A claim is reproduced if all its comparisons are won, not reproduced if
+none is, and otherwise partly reproduced. Other claims state their rule.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ def found_in(cache: Cache, size: Size) -> Found:
 
 
 def extremes(values: np.ndarray, digits: int = DIGITS) -> str:
-    """Median (smallest … largest)."""
+    """The median and the range, written as "median (smallest … largest)"."""
     low, middle, high = np.min(values), np.median(values), np.max(values)
     return f"{middle:.{digits}f} ({low:.{digits}f} … {high:.{digits}f})"
 
@@ -113,7 +115,7 @@ def section_batch(page: Page, found: Found, size: Size) -> None:
 
 
 def _rows(records: dict[str, Record], label: str) -> list[tuple[str, ...]]:
-    """Rows of a table, the best medians in bold."""
+    """Rows of a table, with the best medians in bold."""
     best = {
         what: max((float(np.median(r[what])) for r in records.values()), default=0.0)
         for what in ("bound", "held_out")
@@ -229,9 +231,9 @@ Standing = list[tuple[str, np.ndarray]]
 
 
 def standing(records: dict[tuple[Any, str], Record], reference: str, what: str) -> Standing:
-    """Mean gain over a reference, over all cells, seed by seed; best median first.
+    """Mean gains over a reference, averaged over all cells, seed by seed; best median first.
 
-    ``records`` are by (cell, method); only methods that every cell has take part.
+    ``records`` are by (cell, method). Only methods that are there for every cell take part.
     """
     cells = dict.fromkeys(cell for cell, _ in records)
     names = dict.fromkeys(name for _, name in records)
@@ -249,7 +251,7 @@ def standing(records: dict[tuple[Any, str], Record], reference: str, what: str) 
 
 
 def recommended(order: Standing) -> tuple[str, str]:
-    """The name of the best, and the figures behind it."""
+    """The name of the best method, and the figures behind the choice."""
     (best, gain), *others = order
     near = [name for name, other in others if compare(gain, other)[2] <= 0]
     ranks = "; ".join(f"{name} {np.median(g):+.{DIGITS}f}" for name, g in order[:5])
@@ -324,7 +326,7 @@ RULES = (
 
 
 def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
-    """What follows the verdicts, and the claims."""
+    """Add the sections that follow the verdicts, and return the claims."""
     found = found_in(cache, size)
     section_setting(page, found, size)
     section_corpora(page, found)

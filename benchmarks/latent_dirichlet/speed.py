@@ -1,16 +1,16 @@
 """Speed and memory of topic models against scikit-learn's and gensim's, and where the time goes.
 
 All comparisons are interleaved in this process, and given as medians of the ratios of neighbouring
-runs. What runs in one thread is measured in processor time, which other work on the machine changes
-less than it does wall time. Cold starts and memory are those of fresh interpreters.
+runs. Work in a single thread is measured in processor time, which other work on the machine changes
+less than wall time. Cold starts and memory are measured in fresh interpreters.
 
     python -m benchmarks.latent_dirichlet.speed            # everything, about 20 minutes
     python -m benchmarks.latent_dirichlet.speed local jobs
     python -m benchmarks.latent_dirichlet.speed --write    # also into doc/results/topics_speed.md
     python -m benchmarks.latent_dirichlet.speed --quick --write --output /tmp/quick.md
 
-The corpora are files, see ``data.py`` in this folder; a quick run draws a small corpus and needs
-none. gensim is left out with a message where it is not installed.
+The corpora come from files, see ``data.py`` in this folder; a quick run draws a small corpus and
+needs no file. gensim is left out with a message if it is not installed.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from .processes import TASKS, measure_jobs, measure_memory, measure_start, measu
 from .workload import DTYPES, FULL, QUICK, Size, estimator, model_of, names
 
 STATES = ("fresh", "trained")
-# Every n-th document is enough where there are many.
+# Of these large corpora only every n-th document is used.
 SAMPLED = {"20 Newsgroups": 4}
 SAMPLED_MORE = {"20 Newsgroups": 12, "AP": 2, "NIPS": 3}
 ITERATIONS = 20
 
-# How many times faster than scikit-learn's local step plain C with the same loops was on the same
-# corpora, for K = 20, 50, 100: a yardstick from outside, not measured here.
+# Plain C with the same loops was this many times faster than scikit-learn's local step on the same
+# corpora, for K = 20, 50, 100. The factors are a yardstick from outside and are not measured here.
 PLAIN_C = {
     ("20 Newsgroups", "float64"): (14.6, 10.3, 9.2),
     ("AP", "float64"): (8.6, 6.1, 5.9),
@@ -65,7 +65,7 @@ SHARE_OF_C = 0.85
 
 @cache
 def topics_of(name: str, n_components: int, state: str) -> np.ndarray:
-    """λ, fresh as every fit starts, or after twenty passes over the corpus."""
+    """The topics λ, either as at the start of every fit or after twenty passes over the corpus."""
     X = corpus(name)
     if state == "fresh":
         random_state = np.random.RandomState(0)
@@ -75,7 +75,7 @@ def topics_of(name: str, n_components: int, state: str) -> np.ndarray:
 
 
 def our_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], Any]:
-    """Our local step over documents, with its statistics completed, at given topics."""
+    """Our local step over documents at given topics, including the final work on its statistics."""
     model = model_of(*topics.shape, n_iter, X.dtype)
     units = Documents(X.data, X.indices, X.indptr)
     visit = model.visit({"topic_word": np.asfortranarray(topics)}, units)
@@ -88,7 +88,7 @@ def our_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], Any
 
 
 def peer_step(X: csr_matrix, topics: np.ndarray, n_iter: int) -> Callable[[], Any]:
-    """scikit-learn's, with what its E-step does to the statistics."""
+    """scikit-learn's local step, including the work of its E-step on the statistics."""
     table = np.exp(_dirichlet_expectation_2d(topics.astype(X.dtype)))
     prior = 1.0 / len(topics)
 
@@ -156,10 +156,11 @@ def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
 
 @cache
 def kernels_of_all_topics() -> ModuleType:
-    """The kernels as they would be without leaving topics out of documents.
+    """The kernels with all topics in all documents, even those without tokens.
 
-    A second copy of their module with that turned off, compiled into a directory of its own:
-    numba's cache does not tell compiled functions by the constants of their module.
+    They are a second copy of the kernels' module, in which leaving topics out is turned off. The
+    copy is compiled into a directory of its own, because numba's cache does not notice that a
+    constant of the module differs.
     """
     spec = importlib.util.spec_from_file_location(f"{kernels.__name__}_all", kernels.__file__)
     assert spec is not None and spec.loader is not None
@@ -179,7 +180,7 @@ def kernels_of_all_topics() -> ModuleType:
 
 
 def measure_sparse(size: Size) -> list[str]:
-    """What it gains to leave out the topics that have no tokens in a document."""
+    """The gain from leaving out the topics that have no tokens in a document."""
     k = max(size.topics)
     page = Page()
     page.section(

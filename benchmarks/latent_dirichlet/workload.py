@@ -1,4 +1,4 @@
-"""What the measurements of the speed of topic models share: sizes, corpora, models."""
+"""Sizes, corpora and models that all measurements of the speed of topic models use."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ DTYPES = (np.float64, np.float32)
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """The size of the measurements.
 
     Attributes
     ----------
     rounds : int
-        Interleaved repetitions.
+        Number of interleaved repetitions.
     online_rounds : int
-        The same for whole online fits; each has a seed of its own.
+        Number of repetitions of whole online fits, each with another seed.
     starts : int
-        Fresh interpreters with an empty cache, and as many with a full one.
+        Number of fresh interpreters with an empty cache, and also of those with a full cache.
     topics : tuple of int
-        K of the local step.
+        Numbers of topics (K) in the section on the local step.
     many, online_topics : int
-        K of the sections on threads and memory, and of the online fits.
+        K in the sections on threads and memory, and in the online fits.
     """
 
     rounds: int = 5
@@ -50,7 +50,7 @@ QUICK = Size(rounds=2, online_rounds=1, starts=1, topics=(8,), many=16, online_t
 
 
 def names(size: Size, wanted: tuple[str, ...] = ("20 Newsgroups", "AP", "NIPS")) -> list[str]:
-    """The corpora of a section that are there."""
+    """The corpora of a section whose files are there."""
     return available(["drawn"] if size.quick else wanted)
 
 
@@ -67,7 +67,7 @@ def estimator(n_components: int, **parameters: Any) -> AnnealedLatentDirichletAl
 def model_of(
     n_components: int, n_words: int, n_iter: int, dtype: Any, tol: float = 0.0
 ) -> LatentDirichlet:
-    """The model with priors of 1/K and as many iterations per document as said."""
+    """The model with priors of 1/K and a given number of iterations per document."""
     share = 1.0 / n_components
     return LatentDirichlet(
         n_components,

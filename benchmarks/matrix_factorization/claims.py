@@ -1,4 +1,4 @@
-"""What is claimed of annealed matrix factorisation, and the rules by which figures decide."""
+"""Claims about annealed matrix factorisation, and the rules by which figures decide them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from .plan import (
 )
 
 PAISLEY, EXPECTED, OWN = "Paisley et al. (SVI+)", "expected figures", OWN_QUESTION
-# Ratio of times that counts as "virtually no additional computation".
+# A method takes "virtually no additional computation" if its ratio of times is at most this.
 SAME_TIME = 1.25
-# Passes after which expected figures are known, and the bounds of VI, SVI+ and deterministic.
+# Expected bounds of VI, SVI+ and deterministic annealing are known after this number of passes.
 EARLY = 100
 KNOWN = {5: (-132_597, -132_304, -132_068), 10: (-135_545, -135_207, -135_030)}
-# Nats per rating below VI's last bound at which a fit counts as having arrived.
+# A fit has arrived when its bound is below VI's last bound by at most this, in nats per rating.
 NEAR = 0.001
-# Gains in error that agree to this are the same; errors expected of the paper's priors and of ours.
+# Gains in error count as the same if they differ by at most the first number. The others are the
+# errors that are expected with the paper's priors and with ours.
 SAME_ERROR = 0.01
 ERRORS = {PAPER: {5: 0.926, 10: 0.96}, OURS: {5: 0.9035, 10: 0.9010}}
-# With fewer splits no difference can be told from chance.
+# With fewer splits no difference could be significant.
 FEWEST = 5
 
 Records = dict[FigureKey, Record]
@@ -43,18 +44,18 @@ Records = dict[FigureKey, Record]
 
 @dataclass
 class Found:
-    """All records.
+    """All records of the cache, by part of the reproduction.
 
     Attributes
     ----------
     figure, literal, settings : dict
-        By (priors, d, method or name of the settings).
+        Records by (priors, d, method or name of the settings).
     variances : dict
-        By (d, variances that are learned).
+        Records by (d, variances that are learned).
     others, libraries : dict
-        By method, by library.
+        Records by method and by library.
     tuning : dict
-        By (library, number).
+        Records by (library, number).
     """
 
     figure: Records = field(default_factory=dict)
@@ -73,14 +74,17 @@ def bound_after(record: Record, n: int) -> np.ndarray:
 
 
 def needed(records: Records, prior: str, d: int, method: str, slack: float = 0.0) -> np.ndarray:
-    """Passes until the median of VI's last bounds, less some nats, for each seed; inf for never."""
+    """For each seed, the number of passes until the bound comes near the end of VI; inf if never.
+
+    The bound has to reach the median of VI's last bounds minus ``below`` nats.
+    """
     goal = np.median(bound_after(records[prior, d, VI], 10**9)) - slack
     reached = records[prior, d, method]["bounds"] >= goal
     return np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, np.inf)
 
 
 def slack(size: Size) -> float:
-    """What is near, in nats."""
+    """The difference of bounds, in nats, that counts as near."""
     return NEAR * n_training(size)
 
 
@@ -112,11 +116,11 @@ def _better(
 def _sooner(
     source: str, records: Records, method: str, priors: tuple[str, ...], below: float = 0.0
 ) -> Claim:
-    """Passes that are saved on the way to VI's last bound, less some nats."""
+    """The claim that a method comes within some nats of VI's last bound in fewer passes than VI."""
     n = max(record["bounds"].shape[1] for record in records.values())
     pairs = []
     for prior, d in _cases(records, priors):
-        # Whoever does not arrive needs a pass more than there were.
+        # A fit that does not arrive counts as needing one pass more than it made.
         ours, plain = (np.minimum(needed(records, prior, d, m, below), n + 1) for m in (method, VI))
         pairs.append((f"{prior}, d = {d}", plain, ours))
     text = (
@@ -164,7 +168,7 @@ def figure(records: Records, size: Size) -> list[Claim]:
 
 
 def literal(records: Records, plain: Records) -> list[Claim]:
-    """The paper's M as printed, which is no matter of chance."""
+    """Claims about the paper's M as printed, which need no test because no chance is involved."""
     found = []
     for method in LITERAL:
         figures, holds = [], []
@@ -181,7 +185,7 @@ def literal(records: Records, plain: Records) -> list[Claim]:
 
 
 def _lower_rank(records: Records) -> Claim:
-    """The lowest d has the best bound."""
+    """The claim that the lowest d has the best bound."""
     ranks = sorted({d for prior, d, _ in records if prior == PAPER})
     pairs = [
         (
@@ -244,7 +248,7 @@ def _known_errors(records: Records) -> Claim:
 
 
 def libraries(records: dict[str, Record]) -> list[Claim]:
-    """Errors against other libraries, both with settings tuned in the same way."""
+    """Claims about errors against other libraries, all with settings tuned in the same way."""
     found = []
     for library in ("surprise", "cmfrec"):
         if {"ours", library} <= set(records) and len(records[library]["rmse"]) >= FEWEST:
@@ -255,7 +259,7 @@ def libraries(records: dict[str, Record]) -> list[Claim]:
 
 
 def claims(found: Found, size: Size) -> list[Claim]:
-    """All claims, with verdicts, of which there are figures."""
+    """All claims for which there are figures, with verdicts."""
     every = [
         *figure(found.figure, size),
         *literal(found.literal, found.figure),

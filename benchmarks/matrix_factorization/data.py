@@ -1,4 +1,4 @@
-"""Ratings: a file, drawn ones of a given shape, and how they are split.
+"""Ratings from a file, drawn ratings of a given shape, and their splits.
 
 The file is looked for as ``benchmarks/common/data.py`` says: ``movielens_100k.npz`` with ``user``,
 ``item`` and ``rating``, each (100000,).
@@ -19,14 +19,14 @@ MOVIELENS, WEAK = "MovieLens 100K", "weak factors"
 FILES = {MOVIELENS: "movielens_100k.npz"}
 SHARE_HELD_OUT = 0.1
 STARS = (1.0, 5.0)
-# Ratings drawn of a shape have factors too, more or fewer than what is fitted.
+# Drawn ratings have this number of factors, which may differ from the number that is fitted.
 _TRUE_FACTORS = 10
 _PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Ratings:
-    """Some ratings as pairs of ids with stars.
+    """Ratings as pairs of ids with stars.
 
     Attributes
     ----------
@@ -72,7 +72,10 @@ def _drawn() -> Ratings:
 
 
 def _weak() -> Ratings:
-    """Six factors that explain half as much as noise does, which hot starts switch off."""
+    """Draw ratings with six weak factors, which a hot start switches off.
+
+    The factors explain half as much variance as the noise.
+    """
     rng = np.random.default_rng(0)
     u, v = rng.standard_normal((600, 6)), 0.3 * rng.standard_normal((200, 6))
     popularity = rng.lognormal(0.0, 1.0, 200)
@@ -91,23 +94,24 @@ def _weak() -> Ratings:
 
 @cache
 def split(name: str, seed: int = 0, validation: bool = False) -> tuple[Ratings, Ratings]:
-    """Nine tenths of the ratings, and the other tenth; the same for the same seed.
+    """Split the ratings into nine tenths and one tenth; the split depends on the seed alone.
 
-    With ``validation`` the nine tenths alone are split in this way, to tune settings by.
+    With ``validation``, only the nine tenths are used and split again in this way, so that settings
+    can be tuned.
     """
     every = ratings(name)
     rng = np.random.default_rng(seed)
     for _ in range(2 if validation else 1):
         order = rng.permutation(len(every))
         n_held_out = round(SHARE_HELD_OUT * len(order))
-        # In the order of the file.
+        # Both parts keep the order of the file.
         held_out, rest = (np.sort(part) for part in (order[:n_held_out], order[n_held_out:]))
         every, other = every.take(rest), every.take(held_out)
     return every, other
 
 
 def available(names: Iterable[str]) -> list[str]:
-    """Those of some data sets that are there, with a message for each missing file."""
+    """The data sets whose files are there; a message is printed for each missing file."""
     return present(names, FILES.get)
 
 
@@ -123,8 +127,8 @@ class Shape:
     name : str
     n_users, n_items, n_ratings : int
     user_spread, item_spread : float
-        Standard deviations of the logarithms of activity and of popularity: √(2 log(mean/median))
-        of the numbers of ratings of a user and of an item.
+        Standard deviations of the logarithms of users' activity and of items' popularity. They are
+        √(2 log(mean/median)) of the numbers of ratings of a user and of an item.
     """
 
     name: str
@@ -137,7 +141,7 @@ class Shape:
 
 @cache
 def draw(shape: Shape) -> csr_matrix:
-    """Stars from 1 to 5 of some users for some items, float64; no pair twice."""
+    """Draw stars from 1 to 5, float64, for distinct pairs of users and items."""
     rng = np.random.default_rng(0)
     n_users, n_items = shape.n_users, shape.n_items
     activity = rng.lognormal(0.0, shape.user_spread, n_users)
@@ -148,7 +152,7 @@ def draw(shape: Shape) -> csr_matrix:
         users = rng.choice(n_users, n, p=activity / activity.sum())
         items = rng.choice(n_items, n, p=popularity / popularity.sum())
         keys = np.unique(np.concatenate([keys, users * n_items + items]))
-    # In order, as a matrix by users has them.
+    # The pairs are sorted, as the entries of a matrix by users are.
     chosen = np.zeros(len(keys), dtype=bool)
     chosen[rng.permutation(len(keys))[: shape.n_ratings]] = True
     users, items = np.divmod(keys[chosen], n_items)

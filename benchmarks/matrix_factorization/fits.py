@@ -1,4 +1,4 @@
-"""Fits of ratings, ours and other libraries', by what decides them, and what is measured."""
+"""Fits of ratings by us and by other libraries: specifications, and figures measured on each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ except ImportError:
     surprise = None
 
 _LONGEST_FINISH = 500
-# Normal quantile of an interval that holds nine of ten.
+# The normal quantile of an interval that holds 90 % of the probability.
 _NINE_OF_TEN = 1.6448536269514722
 
 
@@ -39,19 +39,19 @@ _NINE_OF_TEN = 1.6448536269514722
 
 
 def libraries() -> list[str]:
-    """The other libraries that are installed, with a message for each of the others."""
+    """The other libraries that are installed; a message is printed for each missing one."""
     packages = {"cmfrec": ("cmfrec", CMF), "surprise": ("scikit-surprise", surprise)}
     return [name for name, (package, found) in packages.items() if is_there(package, found)]
 
 
 def recommended(method: str) -> Settings:
-    """The settings that a name stands for; what the cache is searched by."""
+    """The settings that a method's name stands for, as a part of the key in the cache."""
     return settings_of(**MatrixFactorization.recommended.get(method, {}))
 
 
 @dataclass(frozen=True)
 class Spec(BaseSpec):
-    """All that decides a fit; what the cache is searched by.
+    """Everything that determines a fit; the key of the fit in the cache.
 
     Attributes
     ----------
@@ -60,15 +60,15 @@ class Spec(BaseSpec):
     method : str
         A name of ``annealing=``, or ``"cmfrec"`` or ``"surprise"``.
     settings : tuple of (str, value)
-        Of the annealing, or of the other library.
+        Settings of the annealing, or of the other library.
     model : tuple of (str, value)
         Other parameters of our estimator.
     passes : int or None
-        In all, without a test of convergence; None: until convergence.
+        Number of all passes, without a test of convergence; None: until convergence.
     own_split : bool
-        Whether the seed decides the split too.
+        Whether the seed determines the split too.
     validation : bool
-        Whether what is held out is a part of the training set.
+        Whether the held-out ratings are a part of the training set.
     seed : int
     """
 
@@ -111,7 +111,7 @@ class Spec(BaseSpec):
         return pmf.set_params(tol=0, max_iter=max(0, self.passes - n_annealed))
 
     def run(self) -> dict[str, Any]:
-        """Fit, and measure what came out.
+        """Fit and measure the result.
 
         Returns
         -------
@@ -150,7 +150,7 @@ class Spec(BaseSpec):
 
 
 class StopAfter:
-    """A callback that ends a fit after some passes, whatever its schedule.
+    """A callback that ends a fit after some passes, whatever its schedule is.
 
     Parameters
     ----------
@@ -162,10 +162,10 @@ class StopAfter:
         self._done = 0
 
     def setup(self, estimator, context):
-        """Ask for nothing."""
+        """Nothing has to be set up."""
 
     def teardown(self, estimator, context):
-        """Leave nothing behind."""
+        """Nothing has to be cleaned up."""
 
     def on_fit_task_begin(self, estimator, context):
         if context.task_name == "restart":
@@ -182,7 +182,7 @@ def _rmse(predicted: np.ndarray, y: np.ndarray) -> float:
 
 @cache
 def _warm(method: str) -> None:
-    """Have the kernels of a method loaded or compiled before a fit is timed."""
+    """Load or compile the kernels of a method before a fit is timed."""
     spec = Spec("drawn", 2, method, passes=2)
     _fitted(spec.estimator(), ratings("drawn"))
 
@@ -193,7 +193,7 @@ def _fitted(pmf: AnnealedPMF, data: Ratings) -> AnnealedPMF:
 
 
 def _fit_cmfrec(spec: Spec, data: Ratings) -> Any:
-    """Alternating least squares by Cholesky's method; ridges of biases and of factors differ."""
+    """Alternating least squares by Cholesky's method; biases and factors have different ridges."""
     settings = dict(spec.settings)
     ridge = [settings["bias_ridge"]] * 2 + [settings["ridge"]] * 4
     model = CMF(
@@ -212,7 +212,7 @@ def _fit_cmfrec(spec: Spec, data: Ratings) -> Any:
     model.fit(coo_matrix((data.y, tuple(data.X.T)), shape=tuple(shape)))
 
     def predict(X: np.ndarray) -> np.ndarray:
-        # Nothing is known of items without ratings but the mean.
+        # An item without ratings is predicted by the mean.
         predicted = model.predict(user=X[:, 0], item=X[:, 1])
         return np.where(np.isnan(predicted), data.y.mean(), predicted).clip(*STARS)
 
@@ -220,7 +220,7 @@ def _fit_cmfrec(spec: Spec, data: Ratings) -> Any:
 
 
 def _fit_surprise(spec: Spec, data: Ratings) -> Any:
-    """Stochastic gradient descent, ``SVD``."""
+    """Stochastic gradient descent by the class ``SVD``."""
     settings = dict(spec.settings)
     frame = pandas.DataFrame({"user": data.X[:, 0], "item": data.X[:, 1], "rating": data.y})
     read = surprise.Dataset.load_from_df(frame, surprise.Reader(rating_scale=STARS))

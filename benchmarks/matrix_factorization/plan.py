@@ -1,4 +1,4 @@
-"""Which fits the experiments with ratings make."""
+"""The fits that the experiments with ratings consist of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTS = ("figure", "settings", "variances", "others", "libraries")
 
 VI, DET, STOCH, SVI_PLUS = "VI", "deterministic", "stochastic", "SVI+"
 PAPER_SVI, PAPER_MARGIN = "SVI+, M = 50 t", "SVI+, M = 50 t, margin 0.2"
-# Those of the figure, VI first; the paper's SVI+ has fits of its own, of fewer seeds.
+# The methods of the figure, VI first. The paper's SVI+ has fits of its own, with fewer seeds.
 COMPARED = (VI, SVI_PLUS, DET, STOCH)
 LITERAL = (PAPER_SVI, PAPER_MARGIN)
 
@@ -23,7 +23,7 @@ PRIORS: dict[str, Settings] = {
     PAPER: settings_of(biases=False, fit_intercept=False, noise_variance=0.5, factor_variance=1.0),
     OURS: (),
 }
-# M grows by as many ratings in every pass.
+# The paper's M grows by this many ratings in every pass.
 _GROWTH = 50
 _VARIANCES = ("noise_variance", "factor_variance", "bias_variance")
 
@@ -32,37 +32,38 @@ Grid = dict[str, tuple[str, Settings]]
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """The size of the experiments.
 
     Attributes
     ----------
     data : str
     components : tuple of int
-        d of the figure.
+        Numbers of factors (d) of the figure.
     passes : int
-        Of the figure.
+        Number of passes of the figure.
     cases : tuple of (str, int)
-        Priors, or drawn ratings, and d for which settings are compared.
+        Pairs of priors, or drawn ratings, and d, for which settings are compared.
     few_passes : int
-        Of fits that compare settings.
+        Number of passes of the fits that compare settings.
     temperatures, heated, jitters : tuple
-        T₀, passes and jitter of deterministic annealing.
+        First temperatures, numbers of annealed passes, and jitters of deterministic annealing.
     noises, noisy : tuple
-        r₀ and passes of stochastic annealing.
+        First noise levels and numbers of annealed passes of stochastic annealing.
     rates, growing, shares : tuple
-        ρ, passes and the first effective batch of SVI+, as a share of the ratings.
+        Rates, numbers of annealed passes, and first effective batches (as a share of the ratings)
+        of SVI+.
     strengths : tuple of float
-        k of proximity.
+        Strengths of the proximity constraint.
     learned : tuple of int
-        d for which variances are learned.
+        Numbers of factors with which variances are learned.
     others : tuple of str
-        Methods that are run by name.
+        Methods that are run with their recommended settings.
     usual : int
-        d of these.
+        Number of factors for these methods.
     tuned : dict
-        What the settings of each library are chosen from.
+        The values from which the settings of each library are chosen.
     seeds, few : int
-        Repetitions, and those of settings, variances and other methods.
+        Number of repetitions in general, and for settings, variances and other methods.
     """
 
     data: str = MOVIELENS
@@ -178,7 +179,7 @@ def n_training(size: Size) -> int:
 
 
 def methods(size: Size) -> Grid:
-    """Those of the figure."""
+    """The methods of the figure."""
     n_ratings = n_training(size)
     return {
         VI: ("none", ()),
@@ -191,7 +192,7 @@ def methods(size: Size) -> Grid:
 
 
 def grid(size: Size) -> Grid:
-    """All settings that are compared, and plain inference."""
+    """All settings that are compared with each other and with plain inference."""
     found: Grid = {VI: ("none", ())}
     for temperature, n, jitter in product(size.temperatures, size.heated, size.jitters):
         name = f"deterministic, T₀ = {temperature:g}, n = {n}, jitter {jitter:g}"
@@ -212,7 +213,7 @@ FigureKey = tuple[str, int, str]
 
 
 def figure_cells(size: Size, labels: tuple[str, ...] = COMPARED) -> dict[FigureKey, Spec]:
-    """By (priors, d, method)."""
+    """Fits by (priors, d, method)."""
     if not available([size.data]):
         return {}
     how = methods(size)
@@ -225,18 +226,18 @@ def figure_cells(size: Size, labels: tuple[str, ...] = COMPARED) -> dict[FigureK
 
 
 def literal_cells(size: Size) -> dict[FigureKey, Spec]:
-    """The paper's M, as it is printed."""
+    """Fits with the paper's M as it is printed."""
     cells = figure_cells(size, LITERAL)
     return {key: spec for key, spec in cells.items() if key[0] == PAPER}
 
 
 def settings_cells(size: Size) -> dict[FigureKey, Spec]:
-    """By (priors, d, name of the settings)."""
+    """Fits by (priors, d, name of the settings)."""
     if not available([size.data]):
         return {}
     found = {}
     for case, d in size.cases:
-        # Drawn ratings have the default priors.
+        # The fits to drawn ratings use the default priors.
         data = WEAK if case == WEAK else size.data
         for label, how in grid(size).items():
             model = PRIORS.get(case, ())
@@ -245,7 +246,7 @@ def settings_cells(size: Size) -> dict[FigureKey, Spec]:
 
 
 def variances_cells(size: Size) -> dict[tuple[int, tuple[str, ...]], Spec]:
-    """By (d, variances that are learned)."""
+    """Fits by (d, variances that are learned)."""
     if not available([size.data]):
         return {}
     which = [(), *((name,) for name in _VARIANCES), _VARIANCES[::2], _VARIANCES]
@@ -258,7 +259,7 @@ def variances_cells(size: Size) -> dict[tuple[int, tuple[str, ...]], Spec]:
 
 
 def other_cells(size: Size) -> dict[str, Spec]:
-    """By name of the method, with its recommended settings, to convergence."""
+    """Fits by name of the method, with its recommended settings and to convergence."""
     if not available([size.data]):
         return {}
     return {
@@ -272,7 +273,7 @@ LibraryKey = tuple[str, int]
 
 
 def tuning_cells(size: Size) -> dict[LibraryKey, Spec]:
-    """By (library, number): what settings are chosen from, on a part of the training set."""
+    """Fits by (library, number), on a part of the training set, from which settings are chosen."""
     if not available([size.data]):
         return {}
     base = Spec(size.data, 1, validation=True)
@@ -311,9 +312,9 @@ def tuning_cells(size: Size) -> dict[LibraryKey, Spec]:
 
 
 def tuned_cells(size: Size, cache: Cache) -> dict[str, Spec]:
-    """By library: the settings of the least error, for splits of their own.
+    """Fits by library, with the settings of the least error, on several splits.
 
-    A library is there when all its settings were tried. Ours is also run without annealing.
+    A library is included when all its settings were tried. Ours is also run without annealing.
     """
     cells = tuning_cells(size)
     best: dict[str, Spec] = {}
@@ -331,7 +332,7 @@ def tuned_cells(size: Size, cache: Cache) -> dict[str, Spec]:
 
 
 def measure(parts: Iterable[str], size: Size, cache: Cache, jobs: int) -> None:
-    """Make the fits of some parts that the cache does not have."""
+    """Make those fits of the given parts that the cache does not have."""
     plan: dict[str, list[tuple[Callable[[Size], dict], int]]] = {
         "figure": [(figure_cells, size.seeds), (literal_cells, size.few)],
         "settings": [(settings_cells, size.few)],

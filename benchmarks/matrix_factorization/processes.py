@@ -1,4 +1,4 @@
-"""Threads, and ratings that are many: measurements with processes or threads of their own."""
+"""Ratings: speed in two threads, and time and memory for large data in fresh interpreters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .workload import Size, estimator, our_fit, pass_times, warm
 FASTER = 1.6
 LIMIT = 1500.0
 LARGE_ROUNDS = 3
-# Seconds per iteration that Paisley et al. quote for MovieLens 10M.
+# Paisley et al. report this many seconds per iteration for MovieLens 10M.
 PAPER = 8.9
 
 
@@ -35,7 +35,7 @@ PAPER = 8.9
 
 
 def measure_jobs(size: Size) -> list[str]:
-    """Passes in two threads against one, and whether they find the same."""
+    """Passes in two threads against one, and whether both give the same result."""
     page = Page()
     page.section(
         "Two jobs",
@@ -62,7 +62,11 @@ def measure_jobs(size: Size) -> list[str]:
 def _two_jobs(
     X: csr_matrix, d: int, passes: tuple[int, int], rounds: int, quick: bool
 ) -> list[str]:
-    """Times per pass, their ratio, that of the machine, sameness and verdict, in words."""
+    """A row of the table, in words.
+
+    It has the times per pass, their ratio, the machine's own ratio, whether the results are the
+    same, and the verdict.
+    """
     fits = {n_jobs: our_fit(X, d, n_jobs=n_jobs) for n_jobs in (1, 2)}
     independent = Independent(10, repetitions=2 if quick else 500)
     others = {"alone": independent.alone, "at once": independent.at_once}
@@ -87,7 +91,7 @@ def task_large(options: dict[str, Any]) -> dict[str, float]:
         X = csr_matrix((values, archive["indices"], archive["indptr"]), shape=archive["shape"])
     d, annealing = options["components"], options["annealing"]
     warm(X, estimator(d, 1, annealing))
-    # One difference of two fits can be anything.
+    # A single difference of two fits is too noisy.
     fits = {annealing: our_fit(X, d, annealing)}
     times, _ = pass_times(fits, options["passes"], LARGE_ROUNDS)
     return {
@@ -98,7 +102,7 @@ def task_large(options: dict[str, Any]) -> dict[str, float]:
 
 
 def measure_large(size: Size) -> list[str]:
-    """Time and memory of fits to ten times the ratings."""
+    """Time and memory of fits to ten times as many ratings."""
     page = Page()
     shape = size.large
     few, many = size.large_passes

@@ -10,19 +10,21 @@ against cmfrec's alternating least squares and scikit-surprise's SVD at tuned se
     python -m benchmarks.matrix_factorization.reproduce --cache pmf.jsonl --parts figure
     python -m benchmarks.matrix_factorization.reproduce --quick --cache /tmp/q.jsonl
 
-The first makes all fits (about 60 minutes on one core), the second writes the
-page from the cache; a page of a quick run needs ``--output`` too.
+The first command makes all fits (about 60 minutes on one core), and the second writes the page from
+the cache. To write the page of a quick run, give ``--output`` too.
 
-Every finished fit is a line of the cache; a run that was interrupted goes on where it stopped, and
-the page is written of the seeds that all fits of a part have. Delete the cache after a change of
-the package. MovieLens 100K is a file, see ``data.py`` in this folder; libraries that are not
-installed are left out with a message. A quick run draws a few ratings.
+Every finished fit is a line of the cache, so that a run that was interrupted goes on where it
+stopped. The page is written from the seeds for which all fits of a part are complete. Delete the
+cache after a change of the package. MovieLens 100K comes from a file, see ``data.py`` in this
+folder; libraries that are not installed are left out with a message. A quick run draws a few
+ratings.
 
-Verdicts are computed. Comparisons are paired by seed, which is the start, and the split as well for
-libraries. One is won if the median difference is above zero and the one-sided p-value of
-Wilcoxon's signed-rank test, adjusted for the comparisons of the claim (Holm), is below 0.05; lost
-is the same below. Differences that would be printed as zero are ties. All won: reproduced; none:
-not reproduced; otherwise: partly. Other claims state their rule.
+Verdicts are computed from the figures. Comparisons are paired by seed. The seed determines the
+start, and for libraries the split as well. A comparison is won if the median difference is above
+zero and the one-sided p-value of Wilcoxon's signed-rank test, adjusted for the comparisons of the
+claim (Holm), is below 0.05. It is lost if the same holds in the other direction. Differences that
+would be printed as zero are ties. A claim is reproduced if all its comparisons are won, not
+reproduced if none is, and otherwise partly reproduced. Other claims state their rule.
 """
 
 from __future__ import annotations
@@ -53,12 +55,12 @@ from .plan import (
     variances_cells,
 )
 
-# Shares of the passes of the figure after which its table has the bounds.
+# The table of the figure has the bounds after these shares of the passes.
 _MOMENTS = (0.04, 0.1, 0.2, 0.4, 1.0)
 
 
 def found_in(cache: Cache, size: Size) -> Found:
-    """The records of the seeds that all fits of a part have."""
+    """The records of each part, for the seeds for which all its fits are complete."""
     records = cache.of_common_seeds
     return Found(
         figure=records(figure_cells(size), size.seeds),
@@ -137,7 +139,7 @@ def section_figure(page: Page, compared: Records, literal: Records, size: Size) 
 
 
 def _range(values: np.ndarray) -> str:
-    """Median and range of numbers of passes, which may not be enough."""
+    """Median and range of numbers of passes; an infinite number is written "never"."""
     low, middle, high = (
         f"{value:.0f}" if np.isfinite(value) else "never"
         for value in (values.min(), np.sort(values)[len(values) // 2], values.max())
@@ -165,7 +167,7 @@ def section_settings(page: Page, records: Records, size: Size) -> None:
             bounds = (bound_after(records[prior, d, label], moment) for label in labels)
             gains = [float(np.mean(bound - bound_after(plain, moment))) for bound in bounds]
             best = sorted(gains)[-3:]
-            # What would be printed as zero is no gain.
+            # A difference that would be printed as zero is no gain.
             bold = [gain in best and round(gain) > 0 for gain in gains]
             cells = [f"{gain:+.0f}" for gain in gains]
             columns.append([f"**{c}**" if b else c for c, b in zip(cells, bold, strict=True)])
@@ -266,7 +268,7 @@ RULES = (
 
 
 def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
-    """What follows the verdicts, and the claims."""
+    """Add the sections that follow the verdicts, and return the claims."""
     found = found_in(cache, size)
     if figure_cells(size):
         section_methods(page, size)

@@ -1,16 +1,16 @@
 """Speed and memory of matrix factorisation against alternating least squares.
 
 All comparisons are interleaved in this process, and given as medians of the ratios of the same
-rounds. What runs in one thread is measured in processor time, which other work on the machine
-changes less than it does wall time. Memory is that of fresh interpreters.
+rounds. Work in a single thread is measured in processor time, which other work on the machine
+changes less than wall time. Memory is measured in fresh interpreters.
 
     python -m benchmarks.matrix_factorization.speed            # everything, about 40 minutes
     python -m benchmarks.matrix_factorization.speed passes jobs
     python -m benchmarks.matrix_factorization.speed --write    # also doc/results/ratings_speed.md
     python -m benchmarks.matrix_factorization.speed --quick --write --output /tmp/quick.md
 
-Ratings are drawn, in the shape of MovieLens; no file is needed. cmfrec and implicit are left out
-with a message where they are not installed.
+Ratings are drawn with the shape of MovieLens, so that no file is needed. cmfrec and implicit are
+left out with a message if they are not installed.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from .workload import (
 )
 
 SLOWER = 2.0
-# The largest ratio of times per pass to that without annealing, of those that have a target; a
-# ratio of five percent is what remains of noise.
+# For the methods with a target, the time per pass may be at most this multiple of the time without
+# annealing. Five percent are left for the noise of the measurement.
 COSTS = {"deterministic": 1.05, "svi_plus": 1.25}
-# Bounds that agree to this share are the same.
+# Bounds count as the same if their relative difference is at most this.
 SAME = 1e-6
 
 
 def data_words(size: Size) -> str:
-    """The ratings, in words."""
+    """A description of the ratings, in words."""
     shape = size.shape
     return (
         f"{shape.n_ratings:,} drawn ratings of the shape of {shape.name}, {shape.n_users:,} users "
@@ -66,7 +66,7 @@ def data_words(size: Size) -> str:
 
 
 def measure_passes(size: Size) -> list[str]:
-    """A pass of ours against a sweep of alternating least squares."""
+    """One of our passes against a sweep of alternating least squares."""
     few, many = size.passes
     page = Page()
     page.section(
@@ -106,7 +106,7 @@ def measure_passes(size: Size) -> list[str]:
 
 
 def measure_methods(size: Size) -> list[str]:
-    """Time per pass of every annealing method against none."""
+    """Time per pass of every annealing method against plain inference."""
     d = size.many
     few, many = _long(size)
     page = Page()
@@ -130,7 +130,7 @@ def measure_methods(size: Size) -> list[str]:
 
 
 def measure_costs(size: Size) -> list[str]:
-    """Annealed passes, and whole fits, of the methods that should cost next to nothing."""
+    """Annealed passes and whole fits of the methods that should cost almost nothing."""
     page = Page()
     few, many = _long(size)
     page.section(
@@ -163,13 +163,13 @@ def measure_costs(size: Size) -> list[str]:
 
 
 def _long(size: Size) -> tuple[int, int]:
-    """Passes of two fits between which a few percent are to be seen."""
+    """Numbers of passes of two fits, long enough that differences of a few percent are visible."""
     few, many = size.passes
     return few, few + 4 * (many - few)
 
 
 def _cost(X: csr_matrix, d: int, method: str, size: Size) -> tuple[list[str], float]:
-    """Times of passes without and with a method, and their ratio, in words; the ratio."""
+    """Times of passes without and with a method, and their ratio, in words; and the ratio."""
     warm(X, estimator(d, 1, method))
     fits = {name: our_fit(X, d, name) for name in ("none", method)}
     times, _ = pass_times(fits, _long(size), size.rounds)
@@ -184,7 +184,7 @@ def _verdict(method: str, ratio: float) -> str:
 
 
 def _whole_fits(d: int, size: Size) -> list[list[str]]:
-    """Rows on fits of the default settings, in turns."""
+    """Rows of the table on whole fits with default settings, which are timed in turns."""
     X = draw(size.shape).astype(np.float32)
     passes: dict[str, int] = {}
 
@@ -209,7 +209,7 @@ def _whole_fits(d: int, size: Size) -> list[list[str]]:
 
 
 def measure_precision(size: Size) -> list[str]:
-    """Whether ratings in single precision lead to the same bounds."""
+    """Compare the bounds for ratings in single and in double precision."""
     _, n = size.passes
     page = Page()
     page.section(

@@ -1,7 +1,8 @@
-"""What the measurements of the speed of matrix factorisation share: ratings, models, passes.
+"""Ratings, models and passes that all measurements of the speed of matrix factorisation use.
 
-The time of a pass is that of a fit of many passes less that of a fit of few, divided by the
-difference, so that what a fit does once is counted of no library.
+The time of a pass is the difference of the times of two fits, one of many and one of few passes,
+divided by the difference of their numbers of passes. Work that a fit does once thus does not count,
+whichever the library is.
 """
 
 from __future__ import annotations
@@ -33,26 +34,27 @@ except ImportError:
 Key = TypeVar("Key", bound=Hashable)
 
 _NEVER = 10**6
-# Noise variance over the prior variance of factors, as our defaults for stars from 1 to 5 have it.
+# The noise variance divided by the prior variance of factors, from our defaults for stars from 1
+# to 5.
 _RIDGE = 8.0
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """The size of the measurements.
 
     Attributes
     ----------
     shape, large : Shape
-        The ratings of all sections but that on large data, and those of that.
+        The shapes of the ratings: ``large`` in the section on large data, ``shape`` in all others.
     components : tuple of int
-        d of the passes.
+        Numbers of factors (d) in the section on passes.
     many : int
-        d of all other sections.
+        Number of factors in all other sections.
     rounds : int
-        Interleaved repetitions.
+        Number of interleaved repetitions.
     passes, large_passes : tuple of int
-        Passes of the two fits whose difference is measured.
+        Numbers of passes of the two fits whose difference is measured.
     large_methods : tuple of str
         Names of ``annealing`` on large data.
     """
@@ -91,12 +93,12 @@ Fit = Callable[[int], Any]
 
 
 def estimator(d: int, n_passes: int, annealing: str = "none", **parameters: Any) -> AnnealedPMF:
-    """An estimator of so many passes in all, without any test of convergence."""
+    """An estimator that makes a given number of passes, without any test of convergence."""
     pmf = AnnealedPMF(d, tol=0, max_iter=n_passes, random_state=0, annealing="none", **parameters)
     if annealing == "none":
         return pmf
     if annealing == "structured":
-        # Its bound takes another pass, which is not what is measured.
+        # The evaluation of its bound takes another pass, which must not be measured.
         made = StructuredVI(n_passes=n_passes, evaluate_every=_NEVER)
         return pmf.set_params(annealing=made, max_iter=0)
     return pmf.set_params(annealing=annealing, annealing__n_passes=n_passes, max_iter=0)
@@ -147,12 +149,12 @@ PEERS = {"cmfrec": cmfrec_fit, "implicit": implicit_fit}
 
 
 def libraries() -> dict[str, Any]:
-    """The peers by name; None for one that is not installed."""
+    """The other libraries by name; None for one that is not installed."""
     return {"cmfrec": CMF, "implicit": AlternatingLeastSquares}
 
 
 def peers() -> dict[str, Callable[[csr_matrix, int], Fit]]:
-    """Fits of the peers that are installed, with a message for each of the others."""
+    """Fits by the other libraries that are installed; a message is printed for each missing one."""
     return {name: PEERS[name] for name, found in libraries().items() if is_there(name, found)}
 
 
@@ -166,7 +168,7 @@ def pass_times(
     clock: Callable[[Callable[[], object]], float] = processor_seconds,
     others: Mapping[Any, Callable[[], object]] | None = None,
 ) -> tuple[dict[Key, np.ndarray], dict[Any, np.ndarray]]:
-    """Seconds per pass of several fits, one per round, and those of other calls in these rounds."""
+    """Seconds per pass of several fits, one per round, and of other calls in the same rounds."""
     few, many = passes
     runs: dict[Any, Callable[[], object]] = {
         (key, n): (lambda fit=fit, n=n: fit(n)) for key, fit in fits.items() for n in passes
@@ -177,5 +179,5 @@ def pass_times(
 
 
 def warm(X: csr_matrix, estimator: AnnealedPMF) -> None:
-    """Have the kernels that a fit calls loaded or compiled before it is timed."""
+    """Load or compile the kernels that a fit calls before it is timed."""
     clone(estimator).fit(X[:200])

@@ -1,1 +1,1 @@
-"""What the package as a whole costs: import, installation and memory; digests of its results."""
+"""Costs of the package as a whole (import, installation, memory), and digests of its results."""

@@ -1,8 +1,8 @@
-"""Digests of fitted states, to show that a rebuilding leaves every number as it was.
+"""Digests of fitted states, to show that a change of the code leaves every number as it was.
 
 Every model is fitted with every annealing method, in batches, in minibatches, as a stream and with
-restarts; one line per fit has a digest of all that the fit leaves behind and of what the fitted
-estimator predicts. Two files that are equal come from code that computes the same bits::
+restarts. One line per fit has a digest of all fitted attributes and of the predictions. If two
+files are equal, the code of both commits computes the same bits::
 
     python -m benchmarks.package.digests > before.txt      # in a checkout of one commit
     python -m benchmarks.package.digests > after.txt       # in a checkout of the other
@@ -103,7 +103,7 @@ Case = tuple[str, Callable[[], Any], Callable[[np.random.Generator], Any], dict[
 
 
 def cases() -> Iterator[Case]:
-    """Name, estimator, data, and the parameters of a fit in minibatches."""
+    """The models: name, estimator, data, and the parameters of a fit in minibatches."""
     shared = {"max_iter": 8, "random_state": 0}
     batches = {"batch_size": 64}
     online = {"learning_method": "online", "batch_size": 64}

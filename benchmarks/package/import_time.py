@@ -1,8 +1,8 @@
 """Time that `import sklearn_anneal` adds to `import sklearn.mixture`.
 
-Every measurement is a fresh interpreter. The two statements alternate, and which of them goes first
-alternates too, so that a machine that slows down for a while slows both. Printed are the medians of
-both and the median of the differences, round by round.
+Every measurement uses a fresh interpreter. The two statements alternate, and so does the order in
+which they come in a round, so that a machine that slows down for a while slows both. The script
+prints the medians of both times and the median of their differences in the same round.
 
     python -m benchmarks.package.import_time --rounds 15
 """
@@ -28,7 +28,7 @@ print(perf_counter() - start)
 
 
 def import_seconds(statement: str) -> float:
-    """Seconds that `statement` takes in a fresh interpreter, its start not counted."""
+    """Seconds that `statement` takes in a fresh interpreter, without the start of that."""
     return seconds_in_fresh_interpreter(TIMED.format(statement=statement))
 
 

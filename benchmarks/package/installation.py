@@ -1,7 +1,8 @@
 """Installed size, and the time of the first fit with and without compiled kernels on disk.
 
-Sizes are those of the environment that runs this, without pip and setuptools. Every time is that
-of a fresh interpreter with an empty directory for compiled kernels, or with the one just filled.
+Sizes are those of the environment that runs this script, without pip and setuptools. Every time is
+measured in a fresh interpreter, whose directory for compiled kernels is either empty or was just
+filled by the one before.
 
     python -m benchmarks.package.installation --rounds 3
 """
@@ -37,7 +38,7 @@ print(perf_counter() - start)
 
 
 def megabytes(leave_out: set[str]) -> float:
-    """Size of all installed distributions but some."""
+    """Size of all installed distributions except the given ones."""
     total = 0
     for distribution in distributions():
         if distribution.metadata["Name"].lower() not in leave_out:

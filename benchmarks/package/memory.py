@@ -1,12 +1,12 @@
 """Memory that a fit takes beyond its data.
 
-Every fit runs in a fresh interpreter, whose anonymous memory is sampled while it works; see
-``benchmarks/common/memory.py`` for what that is.
+Every fit runs in a fresh interpreter, whose anonymous memory is sampled while it works;
+``benchmarks/common/memory.py`` explains this measure.
 
-- `memmap`: rows of a file on disk, in minibatches; growth over what the interpreter has after
-  `import sklearn_anneal`, so that compiler and kernels count too.
-- `array`: rows in memory, batch mode; growth over what it has with the rows made and the kernels
-  loaded, that is the temporaries of the loop.
+- `memmap`: a fit in minibatches to rows of a file on disk. The growth is counted from the state
+  after `import sklearn_anneal`, so that it includes the compiler and the kernels.
+- `array`: a batch fit to rows in memory. The growth is counted from the state in which the rows are
+  made and the kernels are loaded, so that it consists of the temporary arrays of the loop.
 
     python -m benchmarks.package.memory
     python -m benchmarks.package.memory --rows 2000000 --annealing local_tempering
@@ -30,7 +30,7 @@ BLOCK = 250_000
 
 
 def draw_rows(n_rows: int, n_features: int, rng: np.random.Generator) -> np.ndarray:
-    """Rows around eight centers, float32."""
+    """Draw float32 rows around eight centers."""
     centers = 4 * np.random.default_rng(1).standard_normal((8, n_features))
     rows = rng.standard_normal((n_rows, n_features), dtype=np.float32)
     rows += centers.astype(np.float32)[rng.integers(8, size=n_rows)]
@@ -38,7 +38,7 @@ def draw_rows(n_rows: int, n_features: int, rng: np.random.Generator) -> np.ndar
 
 
 def write_rows(path: Path, n_rows: int, n_features: int) -> None:
-    """A file of float32 rows, written in blocks."""
+    """Write a file of float32 rows, block by block."""
     rng = np.random.default_rng(0)
     with path.open("wb") as file:
         for start in range(0, n_rows, BLOCK):
@@ -86,7 +86,7 @@ def fit_array(options: dict[str, Any]) -> dict[str, float]:
 
 
 def fit(mixture: Any, X: np.ndarray, before: float) -> dict[str, float]:
-    """Fit under the eyes of a sampler."""
+    """Fit while a sampler measures the memory."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning
@@ -114,9 +114,9 @@ def measure_memmap(
     batch_size: int = 10_000,
     passes: int = 1,
 ) -> dict[str, float]:
-    """Write a file, fit it in minibatches in a fresh interpreter, return what that took.
+    """Write a file, fit it in minibatches in a fresh interpreter, and return the cost.
 
-    ``passes`` are those at T = 1, and again as many of the annealing before them.
+    ``passes`` is the number of annealed passes, and also that of the passes at T = 1 after them.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.float32"
@@ -142,7 +142,7 @@ def measure_array(
     components: int = 20,
     passes: int = 3,
 ) -> dict[str, float]:
-    """Fit an array in batch mode in a fresh interpreter, return what that took."""
+    """Fit an array in batch mode in a fresh interpreter, and return the cost."""
     return in_fresh_interpreter(
         "package.memory",
         "array",

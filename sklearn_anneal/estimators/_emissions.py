@@ -1,7 +1,7 @@
-"""The emissions of hidden Markov models by name: how frames are given and what a fit leaves.
+"""The emissions of hidden Markov models, by name.
 
-What a frame looks like given its state is written in ``models/components``; here is what the
-estimator adds to it: its parameters, the forms of its input, its fitted attributes.
+The distributions of a frame given its state are in ``models/components``. This module adds the
+parts that the estimator needs: its parameters, the forms of its input, and its fitted attributes.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from ..models.components.gaussian import GaussianComponents
 from ..models.components.poisson import PoissonComponents
 from ._priors import checked_covariance_prior, checked_prior, numbers_of, refuse_nonpositive
 
-# The smallest concentration of symbols that is taken without being asked for.
+# The default prior concentration of a symbol is 1 / (number of symbols), but never below this.
 _LEAST_CONCENTRATION = 0.1
 
 C = TypeVar("C", bound=Components)
 
 
 class Emission(ABC, Generic[C]):
-    """One value of the parameter ``emission``; it is never instantiated.
+    """One value of the parameter ``emission``; the class itself is used, without instances.
 
     Attributes
     ----------
     init_params : tuple of str
-        The starts that it has; the first one is ``init_params="auto"``.
+        The values of the parameter ``init_params`` that this emission supports. The first one is
+        used for ``init_params="auto"``.
     prior_parameters : dict of bool
-        The estimator's parameters of its priors, and whether all entries must be positive.
+        The estimator's parameters for the priors of this emission, by name. The value says whether
+        all entries must be positive.
     """
 
     init_params: ClassVar[tuple[str, ...]] = ("kmeans", "random")
@@ -43,31 +45,39 @@ class Emission(ABC, Generic[C]):
     @classmethod
     @abstractmethod
     def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Frames as the kernels read them, and which are missing, None where none is.
+        """Convert frames to the form that kernels read, and mark the missing ones.
 
-        ``X`` has shape (n_frames, n_columns), finite or NaN. ValueError where it cannot be data.
+        ``X`` has shape (n_frames, n_columns), and its entries are finite or NaN. The second result
+        is None if no frame is missing. A ValueError is raised if ``X`` cannot be data of this
+        emission.
         """
 
     @classmethod
     @abstractmethod
     def components(cls, estimator: Any, frames: np.ndarray) -> C:
-        """The components of an estimator's parameters, checked, for observed frames like these."""
+        """Check the estimator's parameters and make the components from them.
+
+        ``frames`` are the observed frames of the training data, as :meth:`encode` returns them.
+        """
 
     @classmethod
     @abstractmethod
     def attributes(cls, components: C, q: Natural, prior: Natural, summary: Any) -> dict[str, Any]:
-        """Fitted attributes by name."""
+        """The fitted attributes of the estimator, by name."""
 
     @classmethod
     @abstractmethod
     def draw(
         cls, components: C, states: np.ndarray, fitted: Any, random_state: np.random.RandomState
     ) -> np.ndarray:
-        """One frame for each state, from the fitted attributes; (n_frames, n_columns)."""
+        """Draw one frame for each state from the fitted attributes.
+
+        The result has shape (n_frames, n_columns).
+        """
 
 
 def _missing_rows(X: np.ndarray) -> np.ndarray | None:
-    """Which rows are missing: those of NaN alone."""
+    """Mark the rows that are missing, which hold nothing but NaN; None if there are none."""
     unknown = np.isnan(X)
     if not unknown.any():
         return None
@@ -82,7 +92,7 @@ def _missing_rows(X: np.ndarray) -> np.ndarray | None:
 
 
 def _filled(X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Rows of numbers, 0 where they are missing."""
+    """Replace missing rows by zeros; also return which rows these are, or None."""
     missing = _missing_rows(X)
     if missing is None:
         return X, None
@@ -90,13 +100,13 @@ def _filled(X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _refuse(bad: np.ndarray, X: np.ndarray, what: str) -> None:
-    """ValueError with the first value of ``X`` that is bad."""
+    """Raise a ValueError that shows the first bad value of ``X``, if there is one."""
     if bad.any():
         raise ValueError(f"{what}, but X contains {X[bad].flat[0]:g}.")
 
 
 class GaussianEmission(Emission[GaussianComponents]):
-    """Gaussian frames."""
+    """Frames with a Gaussian distribution."""
 
     prior_parameters = {
         "means_prior": False,
@@ -176,7 +186,7 @@ class GaussianEmission(Emission[GaussianComponents]):
 
 
 class CategoricalEmission(Emission[CategoricalComponents]):
-    """Frames of one symbol out of V."""
+    """Frames that each hold one symbol out of a fixed set."""
 
     init_params = ("random",)
     prior_parameters = {"emissionprob_prior": True}
@@ -238,7 +248,7 @@ class CategoricalEmission(Emission[CategoricalComponents]):
 
 
 class PoissonEmission(Emission[PoissonComponents]):
-    """Frames of counts."""
+    """Frames that are vectors of counts."""
 
     prior_parameters = {"lambdas_prior": True, "lambdas_weight": True}
 
@@ -282,7 +292,7 @@ class PoissonEmission(Emission[PoissonComponents]):
 
 
 class BernoulliEmission(Emission[BernoulliComponents]):
-    """Frames of zeros and ones."""
+    """Frames that are vectors of zeros and ones."""
 
     prior_parameters = {"emissionprob_prior": True}
 
@@ -329,9 +339,10 @@ EMISSIONS: dict[str, type[Emission]] = {
 
 
 def check_priors_of_others(estimator: Any) -> None:
-    """Refuse prior parameters that an estimator's emission does not read and no other would take.
+    """Check the prior parameters that belong to other emissions than the estimator's.
 
-    What they are multiplied with is not known, so that their shapes are not looked at.
+    The fit does not use them, but a value that no emission would accept is refused all the same.
+    Their shapes are not checked, because the data do not say which shapes they should have.
 
     Raises
     ------
@@ -345,6 +356,6 @@ def check_priors_of_others(estimator: Any) -> None:
             if name in own or value is None:
                 continue
             prior = numbers_of(value, name)
-            # Of an array that may be a matrix, the entries beside the diagonal are free.
+            # An array of means, or the entries of a matrix off its diagonal, may have any sign.
             if positive or prior.ndim == 0:
                 refuse_nonpositive(prior, name)

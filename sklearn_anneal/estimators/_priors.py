@@ -11,7 +11,7 @@ from ..families import COVARIANCE_TYPES, get_structure
 
 
 def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Positive concentrations, broadcast to ``shape``.
+    """Check positive concentrations, or their default if they are None, and broadcast them.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -
 
 
 def numbers_of(value: Any, name: str) -> np.ndarray:
-    """A parameter as finite numbers of any shape."""
+    """Check that a parameter consists of finite numbers and return it as an array of any shape."""
     try:
         numbers = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -42,7 +42,7 @@ def numbers_of(value: Any, name: str) -> np.ndarray:
 
 
 def refuse_nonpositive(prior: np.ndarray, name: str) -> None:
-    """ValueError where an entry is not positive."""
+    """Raise a ValueError if an entry is not positive."""
     if not (prior > 0).all():
         raise ValueError(f"The parameter '{name}' should be positive everywhere.")
 
@@ -50,9 +50,10 @@ def refuse_nonpositive(prior: np.ndarray, name: str) -> None:
 def checked_covariance_prior(
     value: Any, covariance_type: str, n_features: int, name: str, n_components: int | None = None
 ) -> np.ndarray | None:
-    """The inverse scale of a Wishart prior as an array, None where it is to come from the data.
+    """Check the inverse scale of a Wishart prior and return it as an array.
 
-    With ``n_components``, one for each component is accepted as well.
+    None is returned as it is; it means that the prior is derived from the data. If
+    ``n_components`` is given, an array with one prior for each component is accepted as well.
 
     Raises
     ------
@@ -79,12 +80,14 @@ def checked_covariance_prior(
 
 
 def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:
-    """Refuse a first batch of a stream that cannot fix the priors, which ``priors`` names.
+    """Refuse a first batch of a stream with too few distinct rows to derive the priors from it.
+
+    ``priors`` names the parameters that the user can give in place of a larger batch.
 
     Raises
     ------
     ValueError
-        If it has fewer distinct rows than components, or than 2.
+        If the batch has fewer distinct rows than components, or fewer than 2.
     """
     needed = max(2, n_components)
     distinct = len(np.unique(X[: 10 * needed], axis=0))
@@ -99,7 +102,7 @@ def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:
 
 
 def check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> None:
-    """ValueError where a parameter has another shape."""
+    """Raise a ValueError if a parameter has another shape."""
     if parameter.shape != shape:
         raise ValueError(
             f"The parameter '{name}' should have the shape of {shape}, but got {parameter.shape}"

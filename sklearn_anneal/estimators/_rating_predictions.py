@@ -1,4 +1,4 @@
-"""What a fitted factorisation of ratings predicts."""
+"""Predictions of a fitted factorisation of ratings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..annealing import Context
 
 
-# Predictions that are made together.
+# This many pairs are predicted at a time, so that memory does not grow with the number of pairs.
 _PAIRS = 8192
 _OVERFLOW = (
     "The squares of predicted ratings overflow: the ratings, or the factors, are too large. "
@@ -31,24 +31,24 @@ _OVERFLOW = (
 
 
 def of_matrix(estimator: Any) -> bool:
-    """Whether its ratings come as a matrix."""
+    """Whether the estimator takes its ratings as a matrix."""
     return bool(estimator.input == "matrix")
 
 
 def of_pairs(estimator: Any) -> bool:
-    """Whether its ratings come as pairs."""
+    """Whether the estimator takes its ratings as pairs of ids."""
     return bool(estimator.input == "pairs")
 
 
 def exact(ctx: Context) -> MatrixFactorization:
-    """The model with tables of float64, whatever it was trained with."""
+    """Copy the model with tables of float64, even if it was trained in float32."""
     model = copy(ctx.model)
     model.dtype = np.dtype(np.float64)
     return model
 
 
 class RatingPredictions(BaseAnnealed):
-    """The predictions of :class:`AnnealedPMF`, of users in the training data and of others."""
+    """Methods of :class:`AnnealedPMF` that predict, for users of the training data and new ones."""
 
     @available_if(of_matrix)
     def inverse_transform(self, X, user_biases=None):
@@ -57,7 +57,7 @@ class RatingPredictions(BaseAnnealed):
         Parameters
         ----------
         X : array-like of shape (n_users, n_components)
-            Factors, for example those of :meth:`transform`.
+            Factors of the users, for example from :meth:`transform`.
         user_biases : array-like of shape (n_users,), default=None
             Biases of the users; None: 0, their prior mean.
 
@@ -97,7 +97,7 @@ class RatingPredictions(BaseAnnealed):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_users, n_items)
-            What is known of their ratings.
+            The ratings of these users that are known.
         return_std : bool, default=False
             Whether to return standard deviations too.
 
@@ -107,7 +107,7 @@ class RatingPredictions(BaseAnnealed):
             Posterior means, kept within the range that ``clip`` says.
         std : ndarray of shape (n_users, n_items)
             Standard deviations of the predictive distribution of a rating, its noise included.
-            Only where ``return_std``.
+            Returned only if ``return_std`` is true.
         """
         ctx, data = self._read(X)
         model, users, items = exact(ctx), self._rows(ctx, data), self._items(ctx)
@@ -125,7 +125,7 @@ class RatingPredictions(BaseAnnealed):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_users, n_items)
-            What is known of their ratings.
+            The ratings of these users that are known.
         n : int, default=10
             Number of items for each user.
         exclude_seen : bool, default=True
@@ -134,8 +134,8 @@ class RatingPredictions(BaseAnnealed):
         Returns
         -------
         items : ndarray of int, shape (n_users, n)
-            Columns of X, the best first, by predicted mean; ties go to the lowest column. −1
-            where a user has fewer than n unseen items.
+            Columns of X in the order of predicted means, the best first; among equal means the
+            lower column comes first. If a user has fewer than n unseen items, the rest is −1.
         """
         ctx, data = self._read(X)
         if not isinstance(n, Integral) or n < 1:
@@ -157,7 +157,8 @@ class RatingPredictions(BaseAnnealed):
         Parameters
         ----------
         X : array-like of shape (n_ratings, 2)
-            Ids (user, item); those never seen, and −1 for any of them, have their priors.
+            Ids (user, item). An id that was not seen in training, and −1, is predicted from the
+            prior.
         return_std : bool, default=False
             Whether to return standard deviations too.
 
@@ -167,7 +168,7 @@ class RatingPredictions(BaseAnnealed):
             Posterior means, kept within the range that ``clip`` says.
         std : ndarray of shape (n_ratings,)
             Standard deviations of the predictive distribution of a rating, its noise included.
-            Only where ``return_std``.
+            Returned only if ``return_std`` is true.
         """
         check_is_fitted(self)
         refuse_masked(X, "X")
@@ -182,8 +183,9 @@ class RatingPredictions(BaseAnnealed):
         Parameters
         ----------
         users, items : array-like of int, shape (n_ratings,)
-            Ids; those never seen, and −1 for any of them, have their priors. Of a matrix, columns,
-            and rows of what ``fit`` or the last call of ``partial_fit`` was given.
+            Ids of the users and items. An id that was not seen in training, and −1, is predicted
+            from the prior. With ``input="matrix"`` the ids of items are columns, and those of
+            users are rows of the X that ``fit`` or the last call of ``partial_fit`` was given.
         return_std : bool, default=False
             Whether to return standard deviations too.
 
@@ -193,7 +195,7 @@ class RatingPredictions(BaseAnnealed):
             Posterior means, kept within the range that ``clip`` says.
         std : ndarray of shape (n_ratings,)
             Standard deviations of the predictive distribution of a rating, its noise included.
-            Only where ``return_std``.
+            Returned only if ``return_std`` is true.
         """
         check_is_fitted(self)
         users, items = read_ids(users, "users", unseen=True), read_ids(items, "items", unseen=True)
@@ -209,8 +211,9 @@ class RatingPredictions(BaseAnnealed):
     def score(self, X, y=None, sample_weight=None):
         """Predictive log density per rating.
 
-        Of pairs, that of their ratings. Of a matrix: every other rating of each user, in an order
-        of the items that is always the same, is predicted from the rest of them.
+        For pairs, it is the log density of the ratings ``y``. For a matrix, every other rating of
+        each user is predicted from the rest of the user's ratings; the order of the items in which
+        the ratings alternate is always the same.
 
         Parameters
         ----------
@@ -258,8 +261,8 @@ class RatingPredictions(BaseAnnealed):
     def inverse_temperatures(self, X, y=None):
         """Expected inverse temperature of each user, low for outliers.
 
-        Only for ``annealing="local_tempering"``: how much of a user's ratings the fitted model
-        would listen to.
+        It is the factor by which the fitted model weighs the ratings of a user. It is available
+        only with ``annealing="local_tempering"``.
 
         Parameters
         ----------
@@ -272,7 +275,7 @@ class RatingPredictions(BaseAnnealed):
         Returns
         -------
         inverse_temperatures : ndarray of shape (n_users,)
-            E[1/T], in (0, 1]. Of pairs, for the ids from 0 to the largest.
+            E[1/T], in (0, 1]. For pairs, there is one entry for each id from 0 to the largest.
         """
         ctx, data = self._read(X, y)
         found = self.annealing_.inverse_temperatures(ctx, self._make_units(data, None))
@@ -323,7 +326,7 @@ class RatingPredictions(BaseAnnealed):
         return ctx, self._validate_data(self._data(X, y), reset=False)
 
     def _rows(self, ctx: Context, data: RatingData) -> Any:
-        """The moments of users with these ratings."""
+        """Solve for the users who gave these ratings, and return the moments of their factors."""
         found = exact(ctx).rows_of(self._solved(ctx, self._make_units(data, None)))
         finite(found.squares, _OVERFLOW)
         return found
@@ -335,17 +338,20 @@ class RatingPredictions(BaseAnnealed):
     def _predictions(
         self, users: np.ndarray, items: np.ndarray, statistics: Natural | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations of ratings; of the fitted users unless others are given."""
+        """Means and standard deviations of the ratings of pairs.
+
+        ``statistics`` are the natural parameters of the users; None: those of the fitted users.
+        """
         ctx = self._context()
         if statistics is None:
             statistics = self._user_statistics
         model = exact(ctx)
-        # One row more than there are: the prior, for ids that were never seen.
+        # The tables get one more row, with the prior, for ids that were never seen.
         nobody = {key: np.zeros((1, value.shape[1])) for key, value in statistics.items()}
         across = self._items(ctx)
         prior = model.rows_of(nobody)
         n_users, n_items = len(statistics["natural_mean"]), len(across.mean)
-        # Ids beyond those that were seen, and −1 below them.
+        # An id was not seen if it is above those of the training data, or −1.
         known, of_items = (users >= 0) & (users < n_users), (items >= 0) & (items < n_items)
         of_users = np.unique(users[known])
         own = model.rows_of({key: value[of_users] for key, value in statistics.items()})

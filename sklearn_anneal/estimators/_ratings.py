@@ -1,4 +1,4 @@
-"""The forms that ratings come in, and what is refused of them."""
+"""Reading ratings in any of the forms that users may give, with checks of each form."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ _LARGEST = int(np.iinfo(np.int32).max) - 1
 
 @dataclass(frozen=True)
 class RatingData:
-    """Ratings by user.
+    """Ratings in the order of their users.
 
     Attributes
     ----------
     values : ndarray of shape (n_ratings,)
     columns : ndarray of int32, shape (n_ratings,)
-        The items.
+        The item of each rating.
     indptr : ndarray of int64, shape (n_users + 1,)
+        The ratings of user i are those from ``indptr[i]`` up to ``indptr[i + 1]``.
     n_columns : int
-        Number of items that these data tell of.
+        Number of items, including those that nobody has rated.
     users : ndarray of int, shape (n_users,)
         Ids of the users.
     order : ndarray of int, shape (n_ratings,) or None
-        Where each rating stood among pairs; None for a matrix.
+        Position of each rating among the pairs that were given; None for a matrix.
     shape : tuple of int
-        Of X.
+        Shape of the X that was given.
     stream : bool
-        Whether they are added to what their users have rated before.
+        Whether these ratings are added to earlier ratings of the same users.
     """
 
     values: np.ndarray
@@ -50,9 +51,9 @@ class RatingData:
 
 
 class Pairs:
-    """Pairs (user, item) with their ratings, on their way to validation.
+    """Pairs (user, item) with their ratings, which have not been checked yet.
 
-    ``stream`` says whether they are added to what their users have rated before.
+    ``stream`` says whether they are added to earlier ratings of the same users.
     """
 
     def __init__(self, X: Any, y: Any, stream: bool = False):
@@ -62,25 +63,27 @@ class Pairs:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the pairs; callbacks count them."""
+        """Shape of the array of pairs; callbacks read the number of pairs from it."""
         return np.shape(self.X)
 
 
 def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> RatingData:
-    """A users × items matrix: stored entries of a sparse one, all but NaN of a dense one.
+    """Check a users × items matrix and return its ratings.
 
-    Entries of a masked array that are masked are unobserved, as NaN is.
+    The ratings are the stored entries of a sparse matrix, and all entries but NaN of a dense one.
+    Masked entries of a masked array are unobserved, as NaN is.
     """
     X = masked_as_nan(X)
     check_sparse(X)
-    # Of diagonals, what is 0 counts as stored and is no entry of the result.
+    # In the format of diagonals SciPy counts zeros as stored, but drops them when it converts the
+    # matrix. Its number of stored entries can therefore not show whether duplicates were summed.
     stored = X.nnz if issparse(X) and X.format != "dia" else None
     how: dict[str, Any] = {
         "accept_sparse": "csr",
         "dtype": _DTYPES,
         "ensure_all_finite": "allow-nan",
     }
-    # A declared number of items lets matrices be narrower, or wider, than the first one.
+    # If the number of items is declared, a matrix may be narrower or wider than the first one.
     same_width = n_items is None or reset or _width(X) == estimator.n_features_in_
     if not same_width:
         _check_names(estimator, X)
@@ -91,7 +94,7 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
             f"X has {n_columns} columns, but n_items={n_items} items were declared. Fit with "
             f"n_items={n_columns} or more."
         )
-    # A matrix may be narrower than declared: nobody has rated the items that it leaves out.
+    # If a matrix is narrower than declared, nobody in it has rated the items that it leaves out.
     n_columns = n_items or n_columns
     users = np.arange(X.shape[0])
     if not issparse(X):
@@ -118,7 +121,7 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
 
 
 def _check_names(estimator: Any, X: Any) -> None:
-    """Refuse columns of other names than the fitted ones have, as far as both go."""
+    """Refuse a column whose name differs from that of the fitted column in the same position."""
     names, fitted = _get_feature_names(X), getattr(estimator, "feature_names_in_", None)
     if names is None or fitted is None:
         return
@@ -133,7 +136,10 @@ def _width(X: Any) -> int | None:
 
 
 def read_ids(ids: Any, name: str, unseen: bool = False) -> np.ndarray:
-    """Ids of users or items, as integers; ``unseen``: −1 may stand for ids that were not seen."""
+    """Check ids of users or items and return them as integers.
+
+    With ``unseen``, −1 is accepted; it stands for an id that was not seen in training.
+    """
     refuse_masked(ids, name)
     ids = np.asarray(ids)
     if ids.dtype.kind == "O" and all(isinstance(i, Real) for i in ids.ravel()):
@@ -172,12 +178,22 @@ def read_pairs(
     n_known: int = 0,
     unseen: bool = False,
 ) -> RatingData:
-    """Pairs of ids with their ratings, by user; ``dense``: of all users up to the largest id.
+    """Check pairs of ids and their ratings, and return the ratings in the order of their users.
 
-    A number of users or items is what was declared; None: what the pairs tell. Ids are refused
-    where they need more rows than the ``n_known`` users that there are already, and so many that
-    arrays would outgrow the data. ``unseen``: pairs to score, which need no rows and may have the
-    id −1.
+    Parameters
+    ----------
+    reset : bool
+        Whether the estimator is fitted anew, so that its attributes about the input are set.
+    n_users, n_items : int or None
+        The numbers that were declared; None: the pairs determine them.
+    dense : bool
+        Whether the result has a row for every user up to the largest id, or only for those that
+        appear in the pairs.
+    n_known : int
+        Number of users that the model has already. Larger ids need new rows; they are refused if
+        these rows would outgrow the data.
+    unseen : bool
+        Whether the pairs are only scored: their ids need no rows then, and −1 is accepted.
     """
     if pairs.y is None:
         raise ValueError(
@@ -233,10 +249,11 @@ def look_like_pairs(X: Any, y: Any) -> bool:
 
 
 def halves(data: RatingData) -> tuple[np.ndarray, np.ndarray]:
-    """Which ratings of each user to look at, and which to predict: every other one.
+    """Mark every other rating of each user as observed, and the others as to be predicted.
 
-    In the order of a fixed permutation of the items, so that the halves of a user depend neither
-    on other users nor on the order of rows. Of an odd number, one more is predicted.
+    The ratings of a user alternate in the order of a fixed permutation of the items, so that they
+    depend neither on other users nor on the order of rows. If a user has an odd number of ratings,
+    one more is predicted than observed.
     """
     n = len(data.values)
     keys = np.random.RandomState(0).permutation(data.n_columns)[data.columns]
@@ -249,7 +266,7 @@ def halves(data: RatingData) -> tuple[np.ndarray, np.ndarray]:
 
 
 def some_ratings(data: RatingData, chosen: np.ndarray) -> RatingData:
-    """A part of the ratings, of the same users."""
+    """Keep the chosen ratings; users without any of them keep their empty rows."""
     counts = np.concatenate([[0], np.cumsum(chosen)])
     return RatingData(
         data.values[chosen],

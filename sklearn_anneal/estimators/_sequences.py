@@ -1,4 +1,4 @@
-"""The forms that sequences come in, and what is refused of them."""
+"""Reading sequences in any of the forms that users may give, with checks of each form."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ._validation import masked_as_nan, refuse_masked
 
 @dataclass(frozen=True)
 class SequenceData:
-    """Frames of all sequences, and the length of each."""
+    """The frames of all sequences, one after another, and the length of each sequence."""
 
     X: Any
     lengths: np.ndarray
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the frames; callbacks count them."""
+        """Shape of the array of frames; callbacks read the number of frames from it."""
         return self.X.shape
 
     @property
@@ -35,8 +35,8 @@ def concat_sequences(sequences):
     Parameters
     ----------
     sequences : list or tuple of array-like of shape (n_frames, n_features)
-        Arrays or data frames with equal columns; 1-D arrays stand for one column. Entries of
-        masked arrays that are masked become NaN.
+        Arrays or data frames with equal columns. A 1-D array is taken as one column, and masked
+        entries of masked arrays become NaN.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def concat_sequences(sequences):
         for i, sequence in enumerate(sequences):
             if list(sequence.columns) != list(sequences[0].columns):
                 raise ValueError(f"The columns of sequence {i} are not those of the first one.")
-        # Of polars, which has a word for columns of mixed types.
+        # polars joins columns of different types only if this option asks for it.
         how = {"how": "vertical_relaxed"} if library.__name__ == "polars" else {}
         return library.concat(sequences, **how), groups
     return np.concatenate([np.asarray(sequence) for sequence in sequences]), groups
@@ -139,7 +139,7 @@ def is_list_of_sequences(X: Any, categorical: bool) -> bool:
 
 
 def _dtype_kind(values: Any) -> str:
-    """As numpy's ``dtype.kind``, of a series of another library too."""
+    """The kind of data as numpy's ``dtype.kind`` names it, also of a series of another library."""
     dtype = getattr(values, "dtype", None)
     if isinstance(dtype, np.dtype):
         return dtype.kind
@@ -160,7 +160,8 @@ def _checked_lengths(lengths: Any, n_rows: int) -> np.ndarray:
     lengths = _one_dimensional(lengths, "lengths")
     if not np.issubdtype(lengths.dtype, np.integer) or (lengths < 1).any():
         raise ValueError("lengths are the numbers of frames of the sequences, integers above 0.")
-    # Python's integers, since a sum of others can wrap around to the right one.
+    # Python's integers are added, because a sum of fixed-width integers can wrap around and equal
+    # the number of rows by accident.
     total = sum(lengths.tolist())
     if total != n_rows:
         raise ValueError(
@@ -194,7 +195,7 @@ def _lengths_of_groups(groups: Any, n_rows: int) -> np.ndarray:
 
 
 def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> SequenceData:
-    """The sequences of any of the forms that users may give."""
+    """Check sequences and bring them into one form, in whichever form the user gave them."""
     if isinstance(X, SequenceData):
         return X
     if is_list_of_sequences(X, categorical):

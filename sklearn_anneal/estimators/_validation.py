@@ -18,13 +18,13 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
-# The largest values of integer parameters: of those that arrays have rows or tables for, and of
-# all others, which compiled code reads as 64-bit integers.
+# The largest values of integer parameters. Those named here determine the sizes of arrays; all
+# others are limited by compiled code, which reads them as 64-bit integers.
 _MOST = {"n_components": 10**7, "n_init": 10**7}
 _MOST |= dict.fromkeys(("n_symbols", "n_users", "n_items"), 2**31 - 1)
 _LARGEST = 2**63 - 1
-# Ids that are positions in arrays may go up to the first number in any case, and beyond it up to
-# so many times the number of entries that hold ids.
+# Ids are positions in arrays. They may go up to the first number in any case, and beyond it up to
+# the second number times the number of entries that hold ids.
 _FEW_IDS = 100_000
 _IDS_PER_ENTRY = 10
 
@@ -33,11 +33,11 @@ _IDS_PER_ENTRY = 10
 
 
 class CheckedParameters:
-    """Validates the parameters of an estimator, with more words than scikit-learn has.
+    """Mixin that validates the parameters of an estimator more strictly than scikit-learn does.
 
-    Beyond ``_parameter_constraints``, a bool is no integer, an integer must be of a size that
-    arrays and compiled code can hold, and an array must not have masked entries. A name that is
-    not known is answered with the nearest one that is.
+    In addition to ``_parameter_constraints``, a bool is not accepted as an integer, an integer
+    must have a size that arrays and compiled code can hold, and an array must not have masked
+    entries. The error about an unknown name suggests the nearest name that is known.
     """
 
     _parameter_constraints: dict
@@ -79,7 +79,7 @@ def _names(constraint: Any) -> Iterable[str]:
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """A question with the known name that is nearest to an unknown one; empty without any."""
+    """A sentence that suggests the known name nearest to ``name``; empty if none is near."""
     if not isinstance(name, str):
         return ""
     nearest = get_close_matches(name.lower(), sorted(known), n=1)
@@ -108,7 +108,11 @@ def checks_parameters(partial_fit: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def explained(advice: str, what: str = "Fitting") -> Iterator[None]:
-    """Say what to do where parameters left their domain."""
+    """Turn a failure of linear algebra into a ValueError with advice to the user.
+
+    Such a failure means that parameters left their domain, for example that a covariance matrix
+    is not positive definite any more.
+    """
     try:
         yield
     except np.linalg.LinAlgError as error:
@@ -116,7 +120,7 @@ def explained(advice: str, what: str = "Fitting") -> Iterator[None]:
 
 
 def explains(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator of methods: :func:`explained` with the advice of their estimator."""
+    """Decorate a method so that it runs within :func:`explained`, with its estimator's advice."""
 
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
@@ -130,7 +134,10 @@ def explains(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def finite(values: np.ndarray, sentence: str) -> np.ndarray:
-    """The values of a prediction; ValueError with the sentence if they are not all finite."""
+    """Return the values of a prediction; raise a ValueError if they are not all finite.
+
+    ``sentence`` is the text of the error.
+    """
     if not np.isfinite(values).all():
         raise ValueError(sentence)
     return values
@@ -146,7 +153,7 @@ def _is_masked(values: Any) -> bool:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Refuse masked entries: what reads an array would read the values behind the mask."""
+    """Refuse masked entries, because code that ignores the mask would use the values behind it."""
     if _is_masked(values):
         raise ValueError(
             f"{name} is a masked array with masked entries, which have no meaning here. Leave "
@@ -155,7 +162,7 @@ def refuse_masked(values: Any, name: str) -> None:
 
 
 def masked_as_nan(values: Any) -> Any:
-    """The values, as floats with NaN in the place of masked entries if there are any."""
+    """Replace masked entries by NaN, which makes the values floats; others are left alone."""
     if not _is_masked(values):
         return values
     if isinstance(values, list | tuple):
@@ -169,8 +176,8 @@ def masked_as_nan(values: Any) -> Any:
 def check_sparse(X: Any) -> None:
     """Refuse a sparse matrix whose arrays point outside it, since compiled code would follow them.
 
-    SciPy looks at these arrays when a matrix is made, at all of them only for some formats, and
-    not when they are changed afterwards. What is not sparse passes.
+    SciPy checks these arrays when a matrix is made, but checks all of them only for some formats,
+    and does not notice when they are changed afterwards. Input that is not sparse is accepted.
     """
     if not issparse(X):
         return
@@ -226,10 +233,10 @@ def _check_indices(ids: np.ndarray, size: int, name: str) -> None:
 def check_largest_id(largest: int, n_entries: int, what: str, entries: str, declare: str) -> None:
     """Refuse ids far beyond the number of entries that hold them.
 
-    Ids are positions in arrays, so that all numbers up to the largest take memory and time. They
-    may go up to 100,000 whatever the data are, and up to ten times the number of entries where
-    that is more: enough for ids with gaps as they come from a table of which some rows were
-    chosen, and too little for arrays that outgrow the data by orders of magnitude.
+    Ids are positions in arrays, so that every number up to the largest id takes memory and time.
+    Ids may go up to 100,000 whatever the data are, and up to ten times the number of entries if
+    that is more. This is enough for the gaps between ids that arise when rows of a table are
+    selected, and it prevents arrays that are orders of magnitude larger than the data.
     """
     most = max(_FEW_IDS, _IDS_PER_ENTRY * n_entries)
     if largest >= most:

@@ -14,8 +14,8 @@ class LowerBoundDisplay:
     """Lower bound over the passes of one or several fits.
 
     The bound is that of the untempered problem, in nats, also while a fit anneals, so that curves
-    compare; a dot marks the last annealed pass. Methods that evaluate the bound every few passes
-    only have a diamond at each of these.
+    can be compared. A dot marks the last annealed pass. If a method evaluates the bound only every
+    few passes, a diamond marks each of these.
 
     Use :meth:`from_estimator` or :meth:`from_estimators` to make one.
 
@@ -69,8 +69,8 @@ class LowerBoundDisplay:
             Where to draw; None: a new figure.
         whole_range : bool, default=False
             Whether the vertical axis spans all values. By default it spans the part in which
-            the fits differ when they end, and the first passes, which may be lower by orders of
-            magnitude, come in from below.
+            the fits differ when they end; the first passes, whose bounds may be lower by orders of
+            magnitude, enter the picture from below.
         curve_kwargs : dict, default=None
             Passed to ``matplotlib.pyplot.plot`` for every curve.
 
@@ -98,7 +98,7 @@ class LowerBoundDisplay:
             _focus(ax, curves.values())
         count_passes(ax)
         ax.set_ylabel("Lower bound (nats)")
-        # Bounds are large numbers of which the last digits matter.
+        # Bounds are large numbers whose last digits matter, so that all digits are written.
         ax.ticklabel_format(axis="y", style="plain", useOffset=False)
         tidy(ax)
         add_legend(ax, curves)
@@ -145,8 +145,8 @@ class LowerBoundDisplay:
         Parameters
         ----------
         estimators : dict of str to estimator instance
-            Fitted estimators of this package by the name for the legend. Their bounds compare
-            where they were fitted to the same data.
+            Fitted estimators of this package by the name for the legend. Their bounds can be
+            compared if they were fitted to the same data.
         ax : matplotlib Axes, default=None
             Where to draw; None: a new figure.
         whole_range : bool, default=False
@@ -176,7 +176,10 @@ class LowerBoundDisplay:
 
 
 def _focus(ax: Any, curves: Iterable[Curve]) -> None:
-    """Cut off what lies far below where the curves end and spend most of their passes."""
+    """Set the vertical range so that it cuts off the very low bounds of early passes.
+
+    It includes the values at the ends of the fits and of their annealing, and those of most passes.
+    """
     known, landmarks = [], []
     for curve in curves:
         finite = np.isfinite(curve.values)

@@ -46,7 +46,7 @@ class MixtureEllipseDisplay:
 
     See Also
     --------
-    LowerBoundDisplay : How the fit came there.
+    LowerBoundDisplay : The lower bound over the passes of the fit.
 
     Examples
     --------
@@ -213,7 +213,10 @@ def _check_two_features(who: str, n_features: int) -> None:
 
 
 def _expected_counts(estimator: Any) -> np.ndarray:
-    """What the rows added to the prior's concentration of each component's weight."""
+    """The expected number of rows of each component.
+
+    The rows add it to the prior concentration of the component's weight.
+    """
     concentration = estimator.weight_concentration_
     if isinstance(concentration, tuple):
         return concentration[0] - 1.0
@@ -221,7 +224,7 @@ def _expected_counts(estimator: Any) -> np.ndarray:
 
 
 def _matrices(estimator: Any) -> np.ndarray:
-    """Covariance matrices of the components whatever the covariance type, (n_components, 2, 2)."""
+    """Covariance matrices of shape (n_components, 2, 2), for every covariance type."""
     c = estimator.covariances_
     if estimator.covariance_type == "full":
         return c

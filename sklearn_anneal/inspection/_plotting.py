@@ -1,4 +1,4 @@
-"""What the pictures share: axes, colours, and the history of a fit."""
+"""Functions that the displays share: axes, colours, and reading the history of a fit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..estimators._base import BaseAnnealed
 
-# Okabe and Ito (2008), apart for the three common forms of colour blindness; grey takes the place
-# of their yellow, of which thin lines vanish on white.
+# This is the palette of Okabe and Ito (2008), whose colours readers with any of the three common
+# forms of colour blindness can distinguish. Grey takes the place of their yellow, because thin
+# yellow lines vanish on white.
 COLORS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c8c8c",
 )  # fmt: skip
@@ -22,11 +23,12 @@ _DOT: dict[str, Any] = {
 
 
 class Curve(NamedTuple):
-    """What one fit did pass by pass.
+    """One quantity over the passes of a fit.
 
     Attributes
     ----------
     values : ndarray of shape (n_iter,)
+        The quantity after each pass.
     n_annealed : int
         How many of the passes were annealed.
     """
@@ -36,7 +38,7 @@ class Curve(NamedTuple):
 
 
 def import_pyplot(caller: str) -> Any:
-    """matplotlib.pyplot, or one sentence on what to install."""
+    """Import matplotlib.pyplot; if it is missing, the error says how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -48,13 +50,13 @@ def import_pyplot(caller: str) -> Any:
 
 
 def new_axes(ax: Any, caller: str) -> Any:
-    """The given axes, or those of a new figure."""
+    """Return the given axes, or the axes of a new figure if ``ax`` is None."""
     plt = import_pyplot(caller)
     return plt.subplots(layout="constrained")[1] if ax is None else ax
 
 
 def appearance(index: int) -> dict[str, Any]:
-    """Colour and line style of the curve of this index; 24 that differ."""
+    """Colour and line style of the curve with this index; 24 combinations are different."""
     return {
         "color": COLORS[index % len(COLORS)],
         "linestyle": _STYLES[index // len(COLORS) % len(_STYLES)],
@@ -62,7 +64,7 @@ def appearance(index: int) -> dict[str, Any]:
 
 
 def read_curves(estimators: Mapping[str, Any], attribute: str, caller: str) -> dict[str, Curve]:
-    """The history in ``attribute`` of every estimator, by name."""
+    """Read the history that each estimator keeps in ``attribute``, by name."""
     if not isinstance(estimators, Mapping) or not estimators:
         kind = type(estimators).__name__
         given = f"an empty {kind}" if isinstance(estimators, Mapping) else f"a {kind}"
@@ -87,7 +89,7 @@ def _read_curve(estimator: Any, attribute: str, caller: str) -> Curve:
 
 
 def draw_curve(ax: Any, name: str, curve: Curve, index: int, **kwargs: Any) -> Any:
-    """One curve over the passes; a dot ends its annealed phase."""
+    """Draw one curve over the passes, with a dot at the end of its annealed phase."""
     passes = np.arange(1, len(curve.values) + 1)
     known = np.isfinite(curve.values)
     style: dict[str, Any] = {"linewidth": 1.6, **appearance(index)}
@@ -108,7 +110,7 @@ def draw_curve(ax: Any, name: str, curve: Curve, index: int, **kwargs: Any) -> A
 
 
 def add_legend(ax: Any, curves: Mapping[str, Curve]) -> None:
-    """Names beside the axes, where they hide nothing, and what the dot means."""
+    """Add a legend with the names and the meaning of the dot, beside the axes to hide nothing."""
     handles, labels = ax.get_legend_handles_labels()
     if any(curve.n_annealed for curve in curves.values()):
         from matplotlib.lines import Line2D
@@ -119,7 +121,7 @@ def add_legend(ax: Any, curves: Mapping[str, Curve]) -> None:
 
 
 def count_passes(ax: Any) -> None:
-    """The horizontal axis of a history."""
+    """Label the horizontal axis of a history, which counts passes in whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     ax.set_xlabel("Pass over the data")
@@ -127,22 +129,23 @@ def count_passes(ax: Any) -> None:
 
 
 def tidy(ax: Any) -> None:
-    """Grid lines behind the data, no box around it."""
+    """Draw grid lines behind the data, and remove the top and right edges of the box around it."""
     ax.grid(color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def is_positive_int(value: Any) -> bool:
-    """Whether it is an integer from 1 on; a bool is not."""
+    """Whether a value is an integer of at least 1; a bool does not count as an integer."""
     is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     return is_int and bool(value >= 1)
 
 
 def choose(chosen: Any, counts: np.ndarray, plural: str, unit: str) -> np.ndarray:
-    """Numbers of the topics or states to draw, where ``counts`` are their tokens or frames.
+    """Numbers of the topics or states to draw.
 
-    ``chosen`` is how many of the largest, a sequence of numbers, or None: all with more than one.
+    ``counts`` holds the number of tokens or frames of each of them. ``chosen`` is an int, for this
+    many with the largest counts; or a sequence of numbers; or None, for all with a count above 1.
     """
     largest = np.argsort(-counts, kind="stable")
     if chosen is None:

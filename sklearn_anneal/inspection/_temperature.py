@@ -70,7 +70,7 @@ class TemperatureDisplay:
         ax : matplotlib Axes, default=None
             Where to draw; None: a new figure.
         yscale : {"auto", "linear", "log"}, default="auto"
-            Scale of the temperature; "auto": logarithmic where it reaches 10.
+            Scale of the temperature; "auto": logarithmic if a temperature reaches 10.
         curve_kwargs : dict, default=None
             Passed to ``matplotlib.pyplot.plot`` for every curve.
 
@@ -100,7 +100,8 @@ class TemperatureDisplay:
         }
         flat = [name for name, curve in curves.items() if np.all(curve.values == 1.0)]
         hot = {name: curve for name, curve in curves.items() if name not in flat}
-        # Colours count all curves, so that a name has the colour of its lower bound.
+        # Curves at 1 throughout are counted too, so that a name has the same colour here as in
+        # LowerBoundDisplay.
         self.lines_ = [
             draw_curve(ax, name, curve, i, **kwargs)
             for i, (name, curve) in enumerate(curves.items())

@@ -48,7 +48,7 @@ class TopicsDisplay:
 
     See Also
     --------
-    LowerBoundDisplay : How the fit came there.
+    LowerBoundDisplay : The lower bound over the passes of the fit.
 
     Examples
     --------
@@ -77,11 +77,11 @@ class TopicsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes or array-like of Axes, default=None
-            Where to draw: one that is divided into panels, or one for each topic. None: a new
-            figure.
+            Where to draw: a single axes, which is divided into panels, or one axes for each topic.
+            None: a new figure.
         n_columns : int, default=None
-            Panels side by side, where their place is not given; None: about as many as there
-            are rows, at most 5.
+            Number of panels side by side; it is not used if there is one axes for each topic.
+            None: about as many as there are rows of panels, and at most 5.
         bar_kwargs : dict, default=None
             Passed to ``matplotlib.pyplot.barh`` for every panel.
 
@@ -126,7 +126,7 @@ class TopicsDisplay:
         self.bars_ = []
         for i, (panel, words) in enumerate(zip(axes, self.words, strict=True)):
             self.bars_.append(panel.barh(positions, probabilities[i], **style))
-            # A word may have signs that would be read as a formula.
+            # A word may contain characters that matplotlib would take for a formula.
             panel.set_yticks(
                 positions, [str(word) for word in words], fontsize="small", parse_math=False
             )
@@ -173,14 +173,14 @@ class TopicsDisplay:
             ``feature_names_in_`` where the training set had names, else the numbers of its
             columns.
         topics : int or sequence of int, default=None
-            An int n: the n topics that have most tokens. A sequence: the topics of these numbers
-            in this order. None: all that have more than one token, the largest first.
+            An int n: the n topics with most tokens. A sequence: the topics with these numbers, in
+            this order. None: all topics with more than one token, the largest first.
         n_words : int, default=8
             Words per topic.
         ax : matplotlib Axes or array-like of Axes, default=None
             Where to draw, see :meth:`plot`.
         n_columns : int, default=None
-            Panels side by side, see :meth:`plot`.
+            Number of panels side by side, see :meth:`plot`.
         bar_kwargs : dict, default=None
             Passed to ``matplotlib.pyplot.barh`` for every panel.
 
@@ -212,10 +212,11 @@ class TopicsDisplay:
                 f"but got {n_words!r}."
             )
         names = _names(estimator, feature_names, n_features)
-        # What the documents added to the prior.
+        # The documents added their expected numbers of tokens to the prior.
         tokens = np.maximum(concentration - estimator.topic_word_prior_, 0.0).sum(axis=1)
         chosen = choose(topics, tokens, "topics", "token")
-        # Of words with equal probabilities those in front, as top_words has them.
+        # The stable sort takes words with equal probabilities in the order of their columns, as
+        # top_words does.
         order = np.argsort(-concentration[chosen], axis=1, kind="stable")[:, :n_words]
         probabilities = concentration[chosen] / concentration[chosen].sum(axis=1, keepdims=True)
         display = cls(
@@ -228,7 +229,7 @@ class TopicsDisplay:
 
 
 def _divide(ax: Any, shape: tuple[int, int], n_topics: int, n_words: int, plt: Any) -> np.ndarray:
-    """Axes of ``n_topics`` panels in a grid, in a new figure or in the place of ``ax``."""
+    """Make the axes of the panels in a grid, which fills a new figure or the place of ``ax``."""
     n_rows, n_columns = shape
     if ax is None:
         height = _TITLE_HEIGHT + _LINE_HEIGHT * n_words
@@ -249,7 +250,7 @@ def _divide(ax: Any, shape: tuple[int, int], n_topics: int, n_words: int, plt: A
 
 
 def _names(estimator: Any, feature_names: Any, n_features: int) -> np.ndarray:
-    """The words of the model."""
+    """The words of the model, one for each feature."""
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
     names = np.asarray(feature_names)

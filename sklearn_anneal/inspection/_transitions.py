@@ -1,4 +1,4 @@
-"""Hidden Markov models: the matrix of their transitions, and series cut into their states."""
+"""Displays of hidden Markov models: transition matrices, and series over their states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._plotting import COLORS, choose, import_pyplot, new_axes, tidy
 
 _CELL = 0.52  # inches
 _MOST_VALUES = 15
-# Black is for the series; what is too pale for a line is not for an area.
+# Black is kept for the series. Yellow, too pale for a line, is clear enough for an area.
 _STATE_COLORS = (*COLORS[:6], "#f0e442", COLORS[7])
 _HATCHES = (None, "///", "...", "xxx")
 _INKS = ("#000000", "#8b1a1a", "#14507a", "#1d6b3a")
@@ -22,10 +22,10 @@ _STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 class TransitionMatrixDisplay:
     """Transition probabilities of a hidden Markov model.
 
-    A row holds the probabilities of the state after a frame in the state of that row. Staying is
-    usually far more probable than any move: the diagonal is grey, with its values in bold, and
-    the colours are those of the moves alone. The expected number of frames of a stay, 1 / (1 − p),
-    is on the right.
+    Each row belongs to a state and holds the probabilities of the state of the next frame. Staying
+    in a state is usually far more probable than any move to another one. The scale of colours
+    therefore covers the moves alone; the diagonal is grey, with its values in bold. The expected
+    number of frames of a stay, 1 / (1 − p), is on the right.
 
     Use :meth:`from_estimator` to make one.
 
@@ -81,8 +81,8 @@ class TransitionMatrixDisplay:
         ax : matplotlib Axes, default=None
             Where to draw; None: a new figure.
         include_values : bool, default=None
-            Whether the probabilities are written into the cells. None: where there are at most
-            15 states. A colour bar takes their place.
+            Whether the probabilities are written into the cells; otherwise a colour bar takes their
+            place. None: they are written if there are at most 15 states.
         values_format : str, default=None
             Format of the values; None: two decimals, and more where the moves are rare or staying
             would be rounded to 1.
@@ -144,7 +144,7 @@ class TransitionMatrixDisplay:
         return self
 
     def _write(self, ax: Any, p: np.ndarray, form: str | None, text_kwargs: Any) -> np.ndarray:
-        """The values in their cells; moves that are rounded to 0 in a paler colour."""
+        """Write the values into the cells, and moves that are rounded to 0 in a paler colour."""
         most = self.im_.get_array().max() if len(p) > 1 else 0.0
         moves = form or f".{2 + int(most < 0.1) + int(most < 0.01)}f"
         texts = np.empty(p.shape, dtype=object)
@@ -189,13 +189,14 @@ class TransitionMatrixDisplay:
             Fitted :class:`sklearn_anneal.AnnealedHMM`, or a variational model of hmmlearn.
         states : int or sequence of int, default=None
             An int n: the n states with the largest expected time in the training set. A sequence:
-            the states of these numbers in this order. None: all with more than one expected
-            frame, the largest time first. Rows of a part of the states do not sum to 1.
+            the states with these numbers, in this order. None: all states with more than one
+            expected frame, the largest time first. If some states are left out, the rows do not
+            sum to 1.
         ax : matplotlib Axes, default=None
             Where to draw; None: a new figure.
         include_values : bool, default=None
-            Whether the probabilities are written into the cells. None: where there are at most
-            15 states.
+            Whether the probabilities are written into the cells. None: they are written if there
+            are at most 15 states.
         values_format : str, default=None
             Format of the values; None: two decimals, and more where the moves are rare or staying
             would be rounded to 1.
@@ -224,7 +225,7 @@ class TransitionMatrixDisplay:
                 f"hmmlearn, but got {type(estimator).__name__}. Give transitions= to the class "
                 "itself for those of any other model."
             )
-        # What the sequences added to the priors.
+        # The sequences added their expected numbers of frames in each state to the priors.
         first = estimator.startprob_posterior_ - estimator.startprob_prior_
         others = estimator.transmat_posterior_ - estimator.transmat_prior_
         frames = np.maximum(first + others.sum(axis=0), 0.0)
@@ -249,32 +250,32 @@ def _luminance(image: Any, value: float) -> float:
 
 
 def _digits(p: float) -> str:
-    """The format with two decimals, or as many as it takes for staying not to look certain."""
+    """A format with two decimals, or with more if the probability would be rounded to 1."""
     return f".{next((n for n in (2, 3, 4) if round(p, n) < 1.0), 2)}f"
 
 
 def _stay(p: float) -> str:
-    """Expected number of frames in a state that is kept with this probability."""
+    """The expected number of frames of a stay, written out; p is the probability of staying."""
     return "∞" if p >= 1.0 else f"{1.0 / (1.0 - p):.3g}"
 
 
 class StateSequenceDisplay:
     """A series over its frames, and behind it the states of a hidden Markov model.
 
-    Either the most probable path of states, as bands, or the posterior probabilities of the
-    states, as areas that fill the height of the picture at each frame. Dotted lines part
-    sequences from each other.
+    The states are drawn either as bands, which show the most probable path, or as areas, which
+    show the posterior probabilities of the states and together fill the height of the picture at
+    each frame. Dotted lines separate the sequences.
 
     Use :meth:`from_estimator` to make one.
 
     Parameters
     ----------
     values : array-like of shape (n_frames, n_columns)
-        What is drawn as lines, NaN where nothing is known.
+        Values that are drawn as lines, one for each column. NaN leaves a gap.
     states : array-like of shape (n_frames,) or (n_frames, n_components)
         The state of each frame, or the probabilities of its states.
     lengths : array-like of int, shape (n_sequences,), default=None
-        Numbers of frames of the sequences; None: it is one.
+        Number of frames of each sequence; None: all frames are one sequence.
     names : sequence of str, default=None
         Names of the columns; None: "Column 0", "Column 1", ….
 
@@ -287,7 +288,7 @@ class StateSequenceDisplay:
     lines_ : list of matplotlib Line2D
         The line of each column.
     bands_ : dict of matplotlib PolyCollection
-        The bands or areas, by the number of their state; states without any are left out.
+        The bands or areas, by the number of their state; states that have none are left out.
 
     See Also
     --------
@@ -354,7 +355,7 @@ class StateSequenceDisplay:
         ends = np.cumsum(lengths)[:-1]
         self.bands_ = self._draw_bands(ax, colors, band_kwargs or {})
         names = [f"Column {i}" for i in range(n_columns)] if self.names is None else self.names
-        # A line ends with its sequence.
+        # NaN between two sequences interrupts the lines there.
         frames = np.insert(np.arange(n_frames, dtype=float), ends, np.nan)
         self.lines_ = []
         for i, (name, own) in enumerate(zip(names, styles, strict=True)):
@@ -380,7 +381,7 @@ class StateSequenceDisplay:
         return self
 
     def _draw_bands(self, ax: Any, colors: Any, band_kwargs: dict) -> dict[int, Any]:
-        """One area per state, of the height of its probabilities, over the height of the axes."""
+        """Draw one area per state, whose height is the probability of the state."""
         states = np.asarray(self.states)
         n_states = states.shape[1] if states.ndim == 2 else int(states.max()) + 1
         if colors is not None and len(colors) < n_states:
@@ -390,7 +391,7 @@ class StateSequenceDisplay:
             )
         if states.ndim == 1:
             states = np.equal.outer(states, np.arange(n_states)).astype(float)
-        # Each frame is from its number − 1/2 to its number + 1/2.
+        # Each frame extends from its number − 1/2 to its number + 1/2.
         edges = np.repeat(np.arange(len(states) + 1) - 0.5, 2)[1:-1]
         tops = np.repeat(np.cumsum(states, axis=1), 2, axis=0)
         heights = np.repeat(states, 2, axis=0)
@@ -419,7 +420,10 @@ class StateSequenceDisplay:
         return bands
 
     def _add_legend(self, ax: Any) -> None:
-        """Names beside the axes, where they hide nothing; a single line is named at its axis."""
+        """Add a legend beside the axes, where it hides nothing.
+
+        A single line is left out, because the label of the vertical axis names it.
+        """
         handles = [*self.lines_] if len(self.lines_) > 1 else []
         handles += self.bands_.values()
         n_columns = -(-len(handles) // 14)
@@ -506,7 +510,7 @@ class StateSequenceDisplay:
         if categorical:
             values[values < 0] = np.nan  # missing
             if isinstance(line_kwargs, dict | None):
-                # The order of the symbols means nothing.
+                # Symbols have no order, so that lines between them would mean nothing.
                 line = {"linestyle": "none", "marker": ".", **(line_kwargs or {})}
         names = getattr(estimator, "feature_names_in_", None)
         if names is None:

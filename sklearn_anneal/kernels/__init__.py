@@ -1,4 +1,4 @@
-"""Hot loops, compiled with numba: free functions on arrays, without state.
+"""The loops that take most of the time, compiled with numba: functions on arrays, without state.
 
 The modules of this package import numba. They are therefore imported only where a kernel
 is needed, never at the import of :mod:`sklearn_anneal`.

@@ -1,4 +1,4 @@
-"""How every kernel is compiled: ahead of its first call, for the dtype that the call brings."""
+"""Compilation of kernels, just before the first call and for the dtype of the call's data."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ _warned = False
 class Kernel:
     """A function on arrays as machine code that runs without the interpreter's lock.
 
-    It is compiled for float64 and for float32 data, each when it is first needed, and kept on
-    disk. If that fails, because the disk is full, no cache directory is writable or a file there
-    is damaged, every process compiles for itself, and one warning says so. Inputs are C-contiguous
-    and may be read-only.
+    It is compiled for float64 and for float32 data, each when it is first needed, and the machine
+    code is kept on disk. If keeping or reading it fails, because the disk is full, no cache
+    directory is writable or a file there is damaged, every process compiles for itself, and one
+    warning says so. Inputs are C-contiguous and may be read-only.
 
     Parameters
     ----------
     function : callable
     arguments : str
-        The kinds of the arguments, separated by spaces. These have the dtype of the data: ``rows``
-        and ``values`` (2 and 1 dimensions, read), ``out_rows`` and ``out_values`` (2 and 1,
-        written); the first argument must be one of them. These are float64: ``matrix`` and
-        ``vector`` (read), ``out2`` and ``out1`` (written). ``index`` (int32), ``pointer`` (int64)
-        and ``words`` (uint32) have one dimension and are read, ``out_int`` (int64) has one and is
-        written; ``int`` and ``float`` are numbers.
+        The kinds of the arguments, separated by spaces. The following arrays have the dtype of the
+        data: ``rows`` and ``values`` are read and have 2 dimensions and 1; ``out_rows`` and
+        ``out_values`` are written and have 2 and 1. The first argument must be one of these. The
+        following are float64: ``matrix`` (2 dimensions) and ``vector`` (1) are read, ``out2`` and
+        ``out1`` are written. ``index`` (int32), ``pointer`` (int64) and ``words`` (uint32) have one
+        dimension and are read; ``out_int`` (int64) has one and is written. ``int`` and ``float``
+        are numbers.
     dtypes : tuple of str
         The dtypes of data that the kernel can be compiled for.
     """
@@ -68,12 +69,12 @@ class Kernel:
         variant(x, *arguments)
 
     def compile(self, dtype: str) -> Callable:
-        """Compile for data of a dtype, or load what was compiled before.
+        """Compile for data of a dtype, or load the machine code from disk.
 
         Raises
         ------
         TypeError
-            If the kernel is not for data of this dtype.
+            If the kernel cannot be compiled for data of this dtype.
         """
         if dtype not in self.dtypes:
             known = " or ".join(self.dtypes)
@@ -95,13 +96,14 @@ class Kernel:
 def kernel(
     arguments: str, dtypes: tuple[str, ...] = tuple(_DTYPES)
 ) -> Callable[[Callable], Kernel]:
-    """Make a :class:`Kernel` of the function below."""
+    """Decorate a function to make it a :class:`Kernel`."""
     return lambda function: Kernel(function, arguments, dtypes)
 
 
 def helper(function: Callable) -> Callable:
-    """Make a function that kernels may call; it is compiled into them."""
-    # A call that stays a call keeps the loop around it from becoming vector instructions.
+    """Decorate a function so that kernels can call it; it is compiled into them."""
+    # The function is inlined, because a call would keep the compiler from turning the loop around
+    # it into vector instructions.
     return numba.njit(forceinline=True, **_OPTIONS)(function)
 
 
@@ -114,14 +116,14 @@ def compile_all(module: Any) -> None:
 
 
 def _cached(function: Callable, signature: Any) -> Callable:
-    """A function compiled for one signature: read from the disk, or compiled and kept there."""
+    """Read a function compiled for one signature from disk, or compile it and keep it there."""
     variant: Any = None
     try:
         variant = numba.njit(cache=True, **_OPTIONS)(function)
         variant.compile(signature)
     except Exception as error:
-        # A damaged file can raise anything. What is wrong with the function itself is raised
-        # again here.
+        # A damaged file can raise any exception. If the function itself is the reason, the
+        # compilation below raises the exception again.
         if variant is None or signature.args not in variant.overloads:
             variant = numba.njit([signature], **_OPTIONS)(function)
         _warn_once(error)

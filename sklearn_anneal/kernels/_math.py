@@ -1,7 +1,8 @@
 """Elementary functions in a form that the compiler turns into vector instructions.
 
-Each is free of branches and tables. Those that take float32 as well compute in the precision of
-their argument: a single float64 constant would make a whole float32 loop slower than float64.
+None of them uses branches or tables. The functions that also accept float32 compute in the
+precision of their argument, because a single float64 constant would make a whole float32 loop
+slower than the float64 one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def _bits_of_float(typingctx, value):
 
 @intrinsic
 def _single_power_of_two(typingctx, rounded):
-    """2^n for a float32 that has the integer n in its lowest bits; numba has no int32 sums."""
+    """2^n for a float32 that has the integer n in its lowest bits.
+
+    It is written in LLVM instructions, because numba would compute the sum in int64.
+    """
 
     def codegen(context, builder, signature, args):
         word = ir.IntType(32)
@@ -102,9 +106,10 @@ def _exp_single(x):
 
 
 def exp(x):
-    """Exponential to 2 units in the last place.
+    """Exponential, accurate to 2 units in the last place.
 
-    float64: of x <= 709, 0 below -708. float32: of x <= 88, 0 below -87.
+    A float64 x must be at most 709, and the result is 0 below -708. A float32 x must be at most
+    88, and the result is 0 below -87.
     """
     raise NotImplementedError("for compiled code")
 
@@ -118,7 +123,7 @@ def _exp(x):
 
 @intrinsic
 def _single_parts(typingctx, x):
-    """m in [sqrt(1/2), sqrt(2)) and the integer n of a float32 m 2^n, both as float32."""
+    """Split a float32 m 2^n into m in [sqrt(1/2), sqrt(2)) and the integer n, both as float32."""
 
     def codegen(context, builder, signature, args):
         word = ir.IntType(32)
@@ -170,7 +175,7 @@ def _log_single(x):
 
 
 def log(x):
-    """Natural logarithm of a positive, normal number, to 2 units in the last place."""
+    """Natural logarithm of a positive, normal number, accurate to 2 units in the last place."""
     raise NotImplementedError("for compiled code")
 
 
@@ -196,7 +201,7 @@ _SERIES = (
 
 @helper
 def _far_digamma(x):
-    """exp{ψ(x + 8)} to 5e-15, and ψ(x + 8) - ψ(x) = Σ_{i<8} 1 / (x + i)."""
+    """exp{ψ(x + 8)}, with an error of 5e-15, and ψ(x + 8) - ψ(x) = Σ_{i<8} 1 / (x + i)."""
     u = x + 7.5
     # With s = x (x + 7), the factors x + i pair up to s, s + 6, s + 10 and s + 12.
     s = x * (x + 7.0)
@@ -214,7 +219,7 @@ def _far_digamma(x):
 
 @helper
 def digamma(x):
-    """ψ(x) of a float64 0 < x < 1e33, to 1e-14 of max(1, |ψ|)."""
+    """ψ(x) of a float64 0 < x < 1e33, with an error of 1e-14 max(1, |ψ|)."""
     far, difference = _far_digamma(x)
     return log(far) - difference
 
@@ -246,9 +251,10 @@ def _exp_digamma_single(x):
 
 
 def exp_digamma(x):
-    """exp{ψ(x)} without a logarithm; 0 where it underflows.
+    """exp{ψ(x)}, computed without a logarithm; it is 0 where it underflows.
 
-    float64: of 0 < x < 1e33, to 5e-15 (1 + 1/x). float32: of 0 < x < 1e9, to 1e-6 (1 + 1/x).
+    In float64, 0 < x < 1e33, and the relative error is 5e-15 (1 + 1/x). In float32, 0 < x < 1e9,
+    and the relative error is 1e-6 (1 + 1/x).
     """
     raise NotImplementedError("for compiled code")
 
@@ -262,7 +268,7 @@ def _exp_digamma(x):
 
 @helper
 def log_gamma(x):
-    """log Γ(x) of a float64 0 < x < 1e38, to 1e-13 of max(1, |log Γ|)."""
+    """log Γ(x) of a float64 0 < x < 1e38, with an error of 1e-13 max(1, |log Γ|)."""
     s = x * (x + 7.0)
     product = s * (s + 6.0) * ((s + 10.0) * (s + 12.0))
     y = x + 8.0

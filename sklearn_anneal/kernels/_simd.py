@@ -1,9 +1,10 @@
 """Products of a vector with a few rows of a table, as explicit vector instructions.
 
-Loops over short rows are what compilers vectorise worst: they unroll for lengths that never come,
-and a sum in fixed order stays scalar. Here vectors of 32 bytes are spelled out, and where it helps
-eight rows, so that sums have one order on every machine. Rows have a multiple of ``LANES`` entries,
-and what is worked on eight rows at a time a multiple of ``ROWS`` rows.
+Compilers do badly with loops over short rows: they unroll them for lengths that never occur, and
+they cannot vectorise a sum whose order is fixed. The functions here therefore write out
+instructions on vectors of 32 bytes, and work on eight rows at a time where that helps. As the order
+of every sum is written out too, it is the same on every machine. Rows have a multiple of ``LANES``
+entries. Tables that are processed eight rows at a time have a multiple of ``ROWS`` rows.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ DOUBLES = 4
 _WORD = ir.IntType(32)
 _INDEX = ir.IntType(64)
 _CONTRACT = ("contract",)
-# Bytes of a vector: with twice as many, eight sums and eight factors do not fit the registers.
+# Bytes of a vector. With twice as many, eight sums and eight factors would not fit into the
+# registers.
 _VECTOR = 32
-# Bytes of a line of cache.
+# Bytes of a cache line.
 _LINE = 64
-# Sums of vectors that are in registers at a time, a power of two of at least four.
+# Number of vectors of sums that are kept in registers at a time; a power of two, at least four.
 _SUMS = 8
 
 
 class _Emitter:
-    """Instructions on vectors of as many elements of one dtype as ``_VECTOR`` bytes hold."""
+    """Emits instructions on vectors that hold ``_VECTOR`` bytes of elements of one dtype."""
 
     def __init__(self, context, builder, dtype):
         self.context = context
@@ -72,7 +74,7 @@ class _Emitter:
         return self.shuffle(vector, vector, [lane] * self.lanes)
 
     def everywhere(self, value):
-        """A vector of one number; all zeros are cheaper written as a constant."""
+        """A vector that repeats one number; a vector of zeros is cheaper as a constant."""
         empty = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
         return self.broadcast(self.builder.insert_element(empty, value, ir.Constant(_WORD, 0)), 0)
 
@@ -94,7 +96,10 @@ class _Emitter:
         return self.builder.extract_element(vector, ir.Constant(_WORD, 0))
 
     def sums(self, vectors):
-        """The vector of the sums over the lanes of as many vectors, by pairwise addition."""
+        """Sum each of several vectors over its lanes, by pairwise addition.
+
+        There are as many vectors as a vector has lanes, and the result is the vector of their sums.
+        """
         n = self.lanes
         distance = 1
         while len(vectors) > 1:
@@ -108,13 +113,13 @@ class _Emitter:
         return vectors[0]
 
     def starts(self, first, n_columns):
-        """Offsets of ``ROWS`` rows from the first of them on."""
+        """The offsets of ``ROWS`` consecutive rows, given that of the first."""
         b = self.builder
         rows = [b.add(first, ir.Constant(first.type, j)) for j in range(ROWS)]
         return [b.mul(row, n_columns) for row in rows]
 
     def steps(self, n_columns):
-        """A loop over a row; its index counts vectors."""
+        """A loop over the vectors of a row; its index is the number of the vector."""
         n = self.builder.udiv(n_columns, ir.Constant(n_columns.type, self.lanes))
         return cgutils.for_range(self.builder, n)
 
@@ -126,22 +131,23 @@ class _Emitter:
             self.builder.store(value, total)
 
     def add_products(self, left, table, starts, offset, totals):
-        """Add the products of a part of x and the same part of ``ROWS`` rows."""
+        """Multiply a part of x with the same part of each of ``ROWS`` rows, and add to the sums."""
         for total, start in zip(totals, starts, strict=True):
             right = self.load(table, self.builder.add(start, offset))
             old = self.builder.load(total)
             self.builder.store(self.multiply_add(left, right, old), total)
 
     def combine(self, weights, table, starts, offset, out):
-        """Add a part of the weighted sum of ``ROWS`` rows to the same part of ``out``."""
+        """Add the weighted sum of ``ROWS`` rows to ``out``, for one part of the columns."""
         rows = [self.load(table, self.builder.add(start, offset)) for start in starts]
         value = self.weighted_sum(weights, rows, self.load(out, offset))
         self.store(value, out, offset)
 
     def weighted_sum(self, weights, vectors, start):
-        """The sum of a start and of ``ROWS`` vectors times their weights.
+        """The weighted sum of ``ROWS`` vectors, added to a start.
 
-        Two sums of every other vector: few instructions, none of which waits for long.
+        Two separate sums, each over every other vector, take few instructions, and none of these
+        waits long for the one before it.
         """
         even = self.multiply_add(weights[0], vectors[0], start)
         odd = self.builder.fmul(weights[1], vectors[1])
@@ -151,7 +157,7 @@ class _Emitter:
         return self.builder.fadd(even, odd)
 
     def fetch(self, data, offset, level=1):
-        """Ask for the cache line of an element, which will be read soon, up to a level of cache."""
+        """Prefetch the cache line of an element, which will be read soon, into a level of cache."""
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
@@ -160,11 +166,11 @@ class _Emitter:
         self.builder.call(function, [place, read, keep, data_cache])
 
     def plus(self, offset, j):
-        """The offset of the j-th vector from here."""
+        """The offset of the j-th vector after ``offset``."""
         return self.builder.add(offset, ir.Constant(offset.type, j * self.lanes))
 
     def add_to_part(self, value, out, dtype, offset):
-        """Add a vector to a part of an array of its dtype, or of float64."""
+        """Add a vector to a part of an array, which has the dtype of the vector or float64."""
         if dtype == self.dtype:
             self.store(self.builder.fadd(self.load(out, offset), value), out, offset)
             return
@@ -181,7 +187,7 @@ class _Emitter:
 
 @intrinsic
 def total(typingctx, x):
-    """The sum of a vector."""
+    """The sum of the entries of a vector."""
 
     def codegen(context, builder, signature, args):
         emit = _Emitter(context, builder, signature.args[0].dtype)
@@ -198,7 +204,7 @@ def total(typingctx, x):
 
 @intrinsic
 def fetch_rows(typingctx, table, rows, first, last):
-    """Ask for the rows ``rows[first:last]`` of a table, which will be read before long."""
+    """Prefetch the rows ``rows[first:last]`` of a table, which will be read soon."""
 
     def codegen(context, builder, signature, args):
         emit = _Emitter(context, builder, signature.args[0].dtype)
@@ -218,7 +224,7 @@ def fetch_rows(typingctx, table, rows, first, last):
 
 @intrinsic
 def multiplicative_step(typingctx, base, factor, e, acc, x):
-    """``acc *= e`` and ``x = base + factor * acc``; the sum of the absolute changes of x."""
+    """``acc *= e`` and ``x = base + factor * acc``; returns the sum of |change of x|."""
 
     def codegen(context, builder, signature, args):
         emit = _Emitter(context, builder, signature.args[0].dtype)
@@ -247,11 +253,12 @@ def multiplicative_step(typingctx, base, factor, e, acc, x):
 def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
     """One step of a multiplicative update over the first ``n_rows`` rows of a table.
 
-    ``norms = rows @ x + s tiny`` with s lanes, and ``out += (counts / norms) @ rows``. Each row is
-    read from memory once: while ``ROWS`` rows are added up, the quotients of the next ones are
-    found and the products of those after them, so that neither memory nor a division is waited
-    for. Sums begin at ``tiny``, because sums of small products alone are subnormal, which costs a
-    hundred times as much.
+    ``norms = rows @ x + s tiny``, where s is the number of lanes, and
+    ``out += (counts / norms) @ rows``. Each row is read from memory once. While ``ROWS`` rows are
+    added to ``out``, the quotients of the next ``ROWS`` rows and the products of those after them
+    are computed, so that the processor waits neither for memory nor for a division. Sums begin at
+    ``tiny``, because sums of small products could be subnormal numbers, with which the processor
+    takes a hundred times as long.
     """
 
     def codegen(context, builder, signature, args):
@@ -320,7 +327,10 @@ def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
 
 
 def _emit_add_rows(context, builder, signature, args, n_sums):
-    """Weighted sums of rows: per sum weights, products, and what they are added to."""
+    """Emit one or more weighted sums of the same rows.
+
+    Each sum has weights, products, and the two arrays to which it is added.
+    """
     emit = _Emitter(context, builder, signature.args[0].dtype)
     table, (_, n_columns) = emit.array(signature.args[0], args[0])
     starts, _ = emit.array(signature.args[1], args[1])
@@ -331,7 +341,7 @@ def _emit_add_rows(context, builder, signature, args, n_sums):
         sums.append((*arrays, signature.args[i + 2].dtype))
 
     def add(offset, width, targets):
-        """``targets`` are factors of rows, where their sums go, and the dtype of that."""
+        """Each target has the factors of the rows, the address of the sums, and their dtype."""
         totals = [
             [cgutils.alloca_once(builder, emit.vector) for _ in range(width)] for _ in targets
         ]
@@ -379,10 +389,10 @@ def _emit_add_rows(context, builder, signature, args, n_sums):
 def add_rows(typingctx, table, starts, n, first, weights, products, sums, linear):
     """Add the weighted sum of rows of a table to arrays of float64, or of the table's dtype.
 
-    ``sums += Σ_j weights[j] row_j``, and from the column ``first`` on, a multiple of ``LANES``,
-    ``linear += Σ_j products[j] row_j[first:]``. Rows are given by the positions of their first
-    elements, ``starts[:n]``; those at ``starts[n : 2 n]`` are fetched meanwhile. The sum itself is
-    in the precision of the table.
+    ``sums += Σ_j weights[j] row_j`` and ``linear += Σ_j products[j] row_j[first:]``, where the
+    column ``first`` is a multiple of ``LANES``. Rows are given by the positions of their first
+    elements, ``starts[:n]``. Meanwhile the rows at ``starts[n : 2 n]``, which come next, are
+    prefetched. The sum over the rows is computed in the precision of the table.
     """
 
     def codegen(context, builder, signature, args):
@@ -393,7 +403,7 @@ def add_rows(typingctx, table, starts, n, first, weights, products, sums, linear
 
 @intrinsic
 def add_rows_twice(typingctx, table, starts, n, first, w, p, sums, linear, v, q, more, others):
-    """The same with two sets of factors, so that the rows are read once."""
+    """Do the same as :func:`add_rows` for two sets of factors, reading each row only once."""
 
     def codegen(context, builder, signature, args):
         return _emit_add_rows(context, builder, signature, args, 2)
@@ -403,9 +413,10 @@ def add_rows_twice(typingctx, table, starts, n, first, w, p, sums, linear, v, q,
 
 
 def _make_products(operation):
-    """``out[at] (operation)= Σ_k left[left_at + k] right[right_at + k]``, lane by lane.
+    """Make the function ``out[at] (operation)= Σ_k left[left_at + k] right[right_at + k]``.
 
-    Elements are groups of ``LANES`` numbers of float64, and all positions count groups.
+    The elements are groups of ``LANES`` float64 numbers, which are multiplied lane by lane. All
+    positions count groups.
     """
 
     @intrinsic
@@ -444,16 +455,17 @@ add_products = _make_products("fadd")
 subtract_products = _make_products("fsub")
 
 
-# Chains of states: rows of float64 with a multiple of ``DOUBLES`` columns. Indices of rows and of
-# elements are those of the flat array.
+# The functions below are for chains of states. Rows are float64 and have a multiple of ``DOUBLES``
+# columns. Rows and elements are indexed by their position in the flat array.
 _BIT = ir.IntType(1)
-# Vectors of a row that are worked on together: with two sums of each, they fit the registers.
+# This many vectors of a row are processed together; with two sums for each of them, they still fit
+# into the registers.
 _WIDTH = 3
 _BELOW_ALL = -1e308
 
 
 class _Chain(_Emitter):
-    """Instructions on padded rows of float64, and on rows that end within a vector."""
+    """Emits instructions on padded rows of float64, and on rows that end within a vector."""
 
     def __init__(self, context, builder):
         super().__init__(context, builder, types.float64)
@@ -463,7 +475,7 @@ class _Chain(_Emitter):
         return ir.Constant(_INDEX, value)
 
     def variable(self, value=0.0):
-        """A vector in a register, set to a constant here."""
+        """A variable that holds a vector, set to a constant."""
         address = cgutils.alloca_once(self.builder, self.vector)
         self.builder.store(self.constant(value), address)
         return address
@@ -475,7 +487,7 @@ class _Chain(_Emitter):
         self.builder.store(self.builder.fadd(self.builder.load(address), value), address)
 
     def tiles(self, n_columns, body):
-        """Call ``body(first column, number of vectors)`` for all parts of a row."""
+        """Cover a row with tiles: ``body(first column, number of vectors)`` is called for each."""
         b = self.builder
         step = self.index(_WIDTH * self.lanes)
         n = b.udiv(n_columns, step)
@@ -488,7 +500,7 @@ class _Chain(_Emitter):
                 body(done, width)
 
     def narrow_or_wide(self, n_columns, narrow, wide):
-        """Call ``narrow(number of vectors)`` for rows of one tile, and ``wide()`` for others."""
+        """Call ``narrow(number of vectors)`` if a row is a single tile, and ``wide()`` if not."""
         b = self.builder
         for width in range(1, _WIDTH + 1):
             with b.if_then(b.icmp_unsigned("==", n_columns, self.index(width * self.lanes))):
@@ -497,17 +509,17 @@ class _Chain(_Emitter):
             wide()
 
     def padded(self, n_columns):
-        """The number of columns of rows that end with a vector."""
+        """The number of columns, rounded up to whole vectors."""
         up = self.builder.add(n_columns, self.index(self.lanes - 1))
         return self.builder.and_(up, self.index(-self.lanes))
 
     def inside(self, column, n_columns):
-        """Which lanes of the vector from a column on are within a row of ``n_columns``."""
+        """A mask of the lanes, of the vector that begins at a column, that are within the row."""
         columns = self.builder.add(self.everywhere(column), self.lane)
         return self.builder.icmp_signed("<", columns, self.everywhere(n_columns))
 
     def load_part(self, data, offset, mask, other):
-        """The vector from an offset on where the mask is set, without reading the rest."""
+        """Load those lanes of a vector that the mask selects; memory of the rest is not read."""
         if mask is None:
             return self.load(data, offset)
         function = self._masked("load", self.vector, [self._mask_type(), self.vector])
@@ -522,7 +534,7 @@ class _Chain(_Emitter):
         self.builder.call(function, [value, self._address(data, offset), self._align(), mask])
 
     def masks(self, column, width, n_columns):
-        """Masks of the vectors of a tile; only the last of them may leave the row."""
+        """Masks of the vectors of a tile; only the last vector may reach beyond the row."""
         last = self.inside(self.plus(column, width - 1), n_columns)
         return [None] * (width - 1) + [last]
 
@@ -541,9 +553,10 @@ class _Chain(_Emitter):
 
 @intrinsic
 def center_rows(typingctx, values, first, n, factor, out):
-    """``out = factor * (values - maximum of each row)`` for ``n`` rows; the sum of the maxima.
+    """``out = factor * (values - maximum of each row)`` for ``n`` rows.
 
-    The rows of the flat ``out`` have no padding, but up to a vector is written beyond the last.
+    Returns the sum of the maxima. The rows of the flat ``out`` have no padding, but the last store
+    may write up to a vector beyond the last row, for which there must be room.
     """
 
     def codegen(context, builder, signature, args):
@@ -606,10 +619,11 @@ def center_rows(typingctx, values, first, n, factor, out):
 
 
 def _step(emit, n_rows, weights, source, table, factors, at, inverse, message, out, target):
-    """``out = weights @ table * inverse * factors``; the sum of ``out``.
+    """Emit ``out = weights @ table * inverse * factors`` and return the sum of ``out``.
 
-    ``message = (address, offset)``, if any, gets the product without the factors. ``n_rows`` is
-    known here, and gives code without loops, or is a value.
+    ``message = (address, offset)``, if given, receives the product without the factors. ``n_rows``
+    is either a Python integer, for which code without loops is emitted, or a value that is known
+    only when the code runs.
     """
     builder = emit.builder
     table, (_, n_columns) = table
@@ -627,7 +641,8 @@ def _step(emit, n_rows, weights, source, table, factors, at, inverse, message, o
         factor = [
             builder.fmul(emit.load(factors, emit.plus(here, j)), inverse) for j in range(width)
         ]
-        # Two sums of each vector, of the even and of the odd rows: half the latency.
+        # Each vector has two sums, one over the even and one over the odd rows. They do not wait
+        # for each other, which halves the latency.
         totals = [[emit.variable() for _ in range(width)] for _ in range(2)]
         if isinstance(n_rows, int):
             for row in range(n_rows):
@@ -658,16 +673,16 @@ def _step(emit, n_rows, weights, source, table, factors, at, inverse, message, o
 
 
 def make_steps(n_states=None):
-    """The two steps below, for this number of states, or for any.
+    """Make the two steps of the recursions, for this number of states or, if None, for any number.
 
     ``forward(alpha, at, table, n_states, factors, factors_at, inverse)``:
-    ``alpha[at] = alpha[at - 1 row] @ table * inverse * factors``; returns the sum.
+    ``alpha[at] = alpha[at - 1 row] @ table * inverse * factors``; it returns the sum of the row.
 
     ``backward(v, source, target, table, n_states, factors, factors_at, inverse, beta, at)``:
-    ``beta[at] = v[source] @ table * inverse`` and ``v[target] = beta[at] * factors``; returns the
-    sum of the new ``v``.
+    ``beta[at] = v[source] @ table * inverse`` and ``v[target] = beta[at] * factors``; it returns
+    the sum of the new ``v``.
 
-    All but the tables are flat arrays.
+    All arrays but the tables are flat.
     """
 
     @intrinsic
@@ -713,12 +728,12 @@ def make_steps(n_states=None):
 def finish_rows(
     typingctx, alpha, beta, b, start, n, ratios, overlaps, values, posteriors, first, scale
 ):
-    """Posteriors of ``n`` rows, and the factors of the pairs of states.
+    """Compute the posteriors of ``n`` rows, and the factors from which those of pairs are made.
 
     ``overlaps = Σ alpha beta``, ``posteriors = scale alpha beta / overlaps`` and
-    ``beta *= b * ratios / overlaps``. Returns Σ alpha beta / overlaps * values. ``start`` is the
-    first row in flat arrays, ``first`` in ``values`` and ``posteriors``; these and ``b`` have no
-    padding.
+    ``beta *= b * ratios / overlaps``. Returns Σ alpha beta / overlaps * values. The first row is
+    ``start`` in flat arrays, and ``first`` in ``values`` and ``posteriors``. These two and ``b``
+    have no padding.
     """
 
     def codegen(context, builder, signature, args):
@@ -804,7 +819,7 @@ def finish_rows(
 
 @intrinsic
 def add_outer_products(typingctx, left, right, start, n, out):
-    """``out += left[t].T @ right[t + 1]`` over ``n`` rows t from ``start`` on, of flat arrays."""
+    """``out += left[t].T @ right[t + 1]`` for ``n`` rows t of flat arrays, from ``start`` on."""
 
     def codegen(context, builder, signature, args):
         emit = _Chain(context, builder)

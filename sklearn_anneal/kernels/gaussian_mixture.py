@@ -2,8 +2,9 @@
 
 With the quadratic features f(x) = [x_i x_j (i <= j), x, 1] of a centred row, the expected
 log joint density of all components is ``coefficients @ f`` and the sufficient statistics are
-``responsibilities @ f.T``. Blocks of rows keep the features in the cache, so that no array of
-the size rows × components × features ever exists. Features are float64 whatever the data are.
+``responsibilities @ f.T``. Rows are processed in blocks that are small enough for their features
+to stay in the cache, and no array of the size rows × components × features ever exists. Features
+are float64 for data of any dtype.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _column_maximum(values, maximum):
 
 @helper
 def _tempered_exponentials(joint, maximum, inverse_temperature, out, total, energy):
-    """exp{x (L - max)}, their sum, and their weighted sum of L - max, per row."""
+    """For each row, exp{x (L - max)}, their sum, and the sum of L - max weighted by them."""
     total[:] = 0.0
     energy[:] = 0.0
     for k in range(joint.shape[0]):
@@ -116,9 +117,9 @@ def _accumulate(weighted, features, n_shared, per_component, shared):
 
 @helper
 def _expected_inverse_temperature(energy, reference, coefficients, slope, out):
-    """E_r[x] with r_m ∝ a_m z^m, z = exp{(energy - reference)/M}: two Horner recursions.
+    """E_r[x] with r_m ∝ a_m z^m and z = exp{(energy - reference)/M}, by two Horner recursions.
 
-    All terms are positive, so nothing cancels; the common factor z is left out, so that an
+    All terms are positive, so that nothing cancels. The common factor z is left out, so that an
     energy of minus infinity gives the smallest x.
     """
     n = coefficients.shape[0]
@@ -156,7 +157,7 @@ def local_step(
     shared_clean,
     sums,
 ):
-    """Tempered responsibilities and the statistics that they imply, added to the outputs.
+    """Compute tempered responsibilities and add the statistics that follow to the outputs.
 
     Parameters
     ----------
@@ -166,21 +167,21 @@ def local_step(
     kind : int
         ``FULL``, ``DIAGONAL`` or ``SPHERICAL`` quadratic features.
     coefficients : array of shape (n_components, n_own)
-        Coefficients of the features that every component weighs itself (the last ones).
+        Coefficients of the last n_own features, which differ between components.
     shared : array of shape (1, n_shared)
-        Coefficients of the leading features when all components weigh them alike.
+        Coefficients of the first n_shared features, which are the same for all components.
     inverse_temperature : array of shape (n,) or (1,)
     factor : array of shape (n,) or (1,)
         Factor of the statistics.
     weights : array of shape (n,) or (0,)
-        Weights of the rows in statistics and sums; empty: ones.
+        Weights of the rows in statistics and sums; if empty, all are 1.
     noise : array of shape (n,) or (0,)
-        Further factor of the statistics alone; empty: ones.
+        A further factor of the statistics, not of the sums; if empty, all are 1.
     block : int
         Rows per block.
     statistics, shared_statistics : arrays of shape (n_components, n_own) and (1, n_shared)
-    clean, shared_clean : as the two before, or empty
-        If not empty, the statistics without noise.
+    clean, shared_clean : arrays of the same shapes, or empty
+        If not empty, they receive the statistics without the noise.
     sums : array of shape (2,)
         Σ w Σ_k R L and Σ w H[R].
     """
@@ -251,9 +252,9 @@ def locally_tempered_step(
     partition : array of shape (n_temperatures,)
         π_m exp{x_m reference − log c(x_m)} for x_m = m / n_temperatures, m = 1, 2, …
     reference : float
-        Energy (nats) relative to which ``partition`` is given.
+        Energy (nats) to which ``partition`` refers.
     n_rounds : int
-        Rounds r ↔ q(z), from uniform r.
+        Number of rounds in which q(z) and r are updated in turns, from a uniform r.
     inverse_temperatures : array of shape (n,)
         Output: E_r[x] of every row.
     sums : array of shape (3,)
@@ -303,7 +304,7 @@ def locally_tempered_step(
 
 @kernel("rows vector int matrix matrix int out2")
 def log_joint(x, center, kind, coefficients, shared, block, out):
-    """``coefficients @ f(x)`` for every row, into ``out`` of shape (n, n_components)."""
+    """Write ``coefficients @ f(x)`` of every row to ``out``, of shape (n, n_components)."""
     n = x.shape[0]
     n_components = coefficients.shape[0]
     n_rows = shared.shape[1] + coefficients.shape[1]
@@ -323,7 +324,7 @@ def log_joint(x, center, kind, coefficients, shared, block, out):
 
 @kernel("rows vector int matrix int out2 out2")
 def statistics_of(x, center, kind, responsibilities, block, statistics, shared_statistics):
-    """Statistics of given (weighted) responsibilities of shape (n, n_components)."""
+    """Statistics for given (weighted) responsibilities of shape (n, n_components)."""
     n = x.shape[0]
     n_components = responsibilities.shape[1]
     n_shared = shared_statistics.shape[1]

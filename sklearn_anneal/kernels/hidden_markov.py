@@ -8,12 +8,13 @@ transition factors A::
     a_t = (a_{t-1} A) b_t r_t      β_{t-1} = A v_t s_{t-1}      r_t = 1 / Σ a_{t-2} or 1 in turns
     γ_t ∝ a_t β_t      ξ_t = a_{t-1} A v_t r_t / Σ a_t β_t      log Z = log Σ a_n - Σ log r_t
 
-Divisors from two frames before keep sums and divisions out of the chain of operations that wait
-for each other; dividing in turns keeps the messages from swinging.
+Every other r_t is 1, which keeps the sizes of the messages from oscillating. The other divisors are
+sums of two frames before, so that no step of the recursion waits for the sum and the division of
+the step before it.
 
-What underflows here is below 1e-305 times a divisor. It matters only where the paths that are left
-have little weight: where a sum or the overlap of both messages is below ``_SMALLEST``. Such a
-sequence is done again with logarithms.
+Numbers that underflow here are below 1e-305 times a divisor. They matter only if the remaining
+paths have little weight, that is if a sum or the overlap of both messages is below ``_SMALLEST``.
+Such a sequence is computed again with logarithms.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from ._simd import (
 )
 
 _SMALLEST = 1e-75
-# Frames whose messages are used twice while they are in the fastest memory.
+# Messages are used twice. Blocks of this many frames are small enough that the messages are still
+# in the fastest cache at their second use.
 _BLOCK = 128
 
 
@@ -57,7 +59,7 @@ def _exponentiate(values, n):
 
 @helper
 def _exponential_tables(log_start, log_transition, x, start, table, transposed):
-    """The factors of the start and of transitions; padding is and stays 0."""
+    """Compute the factors of the start and of transitions; the padding is 0 and stays 0."""
     n_states = log_start.shape[0]
     for i in range(n_states):
         start[i] = exp(x * log_start[i])
@@ -69,16 +71,16 @@ def _exponential_tables(log_start, log_transition, x, start, table, transposed):
 
 
 def _make_recursions(width=None):
-    """The recursions for rows of this many columns, or of any number."""
+    """Make the recursions for rows with this many columns or, if None, with any number."""
     forward, backward = make_steps(width)
 
     @helper
     def recursions(n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d):
-        """Both recursions.
+        """Run both recursions and return the number of sums in ``c``.
 
-        ``c`` and ``d`` get the sums of every other frame, and ``ratios`` (n,) what the forward
-        messages were multiplied by. The normaliser is the product of the entries of ``c``, the
-        number of which is returned.
+        ``c`` and ``d`` receive the sums of every other frame, and ``ratios`` (n,) the factors by
+        which the forward messages were multiplied. The normaliser is the product of the entries of
+        ``c``.
         """
         width = table.shape[0]
         last = (n - 1) * width
@@ -130,7 +132,10 @@ _recursions_of_many = _make_recursions()
 
 @helper
 def _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d):
-    """Without loops over states where they are few; padding counts as states of probability 0."""
+    """Run both recursions, by code without loops over states if there are few states.
+
+    Padding counts as states of probability 0.
+    """
     arguments = (n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d)
     if n_states <= 4:
         return _recursions_of_4(*arguments)
@@ -145,7 +150,7 @@ def _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, ratios
 def _any_too_small(values, n):
     small = 0
     for t in range(n):
-        # Not the same as < where a value is not a number.
+        # This differs from < if a value is NaN, which has to count as too small.
         small += not (values[t] >= _SMALLEST)
     return small > 0
 
@@ -172,7 +177,7 @@ def _log_sum_exp(values):
 
 @helper
 def _normalize_logs(values):
-    """Make the exponentials sum to 1; returns the logarithm of their sum before."""
+    """Shift logarithms so that their exponentials sum to 1; returns the log of the old sum."""
     norm = _log_sum_exp(values)
     for k in range(values.shape[0]):
         values[k] -= norm
@@ -189,10 +194,10 @@ def _largest(values):
 
 @helper
 def _log_recursions(log_emission, x, log_start, log_transition, top, forward, backward, work):
-    """Normalised log messages of all frames; returns the logarithm of the normaliser.
+    """Compute normalised log messages of all frames; returns the logarithm of the normaliser.
 
-    What is common to all states is subtracted before anything is added, because large numbers
-    swallow small differences.
+    The part that all states have in common is subtracted before anything is added, because the
+    rounding of large sums would lose small differences between states.
     """
     n, n_states = log_emission.shape
     log_norm = 0.0
@@ -226,7 +231,7 @@ def _log_recursions(log_emission, x, log_start, log_transition, top, forward, ba
 
 @helper
 def _in_log_space(log_emission, x, log_start, log_transition, forward, backward, gamma, starts, xi):
-    """Posteriors, their sums, energy and log normaliser of a sequence whatever underflows."""
+    """Posteriors, their sums, energy and log normaliser of one sequence, without underflow."""
     n, n_states = log_emission.shape
     work = np.empty(n_states)
     pairs = np.empty(n_states * n_states)
@@ -300,9 +305,9 @@ def forward_backward(
     posteriors : array of shape (n, n_states)
         Output: q(z_t = k), times the scale.
     starts : array of shape (n_states,)
-        The posteriors of first frames are added.
+        The posteriors of first frames are added to it.
     transitions : array of shape (n_states, n_states)
-        Σ_t q(z_{t-1} = i, z_t = j) is added, times the scale.
+        Σ_t q(z_{t-1} = i, z_t = j), times the scale, is added to it.
     log_norms : array of shape (n_sequences,)
         Output: logarithms of the normalisers.
     energies : array of shape (n_sequences,)
@@ -311,7 +316,8 @@ def forward_backward(
     n_states = log_start.shape[0]
     width = _padded(n_states)
     longest = max(_longest(pointer), 1)
-    # Rows of b have no padding: what a vector reads beyond a row is multiplied by 0.
+    # Rows of b have no padding. A vector at the end of a row reads entries of the next row, but
+    # these are multiplied by 0.
     b = np.zeros(longest * n_states + DOUBLES)
     alpha = np.empty(longest * width)
     beta = np.empty(longest * width)
@@ -340,7 +346,8 @@ def forward_backward(
             used = x
         log_norm = x * center_rows(log_emission, begin, n, x, b)
         _exponentiate(b, n * n_states)
-        # The last row is read beyond its end too, where something infinite times 0 is not 0.
+        # The entries after the last row are read too. They are set to 0, because an infinite number
+        # times 0 would not be 0.
         b[n * n_states : n * n_states + DOUBLES] = 0.0
         n_sums = _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d)
         for k in range(n_states):
@@ -388,9 +395,10 @@ def forward_backward(
 
 @kernel("rows pointer vector matrix out_int out1", dtypes=("float64",))
 def viterbi(log_emission, pointer, log_start, log_transition, states, log_probabilities):
-    """The best path of every sequence, and its log probability; of equal ones the lowest states.
+    """The most probable path of every sequence, and its log probability.
 
-    ``states`` has shape (n,), ``log_probabilities`` (n_sequences,).
+    Among equally probable paths the one with the lower states is taken. ``states`` has shape (n,),
+    ``log_probabilities`` (n_sequences,).
     """
     n_states = log_start.shape[0]
     back = np.empty((max(_longest(pointer), 1), n_states), np.int32)
@@ -406,7 +414,7 @@ def viterbi(log_emission, pointer, log_start, log_transition, states, log_probab
             best[k] = log_start[k] + log_emission[begin, k]
         for t in range(begin + 1, end):
             for j in range(n_states):
-                # Numbers of its own for every j, which need not be written down in between.
+                # Every j has local variables, which stay in registers during the loop.
                 top = best[0] + into[j, 0]
                 origin = 0
                 for i in range(1, n_states):
@@ -430,9 +438,9 @@ def viterbi(log_emission, pointer, log_start, log_transition, states, log_probab
 
 @kernel("rows index out2", dtypes=("float64",))
 def categorical_log_density(table, symbols, out):
-    """Rows of ``table`` (n_symbols, n_states) of the symbols, and zeros where one is missing (−1).
+    """Copy the row of ``table`` (n_symbols, n_states) for every symbol to ``out`` (n, n_states).
 
-    ``out`` has shape (n, n_states).
+    A symbol of −1 is missing; its row of ``out`` is 0.
     """
     for t in range(symbols.shape[0]):
         symbol = symbols[t]
@@ -442,7 +450,7 @@ def categorical_log_density(table, symbols, out):
 
 @kernel("rows index out2", dtypes=("float64",))
 def categorical_statistics(posteriors, symbols, out):
-    """Add the posteriors (n, n_states) of every symbol to its row of ``out``; −1 is missing."""
+    """Add the posteriors (n, n_states) of each frame to the row of its symbol; −1 is missing."""
     for t in range(symbols.shape[0]):
         symbol = symbols[t]
         if symbol >= 0:
@@ -452,10 +460,11 @@ def categorical_statistics(posteriors, symbols, out):
 
 @kernel("rows rows rows pointer index out2", dtypes=("float64",))
 def log_partitions(start, transfer, volume, indptr, missing, out):
-    """log Σ of tempered chains with gaps, for each sequence and temperature; (n_sequences, M).
+    """Logarithms of the sums over all paths of tempered chains, in which frames may be missing.
 
-    ``start`` and ``volume`` have shape (M, K), ``transfer`` (M K, K); a frame that ``missing``
-    marks has no emission.
+    The result, for each sequence and temperature, has shape (n_sequences, M). ``start`` and
+    ``volume`` have shape (M, K), ``transfer`` (M K, K). A frame that ``missing`` marks has no
+    emission.
     """
     n_temperatures, n_states = start.shape
     state = np.empty(n_states)

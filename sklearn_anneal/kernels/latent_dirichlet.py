@@ -1,12 +1,12 @@
 """Local steps of topic models, document by document.
 
-Topics come as a table with one row per word, exp{x (E log β_kw − m_w)} with m_w the largest
-E log β of the word: φ does not feel a factor per word, and no row is without an entry of 1,
-however small the priors are. The rows of a document's words are copied next to each other, so
+Topics come as a table with one row per word, exp{x (E log β_kw − m_w)}, where m_w is the largest
+E log β of the word. A factor per word does not change φ, and with this one every row has an entry
+of 1, however small the priors are. The rows of a document's words are copied next to each other, so
 that all iterations over the document run through memory in order. Rows are padded with zeros to a
-multiple of ``LANES`` topics, documents with words of count 0 to a multiple of ``ROWS`` words.
+multiple of ``LANES`` topics, and documents with words of count 0 to a multiple of ``ROWS`` words.
 
-Sums over documents are float64 whatever the dtype of the data and of the table is.
+Sums over documents are float64, whatever the dtype of the data and of the table is.
 """
 
 from __future__ import annotations
@@ -17,25 +17,27 @@ from ._compile import helper, kernel
 from ._math import digamma, exp, exp_digamma, log, log_gamma
 from ._simd import LANES, ROWS, fetch_rows, multiplicative_step, ratio_update, total
 
-# Added to normalisers: only where all topics of a word are off are they as small as this.
+# These are added to normalisers, so that none is 0. A normaliser is as small as this only if all
+# topics of a word are switched off in the document.
 _TINY = 1e-280
 _TINY_SINGLE = 1e-33
-# A topic with fewer tokens in a document than these multiples of α² and than these numbers has a
-# weight that no longer depends on them.
+# A topic is left out of a document if its number of tokens there is below the first of these
+# numbers times α² and below the second: its weight no longer depends on them.
 _FEW = (1e-6, 1e-10)
 _FEW_SINGLE = (1e-3, 1e-6)
-# Iterations between two looks for such topics, and how many must be left to repay the copy.
+# The number of iterations between two searches for such topics. At least as many must remain, or
+# they would not repay the copy of the other topics.
 _ITERATIONS_TO_REPAY = 4
 _SMALLEST_LOG = 1e-300
 _SMALLEST_NORMAL = 2.3e-308
 _SMALLEST_SINGLE = 1.2e-38
-# Below this, what underflows may be what matters.
+# If a value is below this, numbers that matter may have underflowed.
 _FAR_FROM_ZERO = 1e-200
 
 
 @kernel("rows vector out2", dtypes=("float64",))
 def dirichlet_sums(concentration, prior, out):
-    """Per topic, Σ_w log Γ(λ_w) and Σ_w (λ_w − η_w) ψ(λ_w), added to the two rows of ``out``.
+    """Add Σ_w log Γ(λ_w) and Σ_w (λ_w − η_w) ψ(λ_w) of each topic to the two rows of ``out``.
 
     ``concentration`` has shape (n_words, n_topics), ``prior`` (n_words,).
     """
@@ -49,10 +51,10 @@ def dirichlet_sums(concentration, prior, out):
 
 @kernel("rows index vector out2 out1", dtypes=("float64",))
 def expected_log_topics(concentration, words, log_normalizer, out, largest):
-    """E log β_kw − m_w, and m_w, of topics in columns, for some words.
+    """Compute E log β_kw − m_w, and m_w, for some words; topics are columns.
 
-    ``log_normalizer`` (n_topics,) is ψ of the column sums; columns of ``out`` beyond the topics
-    become −1e30. Rows of other words stay as they are, here and below.
+    ``log_normalizer`` (n_topics,) is ψ of the column sums. Columns of ``out`` beyond the topics
+    become −1e30. Rows of other words are left as they are, here and below.
     """
     n_topics = concentration.shape[1]
     for w in words:
@@ -70,13 +72,13 @@ def expected_log_topics(concentration, words, log_normalizer, out, largest):
 
 @helper
 def _smallest(table):
-    """What is smaller becomes 0: subnormal numbers slow every sum."""
+    """The threshold below which numbers are set to 0, because subnormal numbers slow every sum."""
     return _SMALLEST_SINGLE if table.itemsize == 4 else _SMALLEST_NORMAL
 
 
 @kernel("out_rows matrix float")
 def exponentiate(table, logs, factor):
-    """``table = exp(factor * logs)``; both can be the same array."""
+    """``table = exp(factor * logs)``; the two can be the same array."""
     smallest = _smallest(table)
     for w in range(table.shape[0]):
         for k in range(table.shape[1]):
@@ -86,9 +88,10 @@ def exponentiate(table, logs, factor):
 
 @kernel("out_rows matrix index vector float out1")
 def expected_topics(table, concentration, words, log_normalizer, factor, largest):
-    """exp{x (E log β_kw − m_w)}, and m_w, from concentrations; otherwise as above.
+    """Compute exp{x (E log β_kw − m_w)}, and m_w, from concentrations.
 
-    At x = 1, exp{ψ(λ)} needs no logarithm.
+    The other arguments are those of :func:`expected_log_topics`. At x = 1, exp{ψ(λ)} is found
+    without a logarithm.
     """
     n_topics = concentration.shape[1]
     smallest = _smallest(table)
@@ -122,11 +125,11 @@ def expected_topics(table, concentration, words, log_normalizer, factor, largest
 
 @kernel("rows vector float float int out2 out1")
 def expected_statistics(table, largest, local, factor, multiply, out, energy):
-    """Complete the sum over documents: multiply by the table, and Σ S E log β.
+    """Complete the statistics S after the sum over documents, and compute Σ S E log β.
 
-    ``out`` has Σ_d (c_w / n_w) e_k, or the statistics themselves where ``multiply`` is 0; it
-    becomes ``factor`` times the statistics. ``energy[0]`` is of the statistics without the
-    factor.
+    At first ``out`` holds Σ_d (c_w / n_w) e_k, which is multiplied by the table, or the statistics
+    themselves if ``multiply`` is 0. In the end it holds ``factor`` times the statistics.
+    ``energy[0]`` belongs to the statistics without the factor.
     """
     n_topics = out.shape[1]
     part = np.zeros(n_topics)
@@ -160,7 +163,7 @@ def _longest(indptr):
 
 @helper
 def _open(counts, indices, begin, n, table, rows, c):
-    """Copy the words of a document; returns its number of tokens."""
+    """Copy the rows and counts of a document's words; returns its number of tokens."""
     tokens = 0.0
     width = table.shape[1]
     for i in range(n):
@@ -178,7 +181,7 @@ def _open(counts, indices, begin, n, table, rows, c):
 
 @helper
 def _topic_weights(gamma, local, n, out):
-    """exp{x ψ(γ)}; the normaliser ψ(Σγ) cancels in φ."""
+    """exp{x ψ(γ)}; the normaliser ψ(Σγ) is left out, because it cancels in φ."""
     if local == 1.0:
         for k in range(n):
             out[k] = exp_digamma(gamma[k])
@@ -189,7 +192,10 @@ def _topic_weights(gamma, local, n, out):
 
 @helper
 def _assign(rows, n_words, c, local, tiny, gamma, e, acc, norms):
-    """The normalisers n_w of φ given γ; the expected tokens of every topic are ``acc * e``."""
+    """Compute the normalisers n_w of φ given γ.
+
+    The expected tokens of each topic are then ``acc * e``.
+    """
     width = rows.shape[1]
     _topic_weights(gamma, local, width, e)
     for k in range(width):
@@ -199,14 +205,17 @@ def _assign(rows, n_words, c, local, tiny, gamma, e, acc, norms):
 
 @helper
 def _iterate(rows, n_words, c, base, factor, local, tiny, gamma, e, acc, norms):
-    """One iteration over a document; returns Σ |change of γ|, and the tokens in ``acc``."""
+    """Do one iteration over a document; returns Σ |change of γ|.
+
+    ``acc`` then holds the expected tokens of each topic.
+    """
     _assign(rows, n_words, c, local, tiny, gamma, e, acc, norms)
     return np.float64(multiplicative_step(base, factor, e, acc, gamma[: rows.shape[1]]))
 
 
 @helper
 def _compact(rows, n_words, chosen, n_chosen, width, memory):
-    """The chosen columns of all rows, padded with zeros."""
+    """Copy the chosen columns of all rows, padded with zeros."""
     small = memory[: n_words * width].reshape((n_words, width))
     for i in range(n_words):
         for j in range(n_chosen):
@@ -218,7 +227,7 @@ def _compact(rows, n_words, chosen, n_chosen, width, memory):
 
 @helper
 def _document_sums(alpha, gamma, tokens_of_topics, weight, scratch, expected_log, theta, sums):
-    """Add Σ n_k E log θ_k, E log p(θ) less its constant, and H[q(θ)]; returns ψ(Σ γ)."""
+    """Add Σ n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)]; returns ψ(Σ γ)."""
     concentration = 0.0
     n_topics = alpha.shape[0]
     for k in range(n_topics):
@@ -227,7 +236,8 @@ def _document_sums(alpha, gamma, tokens_of_topics, weight, scratch, expected_log
     energy = 0.0
     prior = 0.0
     entropy = -log_gamma(concentration)
-    # Over the padding too: what vector instructions leave is slow.
+    # The loop covers the padding too, because entries that are left over from whole vectors would
+    # be processed one by one, which is slow.
     for k in range(gamma.shape[0]):
         expected_log[k] = digamma(gamma[k]) - normalizer
     for k in range(gamma.shape[0]):
@@ -254,13 +264,13 @@ def _scratch(n_topics):
 
 @helper
 def _tempered_prior(alpha, prior):
-    # Exactly α without a temperature; the flat density is at 1.
+    # Without a temperature the result must be exactly α. The parameter of the flat density is 1.
     return alpha if prior == 1.0 else 1.0 + prior * (alpha - 1.0)
 
 
 @helper
 def _topics_with_tokens(acc, negligible, n_topics, chosen):
-    """The topics that have tokens in a document, and how many they are."""
+    """Find the topics that have tokens in a document; returns their number."""
     n = 0
     for k in range(n_topics):
         if acc[k] > negligible[k]:
@@ -271,7 +281,7 @@ def _topics_with_tokens(acc, negligible, n_topics, chosen):
 
 @helper
 def _any_other(acc, negligible, n_topics, chosen, n_chosen):
-    """Whether a topic that was left out has tokens after all."""
+    """Whether a topic that was left out of the document has tokens after all."""
     inside = 0
     for k in range(n_topics):
         if inside < n_chosen and chosen[inside] == k:
@@ -323,14 +333,14 @@ def mean_field(
 ):
     """Mean-field local step.
 
-    φ_wk ∝ exp{x (E log θ_k + E log β_kw)} and γ = b + y (α − b) + s Σ_w c_w φ_w in turns, until
-    γ changes by less than ``tol`` on average or ``n_iter`` times.
+    The updates φ_wk ∝ exp{x (E log θ_k + E log β_kw)} and γ = b + y (α − b) + s Σ_w c_w φ_w
+    alternate until γ changes by less than ``tol`` on average, or ``n_iter`` times.
 
-    ``gamma`` (n_documents, n_topics) is the start where ``given``, and the result. ``out`` and
-    ``clean`` (n_words, width) get Σ_d w_d (c_w / n_w) e_k with and without the ``noise``, where
-    they have rows. ``theta`` (n_topics + 2,) gets Σ w E log θ, Σ w and Σ w ψ(Σ_k γ_k); ``sums``
-    gets Σ w times the log of the normaliser of φ, Σ_k n_k E log θ_k, E log p(θ) less its constant,
-    and H[q(θ)].
+    ``gamma`` (n_documents, n_topics) receives the result; if ``given``, it also holds the start.
+    ``out`` and ``clean`` (n_words, width) receive Σ_d w_d (c_w / n_w) e_k with and without the
+    ``noise``, unless they have no rows. ``theta`` (n_topics + 2,) receives Σ w E log θ, Σ w and
+    Σ w ψ(Σ_k γ_k). ``sums`` receives Σ w times each of these: the log of the normaliser of φ,
+    Σ_k n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)].
     """
     n_topics = alpha.shape[0]
     width = table.shape[1]
@@ -366,7 +376,8 @@ def mean_field(
             current[k] = gamma[d, k] if given and n > 0 else spread
         left = n_iter
         whole = False
-        # Parts of what will be read from memory: the next document's topics, sums of this one's.
+        # Every iteration prefetches a part of the rows that will be read later: the topics of the
+        # next document's words, and the sums of this document's words.
         end = begin + n
         next_end = indptr[min(d + 2, indptr.shape[0] - 1)]
         topics_from = end
@@ -374,7 +385,8 @@ def mean_field(
         topics_part = (next_end - end) // max(n_iter, 1) + 1
         sums_part = n // max(n_iter, 1) + 1
         while True:
-            # All topics, then only those that have tokens as soon as that repays the copy.
+            # The iterations begin with all topics. They go on with only those that have tokens as
+            # soon as this repays the copy of their columns.
             n_chosen = n_topics
             while left > 0:
                 left -= 1
@@ -408,7 +420,7 @@ def mean_field(
                 for j in range(n_chosen):
                     current[chosen[j]] = part[j]
                 whole = True
-            # φ of the final γ, over all topics.
+            # Compute φ of the final γ, over all topics.
             _assign(rows, n_words, c, local, tiny, current, e, acc, norms)
             for k in range(width):
                 acc[k] *= e[k]
@@ -438,7 +450,7 @@ def mean_field(
 
 @helper
 def _powered(value, exponent):
-    """value^x for the few places where a temperature acts on counts."""
+    """value^x, for the few places where a temperature acts on counts."""
     return value if exponent == 1.0 else exp(exponent * log(max(value, _SMALLEST_LOG)))
 
 
@@ -447,7 +459,7 @@ def _finish_assignments(
     indices, begin, n, c, phi, alpha, base, factor, tokens, weight, loud, gamma, d, scratch,
     expected_log, final, assigned, out, clean, theta, sums,
 ):  # fmt: skip
-    """Parameters, sums and statistics of a document whose φ has been found otherwise."""
+    """Compute the parameters, sums and statistics of a document from a given φ."""
     n_topics = alpha.shape[0]
     entropy = 0.0
     for k in range(n_topics):
@@ -499,10 +511,11 @@ def collapsed(
 ):
     """Collapsed local step of order zero (CVB0).
 
-    φ_wk ∝ (n_k − φ_wk + α_k)^x B_wk, word after word with the counts n updated in place; one
-    token is taken out, or the whole word where its count is below 1.
+    The update φ_wk ∝ (n_k − φ_wk + α_k)^x B_wk is done word after word, and the counts n change in
+    place. It takes one token of the word out of the counts, or all of them if the word's count is
+    below 1.
 
-    Arguments are those of :func:`mean_field`; the statistics are Σ w c φ themselves, and
+    The arguments are those of :func:`mean_field`, but the statistics are Σ w c φ themselves, and
     ``sums[0]`` is Σ w H[q(z)].
     """
     n_topics = alpha.shape[0]
@@ -558,7 +571,8 @@ def collapsed(
                     fresh[k] += c[i] * new
                     phi[i, k] = new
             for k in range(width):
-                # Differences added up would drift away from the sum, in float32 above all.
+                # The counts are replaced by a fresh sum, because the rounding errors of many small
+                # changes would add up, above all in float32.
                 held[k] = fresh[k]
                 old[k] = abs(held[k] - old[k])
             if np.float64(total(old)) < tol * n_topics:
@@ -580,7 +594,7 @@ _RESOLUTION = 1.0 / 9007199254740992.0
 
 @helper
 def _uniform(state):
-    """The next state of a SplitMix64 generator, and a number in [0, 1)."""
+    """The next state of a SplitMix64 generator, and its number in [0, 1)."""
     a, b, c, d = _SHIFTS
     state = state + _GOLDEN
     z = (state ^ (state >> a)) * _MIX_1
@@ -591,7 +605,7 @@ def _uniform(state):
 
 @helper
 def _pick(weights, sum_of_weights, u, n):
-    """The index that a uniform number falls on."""
+    """The index that a uniform number selects."""
     left = u * np.float64(sum_of_weights)
     for k in range(n - 1):
         left -= np.float64(weights[k])
@@ -628,11 +642,10 @@ def gibbs(
 ):
     """Collapsed Gibbs sampling of the topics of all tokens, p ∝ (n_k + α_k)^x B_wk.
 
-    φ is the mean over ``n_keep`` sweeps that follow ``n_burn`` others. What a count has above a
-    whole number is one smaller token.
-    Each document has random numbers of its own, so that the result does not depend on how
-    documents are grouped beyond ``seed``. Other arguments and results are those of
-    :func:`collapsed`.
+    φ is the mean over ``n_keep`` sweeps that follow ``n_burn`` others. The fractional part of a
+    count is treated as one smaller token. Each document has random numbers of its own, so that the
+    result depends on ``seed`` but not on how documents are grouped. The other arguments and the
+    results are those of :func:`collapsed`.
     """
     n_topics = alpha.shape[0]
     width = table.shape[1]
@@ -710,9 +723,9 @@ def gibbs(
 
 @kernel("rows int out2", dtypes=("float64",))
 def tempered_topic_sums(table, n_temperatures, out):
-    """Σ_w exp{x_m log_table_wk} on the grid x_m = m/M, of shape (M, width), by powers.
+    """Σ_w exp{x_m log_table_wk} on the grid x_m = m/M, of shape (M, width).
 
-    ``table`` has exp{E log β_kw / M}.
+    The exponentials are powers of the entries of ``table``, which are exp{E log β_kw / M}.
     """
     width = table.shape[1]
     power = np.empty(width)
@@ -751,13 +764,14 @@ def locally_tempered(
 ):
     """Mean-field local step with a temperature for every document, x_m = m/M.
 
-    A round finds φ ∝ exp{x̄ (E log θ + E log β) − Σ_m r_m a_k(x_m)} and γ = α + x̄ n at the
-    current r, then r_m ∝ exp{x_m A − Σ_k n_k a_k(x_m) − N b(x_m)}. Another φ and γ follow the
-    last r, so that all that is returned belongs to the same r.
+    A round computes φ ∝ exp{x̄ (E log θ + E log β) − Σ_m r_m a_k(x_m)} and γ = α + x̄ n at the
+    current r, and then r_m ∝ exp{x_m A − Σ_k n_k a_k(x_m) − N b(x_m)}. After the last r, φ and γ
+    are computed once more, so that everything that is returned belongs to the same r.
 
-    ``log_table`` has E log β − m_w (n_words, width), ``log_partition`` a_k(x_m) of shape
-    (M, n_topics). ``out`` gets Σ w x̄ c φ, ``found`` the x̄ of each document; ``sums`` gets
-    Σ w H[q(z)], Σ n_k E log θ_k, E log p(θ) less its constant, H[q(θ)], the energy A, and Σ w/x̄.
+    ``log_table`` holds E log β − m_w (n_words, width), and ``log_partition`` a_k(x_m) of shape
+    (M, n_topics). ``out`` receives Σ w x̄ c φ, and ``found`` the x̄ of each document. ``sums``
+    receives Σ w H[q(z)], Σ n_k E log θ_k, E log p(θ) without its constant, H[q(θ)], the energy A,
+    and Σ w/x̄.
     """
     n_topics = alpha.shape[0]
     width = log_table.shape[1]
@@ -819,7 +833,7 @@ def locally_tempered(
                     current[k] = new
                 if change < tol * n_topics:
                     break
-            # φ of the final γ, and its energy.
+            # Compute φ of the final γ, and its energy.
             for k in range(n_topics):
                 e[k] = exp(x * digamma(current[k]) - (mean_partition[k] - lowest))
             for k in range(width):
@@ -864,7 +878,7 @@ def locally_tempered(
         found[d] = x
         weight = weights[d] if weights.shape[0] > 0 else 1.0
         loud = weight * noise[d] if noise.shape[0] > 0 else weight
-        # H[q(z)] = Σ c log n_w − Σ_k n_k log e_k − Σ c φ x (logs), e without its common factor.
+        # H[q(z)] = Σ c log n_w − Σ_k n_k log e_k − Σ c φ x (logs), where e lacks its common factor.
         entropy = -x * (energy - shift)
         for k in range(n_topics):
             final[k] = current[k]

@@ -1,10 +1,11 @@
 """Sums over ratings and solutions of small systems, for matrix factorisation.
 
-A row of one side (a user) meets a rating's column on the other side (an item) through second
-moments: with g = (v, 1) or, with biases, g = (v, 1, c), the row ``table[j]`` has the lower triangle
-of E[g gᵀ] row after row, (0, 0), (1, 0), (1, 1), (2, 0), …, and zeros up to a multiple of ``LANES``
-columns. A weighted sum of such rows has all that the conjugate update of a row needs, and, with the
-row's own moments, the expected squared error of its ratings.
+The update of a row of one side (a user) depends on the rows of the other side (the rated items)
+only through their second moments. Let g = (v, 1) or, with biases, g = (v, 1, c). The row
+``table[j]`` holds the lower triangle of E[g gᵀ] row after row, (0, 0), (1, 0), (1, 1), (2, 0), …,
+and zeros up to a multiple of ``LANES`` columns. A weighted sum of such rows is all that the
+conjugate update of a user needs; with the user's own moments it also gives the expected squared
+error of the user's ratings.
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ from ._compile import helper, kernel
 from ._math import log
 from ._simd import LANES, add_products, add_rows, add_rows_twice, subtract_products
 
-# Ratings that are added up together, in the precision of the table: at most so many, a multiple of
-# ``LANES``, and as many as have rows of so many bytes, but ``LANES``. Those of the next ratings are
-# fetched meanwhile, and both should stay in the first cache.
+# Ratings are added up in tiles, in the precision of the table. A tile has at most the first number
+# of ratings, a multiple of ``LANES``, and its rows have at most the second number of bytes, unless
+# this would leave fewer than ``LANES`` ratings. The rows of the next tile are prefetched meanwhile;
+# these limits are chosen so that both tiles stay in the first-level cache.
 _TILE = 32
 _BYTES = 12_288
 
 
 def n_columns(n_factors: int, biases: bool) -> int:
-    """Columns of a table of second moments."""
+    """Number of columns of a table of second moments."""
     size = n_factors + 1 + biases
     return -(-(size * (size + 1) // 2) // LANES) * LANES
 
 
 def first_linear(n_factors: int) -> int:
-    """The column, a multiple of ``LANES``, from which on sums weighted by ratings are needed."""
+    """The first column, a multiple of ``LANES``, for which sums weighted by ratings are needed."""
     return n_factors * (n_factors + 1) // 2 // LANES * LANES
 
 
@@ -49,13 +51,14 @@ def add_ratings(
     more,
     others,
 ):
-    """Sums over the ratings of each row: of moments, of ratings times moments, of squares.
+    """Sum moments, ratings times moments, and squared ratings over the ratings of each row.
 
-    ``weights`` has one factor per rating, or nothing for ones. ``noise`` has one more, or nothing:
-    with it, ``more`` and ``others`` are what ``sums`` and ``linear`` are without, in the precision
-    of the table.
+    The results are ``sums``, ``linear`` and ``squares``. ``weights`` has one factor per rating; if
+    it is empty, all are 1. ``noise`` has a further factor per rating or is empty. It does not
+    change these results; ``more`` and ``others`` receive ``sums`` and ``linear`` with the noise, in
+    the precision of the table.
     """
-    # Where the rows of a tile of ratings begin, and those of the ratings after them.
+    # The first half has the positions of the rows of a tile, the second half those of the next.
     starts = np.empty(2 * _TILE, dtype=np.int64)
     factors = np.ones(_TILE, dtype=table.dtype)
     products = np.empty(_TILE, dtype=table.dtype)
@@ -66,7 +69,8 @@ def add_ratings(
     largest = max(LANES, min(_TILE, _BYTES // (width * table.itemsize)))
     middle = table.dtype.type(center)
     weighted = weights.shape[0] > 0
-    # Without ratings there are no factors, but sums all the same.
+    # ``more`` is asked and not ``noise``, which is empty too if there are no ratings. The noisy
+    # sums, which are 0 then, have to be written all the same.
     noisy = more.shape[0] > 0
     for i in range(indptr.shape[0] - 1):
         total = sums[i]
@@ -81,7 +85,8 @@ def add_ratings(
         stop = indptr[i + 1]
         while start < stop:
             m = min(largest, stop - start)
-            # Views, because an index that may wrap around keeps vectors away.
+            # Views are used, because numba lets an index like start + j wrap around if it is
+            # negative, and this check keeps the compiler from vectorising the loop.
             near = columns[start : min(start + 2 * m, columns.shape[0])]
             for j in range(near.shape[0]):
                 starts[j] = near[j] * width
@@ -119,13 +124,16 @@ def add_ratings(
 
 @kernel("rows rows vector int int int out_rows out_rows")
 def statistics(sums, linear, factors, n_factors, biases, first, precision, natural_mean):
-    """What sums over the ratings of each row add to its natural parameters, times a factor."""
+    """Turn the sums over the ratings of each row into additions to its natural parameters.
+
+    They are multiplied by the row's factor.
+    """
     size = n_factors + biases
     n_packed = size * (size + 1) // 2
     at_one = n_factors * (n_factors + 1) // 2
     for i in range(sums.shape[0]):
         factor = sums.dtype.type(factors[i])
-        # Views, because an index that may wrap around keeps vectors away.
+        # Views are used for the same reason as above.
         total, out = sums[i, :n_packed], precision[i]
         for k in range(out.shape[0]):
             out[k] = factor * total[k]
@@ -141,7 +149,7 @@ def statistics(sums, linear, factors, n_factors, biases, first, precision, natur
 
 @kernel("rows matrix matrix vector int int int out1")
 def squared_errors(own, sums, linear, squares, n_factors, biases, first, errors):
-    """Σ w E[(y − μ − f)²] over the ratings of each row, whose own moments are given.
+    """Σ w E[(y − μ − f)²] over the ratings of each row, given the row's own moments.
 
     f = u·v + b + c is linear in g = (v, 1, c), with coefficients (u, b, 1).
     """
@@ -174,8 +182,12 @@ def squared_errors(own, sums, linear, squares, n_factors, biases, first, errors)
 
 @helper
 def _factorize(a, size, roots):
-    """Lower triangles of Cholesky factors in the place of matrices, and 1 over their diagonals."""
-    # Column after column: the products of its rows do not wait for each other.
+    """Overwrite matrices with the lower triangles of their Cholesky factors.
+
+    The reciprocals of the diagonals are returned in ``roots``.
+    """
+    # The order is column after column, because the products of the rows of one column do not wait
+    # for each other.
     for j in range(size):
         other = j * (j + 1) // 2
         for i in range(j, size):
@@ -192,7 +204,7 @@ def _factorize(a, size, roots):
 
 @helper
 def _invert_factor(a, size, roots, inverse):
-    """The columns of the inverses of lower triangles, ``size`` groups for each column."""
+    """Invert lower triangles; the result has ``size`` groups for each column."""
     inverse[:] = 0.0
     for i in range(size):
         row = i * (i + 1) // 2
@@ -208,7 +220,10 @@ def _invert_factor(a, size, roots, inverse):
 
 @helper
 def _invert(a, size, roots, inverse):
-    """The lower triangles of inverses in the place of matrices: MᵀM, M the factors' inverses."""
+    """Overwrite matrices with the lower triangles of their inverses.
+
+    The inverse of a matrix is MᵀM, where M is the inverse of its Cholesky factor.
+    """
     _factorize(a, size, roots)
     _invert_factor(a, size, roots, inverse)
     a[: size * (size + 1) // 2 * LANES] = 0.0
@@ -220,7 +235,7 @@ def _invert(a, size, roots, inverse):
 
 @helper
 def _gather(source, start, m, out):
-    """Rows of an array next to each other; the first one in the place of those that are missing."""
+    """Copy up to ``LANES`` rows of an array into the lanes; the first row fills missing ones."""
     for k in range(source.shape[1]):
         for s in range(LANES):
             out[k * LANES + s] = source[start + (s if s < m else 0), k]
@@ -230,8 +245,8 @@ def _gather(source, start, m, out):
 def moments(table, precision, natural_mean, n_factors, biases, mean, log_det, squares):
     """Means, log-determinants of precisions, and tables of second moments of Gaussian rows.
 
-    ``squares`` gets E‖v‖² and E[c²] of each row. A precision that is not positive definite leaves
-    NaN in ``log_det``.
+    ``squares`` receives E‖v‖² and E[c²] of each row. If a precision is not positive definite, its
+    ``log_det`` is NaN.
     """
     d = n_factors
     size = d + biases
@@ -256,7 +271,8 @@ def moments(table, precision, natural_mean, n_factors, biases, mean, log_det, sq
                 logs[s] -= log(roots[i * LANES + s])
         last = roots[(size - 1) * LANES :]
         for s in range(count):
-            # The last root is not finite where a pivot was not positive.
+            # If a pivot was not positive, the last root is not finite; adding 0 times this root
+            # then makes the result NaN.
             log_det[start + s] = 2.0 * logs[s] + 0.0 * last[s]
         for i in range(size):
             for s in range(LANES):
@@ -303,7 +319,7 @@ def moments(table, precision, natural_mean, n_factors, biases, mean, log_det, sq
 
 @kernel("matrix matrix out2", dtypes=("float64",))
 def add_matrix_products(matrices, vectors, out):
-    """``out[i] += matrices[i] @ vectors[i]``, of symmetric matrices as their lower triangles."""
+    """``out[i] += matrices[i] @ vectors[i]`` for symmetric matrices, given as lower triangles."""
     size = vectors.shape[1]
     for i in range(matrices.shape[0]):
         k = 0
@@ -319,9 +335,10 @@ def add_matrix_products(matrices, vectors, out):
 
 @helper
 def _tridiagonalize(a, size, diagonal, squares, v, left, right):
-    """Householder's reduction of full symmetric matrices: diagonals, and squares beside them.
+    """Reduce full symmetric matrices to tridiagonal ones by Householder's method.
 
-    Rows of all arrays are groups of ``LANES``; ``left`` and ``right`` have two for each of ``v``.
+    The results are the diagonals, and the squares of the entries beside them. Rows of all arrays
+    are groups of ``LANES``; ``left`` and ``right`` have two rows for each row of ``v``.
     """
     norm = np.empty(LANES)
     factor = np.empty(LANES)
@@ -340,7 +357,7 @@ def _tridiagonalize(a, size, diagonal, squares, v, left, right):
             h = norm[s] - first[s] * alpha
             first[s] -= alpha
             square[s] = norm[s]
-            # A column of zeros, or next to nothing, is left as it is.
+            # A column that is zero, or almost zero, is left as it is.
             factor[s] = 1.0 / h if h > 1e-290 else 0.0
             overlap[s] = 0.0
         for i in range(k + 1, size):
@@ -352,7 +369,7 @@ def _tridiagonalize(a, size, diagonal, squares, v, left, right):
                 overlap[s] += product[s] * mine[s]
         for s in range(LANES):
             overlap[s] *= 0.5 * factor[s]
-        # a less v pᵀ + p vᵀ, as products of pairs.
+        # v pᵀ + p vᵀ is subtracted from a; each entry of it is a product of two pairs.
         for i in range(k + 1, size):
             product, mine = right[2 * i], v[i]
             for s in range(LANES):
@@ -369,15 +386,16 @@ def _tridiagonalize(a, size, diagonal, squares, v, left, right):
 
 @helper
 def _smallest_eigenvalues(packed, size, a, diagonal, squares, v, left, right, least):
-    """The smallest eigenvalues of positive definite matrices, or 0 of others."""
+    """The smallest eigenvalues of positive definite matrices; 0 if a matrix is not."""
     for i in range(size):
         for j in range(i + 1):
             entry = packed[i * (i + 1) // 2 + j]
             a[i * size + j] = entry
             a[j * size + i] = entry
     _tridiagonalize(a, size, diagonal, squares, v, left, right)
-    # Laguerre's method from below, which never oversteps the smallest eigenvalue λ: the pivots q
-    # of the matrix less x, and their derivatives, tell Σ 1 / (λ - x) and Σ 1 / (λ - x)².
+    # Laguerre's method from below never steps beyond the smallest eigenvalue. With λ the
+    # eigenvalues of the matrix and x the current value, it needs Σ 1 / (λ - x) and Σ 1 / (λ - x)²,
+    # which follow from the pivots q of the matrix minus x I and their derivatives.
     pivot = np.empty(LANES)
     slope = np.empty(LANES)
     curvature = np.empty(LANES)
@@ -420,7 +438,7 @@ def _smallest_eigenvalues(packed, size, a, diagonal, squares, v, left, right, le
 
 @helper
 def _subtract_and_factorize(matrices, size, margin, least, roots):
-    """Factors of matrices less ``margin`` times ``least``."""
+    """Subtract ``margin * least`` from the diagonals of matrices and factorise the results."""
     for i in range(size):
         diagonal = (i * (i + 1) // 2 + i) * LANES
         for s in range(LANES):
@@ -430,7 +448,10 @@ def _subtract_and_factorize(matrices, size, margin, least, roots):
 
 @helper
 def _all_positive(roots, size, out):
-    """Which matrices have a factor: a root is not a number from the first pivot below 0 on."""
+    """Mark the matrices that are positive definite.
+
+    In others the roots are NaN or infinite from the first pivot on that is not positive.
+    """
     out[:] = True
     for i in range(size):
         for s in range(LANES):
@@ -445,10 +466,12 @@ def _move(deviation, share, out):
 
 @kernel("rows rows float float int int out2 out2")
 def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, precision, mean):
-    """Move rows by as much of a deviation as leaves them inside: ``largest`` times 1, 1/2, …, 0.
+    """Move rows by the largest share of a deviation that leaves them in their domain.
 
-    The smallest eigenvalue of a precision must keep the share ``margin`` of what it was, and be
-    positive. ``precision`` and ``mean``, natural parameters, are replaced.
+    The shares that are tried are ``largest`` times 1, 1/2, 1/4, … and, after ``n_halvings``, 0.
+    The new precision must be positive definite, and its smallest eigenvalue must be at least
+    ``margin`` times the old one. The natural parameters ``precision`` and ``mean`` are changed in
+    place.
     """
     n, n_packed = precision.shape
     matrices = np.empty(n_packed * LANES)
@@ -464,7 +487,9 @@ def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, preci
             here, change = precision[row], deviation[row]
             for k in range(n_packed):
                 matrices[k * LANES + s] = here[k] + largest * np.float64(change[k])
-            # The diagonal is above the smallest eigenvalue: what keeps its share is well inside.
+            # The smallest entry of the diagonal is an upper limit of the smallest eigenvalue and
+            # needs no iteration. A row that passes the test with it would also pass with the
+            # eigenvalue; only the others are examined further below.
             least[s] = np.inf
             for i in range(size):
                 least[s] = min(least[s], here[i * (i + 1) // 2 + i])
@@ -502,7 +527,8 @@ def back_off(deviation, deviation_mean, largest, margin, size, n_halvings, preci
         least[:] = 0.0
         if margin > 0.0:
             _smallest_eigenvalues(clean, size, a, diagonal, squares, v, *pairs, least)
-        # Domains are convex: what is inside stays inside if halved. One halving more is none.
+        # Domains are convex, so that half of a step that stays inside stays inside too, and the
+        # number of halvings can be found by bisection. ``n_halvings + 1`` stands for no move.
         fewest[:] = 0
         most[:] = n_halvings + 1
         while (fewest < most).any():

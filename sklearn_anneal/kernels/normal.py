@@ -7,7 +7,8 @@ import numpy as np
 from ._compile import kernel
 from ._math import log
 
-# The twenty highest bits of a word give a radius, the next two a quadrant, the last ten an angle.
+# The twenty highest bits of a word give the radius, the next two the quadrant, and the last ten the
+# angle within it.
 _DIRECTION_BITS = np.uint32(12)
 _SWAP = np.uint32(1 << 10)
 _SIGN = np.uint32(1 << 11)
@@ -26,12 +27,14 @@ _COSINE = tuple(np.float32(c) for c in (1 / 40320, -1 / 720, 1 / 24, -1 / 2))
 def normal(out, words, scale):
     """Two independent normal deviates of mean 0 from every word of 32 random bits.
 
-    Box and Muller's transform, with a radius of at most 5.4 times ``scale``. ``out`` has twice as
-    many elements as there are words, the second deviates after the first ones.
+    The method is Box and Muller's transform, with a radius of at most 5.4 times ``scale``. ``out``
+    has twice as many elements as there are words; its first half holds the first deviate of each
+    word, and its second half the second.
     """
     n = words.shape[0]
     factor = np.float32(-2.0 * scale * scale)
-    # Two views, because an index that may wrap around keeps vectors away.
+    # Two views are used, because numba lets an index like n + i wrap around if it is negative, and
+    # this check keeps the compiler from vectorising the loop.
     first, second = out[:n], out[n:]
     for i in range(n):
         word = words[i]
