@@ -1,4 +1,4 @@
-"""The beta distribution, and the stick-breaking weights made of it."""
+"""The beta distribution, and stick-breaking weights, which are products of beta variables."""
 
 from __future__ import annotations
 

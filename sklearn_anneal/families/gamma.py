@@ -80,21 +80,21 @@ class Gamma(Family):
         return (shape > 0.0) & (rate > 0.0) & np.isfinite(shape) & np.isfinite(rate)
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
-        # Shape and rate have different units, so each is compared with its own.
+        # Shape and rate have different units, so each is compared with its own reference.
         return (natural["shape"], natural["rate"])
 
 
 def fast_standard_gamma(shape: float, size: int, rng: np.random.Generator) -> np.ndarray:
     """Draw many gamma variables of one shape of at least 1, in single precision.
 
-    Whole arrays at a time, which takes half the time of numpy's loop over draws: normal variables
-    in pairs by Box and Muller's transform, then Marsaglia and Tsang's rejection. The few that are
-    rejected are drawn anew by numpy.
+    All steps work on whole arrays, which takes half the time of numpy's loop over draws. Box and
+    Muller's transform gives pairs of normal variables, from which Marsaglia and Tsang's rejection
+    method makes gamma variables. The few that are rejected are drawn anew by numpy.
 
     Parameters
     ----------
     shape : float
-        At least 1.
+        Shape parameter, at least 1.
     size : int
         Number of draws.
     rng : numpy.random.Generator

@@ -116,7 +116,7 @@ class NormalWishart(Family):
         return gaussian + self._wishart.log_normalizer(self._wishart_natural(natural))
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draw every row once; the rows are independent, for tied too.
+        """Draw every row once. The rows are independent, even if they share parameters (tied).
 
         Parameters
         ----------

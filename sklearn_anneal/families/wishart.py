@@ -15,7 +15,8 @@ from .gamma import log_standard_gamma
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 
-# The square root of a smaller chi-square would underflow and leave a singular draw.
+# Logarithms of chi-square variables are not allowed below this value, since the square root of the
+# variable would underflow and the drawn matrix would be singular.
 _LOG_TINY = np.log(np.finfo(float).tiny)
 
 
@@ -85,7 +86,7 @@ class Wishart(Family):
         return natural["scatter"].shape[-1] if self.n_features is None else self.n_features
 
     def _rows(self, per_parameter: np.ndarray) -> np.ndarray:
-        """Give each row its own value where the rows share their parameters."""
+        """Repeat a shared value for every row; values that are not shared are returned as given."""
         return np.full(self._copies, per_parameter) if self._structure.shared else per_parameter
 
     @property
@@ -154,8 +155,8 @@ class Wishart(Family):
         Returns
         -------
         dict of ndarray
-            ``precision`` (..., D, D) and ``log_det_precision`` (...); the rows are independent,
-            for tied too.
+            ``precision`` (..., D, D) and ``log_det_precision`` (...). The rows are independent,
+            even if they share parameters (tied).
 
         References
         ----------
