@@ -20,7 +20,7 @@ def log_gamma_derivative(log_value: np.ndarray, shape: np.ndarray) -> np.ndarray
     Parameters
     ----------
     log_value : ndarray of any shape (...)
-        log G of variables G of rate 1. It may lie far below the smallest logarithm of a float.
+        Logarithms of gamma variables G of rate 1. G itself may be too small for a float.
     shape : ndarray of shape (...)
         Shape parameters a, positive.
 
@@ -50,9 +50,9 @@ def inverse_trigamma(argument: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     inverse : ndarray of shape (...)
-        About a for a large and a**2 for a small argument.
+        1 / psi'(a), which is about a for large arguments and about a**2 for small ones.
     deficit : ndarray of shape (...)
-        From 0 at 0 to 1/2 at infinity.
+        a - 1 / psi'(a), which rises from 0 at a = 0 to 1/2 at infinity.
     """
     inverse, deficit = _elementwise(_kernels().inverse_trigamma, 2, argument)
     return inverse, deficit

@@ -56,7 +56,7 @@ class Structure(ABC):
 
     @abstractmethod
     def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
-        """Return the matrices of shape (..., D, D) that `stored` stands for."""
+        """Return the full matrices of shape (..., D, D) for the given stored ones."""
 
     @abstractmethod
     def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:

@@ -13,12 +13,13 @@ from .gamma import log_standard_gamma
 
 
 class Dirichlet(Family):
-    """Rows of probabilities: ``concentration`` of shape (..., K), base 1, t = log probabilities.
+    """Dirichlet distributions of rows of K probabilities.
 
-    The standard parameters are the natural ones, ``concentration``. A draw has the keys
-    ``log_probabilities``, ``probabilities`` and ``log_gamma``, each of shape (..., K). A draw is
-    made by dividing independent gamma variables by their sum; ``log_gamma`` has the logarithms of
-    these variables.
+    The natural parameter is ``concentration``, of shape (..., K). Its base is 1, and t has the
+    logarithms of the probabilities. The standard parameters are the natural ones,
+    ``concentration``. A draw has the keys ``log_probabilities``, ``probabilities`` and
+    ``log_gamma``, each of shape (..., K). A draw is made by dividing independent gamma variables by
+    their sum; ``log_gamma`` has the logarithms of these variables.
 
     References
     ----------

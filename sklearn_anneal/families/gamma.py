@@ -11,7 +11,7 @@ from ._base import Family, Natural
 
 
 def log_standard_gamma(shape: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw the logarithm of gamma variables of rate 1, finite for the smallest shapes.
+    """Draw the logarithms of gamma variables of rate 1, which are finite for the smallest shapes.
 
     Parameters
     ----------
@@ -36,10 +36,12 @@ def log_standard_gamma(shape: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 
 class Gamma(Family):
-    """Positive values x, one per entry: ``shape`` and ``rate`` of any shape (...), base (1, 0).
+    """Gamma distributions of positive values x.
 
-    t = (log x, -x). The standard parameters are the natural ones, ``shape`` and ``rate``. A draw
-    has the keys ``log_value`` and ``value``.
+    The natural parameters are the arrays ``shape`` and ``rate`` of any shape (...), with one
+    distribution per entry. Their base is (1, 0), and t = (log x, -x). The standard parameters are
+    the natural ones, ``shape`` and ``rate``. A draw has the keys ``log_value`` and ``value``, the
+    logarithm of x and x itself.
 
     References
     ----------

@@ -49,25 +49,26 @@ def fast_normal(size: int, rng: np.random.Generator, scale: float = 1.0) -> np.n
 
 @dataclass(frozen=True)
 class Gaussian(Family):
-    """Vectors x of length D: precision P and ``natural_mean`` h = P m; base 0.
+    """Gaussian distributions of vectors x of length D, with mean m and precision P.
 
-    The arrays are ``precision`` and ``natural_mean``. The latter has shape (..., D); the former
-    has shape (..., D, D), (..., D (D + 1) / 2), (..., D) or (...,), depending on `structure`.
-    t = (-x x^T / 2, x), with the first one restricted to its diagonal (diag) or to its trace
-    (spherical). The standard parameters are ``mean`` (..., D) and ``covariance`` (stored like the
-    precision). A draw has the key ``value`` (..., D).
+    The natural parameters are ``precision``, P, and ``natural_mean``, h = P m. The latter has shape
+    (..., D); the former has shape (..., D, D), (..., D (D + 1) / 2), (..., D) or (...,), depending
+    on `structure`. Their base is 0, and t = (-x x^T / 2, x), with the first one restricted to its
+    diagonal (diag) or to its trace (spherical). The standard parameters are ``mean`` (..., D) and
+    ``covariance`` (stored like the precision). A draw has the key ``value`` (..., D).
 
     Parameters
     ----------
     structure : {"full", "packed", "diag", "spherical"}, default="full"
-        What the precision is restricted to; ``"packed"`` is full, stored as its lower triangle.
+        The restriction of the precision. ``"packed"`` is a full matrix of which only the lower
+        triangle is stored.
 
     Raises
     ------
     ValueError
         If `structure` is not known.
     numpy.linalg.LinAlgError
-        By the methods, except ``valid``, if a precision is not positive definite.
+        Raised by the methods, except ``valid``, if a precision is not positive definite.
     """
 
     structure: str = "full"

@@ -15,8 +15,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.utils.random import sample_without_replacement
 
-# Rows are divided into about this many chunks, which are not smaller than the given size and
-# consist of whole blocks of the kernels.
+# Rows are divided into at most this many chunks. They have at least the given size, and consist
+# of whole blocks of the kernels.
 _CHUNKS = 16
 _SMALLEST_CHUNK = 1024
 _BLOCK = 256
@@ -71,7 +71,7 @@ class Units(ABC):
 
     @property
     def total_weight(self) -> float:
-        """Σ w, the effective number of data points."""
+        """Σ w, the weighted number of data points."""
         return float(self.n_units) if self.weights is None else float(self.weights.sum())
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Units(ABC):
 
 
 class Rows(Units):
-    """Rows of a dense array, seen relative to a center.
+    """Rows of a dense array, which models read relative to a center.
 
     Parameters
     ----------
@@ -287,8 +287,8 @@ class Documents(Ragged):
         return self
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Documents:
-        # A sample is what starts are computed from. As topics do not start from documents, it
-        # would be a waste to draw and copy one.
+        # Subsets serve to compute starts. Topics do not start from documents, so that it would be
+        # a waste to draw and copy some.
         return self
 
     def arrays(self, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -301,7 +301,7 @@ class Documents(Ragged):
 
 
 class Sequences(Ragged):
-    """Sequences of frames, one after another.
+    """Sequences of frames, which are joined in one array.
 
     Parameters
     ----------
@@ -484,8 +484,8 @@ class Ratings(Ragged):
         return self
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Ratings:
-        # A sample is what starts are computed from. As factors do not start from users, it would
-        # be a waste to draw and copy one.
+        # Subsets serve to compute starts. Factors do not start from users, so that it would be a
+        # waste to draw and copy some.
         return self
 
     @cached_property
@@ -506,10 +506,10 @@ class Ratings(Ragged):
         )
 
     def transposed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what is needed to sort the ratings by column.
+        """Sort the ratings by column.
 
-        It consists of the positions of the ratings in the new order, the unit of each rating in
-        this order, and the positions at which the columns begin.
+        Returns the positions of the sorted ratings among the given ones, the unit of each sorted
+        rating, and the position at which each column begins.
         """
         kind = np.int32 if len(self.values) < 2**31 else np.int64
         positions = np.arange(len(self.values), dtype=kind)

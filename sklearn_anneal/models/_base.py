@@ -73,7 +73,7 @@ class Block(NamedTuple):
 
 
 class Model(ABC):
-    """A model with latent variables: hyperparameters, and functions of their arguments.
+    """A model with latent variables, which holds hyperparameters only.
 
     Parameters, priors and statistics are values that are passed in and returned. A model keeps
     no state of a fit: the :class:`Visit` that it prepares holds everything that one pass over

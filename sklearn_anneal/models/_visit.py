@@ -30,7 +30,7 @@ class LocalStep:
     log_prior : float
         Σ w E_q[log p(θ)] of local parameters with a conjugate prior, nats.
     deviation : dict of ndarray or None
-        What random weights add to the statistics, if that was asked for separately.
+        The change of the statistics by random weights, if that was asked for separately.
     temperature : float or None
         Σ w T, if every data point has a temperature of its own.
     inverse_temperatures : ndarray of shape (n_units,) or None

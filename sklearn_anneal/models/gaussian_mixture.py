@@ -277,9 +277,12 @@ class GaussianMixture(ConjugateModel):
         temperatures: UnitTemperatures,
         noise: np.ndarray | None = None,
     ) -> LocalStep:
-        """The local step with one temperature per row, its grid being m/M, m = 1, …, M."""
-        # The kernel evaluates a polynomial whose terms a_m could overflow. Energies are therefore
-        # measured from the value at which both ends of the grid have the same weight.
+        """Make the local step with one temperature per row.
+
+        Inverse temperatures lie on the grid m/M, m = 1, …, M.
+        """
+        # The kernel evaluates a polynomial whose terms a_m could overflow or underflow. Energies
+        # are therefore measured from the one at which both ends of the grid have equal weights.
         x, log_partition, n_rounds = temperatures
         span = x[-1] - x[0]
         reference = float((log_partition[-1] - log_partition[0]) / span)

@@ -66,7 +66,7 @@ class Summary:
 
     @property
     def center(self) -> np.ndarray | None:
-        """The origin of the emission's coordinates, where it has one."""
+        """The origin of the emission's coordinates; None if the emission has none."""
         return getattr(self.emission, "center", None)
 
     @property

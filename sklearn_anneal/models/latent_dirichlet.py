@@ -60,7 +60,7 @@ class Summary:
 
     @property
     def mean_length(self) -> float:
-        """Tokens per document."""
+        """Mean number of tokens of the documents seen."""
         return self.tokens / max(float(self.documents.sum()), 1e-300)
 
     def merge(self, other: Summary) -> Summary:
@@ -98,7 +98,7 @@ class Concentrations(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """E log β, or a draw of log β, as the kernels read it.
+    """E log β, or a draw of log β, in the layout of the kernels.
 
     Attributes
     ----------

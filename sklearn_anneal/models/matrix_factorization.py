@@ -375,15 +375,15 @@ class MatrixFactorization(ConjugateModel):
         known: Known | None = None,
         workers: Workers = SEQUENTIAL,
     ) -> FoldingVisit | RowsVisit:
-        what = (t, unit_temperatures, separate_noise)
+        settings = (t, unit_temperatures, separate_noise)
         if rng is not None:
-            return FoldingVisit(self, self.expectations(q, rng), *what)
+            return FoldingVisit(self, self.expectations(q, rng), *settings)
         held = self.holds_users and not evaluation
         sides = ("users", "items") if held else ("items",)
         found = self._moments_of_sides(sides, q, known, workers)
         moments = {side: entry[-1] for side, entry in found.items()}
         if not held:
-            return FoldingVisit(self, moments["items"], *what, found)
+            return FoldingVisit(self, moments["items"], *settings, found)
         visited, other = self.users, "items"
         n_rows = units.n_units
         if block is not None and not visited.owns(block.keys):
@@ -391,7 +391,7 @@ class MatrixFactorization(ConjugateModel):
         row_statistics = RowsOfSteps.of(visited, n_rows, self.dtype)
         own, across = moments[visited.name], moments[other]
         return RowsVisit(
-            self, across, *what, found, visited.name, own, units.weights, row_statistics
+            self, across, *settings, found, visited.name, own, units.weights, row_statistics
         )
 
     def _moments_of_sides(

@@ -11,9 +11,10 @@ from ._base import Coefficients, LinearComponents, multiplied
 
 
 class BernoulliComponents(LinearComponents):
-    """Binary vectors, independent given the component, with beta priors of their probabilities.
+    """Distributions of binary vectors, with beta priors of the probabilities of ones.
 
-    The natural parameters are ``a`` and ``b``, of shape (n_components, n_features).
+    The entries of a vector are independent given its component. The natural parameters are ``a``
+    and ``b``, of shape (n_components, n_features).
 
     Parameters
     ----------

@@ -25,9 +25,10 @@ class Moments(NamedTuple):
 
 
 class PoissonComponents(LinearComponents):
-    """Vectors of counts, independent given the component, with gamma priors of their rates.
+    """Distributions of vectors of counts, with gamma priors of their rates.
 
-    The natural parameters are ``shape`` and ``rate``, of shape (n_components, n_features).
+    The entries of a vector are independent given its component. The natural parameters are
+    ``shape`` and ``rate``, of shape (n_components, n_features).
 
     Parameters
     ----------
