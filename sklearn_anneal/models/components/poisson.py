@@ -40,8 +40,8 @@ class PoissonComponents(LinearComponents):
     """
 
     why_no_log_volume = (
-        "log C(T) sums the tempered density of a row over all rows that there could be, and no "
-        "such sum is known for Poisson counts"
+        "log C(T) sums the tempered density of a row over all possible rows, and no formula for "
+        "this sum is known for Poisson counts"
     )
 
     def __init__(self, n_components: int, n_features: int, shape: Any, rate: Any):
