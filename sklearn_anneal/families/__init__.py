@@ -1,7 +1,7 @@
-"""Exponential families, each written once: natural and standard parameters, expectations, KL.
+"""Exponential families with their natural and standard parameters, expectations and divergences.
 
 ``natural`` always means the coordinates in which a conjugate update is *prior plus sufficient
-statistics*; ``_base.py`` says how they relate to the density.
+statistics*; ``_base.py`` explains how they relate to the density.
 """
 
 from __future__ import annotations

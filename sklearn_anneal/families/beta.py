@@ -1,4 +1,4 @@
-"""The beta distribution, and the stick-breaking weights made of it."""
+"""The beta distribution, and stick-breaking weights, which are products of beta variables."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ def stick_breaking_log_weights(log_v: np.ndarray, log_1mv: np.ndarray) -> np.nda
 
 
 class Beta(Family):
-    """Values v in (0, 1), one per entry: ``a`` and ``b`` of any shape (...), base (1, 1).
+    """Beta distributions of values v in (0, 1).
 
-    t = (log v, log(1 - v)). The standard parameters are the natural ones, ``a`` and ``b``. A draw
-    has the keys ``log_value`` and ``log_complement``, the logarithms of v and of 1 - v.
+    The natural parameters are the arrays ``a`` and ``b`` of any shape (...), with one distribution
+    per entry. Their base is (1, 1), and t = (log v, log(1 - v)). The standard parameters are the
+    natural ones, ``a`` and ``b``. A draw has the keys ``log_value`` and ``log_complement``, the
+    logarithms of v and of 1 - v.
     """
 
     keys: ClassVar[tuple[str, ...]] = ("a", "b")
