@@ -909,3 +909,20 @@ def test_gammaln_divergence_against_the_integral(q, ratio):
     # Small arguments are evaluated directly, with an error of that of log Γ.
     tolerance = 1e-13 * max(1.0, abs(gammaln(q))) if q < 64.0 or p < 64.0 else 1e-17
     assert found == pytest.approx(expected, rel=1e-10, abs=tolerance)
+
+
+@cases()
+def test_backoff_of_a_family_is_the_general_one(case):
+    """Whatever a family has of its own for it, such as a kernel in place of whole arrays."""
+    family, clean, rng = case.family, case.q, np.random.default_rng(0)
+    for size in (0.1, 3.0, 100.0):
+        deviation = {key: -size * rng.random() * value for key, value in clean.items()}
+
+        def valid(natural):
+            return family.valid(natural, clean, 0.2)
+
+        expected = backoff(clean, deviation, valid, 0.9)
+        start = {key: value.copy() for key, value in clean.items()}
+        found = family.backoff(start, deviation, 0.9, 0.2)
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, rtol=1e-13)
