@@ -25,7 +25,7 @@ def test_random_weights_have_the_moments_of_definition_one(noise, n, effective, 
     method = with_defaults(SVIPlus(effective, noise, "constant", 10))
     ctx, units = bare_context(method, rng), Rows(np.zeros((n, 1)))
     draws = np.array([method.weights(ctx, units) for _ in range(40_000)], dtype=float)
-    # Methods that pass the noise separately give its deviations from 1.
+    # If a method separates the noise, its weights are given as deviations from 1.
     deviations = draws if method.separate_noise else draws - 1.0
     assert method.separate_noise == (noise == "gaussian")
     rounding = 1e-5 if noise == "gaussian" else 1e-12 * n

@@ -189,7 +189,8 @@ def test_minibatches_reach_nearly_the_bound_of_batches(factorization, annealing)
         max_iter=20,
         random_state=0,
     )
-    # The noise is milder than by default, because with the default the fit leaves this optimum.
+    # Noise and temperature are milder than by default, because the defaults lead to another optimum
+    # than the one next to the start.
     if annealing == "stochastic":
         mixture.set_params(annealing=StochasticAnnealing(start="init_params", initial_noise=0.1))
     if annealing == "deterministic":

@@ -143,7 +143,7 @@ def test_ninety_percent_intervals_hold_ninety_percent(biases, rng):
     mean, std = est.predict_ratings(users, items, return_std=True)
     inside = np.abs(Y[users, items] - mean) < norm.ppf(0.95) * std
     assert 0.88 < inside.mean() < 0.92
-    # The uncertainty of the factors adds to the noise, because users have few ratings.
+    # The uncertainty of the factors adds to the noise, above all for users with few ratings.
     assert (std**2).mean() > 1.1 * hyper.noise
 
 
