@@ -60,7 +60,7 @@ def parameters_of(mixture):
 
 
 def full_matrix(mixture, matrices):
-    """Matrices of a covariance type as full ones, one per component where there are many."""
+    """Expand matrices of a covariance type to full ones, one per component unless they are tied."""
     n_features = mixture.n_features_in_
     matrices = np.asarray(matrices, dtype=float)
     if mixture.covariance_type == "diag":
@@ -73,8 +73,9 @@ def full_matrix(mixture, matrices):
 def complete_bound(mixture, X, responsibilities=None):
     """F by Bishop's equations 10.71-10.77, from public attributes, in nats.
 
-    At given responsibilities, or at the best ones. The model is a mixture with full precision
-    matrices for all covariance types; the type restricts the scale of their Wishart factors.
+    It is taken at the given responsibilities or, without any, at the best ones. The model is a
+    mixture with full precision matrices for every covariance type; the type only restricts the
+    scale of their Wishart factors.
     """
     k, d = mixture.means_.shape
     dof = np.broadcast_to(mixture.degrees_of_freedom_, k)

@@ -31,7 +31,7 @@ all_emissions = pytest.mark.parametrize("variant", ONE_OF_EACH)
 
 
 def draw_states(rng, length, k=3, stay=0.8):
-    """A chain that stays where it is with probability ``stay``."""
+    """Draw a chain of states that stays in its state with probability ``stay``."""
     states = np.empty(length, dtype=int)
     states[0] = rng.integers(k)
     for t in range(1, length):
@@ -40,7 +40,7 @@ def draw_states(rng, length, k=3, stay=0.8):
 
 
 def draw(variant, rng, lengths, missing=None):
-    """Sequences of three states; ``missing`` frames of the index (sequence → frames)."""
+    """Draw sequences of three states; ``missing`` maps a sequence to its missing frames."""
     sequences = []
     for length in lengths:
         z = draw_states(rng, length)
@@ -68,7 +68,7 @@ def small(variant="gaussian-full", n_components=2, **params):
 
 
 def with_priors(variant, n_components=2, **params):
-    """Every prior given, none symmetric where that can be."""
+    """Parameters that give every prior, asymmetric where this is possible."""
     given = {
         "startprob_prior": np.linspace(0.5, 1.0, n_components),
         "transmat_prior": 0.4 + 0.1 * np.arange(n_components**2).reshape(n_components, -1),
@@ -87,12 +87,12 @@ def with_priors(variant, n_components=2, **params):
 
 
 def sequence_weights(weights, sequences):
-    """Weights of rows from weights of sequences."""
+    """Repeat the weight of each sequence for each of its rows."""
     return None if weights is None else np.repeat(weights, [len(X) for X in sequences])
 
 
 def run_of(est, sequences, weights=None, q=None):
-    """``open_run``, and the plain emission, prior and q at its start."""
+    """The result of ``open_run``, with the plain emission, prior and q at the start."""
     ctx, method, units = open_run(
         est, sequences, weights if weights is None else np.array(weights), q=q
     )
@@ -137,7 +137,7 @@ READERS = ("predict", "predict_proba", "transform", "score", "score_sequences", 
 
 def assert_sound(est, sequences):
     for name, value in vars(est).items():
-        # Some methods evaluate the bound only now and then.
+        # Some methods evaluate the bound only every few passes.
         if name.endswith("_") and name != "lower_bounds_" and isinstance(value, np.ndarray):
             assert np.all(np.isfinite(value)), name
     assert np.isfinite(est.lower_bound_)

@@ -46,19 +46,19 @@ def small(n_components=3, **params):
 
 @pytest.fixture(name="X")
 def corpus(rng):
-    """The argument ``X`` of tests, in every module that imports this."""
+    """The argument ``X`` of the tests in every module that imports this fixture."""
     return draw_corpus(rng)
 
 
 def spread(X, alpha, form):
-    """Where documents start if nothing is given: their tokens spread over all topics."""
+    """The default start of documents: their tokens are spread evenly over all topics."""
     _, s, y = form
     lengths = np.asarray(X.sum(axis=1), dtype=float).reshape(-1, 1)
     return plain.tempered_prior(np.asarray(alpha), y) + s * lengths / len(alpha)
 
 
 def evaluation(lda, X):
-    """The plain local step at the fitted topics, and the divergence of these."""
+    """The plain local step at the fitted topics, and the divergence of these from their prior."""
     ctx = context_of(lda)
     seen = visit(replace(ctx, exploring=False), NoAnnealing(), units_of(lda, X))
     return seen, ctx.model.kl(ctx.q, ctx.prior)

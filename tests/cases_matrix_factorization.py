@@ -24,7 +24,7 @@ all_inputs = pytest.mark.parametrize("input", ["matrix", "pairs"])
 
 
 def draw(rng, n_users, n_items, d=2, hyper=TRUTH, observed=0.5, biases=True):
-    """All ratings of all items, drawn from the model, and which of them are known."""
+    """Draw all ratings of all items from the model, and choose those that are known."""
     u, v = (np.sqrt(hyper.factor) * rng.standard_normal((n, d)) for n in (n_users, n_items))
     Y = hyper.intercept + u @ v.T + np.sqrt(hyper.noise) * rng.standard_normal((n_users, n_items))
     if biases:
@@ -34,7 +34,7 @@ def draw(rng, n_users, n_items, d=2, hyper=TRUTH, observed=0.5, biases=True):
 
 
 def ratings(rng, n_users=25, n_items=10, **params):
-    """A matrix with NaN; its first user has rated nothing."""
+    """A matrix in which unknown ratings are NaN; its first user has rated nothing."""
     Y, known = draw(rng, n_users, n_items, **params)
     known[0] = False
     known[1, :3] = True
@@ -66,7 +66,7 @@ def small(n_components=2, **params):
 
 
 def full(packed):
-    """Symmetric matrices from their lower triangles."""
+    """Expand lower triangles to symmetric matrices."""
     size = int(np.sqrt(2 * packed.shape[-1]))
     result = np.empty((*packed.shape[:-1], size, size))
     k = 0
@@ -78,7 +78,7 @@ def full(packed):
 
 
 def rows_of(natural, side):
-    """One side of q as the plain model reads it."""
+    """One side of q in the form of the plain model."""
     return plain.Rows(full(natural[f"{side}_precision"]), natural[f"{side}_natural_mean"])
 
 
@@ -100,7 +100,7 @@ def items_of(est):
 
 
 def users_of(est, Y):
-    """Those of users with these ratings, by the plain model."""
+    """Mean and covariance of each user with these ratings, by the plain model."""
     items = rows_of(context_of(est).q, "items")
     rows = plain.updated(Y, items, plain.hyperparameters(est))
     return rows.mean, rows.cov

@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture
 def rng():
-    """A generator of the test's own, the same in every run."""
+    """A new generator for each test, with the same seed in every run."""
     return np.random.default_rng(0)
 
 
@@ -21,14 +21,14 @@ def rng():
 
 @pytest.fixture
 def benchmarks_importable(monkeypatch):
-    """Have ``benchmarks`` found from wherever the tests are run."""
+    """Make ``benchmarks`` importable, whatever directory the tests are run from."""
     root = str(Path(__file__).resolve().parents[1])
     monkeypatch.setattr(sys, "path", [root, *sys.path])
 
 
 @pytest.fixture
 def no_data(benchmarks_importable, monkeypatch, tmp_path):
-    """Have no data file found."""
+    """Make sure that no data file is found."""
     from benchmarks.common import data
 
     monkeypatch.setenv(data.VARIABLE, str(tmp_path))

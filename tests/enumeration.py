@@ -1,6 +1,6 @@
 """Exact log evidences of tiny problems, by enumeration of all assignments.
 
-Written from the generative models alone; nothing of the package is used but fitted priors.
+They are written from the generative models and use nothing of the package but fitted priors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scipy.special import betaln, gammaln, logsumexp, multigammaln
 
 
 def gaussian_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
-    """log p(X) of the mixture with K full precision matrices, weights and all else integrated."""
+    """log p(X) of the mixture with K full precision matrices; all parameters are integrated out."""
     n, d = X.shape
     k = estimator.n_components
     inverse_scale = np.asarray(estimator.covariance_prior_, dtype=float)
@@ -41,7 +41,7 @@ def gaussian_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
 
 
 def _log_prior_of_counts(estimator: Any, counts: np.ndarray) -> float:
-    """log p(z): Dirichlet-multinomial, or K integrated sticks that need not sum to one."""
+    """log p(z), by the Dirichlet-multinomial or by K integrated sticks that need not sum to one."""
     a = estimator.weight_concentration_prior_
     if estimator.weight_concentration_prior_type == "dirichlet_distribution":
         k = len(counts)
@@ -76,7 +76,10 @@ def _normal_wishart_marginal(X, mean, strength, inverse_scale, dof):
 
 
 def _independent_marginal(X, mean, strength, inverse_scale, dof, n_nodes=60):
-    """μ ~ N(m₀, W₀⁻¹/strength) and Λ independent: Λ integrated exactly, μ by Gauss–Hermite."""
+    """The marginal for independent μ ~ N(m₀, W₀⁻¹/strength) and Λ.
+
+    Λ is integrated out exactly, and μ by the Gauss–Hermite rule.
+    """
     n, d = X.shape
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     grid = np.stack(np.meshgrid(*[nodes] * d, indexing="ij"), axis=-1).reshape(-1, d)
@@ -109,10 +112,11 @@ def geometric_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
 
 
 def latent_dirichlet_log_evidence(estimator: Any, X: Any) -> float:
-    """log p(words in order) of an LDA, all topics of all tokens summed, θ and β integrated.
+    """log p(words in order) of an LDA: a sum over the topics of all tokens, θ and β integrated out.
 
-    No multinomial coefficients: the words have an order, as in the variational bound. X (D, V)
-    holds integer counts, dense or sparse; the K^tokens terms allow about 12 tokens at K = 2.
+    There are no multinomial coefficients, because the words have an order, as in the variational
+    bound. X (D, V) holds integer counts, dense or sparse. As the sum has K^tokens terms, about 12
+    tokens are possible at K = 2.
     """
     counts = np.asarray(X.toarray() if issparse(X) else X)
     if not np.array_equal(counts, np.round(counts)):

@@ -1,10 +1,10 @@
-"""What tests of several models share: which models and methods there are, and how one is run.
+"""Helpers for tests of several models: lists of models and methods, and ways to run them.
 
 The first half makes the arguments of ``pytest.mark.parametrize`` from the entries of ``models``.
-The second half runs parts of a fit and looks into its result. Tests of several models reach here,
-and nowhere else, for what the package keeps to itself: how an estimator makes its model and units,
-how the loop visits and updates, where a fitted estimator keeps its parameters. A change of these
-changes this module and no test.
+The second half runs parts of a fit and reads its result. It is the only place where tests of
+several models depend on private parts of the package: how an estimator makes its model and units,
+how the loop visits and updates, and where a fitted estimator keeps its parameters. If one of these
+changes, only this module has to change with it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def variants(
 ) -> list[Any]:
     """All variants of all entries, for ``parametrize(("entry", "params"), …)``.
 
-    Where ``heuristics``, those too whose local step ascends no bound, be it random only where
-    ``sampled``; entries only where ``of``.
+    With ``heuristics``, forms whose local step does not ascend a bound are included; those of them
+    whose local step is random only with ``sampled``. ``of`` selects entries.
     """
     return [
         pytest.param(entry, params, id=f"{entry.name}-{name}")
@@ -52,9 +52,9 @@ def variants(
 
 
 def forms(sampled: bool = True) -> list[Any]:
-    """What the loop has to tell apart, for ``parametrize(("entry", "params"), …)``.
+    """The forms that differ for the loop, for ``parametrize(("entry", "params"), …)``.
 
-    Of every entry the first variant and the heuristics.
+    They are the first variant and the heuristics of every entry.
     """
     return [
         pytest.param(entry, params, id="-".join(filter(None, (entry.name, name))))
@@ -64,7 +64,7 @@ def forms(sampled: bool = True) -> list[Any]:
 
 
 def unambiguous() -> list[Any]:
-    """Entries with local parameters, with what makes those unique."""
+    """Entries with local parameters, with settings that make these independent of their start."""
     return [
         pytest.param(entry, entry.unambiguous, id=entry.name)
         for entry in ENTRIES
@@ -96,12 +96,12 @@ def crossed(pairs: list[Any], names: Any = None) -> list[Any]:
 
 
 def combinations(names: Any = None, sampled: bool = True) -> list[Any]:
-    """All :func:`forms`, :func:`crossed` with names of annealing."""
+    """All :func:`forms`, combined with names of annealing by :func:`crossed`."""
     return crossed(forms(sampled), names)
 
 
 def quick(name: str | type[Annealing], n_passes: int = 4, **params: Any) -> Any:
-    """The method of a name or class with few passes, and with more than that set if asked."""
+    """The method with this name, or of this class, and few passes; further settings can be given."""
     method = ANNEALING[name]() if isinstance(name, str) else name()
     if "n_passes" in method.get_params():
         params = {"n_passes": n_passes} | params
@@ -109,7 +109,7 @@ def quick(name: str | type[Annealing], n_passes: int = 4, **params: Any) -> Any:
 
 
 class Fixed(NoAnnealing):
-    """Plain updates under fixed factors."""
+    """A method that makes plain updates with a fixed tempering."""
 
     def __init__(self, t: Tempering = Tempering()):  # noqa: B008
         self.t = t
@@ -125,7 +125,7 @@ def model_of(estimator: Any, X: Any) -> Any:
 
 
 def change_models(monkeypatch: pytest.MonkeyPatch, cls: type, change: Callable[[Any], Any]) -> None:
-    """Let estimators of a class fit ``change(model)`` in the place of each model they make."""
+    """Let estimators of a class fit ``change(model)`` in the place of each model that they make."""
     make_model = cls._make_model  # type: ignore[attr-defined]
     monkeypatch.setattr(
         cls, "_make_model", lambda estimator, X, units: change(make_model(estimator, X, units))
@@ -138,7 +138,7 @@ def units_of(estimator: Any, X: Any, weights: np.ndarray | None = None) -> Any:
 
 
 def context_of(estimator: Any) -> Context:
-    """The model, the parameters and the clock that a fit leaves behind."""
+    """The model, the parameters and the clock of a fitted estimator."""
     return estimator._inference.ctx
 
 
@@ -156,8 +156,9 @@ def open_run(
 ) -> tuple[Context, Any, Any]:
     """The context of a fit at its start (or at ``q``), its method, and its units.
 
-    It does what ``fit`` does before the loop, so that tests can drive single updates. A start that
-    depends on the model and the prior is a function of the context.
+    This function does the same as ``fit`` before the loop, so that tests can make single updates.
+    ``q`` can also be a function of the context, for a start that depends on the model and the
+    prior.
     """
     X = estimator._validate_data(X, reset=True)
     units = estimator._make_units(X, sample_weight)
@@ -182,7 +183,7 @@ FULL_STEPS = engine.Settings(
 
 
 def prepared_visit(ctx: Context, units: Any, block: Any = None, **how: Any) -> tuple[Visit, Any]:
-    """A plain visit for a block (by default the first), and the units as its steps take them."""
+    """A plain visit for a block (by default the first), and the units in the form for its steps."""
     prepared = ctx.model.visit(ctx.q, units, block=block, **how)
     return prepared, prepared.view(units)
 
@@ -197,7 +198,7 @@ def visit(
     evaluation: bool = False,
 ) -> Visited:
     """One local step over all units, for a block (by default the first), from ``local``."""
-    # The loop empties the list that it is given.
+    # The loop empties the list of local parameters that it is given, so that it gets a copy.
     local = None if local is None else list(local)
     return visits.visit(ctx, method, units, SEQUENTIAL, local, block=block, evaluation=evaluation)
 
@@ -212,7 +213,7 @@ def update(
     minibatch: bool = False,
 ) -> None:
     """One update of all blocks of ``ctx``, given the visit of the first."""
-    # The local variables of ``seen`` may be asked for again.
+    # The loop empties this list, but the test may read the local variables of ``seen`` again.
     seen = seen._replace(local=None if seen.local is None else list(seen.local))
     conjugate.update(
         ctx, method, units, seen, settings, SEQUENTIAL, minibatch=minibatch, passes=1.0
@@ -222,7 +223,7 @@ def update(
 def one_update(
     ctx: Context, method: Any, units: Any, *, settings: Any = FULL_STEPS, minibatch: bool = False
 ) -> Visited:
-    """One visit of all units and one update of ``ctx``; the visit of the λ before the update."""
+    """Visit all units, then update ``ctx``; returns the visit, made before the update."""
     seen = visit(ctx, method, units)
     update(ctx, method, units, seen, settings=settings, minibatch=minibatch)
     return seen
@@ -236,9 +237,9 @@ def lower_bound(ctx: Context, units: Any) -> float:
 def finish_run(
     ctx: Context, method: Any, units: Any, estimator: Any, how: str | None = None
 ) -> engine.Trace:
-    """All passes of a fit of ``estimator`` from ``ctx`` on; ``ctx`` has the result.
+    """Make all passes of a fit of ``estimator`` from ``ctx`` on; ``ctx`` then has the result.
 
-    ``how`` is "batch", "minibatches" of all units, or None for what the estimator would do.
+    ``how`` is "batch", "minibatches" (each with all units), or None for the estimator's own choice.
     """
     settings, minibatches = estimator._settings(), None
     if how is not None:
@@ -249,7 +250,7 @@ def finish_run(
 
 
 def recorded_visits(monkeypatch: pytest.MonkeyPatch) -> list[Visited]:
-    """A list that gets every visit of the fits to come, with its local parameters."""
+    """A list to which every visit of later fits is appended, with its local parameters."""
     original = visits.visit
     found: list[Visited] = []
 
@@ -271,7 +272,10 @@ def has_local_variables(estimator: Any, X: Any) -> bool:
 
 
 def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[int]]:
-    """Names of the functions that threads will run, with numbers of calls; ids of the threads."""
+    """Record the functions that threads run from now on.
+
+    Returns names with numbers of calls, and the ids of the threads; both are filled in later.
+    """
     tasks: Counter[str] = Counter()
     threads: set[int] = set()
     original = parallel._in_thread
@@ -291,7 +295,7 @@ def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def largest_difference(a: Any, b: Any) -> float:
-    """Largest difference of two sets of natural parameters, relative to each array's size."""
+    """Largest difference of two sets of natural parameters, relative to the size of each array."""
     assert a.keys() == b.keys()
     return max(
         float(np.max(np.abs(a[key] - b[key])) / max(np.max(np.abs(b[key])), 1e-300)) for key in a
@@ -299,7 +303,7 @@ def largest_difference(a: Any, b: Any) -> float:
 
 
 def fitted_state(estimator: Any) -> dict[str, Any]:
-    """Everything that a fit leaves behind, as arrays, the settings of its method included."""
+    """All fitted attributes as arrays, including the settings of the annealing method."""
     state = {
         name: value
         for name, value in vars(estimator).items()
@@ -313,7 +317,7 @@ def fitted_state(estimator: Any) -> dict[str, Any]:
 
 
 def assert_identical(a: Any, b: Any) -> None:
-    """Two fitted estimators are equal bit for bit."""
+    """Check that two fitted estimators are equal bit for bit."""
     one, other = fitted_state(a), fitted_state(b)
     assert one.keys() == other.keys()
     for name, value in one.items():

@@ -1,8 +1,8 @@
-"""The hidden Markov model a second time: plain numpy, logarithms, all paths where they are few.
+"""A second hidden Markov model: plain numpy, logarithms, and all paths if there are few.
 
-The reference of the compiled model; nothing of the package is used but fitted priors in
-`hidden_markov_log_evidence`. K states, D features, V symbols, a sequence of n frames; everything
-is in nats. Rows of NaN (of a categorical sequence: −1 or NaN) are frames that nobody saw.
+Tests compare the compiled model with it. It uses nothing of the package, except fitted priors in
+`hidden_markov_log_evidence`. There are K states, D features, V symbols, and sequences of n frames;
+everything is in nats. Rows of NaN (in a categorical sequence: −1 or NaN) are missing frames.
 
 At inverse temperature x, q(z) ∝ exp(x E(z)) with the energy of a path
 E(z) = log_start[z_1] + Σ log_transition[z_t, z_t+1] + Σ log_emission[t, z_t].
@@ -20,7 +20,7 @@ LOG_2PI = np.log(2 * np.pi)
 
 
 class Paths(NamedTuple):
-    """What q(z) of one sequence is summarised by."""
+    """The summary of q(z) of one sequence."""
 
     log_norm: float  # log Σ_z exp(x E(z))
     posteriors: np.ndarray  # (n, K), q(z_t = k)
@@ -73,7 +73,7 @@ def path_energies(paths, log_start, log_transition, log_emission):
 
 
 def enumerated(log_start, log_transition, log_emission, x=1.0):
-    """The same as `forward_backward`, from all K^n paths."""
+    """The same result as that of `forward_backward`, from all K^n paths."""
     n, k = np.shape(log_emission)
     paths = all_paths(n, k)
     energies = path_energies(paths, log_start, log_transition, log_emission)
@@ -125,7 +125,7 @@ def dirichlet_marginal(counts, prior):
     return float(np.sum(rows) + np.sum(gammaln(prior + counts) - gammaln(prior)))
 
 
-# Emissions. `parameters` are those of q or of the prior in their usual, not natural, form.
+# Emissions. `parameters` are those of q or of the prior, in their usual form, not the natural one.
 
 
 class Categorical:
@@ -149,7 +149,7 @@ class Categorical:
         return self._counts(X, p["emissionprob"].shape[1]) @ expected_log(p["emissionprob"]).T
 
     def log_density(self, p, X):
-        """Under the mean parameters."""
+        """The log density of each frame under the mean parameters."""
         probabilities = p["emissionprob"] / p["emissionprob"].sum(axis=1, keepdims=True)
         return self._counts(X, probabilities.shape[1]) @ np.log(probabilities).T
 
@@ -270,16 +270,16 @@ class Poisson(_Rows):
 class Gaussian(_Rows):
     """Normal–Wishart; parameters: mean (K, D), beta (K,), inverse_scale (K, D, D), dof (K,).
 
-    All K precision matrices are full and independent whatever the covariance type is: that one
-    restricts the scale matrices of q(Λ_k) to be diagonal, a multiple of the identity, or equal,
-    and the best restricted q projects its sufficient statistics.
+    All K precision matrices are full and independent for every covariance type. The type restricts
+    only the scale matrices of q(Λ_k) to be diagonal, a multiple of the identity, or equal. The best
+    restricted q is found by a projection of the sufficient statistics.
     """
 
     def __init__(self, covariance_type="full"):
         self.covariance_type = covariance_type
 
     def project(self, matrices):
-        """(K, D, D) matrices as near as the covariance type allows."""
+        """Project (K, D, D) matrices on those that the covariance type allows."""
         d = matrices.shape[-1]
         if self.covariance_type == "diag":
             return matrices * np.eye(d)
@@ -303,7 +303,7 @@ class Gaussian(_Rows):
         return 0.5 * (log_det - d * LOG_2PI - d / p["beta"] - distances)
 
     def _plugged_in(self, p, X):
-        """At the covariance W⁻¹/ν, which is the inverse of the mean precision."""
+        """The log density at the covariance W⁻¹/ν, which is the inverse of the mean precision."""
         precision = p["dof"][:, None, None] * np.linalg.inv(p["inverse_scale"])
         log_det = np.linalg.slogdet(precision)[1]
         distances = self._distances(X, p["mean"], precision)
@@ -379,7 +379,7 @@ def _log_wishart_norm(inverse_scale, dof):
 
 
 class Parameters(NamedTuple):
-    """Those of q or of the prior."""
+    """Parameters of q or of the prior."""
 
     start: np.ndarray  # (K,) Dirichlet
     transition: np.ndarray  # (K, K) Dirichlet rows
@@ -387,7 +387,7 @@ class Parameters(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What the data say under q; weighted sums over sequences."""
+    """The result of a local step under q: weighted sums over sequences."""
 
     paths: list[Paths]  # of each sequence, without weights
     start: np.ndarray
@@ -448,7 +448,7 @@ def lower_bound(emission, q, prior, sequences, weights=None):
 
 
 def one_update(emission, q, prior, sequences, x=1.0, s=1.0, weights=None):
-    """One pass of variational inference from q; x and s temper its two halves."""
+    """One pass of variational inference from q; x tempers q(z), and s the statistics."""
     step = local_step(emission, q, sequences, x, weights)
     return updated(emission, prior, sequences, step, s, weights)
 
@@ -482,11 +482,11 @@ def log_evidence(emission, prior, sequences):
     return float(logsumexp(terms))
 
 
-# What the attributes of a fitted estimator say
+# Reading the attributes of a fitted estimator
 
 
 def emission_of(estimator):
-    """The plain emission of an estimator."""
+    """The emission of this module that corresponds to that of an estimator."""
     if estimator.emission == "gaussian":
         return Gaussian(estimator.covariance_type)
     return {"categorical": Categorical, "poisson": Poisson, "bernoulli": Bernoulli}[
@@ -503,7 +503,7 @@ def parameters_of(estimator, which="posterior", attributes=None):
     which : {"posterior", "prior"}
         The suffix of the attributes.
     attributes : mapping, default=None
-        Name → value; those that the estimator has if None.
+        Name → value; None: the attributes of the estimator.
     """
     attributes = vars(estimator) if attributes is None else attributes
 
@@ -537,7 +537,7 @@ def parameters_of(estimator, which="posterior", attributes=None):
 
 
 def full_matrices(scale, covariance_type, k, d):
-    """Matrices as a covariance type stores them, or one for all states, as (K, D, D)."""
+    """Expand matrices in the form of a covariance type, or one for all states, to (K, D, D)."""
     scale = np.asarray(scale, dtype=float)
     if covariance_type == "spherical":
         return np.broadcast_to(scale, (k,))[:, None, None] * np.eye(d)

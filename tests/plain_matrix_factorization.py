@@ -1,9 +1,9 @@
-"""Matrix factorisation a second time: plain numpy, full matrices, one row after another.
+"""A second matrix factorisation: plain numpy, full matrices, one row after another.
 
-The reference of the compiled model; nothing of the package is used but fitted priors in
-`matrix_factorization_log_evidence`. Ratings are a matrix Y (n_users, n_items) with NaN where
-nothing is known, weights a matrix of the same shape. y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²); a row
-of a side is (u, b), or u alone without biases, D numbers with one full Gaussian.
+Tests compare the compiled model with it. It uses nothing of the package, except fitted priors in
+`matrix_factorization_log_evidence`. Ratings are a matrix Y (n_users, n_items) in which unknown ones
+are NaN, and weights are a matrix of the same shape. y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²). A row
+of a side is (u, b), or u alone without biases. It has D numbers, with one full Gaussian for all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOG_2PI = np.log(2 * np.pi)
 
 
 class Hyperparameters(NamedTuple):
-    """μ, σ², c and the variance of biases, None without."""
+    """μ, σ², c and the variance of biases, which is None for a model without biases."""
 
     intercept: float
     noise: float
@@ -25,7 +25,7 @@ class Hyperparameters(NamedTuple):
     bias: float | None = None
 
     def prior_variances(self, size):
-        """Of the D parameters of a row."""
+        """The prior variances of the D parameters of a row."""
         if self.bias is None:
             return np.full(size, self.factor)
         return np.append(np.full(size - 1, self.factor), self.bias)
@@ -75,7 +75,8 @@ def updated(Y, other, hyper, weights=None, x=1.0, prior_factor=1.0):
                 p += w * second[j]
                 h += w * y * mean[j]
                 continue
-            # The design is (v, 1), and c is taken from the rating together with its covariance.
+            # The design is (v, 1). c is subtracted from the rating, and its covariance with v is
+            # taken into account.
             design = np.append(mean[j, :-1], 1.0)
             design_second = np.block([
                 [second[j, :-1, :-1], mean[j, :-1, None]], [mean[j, None, :-1], np.ones((1, 1))],
@@ -88,7 +89,7 @@ def updated(Y, other, hyper, weights=None, x=1.0, prior_factor=1.0):
 
 
 def squared_errors(Y, users, items, hyper):
-    """E(y − μ − f)² of every rating; NaN where there is none."""
+    """E(y − μ − f)² of every rating; NaN for unknown ratings."""
     biased = hyper.bias is not None
     # f = z_uᵀ z_v with z_u = (u, b, 1) and z_v = (v, 1, c).
     mean_u, second_u = _extended(users, biased, one_last=True)
@@ -119,13 +120,13 @@ def _extended(rows, biased, one_last):
 
 
 def log_densities(Y, users, items, hyper):
-    """E log p(y) of every rating, nats; NaN where there is none."""
+    """E log p(y) of every rating, in nats; NaN for unknown ratings."""
     errors = squared_errors(Y, users, items, hyper)
     return -0.5 * (LOG_2PI + np.log(hyper.noise)) - errors / (2 * hyper.noise)
 
 
 def kl(rows, hyper):
-    """KL(q ‖ prior) of each row, nats, as in textbooks."""
+    """KL(q ‖ prior) of each row, in nats, by the textbook formula."""
     size = rows.natural_mean.shape[1]
     prior = hyper.prior_variances(size)
     result = []
@@ -146,7 +147,7 @@ def bound(Y, users, items, hyper, weights=None, user_weights=None):
 
 
 def predictive(user_mean, user_cov, item_mean, item_cov, hyper):
-    """Mean and variance of a rating under q, from the variance of a product, noise included."""
+    """Mean and variance of a rating under q, by the variance of a product, noise included."""
     d = len(user_mean) - (hyper.bias is not None)
     u, v, su, sv = user_mean[:d], item_mean[:d], user_cov[:d, :d], item_cov[:d, :d]
     mean = hyper.intercept + u @ v
@@ -159,9 +160,10 @@ def predictive(user_mean, user_cov, item_mean, item_cov, hyper):
 
 
 def log_evidence(Y, hyper, n_components, n_nodes=30):
-    """log p(Y) with two items: all but their factors is Gaussian, and V Vᵀ has three numbers.
+    """log p(Y) with two items, by integration over V Vᵀ, which has three numbers.
 
-    By Bartlett's decomposition V Vᵀ = c A Aᵀ with A = [[χ_d, 0], [N(0, 1), χ_{d−1}]].
+    Given the items' factors V, everything else is Gaussian and depends on V Vᵀ alone. By Bartlett's
+    decomposition V Vᵀ = c A Aᵀ with A = [[χ_d, 0], [N(0, 1), χ_{d−1}]].
     """
     users, items = np.nonzero(~np.isnan(Y))
     y = Y[users, items] - hyper.intercept
@@ -195,7 +197,7 @@ def log_evidence(Y, hyper, n_components, n_nodes=30):
 
 
 def hyperparameters(estimator: Any) -> Hyperparameters:
-    """Those of a fitted estimator."""
+    """The hyperparameters of a fitted estimator."""
     bias = estimator.bias_variance_ if estimator.biases else None
     return Hyperparameters(
         estimator.intercept_, estimator.noise_variance_, estimator.factor_variance_, bias

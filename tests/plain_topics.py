@@ -1,17 +1,19 @@
-"""Latent Dirichlet allocation a second time: plain loops, float64, logarithms throughout.
+"""A second latent Dirichlet allocation: plain loops, float64, logarithms throughout.
 
-The reference of the compiled kernels; nothing of the package is used. Symbols: θ_d ~ Dir(alpha)
-the topics of a document, β_k ~ Dir(eta) the words of a topic, q(θ_d) = Dir(gamma), q(β_k) =
-Dir(lam), phi_wk the probability that a token of word w is of topic k, c_w the count of the word.
-`log_beta` (K, V) is E log β or the logarithm of a draw of β. Everything is in nats.
+Tests compare the compiled kernels with it. It uses nothing of the package. The symbols are: θ_d ~
+Dir(alpha), the topics of a document; β_k ~ Dir(eta), the words of a topic; q(θ_d) = Dir(gamma);
+q(β_k) = Dir(lam); phi_wk, the probability that a token of word w belongs to topic k; and c_w, the
+count of the word. `log_beta` (K, V) is E log β or the logarithm of a draw of β. Everything is in
+nats.
 
 With x, s and y the inverse temperatures of phi, of the statistics and of the prior, one document's
 updates are coordinate ascent on
 
     x A + H[q(z)] + (x / s) (y E log p(θ | alpha) + H[q(θ)]),
 
-A = Σ c phi (E log θ + log_beta): phi maximises the first two terms, gamma s A and the bracket. The
-likelihood form is (x, x, 1), the posterior form (x, x, x), the local form (x, 1, 1).
+with A = Σ c phi (E log θ + log_beta). phi maximises the first two terms, and gamma maximises s A
+plus the bracket. (x, s, y) is (x, x, 1) in the likelihood form, (x, x, x) in the posterior form,
+and (x, 1, 1) in the local form.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ FLAT = 1.0  # the Dirichlet parameter of the flat density, where tempering a den
 
 
 class Document(NamedTuple):
-    """What the local step leaves of one document; V_d of its word types have a positive count."""
+    """The result of the local step of one document, which has V_d distinct words."""
 
     phi: np.ndarray  # (V_d, K), the words in ascending order
     n: np.ndarray  # (K,), Σ_w c_w phi_wk
@@ -35,7 +37,7 @@ class Document(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """Weighted sums over documents, and the new parameters of each."""
+    """Weighted sums over documents, and the new parameters of each document."""
 
     statistics: np.ndarray  # (K, V), s Σ_d w_d c_dv phi_dvk
     energy: float
@@ -45,7 +47,7 @@ class Corpus(NamedTuple):
 
 
 class TemperedDocument(NamedTuple):
-    """One document and its own temperature; all of it belongs to the same r."""
+    """One document and its own temperature; all numbers belong to the same r."""
 
     inverse_temperature: float  # x̄ = Σ r_m x_m
     r: np.ndarray  # (M,)
@@ -116,8 +118,9 @@ def document_energy(counts, words, phi, log_beta, gamma):
 def mean_field(counts, log_beta, alpha, gamma, n_iter, tol, x=1.0, s=1.0, y=1.0):
     """The local step of one document, from a given start.
 
-    One iteration is phi from gamma, then gamma = b + y (alpha − b) + s n. It stops after `n_iter`
-    iterations (none: gamma is returned as given) or once mean |change of gamma| < tol.
+    One iteration computes phi from gamma, then gamma = b + y (alpha − b) + s n. The loop stops
+    after `n_iter` iterations (if this is 0, gamma is returned as given) or as soon as the mean
+    |change of gamma| is below tol.
 
     Parameters
     ----------
@@ -133,8 +136,8 @@ def mean_field(counts, log_beta, alpha, gamma, n_iter, tol, x=1.0, s=1.0, y=1.0)
     -------
     gamma : array of shape (K,)
     document : Document
-        Of this gamma: phi is computed once more, at inverse temperature x. The energy and the
-        prior are those of temperature 1.
+        The summary for this gamma. phi is computed once more, at inverse temperature x, while the
+        energy and the prior are not tempered.
     """
     counts = np.asarray(counts, dtype=float)
     alpha = np.asarray(alpha, dtype=float)
@@ -170,7 +173,7 @@ def corpus_step(X, log_beta, alpha, gammas, n_iter, tol, x=1.0, s=1.0, y=1.0, we
     n_iter, tol, x, s, y
         As in `mean_field`.
     weights : array of shape (D,), default=None
-        Of the documents in the four sums, not in their own gamma; None is 1 for each.
+        Weights of the documents in the four sums, not in their own gamma; None: all are 1.
 
     Returns
     -------
@@ -226,9 +229,10 @@ def lower_bound(X, gammas, lam, alpha, eta):
 def cvb0(counts, beta_weights, alpha, n_sweeps, phi0=None):
     """Zeroth-order collapsed updates of one document, in place, word by word.
 
-    All tokens of a word share one phi_w; n is that of the other tokens for *one* of them: phi_wk ∝
-    (n_k − phi_wk + alpha_k) B_wk, and n moves by c_w times the change before the next word. Of a
-    fractional count below 1 only that fraction is taken away, or n − phi could be negative.
+    All tokens of a word share one phi_w. For one of them, the other tokens have the counts
+    n − phi_w, so that phi_wk ∝ (n_k − phi_wk + alpha_k) B_wk. Before the next word, n changes by
+    c_w times the change of phi_w. If the count of a word is below 1, only that fraction of phi_w
+    is subtracted, because n − phi_w could be negative.
 
     Parameters
     ----------
@@ -262,7 +266,7 @@ def cvb0(counts, beta_weights, alpha, n_sweeps, phi0=None):
 
 
 def gibbs(counts, beta_weights, alpha, n_burn, n_keep, rng):
-    """Collapsed Gibbs sampling of one document's topics, token by token, the words' weights given.
+    """Collapsed Gibbs sampling of one document's topics, token by token, for given topics.
 
     p(z = k) ∝ (n_k of the other tokens + alpha_k) B_wk. Tokens are visited in the order of their
     words and start from p(z = k) ∝ B_wk.
@@ -273,13 +277,13 @@ def gibbs(counts, beta_weights, alpha, n_burn, n_keep, rng):
     beta_weights : array of shape (K, V_d)
     alpha : array of shape (K,)
     n_burn, n_keep : int
-        Sweeps before the mean, and in it.
+        Number of sweeps before those over which the mean is taken, and number of the latter.
     rng : numpy.random.Generator
 
     Returns
     -------
     array of shape (V_d, K)
-        The mean over kept sweeps of the number of the word's tokens in each topic.
+        The mean number of each word's tokens in each topic, over the sweeps that are kept.
 
     Raises
     ------
@@ -319,7 +323,7 @@ def gibbs(counts, beta_weights, alpha, n_burn, n_keep, rng):
 def locally_tempered(counts, log_beta, alpha, x_grid, n_rounds, n_iter, tol):
     """Local variational tempering of one document, with a posterior r over the grid of 1/T.
 
-    Order of updates. Start: r uniform, gamma = alpha + N / K, both once. One round:
+    At the start, r is uniform and gamma = alpha + N / K. One round is:
 
     1. inner iterations at the current r, from the current gamma: phi_wk ∝ exp{x̄ (E log θ_k +
        log_beta_kw) − Σ_m r_m a_k(x_m)}, gamma = alpha + x̄ n, until mean |change of gamma| < tol
@@ -327,13 +331,13 @@ def locally_tempered(counts, log_beta, alpha, x_grid, n_rounds, n_iter, tol):
     2. A and b(x) = log Σ_k exp(x E log θ_k) from the final gamma;
     3. r_m ∝ exp{x_m A − Σ_k n_k a_k(x_m) − N b(x_m)}, with the n of 1.
 
-    Step 1 is done once more after the last round, so that all that is returned belongs to one r:
-    the statistics x̄ c phi and the entropy of phi are those of the x̄ that is reported, and
+    Step 1 is done once more after the last round, so that everything that is returned belongs to
+    the same r: the statistics x̄ c phi and the entropy of phi are those of the returned x̄, and
     gamma = alpha + x̄ n.
 
     a_k(x) = log Σ_v exp(x log_beta_kv) − x log Σ_v exp(log_beta_kv) is over the whole vocabulary.
-    The second term is 0 for the logarithm of a draw. For E log β, whose exponentials sum to less
-    than 1, it makes a_k(1) the 0 that the normaliser of an untempered topic is: without it a
+    The second term is 0 for the logarithm of a draw. The exponentials of E log β sum to less than
+    1; the second term then makes a_k(1) = 0, the normaliser of an untempered topic. Without it a
     document at T = 1 would not get the step of `mean_field`, but that of renormalised topics.
 
     Parameters
@@ -344,7 +348,7 @@ def locally_tempered(counts, log_beta, alpha, x_grid, n_rounds, n_iter, tol):
     x_grid : array of shape (M,)
         Inverse temperatures.
     n_rounds : int
-        0 is step 1 alone, at the uniform r.
+        Number of rounds; with 0, only step 1 is done, at the uniform r.
     n_iter : int
     tol : float
 
@@ -399,9 +403,10 @@ def locally_tempered(counts, log_beta, alpha, x_grid, n_rounds, n_iter, tol):
 def global_log_partition(x, n_documents, lengths, alpha, eta, n_topics, n_words):
     """The symmetric mean-field lower bound of log C(x), C(x) = Σ_{w,z} ∫ p(θ) p(β) p(w,z|θ,β)^x.
 
-    q: topics and words of all tokens uniform, θ_d ~ Dir(g_d), β_k ~ Dir(h), with g_d = alpha + x
-    N_d / K and h = eta + x tok / (K V) optimal for these. Exact at x = 0, where it is tok log(K V);
-    at x = 1 the truth is 0 and this is at most 0.
+    In q, the topics and words of all tokens are uniform, θ_d ~ Dir(g_d) and β_k ~ Dir(h). The
+    optimal parameters are then g_d = alpha + x N_d / K and h = eta + x tok / (K V), where tok is
+    the number of tokens. The bound is exact at x = 0, where it is tok log(K V). At x = 1 the exact
+    value is 0, and the bound is at most 0.
 
     Parameters
     ----------

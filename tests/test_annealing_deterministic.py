@@ -59,7 +59,7 @@ def test_jitter_breaks_symmetry_and_ends_with_the_schedule(params, rng):
     for jitter in (0.0, 0.3):
         method = DeterministicAnnealing("likelihood", 1.5, "linear", 5, jitter)
         ctx, method, units = run(method, X, **params)
-        # Components that are all alike.
+        # All components are equal.
         ctx.q = {
             key: (
                 np.broadcast_to(value.mean(axis=0), value.shape).copy()
@@ -77,7 +77,7 @@ def test_jitter_breaks_symmetry_and_ends_with_the_schedule(params, rng):
         one_update(ctx, method, units)
         assert ctx.rng.bit_generator.state == state
     assert moved[0.3] > 1e-2
-    # Sticks give equal components unequal counts, hence unequal precisions, and part them.
+    # Sticks give equal components unequal counts, hence unequal precisions, which separates them.
     if params["weight_concentration_prior_type"] == "dirichlet_distribution":
         assert moved[0.0] < 1e-8
 

@@ -211,7 +211,7 @@ def test_grid_search_in_a_pipeline():
     best = search.best_estimator_["mixture"]
     assert best.annealing_.initial_temperature == search.best_params_[next(iter(grids[0]))]
     assert pipe["mixture"].annealing == "deterministic"
-    # Candidates really differ.
+    # The candidates give different results, so that the search compares something.
     assert len(set(search.cv_results_["mean_test_score"])) == 2
 
 

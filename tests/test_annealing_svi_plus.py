@@ -25,7 +25,7 @@ def test_random_weights_have_the_moments_of_definition_one(noise, n, effective, 
     method = with_defaults(SVIPlus(effective, noise, "constant", 10))
     ctx, units = bare_context(method, rng), Rows(np.zeros((n, 1)))
     draws = np.array([method.weights(ctx, units) for _ in range(40_000)], dtype=float)
-    # Where noise comes apart, weights are deviations from 1.
+    # If a method separates the noise, its weights are given as deviations from 1.
     deviations = draws if method.separate_noise else draws - 1.0
     assert method.separate_noise == (noise == "gaussian")
     rounding = 1e-5 if noise == "gaussian" else 1e-12 * n
@@ -103,7 +103,7 @@ def test_gaussian_noise_never_leaves_the_domain(params, rng):
             one_update(ctx, method, units)
             assert ctx.model.factors().valid(ctx.q)
             result = ctx.q
-            # The same weights without the backoff.
+            # The same weights are drawn again, and the backoff is left out.
             ctx.q, ctx.rng.bit_generator.state = q, state
             one_update(ctx, _Rash(**method.get_params()), units)
             outside += not ctx.model.factors().valid(ctx.q)

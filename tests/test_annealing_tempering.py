@@ -57,7 +57,7 @@ def test_tempering_probabilities_by_enumeration(rng):
         log_partition.append(logsumexp(terms))
     expected = softmax(x * energy - np.array(log_partition))
     np.testing.assert_allclose(method.posterior_probabilities(ctx, energy), expected, rtol=1e-8)
-    # An update moves r by its damping towards that, with the energy of its own local step.
+    # An update moves r towards that by its damping, with the energy of its own local step.
     one_update(ctx, method, units)
     found = ctx.state["temperature_probabilities"]
     np.testing.assert_allclose(found, (1 - method.damping) / 5 + method.damping * expected)

@@ -58,7 +58,7 @@ def test_a_conjugate_model_may_define_few_names():
 @pytest.mark.parametrize("name", sorted(set(interface())))
 def test_no_name_of_the_interface_is_there_for_one_model(name):
     defining = [cls.__name__ for cls in MODELS if name in vars(cls)]
-    # The entropy of q follows from its families; ratings only have a faster way to it.
+    # The entropy of q follows from its families. Only ratings define it, for speed.
     assert len(defining) >= (1 if name == "entropy" else 2), defining
 
 

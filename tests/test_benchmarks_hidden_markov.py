@@ -117,7 +117,7 @@ def test_a_third_of_the_sequences_is_held_out():
 def test_the_classifier_of_sequences_counts_what_is_right():
     from benchmarks.hidden_markov.claims import VI, accuracy
 
-    # Of three held-out sequences, the first is the first letter's; two seeds.
+    # There are two seeds and three held-out sequences, the first of which is the first letter.
     scores = {"a": [[-1.0, -5.0, -5.0], [-1.0, -5.0, -1.0]], "b": [[-2.0, -1.0, -1.5]] * 2}
     records = {
         (name, 5, VI): {

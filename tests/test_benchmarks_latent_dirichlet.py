@@ -133,7 +133,7 @@ def test_the_kernel_without_a_choice_of_topics_visits_all_of_them(monkeypatch):
     from benchmarks.latent_dirichlet import data, speed
 
     X = data.corpus("drawn").astype(np.float64)
-    # With a prior of 1/64, the weight of a topic without tokens is nothing.
+    # With a prior of 1/64, a topic without tokens has a weight of practically zero.
     topics = speed.topics_of("drawn", 64, "trained")
     chosen = speed.our_step(X, topics, 100)().local
     monkeypatch.setattr(speed.latent_dirichlet, "kernels", speed.kernels_of_all_topics)

@@ -26,7 +26,7 @@ def test_many_ratings_are_measured_in_other_interpreters(no_data, quick_speed):
     text = quick_speed("matrix_factorization", "large")
     rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| svi_plus")]
     assert len(rows) == 2
-    # An interpreter with these libraries, and little more.
+    # The memory is that of an interpreter with these libraries, and little more.
     assert all(100 < float(row[-2]) < 1000 for row in rows)
 
 
@@ -54,7 +54,7 @@ def test_drawn_ratings_have_their_shape_and_its_skew():
     assert set(X.data) == {1.0, 2.0, 3.0, 4.0, 5.0}
     for axis, spread in ((1, shape.user_spread), (0, shape.item_spread)):
         counts = np.diff(X.indptr if axis == 1 else X.tocsc().indptr)
-        # Those who could rate everything do, so that the skew is a little less.
+        # No user can rate more than all items, so that the skew is a little less.
         skew = np.sqrt(2 * np.log(counts.mean() / np.median(counts)))
         assert 0.6 * spread < skew < 1.1 * spread
     again = data.draw.__wrapped__(shape)

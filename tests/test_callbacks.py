@@ -164,7 +164,7 @@ def test_stop_while_annealing_skips_the_finish_and_all_later_restarts():
     assert mixture.converged_ is False
     assert mixture.best_restart_ == 0
     assert np.isnan(mixture.restart_lower_bounds_[1:]).all()
-    # The parameters are those of the pass that was the last.
+    # The parameters are those of the last pass that was made.
     short = make_mixture().fit(rows())
     assert mixture.lower_bounds_[0] == short.lower_bounds_[0]
     # While annealing, bounds are those of tempered responsibilities; the last one never is.

@@ -56,7 +56,7 @@ from sklearn_anneal.families import Tempering, posterior
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-# In batch mode these are functions of the data as a multiset: nothing random per unit.
+# In batch mode these methods draw nothing per unit, so that the order of units does not matter.
 DETERMINISTIC = ("none", "deterministic", "tempering", "local_tempering")
 FORMS = {"likelihood": (1, 1, 0), "posterior": (1, 1, 1), "local": (1, 0, 0)}
 
@@ -216,7 +216,7 @@ def test_natural_gradient_is_that_of_the_tempered_bound(entry, params, form, rng
             bounds, expectations = [], []
             for sign in (1, -1):
                 ctx.q = {**q, **{k: q[k] + sign * eps * direction[k] for k in direction}}
-                # A copy: local parameters are overwritten.
+                # A copy is used, because local parameters are overwritten.
                 start = copy.deepcopy(here.local)
                 seen = visit(ctx, Fixed(t), units, start, block=block)
                 bounds.append(tempered_bound(entry, ctx, units, seen, t))
@@ -341,7 +341,7 @@ def test_method_without_temperature_or_noise_is_plain_inference(
     X = entry.data(rng, 50)
     plain, none, units = open_run(entry.make(annealing="none", **params), X)
     if getattr(method, "effective_batch_size", None) == 50:
-        # As many as there are random weights.
+        # With as many effective units as there are random weights, all these weights are 1.
         method = clone(method).set_params(effective_batch_size=units.n_weight_units)
     ctx, method, _ = open_run(entry.make(annealing=method, **params), X)
     settings = FULL_STEPS._replace(learning_decay=0.6 if minibatch else 0.0)
@@ -481,7 +481,7 @@ def test_parallel_work_is_done_by_several_threads(entry, n_init, rng, monkeypatc
         for block in ctx.model.blocks
         if block is ctx.model.blocks[0] or block.refresh
     ]
-    # Two updates of all blocks, and what the bound of the last one takes.
+    # Two updates of all blocks, and the steps that the bound after the last one takes.
     n_steps = 2 * sum(visits) + n_chunks
     if not prepared_visit(ctx, units)[0].tells_bound:
         n_steps += n_chunks

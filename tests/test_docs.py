@@ -116,7 +116,7 @@ def test_ci_takes_its_command_from_the_readme(tmp_path):
     (_, command) = fenced_blocks("sh")
     assert printed(ROOT) == command.strip()
 
-    # A README with another command changes what is run: nothing is written down twice.
+    # If README has another command, that one is run, because the script has no copy of it.
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -551,7 +551,8 @@ def spoil(case, part):
     if part == "dof":
         array[last] = case.n_features - 1.0
     elif part in ("mean_natural", "natural_mean"):
-        # Without an edge of its own: too long a mean empties W^{-1}; a Gaussian's must be finite.
+        # These have no limit of their own. Too long a mean makes W^{-1} indefinite, and the mean of
+        # a Gaussian must be finite.
         array[last] = 1e3 if part == "mean_natural" else np.inf
     elif part in ("scatter", "precision"):
         array[last] -= 1e3 * np.ones_like(array[last])
@@ -582,7 +583,7 @@ def test_valid_answers_for_each_row(case):
 def test_valid_keeps_a_distance_from_the_edge(case):
     """Towards the edge of the domain, the margin is what decides."""
     standard = case.family.to_standard(case.q)
-    # The smaller entry of a beta's pair is what counts, so its two move together.
+    # Only the smaller one of a beta's two parameters matters, so that both are moved together.
     parts = [("a", "b")] if isinstance(case.family, Beta) else [(k,) for k in standard]
     for part in parts:
         if part == ("mean",):
@@ -798,7 +799,7 @@ def test_fast_gamma_draws_have_the_distribution(shape):
     assert draws.min() > 0
     error = np.sqrt(shape / len(draws))
     assert abs(draws.mean(dtype=float) - shape) < 4 * error
-    # Pairs share a radius; they are independent all the same.
+    # The two draws of a pair share a radius, but have to be independent all the same.
     first, second = draws[:100_000], draws[100_001:]
     assert abs(np.corrcoef(first, second)[0, 1]) < 4 / np.sqrt(100_000)
     assert abs(np.corrcoef(first**2, second**2)[0, 1]) < 4 / np.sqrt(100_000)
@@ -822,7 +823,7 @@ def test_fast_normal_draws_have_the_distribution():
     for power, moment, variance in ((1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)):
         error = np.sqrt(variance / len(draws))
         assert abs(np.mean(draws.astype(float) ** power) - moment) < 4 * error
-    # Pairs share their bits; they are independent all the same. Three blocks, and what is left.
+    # The two draws of a pair share bits, but have to be independent. There are three whole blocks.
     for start, stop in ((0, 65_536), (65_536, 131_072), (131_072, 196_608)):
         first, second = np.split(draws[start:stop], 2)
         for power in (1, 2):

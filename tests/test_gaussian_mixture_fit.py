@@ -211,7 +211,7 @@ def test_tol_is_the_rise_per_row():
 
 
 def test_coinciding_components_warn_and_say_what_to_change():
-    # At a temperature where all components are equal; without jitter nothing parts them again.
+    # At this temperature all components become equal, and without jitter they remain equal.
     hot = DeterministicAnnealing(initial_temperature=50, n_passes=200, jitter=0)
     mixture = AnnealedBayesianGaussianMixture(
         n_components=3,

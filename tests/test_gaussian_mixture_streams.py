@@ -29,7 +29,7 @@ def test_each_call_of_partial_fit_adds_one_pass(annealing):
         assert mixture.n_iter_ == i + 1
         assert mixture.lower_bounds_.shape == mixture.temperatures_.shape == (i + 1,)
         assert mixture.transform(X).shape == (len(X), 3)
-        # Some methods evaluate the bound only now and then; the last value known stands.
+        # Some methods evaluate the bound only every few passes; the last known value counts.
         known = mixture.lower_bounds_[np.isfinite(mixture.lower_bounds_)]
         assert mixture.lower_bound_ == known[-1]
 
@@ -189,7 +189,8 @@ def test_minibatches_reach_nearly_the_bound_of_batches(factorization, annealing)
         max_iter=20,
         random_state=0,
     )
-    # Milder than the defaults, whose optimum is another one than that next to the start.
+    # Noise and temperature are milder than by default, because the defaults lead to another optimum
+    # than the one next to the start.
     if annealing == "stochastic":
         mixture.set_params(annealing=StochasticAnnealing(start="init_params", initial_noise=0.1))
     if annealing == "deterministic":

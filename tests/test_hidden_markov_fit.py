@@ -147,7 +147,7 @@ def test_minibatches_of_sequences_come_near_the_batch(variant, annealing, rng):
     how = {"max_iter": 30, "batch_size": 12, "annealing": annealing}
     stochastic = small(variant, 3, **how).fit(sequences)
     assert stochastic.n_sequences_ == 60
-    # Counts are those of the data, however long they were displaced.
+    # The counts are those of the data, however long noise displaced them.
     total = (stochastic.transmat_posterior_ - stochastic.transmat_prior_).sum()
     assert total == pytest.approx(sum(map(len, sequences)) - 60, rel=0.1)
     n_frames = sum(map(len, sequences))

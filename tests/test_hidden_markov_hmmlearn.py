@@ -150,7 +150,7 @@ def test_dishonest_casino_is_found_out():
     assert_allclose(est.emissionprob_[order], DICE, atol=0.03)
     assert_allclose(est.transmat_[np.ix_(order, order)], SWITCHES, atol=0.03)
     found = np.argsort(order)[est.predict(rolls[:, None])]
-    # What the true parameters tell is the best that can be told of the rolls.
+    # No model can predict the rolls better than the true parameters do.
     hmm = pytest.importorskip("hmmlearn.hmm").CategoricalHMM(2)
     hmm.startprob_, hmm.transmat_, hmm.emissionprob_ = np.array([1.0, 0.0]), SWITCHES, DICE
     by_truth = np.mean(hmm.predict(rolls[:, None]) == z)
@@ -186,5 +186,5 @@ def test_bound_chooses_the_four_states_of_the_variational_tutorial():
     assert_allclose(np.sqrt(best.covars_[order].ravel()), 0.25, atol=0.08)
     assert_allclose(best.transmat_[np.ix_(order, order)], MOVES, atol=0.09)
     assert np.mean(np.argsort(order)[best.predict(X)] == z) > 0.98
-    # With six, the two that are not needed are given up.
+    # Of six states the model gives up the two that are not needed.
     assert models[6].n_effective_components_ >= 4

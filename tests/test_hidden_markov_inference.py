@@ -232,7 +232,7 @@ def clone_with_seed(est, seed):
     return pickle.loads(pickle.dumps(est)).set_params(random_state=seed)
 
 
-# What survives
+# Extreme data
 
 
 @pytest.mark.parametrize("annealing", ["none", "deterministic", "stochastic"])

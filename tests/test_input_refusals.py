@@ -314,7 +314,7 @@ def test_a_bool_is_no_integer_parameter(cls):
             est = cls(**{name: True})
             with pytest.raises(InvalidParameterError, match=f"'{name}'.* Got True instead"):
                 getattr(est, method)(rows())
-    # Where a bool means something it stays what it was.
+    # Parameters that are meant to be a bool accept one as before.
     cls(**{**FAST, "warm_start": True, "verbose": False}).fit(rows())
 
 
@@ -334,7 +334,7 @@ def test_integers_that_no_array_could_have(cls):
         "'n_components'.* at most 10000000. Got 2147483648",
         [partial(cls(n_components=2**31).fit, rows())],
     )
-    # A number of passes is no size.
+    # A number of passes may be larger, because no array has this size.
     cls(**{**FAST, "max_iter": 2**62, "tol": 1e9}).fit(rows())
 
 
@@ -484,7 +484,7 @@ def test_ids_far_beyond_the_number_of_ratings_are_refused(name, largest):
     message = f"id {largest}, but only 3 ratings.*OrdinalEncoder.*declare {name}={largest + 1}"
     for method in ("fit", "partial_fit"):
         refuses(message, [partial(getattr(pmf(input="pairs"), method), X, y)])
-    # What is predicted takes no room.
+    # An id that is only predicted takes no memory and is accepted.
     est = pmf(input="pairs").fit([[0, 0], [1, 1], [2, 2]], y)
     assert np.isfinite(est.predict(X)).all()
     assert np.isfinite(est.score(X, y))
@@ -528,7 +528,7 @@ def test_symbols_far_beyond_the_number_of_frames_are_refused(largest):
     assert hmm(emission="categorical", n_symbols=100_001).fit(X).n_symbols_ == 100_001
 
 
-# What was probably meant
+# Suggestions in error messages
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint8, list])

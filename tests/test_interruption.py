@@ -229,7 +229,7 @@ def test_fork_while_another_thread_holds_a_lock(lock):
     held = {
         "limit": parallel._BLAS_LIMIT._lock,
         "kernels": kernels.LOADING,
-        # Python 3.12 has done away with these locks.
+        # From Python 3.12 on these locks do not exist.
         "property": getattr(vars(Sequences)["n_observations"], "lock", nullcontext()),
     }[lock]
 
@@ -242,7 +242,7 @@ def test_fork_while_another_thread_holds_a_lock(lock):
         return kernels.load("gaussian_mixture").FULL is not None
 
     with elsewhere(held) as leave:
-        # A fork may wait for the other thread, or find a way of its own.
+        # A fork may wait for the other thread to leave, but it need not.
         timer = threading.Timer(0.5, leave.set)
         timer.start()
         assert in_child(check) == 0

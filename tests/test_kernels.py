@@ -268,7 +268,7 @@ def layouts(X, tmp_path):
 def test_layout_of_the_rows_does_not_matter(covariance_type, dtype, rng, tmp_path):
     ctx, _, units = problem(rng, covariance_type=covariance_type)
     model, rows = ctx.model, units.X.astype(dtype)
-    # Features are float64 whatever the rows are: only the rounding of the rows is left.
+    # Features are float64 for rows of any dtype, so that only the rounding of the rows matters.
     x = rows.astype(np.float64) - units.center
     joint = expected_log_joint(model, ctx.q, x)
     moments = weighted_moments(softmax(joint, axis=1), x, covariance_type)

@@ -127,16 +127,16 @@ def test_random_weights_change_the_statistics_alone(mixed, rng):
     weights = rng.uniform(0.5, 2.0, size=len(mixed))
     noise = rng.uniform(0.0, 3.0, size=len(mixed))
     start = spread(mixed, alpha, form)
-    quiet = plain.corpus_step(mixed, log_beta, alpha, start, 10, 0.0, *form, weights)
-    loud = plain.corpus_step(mixed, log_beta, alpha, start, 10, 0.0, *form, weights * noise)
+    without_noise = plain.corpus_step(mixed, log_beta, alpha, start, 10, 0.0, *form, weights)
+    with_noise = plain.corpus_step(mixed, log_beta, alpha, start, 10, 0.0, *form, weights * noise)
     step = local_step(mixed, log_beta, alpha, form, weights=weights, noise=noise)
-    assert_step(step, quiet._replace(statistics=loud.statistics), 1e-10)
+    assert_step(step, without_noise._replace(statistics=with_noise.statistics), 1e-10)
     step = local_step(
         mixed, log_beta, alpha, form, weights=weights, noise=noise, separate_noise=True
     )
-    assert_step(step, quiet, 1e-10)
-    assert_allclose(step.deviation["topic_word"], loud.statistics, rtol=1e-10, atol=1e-12)
-    assert np.max(np.abs(loud.statistics - quiet.statistics)) > 0.1
+    assert_step(step, without_noise, 1e-10)
+    assert_allclose(step.deviation["topic_word"], with_noise.statistics, rtol=1e-10, atol=1e-12)
+    assert np.max(np.abs(with_noise.statistics - without_noise.statistics)) > 0.1
 
 
 def test_noise_that_is_kept_apart_leaves_the_statistics(mixed, rng):
@@ -144,14 +144,14 @@ def test_noise_that_is_kept_apart_leaves_the_statistics(mixed, rng):
     noise = rng.uniform(0.0, 3.0, size=len(mixed))
     for name in ("mean_field", "cvb0", "gibbs"):
         for form in (FORMS["none"], FORMS["likelihood"]):
-            quiet = local_step(mixed, log_beta, alpha, form, name=name)
-            loud = local_step(mixed, log_beta, alpha, form, name=name, noise=noise)
+            without_noise = local_step(mixed, log_beta, alpha, form, name=name)
+            with_noise = local_step(mixed, log_beta, alpha, form, name=name, noise=noise)
             step = local_step(
                 mixed, log_beta, alpha, form, name=name, noise=noise, separate_noise=True
             )
             for found, expected in (
-                (step.statistics, quiet.statistics),
-                (step.deviation, loud.statistics),
+                (step.statistics, without_noise.statistics),
+                (step.deviation, with_noise.statistics),
             ):
                 assert_allclose(
                     found["topic_word"],
@@ -160,8 +160,8 @@ def test_noise_that_is_kept_apart_leaves_the_statistics(mixed, rng):
                     atol=1e-12,
                     err_msg=f"{name}, form {form}",
                 )
-            assert step.energy == pytest.approx(quiet.energy, rel=1e-12)
-            assert loud.energy == pytest.approx(quiet.energy, rel=1e-12)
+            assert step.energy == pytest.approx(without_noise.energy, rel=1e-12)
+            assert with_noise.energy == pytest.approx(without_noise.energy, rel=1e-12)
 
 
 MANY = 40
@@ -187,7 +187,7 @@ def test_topics_without_tokens_may_be_left_out(tol, dtype, rng):
     used = (expected.gammas - alpha > 1e-8).sum(axis=1)
     assert np.median(used) <= 16, "no topic is left out of such documents: the test tests nothing"
     step = local_step(X, log_beta, alpha, n_iter=60, tol=tol, dtype=dtype)
-    # What a topic left out has less than is below 1e-10 tokens, but counts 1/α² times in ψ(γ).
+    # A topic that was left out lacks less than 1e-10 tokens, but 1/α² multiplies them in ψ(γ).
     assert_step(step, expected, {np.float64: 1e-7, np.float32: 1e-3}[dtype])
     if dtype is np.float64:
         assert_allclose(step.local, expected.gammas, rtol=1e-7, atol=1e-9)
@@ -301,7 +301,7 @@ def test_gibbs_samples_the_posterior_of_the_topics(dtype):
     of_topic = step.local - PRIOR
     assert_allclose(of_topic.mean(axis=0), exact.sum(axis=1), atol=5 * error)
     assert_allclose(of_topic.sum(axis=1), COUNTS.sum(), rtol=1e-6)
-    # The random numbers of neighbours have nothing to do with each other.
+    # The random numbers of neighbouring documents are not correlated.
     for lag in (1, 2, 16):
         assert abs(np.corrcoef(of_topic[lag:, 0], of_topic[:-lag, 0])[0, 1]) < 4.5 / np.sqrt(n)
 
@@ -346,7 +346,7 @@ def test_expected_log_topics(n_topics, rng):
     assert_array_equal(topics.table.max(axis=1), 0.0)
     for x in (0.5, 1.0):
         powers = np.exp(x * (found - found.max(axis=0))).T
-        # Of λ itself, and of logarithms that were found before.
+        # The table is computed from λ, and also from logarithms that were computed before.
         whole = documents(np.ones((1, 17)))
         of_concentrations = model.visit({"topic_word": np.asfortranarray(lam)}, whole, Tempering(x))
         for prepared in (of_concentrations.expected, topics_of(found, x)):
@@ -383,7 +383,7 @@ def test_a_visit_prepares_the_words_that_it_meets(dtype, mixed, rng):
     assert 0 < len(met) < 60
     assert_array_equal(found.table[met], every.table[met])
     assert_array_equal(found.largest[met], every.largest[met])
-    # What no document has is not looked at.
+    # Words that no document has are not read.
     found.table[np.setdiff1d(np.arange(60), met)] = np.nan
     some, more = (v.finish(v.step(units, local=LocalStart(None, 30))) for v in (visit, whole))
     assert_array_equal(some.statistics["topic_word"], more.statistics["topic_word"])
@@ -411,10 +411,10 @@ def test_local_tempering_is_the_plain_step(rounds, mixed, rng):
     gammas = np.array([each.gamma for each in found])
     assert_allclose(step.local, gammas, rtol=1e-8)
     statistics, energy, log_prior, entropy = np.zeros((5, 60)), 0.0, 0.0, 0.0
-    for w, loud, row, each in zip(weights, noise, mixed, found, strict=True):
+    for w, factor, row, each in zip(weights, noise, mixed, found, strict=True):
         words = np.flatnonzero(row)
         share = (row[words, None] * each.phi).T
-        statistics[:, words] += w * loud * each.inverse_temperature * share
+        statistics[:, words] += w * factor * each.inverse_temperature * share
         energy += w * each.energy
         log_prior += w * plain.expected_log_density(alpha, each.gamma)
         entropy += w * plain.assignment_entropy(row[words], each.phi)

@@ -58,7 +58,8 @@ def test_the_bound_of_a_fit_is_the_plain_one(X):
 @pytest.mark.parametrize("local_step", ["mean_field", "cvb0", "gibbs"])
 def test_bound_is_the_perplexity_of_the_training_set(local_step, learning_method, X):
     lda = small(learning_method=learning_method, local_step=local_step, batch_size=20).fit(X)
-    # Where the fit has evaluated the bound, its data's side is told by adding the topics' again.
+    # If the fit has evaluated the bound, adding the part of the topics again leaves that of the
+    # data.
     assert_allclose(lda.bound_, lda.perplexity(X), rtol=1e-12)
     assert lda.perplexity(X) == lda.perplexity(X, sub_sampling=True)
 
@@ -104,7 +105,7 @@ def test_parameters_and_attributes_of_scikit_learn(X):
     settings = {"learning_method": "online", "batch_size": 16, "max_iter": 2, "random_state": 0}
     peer = peer.set_params(**settings).fit(X)
     ours = ours.set_params(annealing="none", **settings).fit(X)
-    # Ours keeps no generator: the seeds of all parts of a fit hang on one number.
+    # Ours keeps no generator, because the seeds of all parts of a fit follow from one number.
     for name in vars(peer).keys() - peer.get_params().keys() - {"random_state_"}:
         theirs, found = np.asarray(getattr(peer, name)), np.asarray(getattr(ours, name))
         assert found.shape == theirs.shape, name
@@ -281,7 +282,7 @@ def test_a_corpus_of_zero_tokens_is_refused(X):
         lda.perplexity(nothing)
     with pytest.raises(ValueError, match="two tokens"):
         lda.score(nothing)
-    # Where nothing has to be learned nor divided by tokens, an empty document is one as others.
+    # An empty document is accepted where nothing is learned and nothing is divided by its tokens.
     assert_allclose(lda.transform(nothing), 1 / 3)
 
 

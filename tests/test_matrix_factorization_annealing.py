@@ -243,7 +243,7 @@ def test_local_temperatures_are_those_of_the_definition(variant, n_rounds, rng):
         x = softmax(np.outer(energies, grid) - np.outer(n, log_c), axis=1) @ grid
     found = est.inverse_temperatures(Y)
     assert_allclose(found, x, rtol=1e-9)
-    # Without ratings nothing is known of a temperature.
+    # Without ratings the temperature has its prior.
     assert found[0] == pytest.approx(grid.mean())
 
 

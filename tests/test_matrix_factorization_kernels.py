@@ -74,13 +74,14 @@ def some_ratings(rng, n_columns, dtype, lengths=LENGTHS):
 def add_up(table, columns, indptr, values, weights, noise, center, d):
     n, width = len(indptr) - 1, table.shape[1]
     first = kernels.first_linear(d)
-    loud = 0 if len(noise) == 0 else n
-    # What was in the arrays must not matter.
+    n_noisy = 0 if len(noise) == 0 else n
+    # The kernel must not depend on the former contents of the arrays.
     sums, linear, squares = (
         np.full(shape, np.nan) for shape in ((n, width), (n, width - first), n)
     )
     more, others = (
-        np.full(shape, np.nan, table.dtype) for shape in ((loud, width), (loud, width - first))
+        np.full(shape, np.nan, table.dtype)
+        for shape in ((n_noisy, width), (n_noisy, width - first))
     )
     kernels.add_ratings(
         table, columns, indptr, values, weights, noise.astype(table.dtype), center, first,
@@ -146,14 +147,14 @@ def test_sums_over_ratings(d, biases, dtype):
     ):  # fmt: skip
         found = add_up(table, columns, indptr, values, given_weights, given_noise, center, d)
         w = given_weights if len(given_weights) else np.ones(n)
-        loud = w * given_noise if len(given_noise) else None
+        noisy = w * given_noise if len(given_noise) else None
         rows = table[columns].astype(float)
         for i in range(len(LENGTHS)):
             part = slice(indptr[i], indptr[i + 1])
             for factors, sums, linear in (
-                (w, found[0], found[1]), *([] if loud is None else [(loud, found[3], found[4])]),
+                (w, found[0], found[1]), *([] if noisy is None else [(noisy, found[3], found[4])]),
             ):  # fmt: skip
-                # Sums with signs cancel: the error is one of their terms.
+                # The terms of a sum cancel, so that its error is compared with their size.
                 size = np.abs(factors[part]) @ np.abs(rows[part]).max(axis=1)
                 assert_close(sums[i], factors[part] @ rows[part], dtype, size)
                 size = np.abs(factors[part] * y[part]) @ np.abs(rows[part]).max(axis=1)

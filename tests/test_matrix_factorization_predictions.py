@@ -143,7 +143,7 @@ def test_ninety_percent_intervals_hold_ninety_percent(biases, rng):
     mean, std = est.predict_ratings(users, items, return_std=True)
     inside = np.abs(Y[users, items] - mean) < norm.ppf(0.95) * std
     assert 0.88 < inside.mean() < 0.92
-    # What the factors add to the noise is not nothing: users with few ratings are less certain.
+    # The uncertainty of the factors adds to the noise, above all for users with few ratings.
     assert (std**2).mean() > 1.1 * hyper.noise
 
 
@@ -161,7 +161,7 @@ def test_clip(rng):
     expected = free.predict_ratings(users, items)
     assert_array_equal(within.predict_ratings(users, items), expected.clip(2.9, 3.1))
     assert_array_equal(within.predict_rows(Y), free.predict_rows(Y).clip(2.9, 3.1))
-    # Of the standard deviation nothing is cut, and the fit is the same.
+    # The standard deviations are not clipped, and the fit is the same.
     assert_array_equal(
         within.predict_ratings(users, items, return_std=True)[1],
         free.predict_ratings(users, items, return_std=True)[1],

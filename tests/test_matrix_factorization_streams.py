@@ -237,8 +237,8 @@ def test_earlier_ratings_of_a_stream_follow_the_noise_variance(rng):
     prior = est.noise_variance_ / est.factor_variance_
     assert np.linalg.eigvalsh(now)[:, 0].min() > 0.99 * prior
     # Sums over ratings stay; the prior's part has another factor now.
-    apart = now - precise
-    assert_allclose(apart - apart[:1], 0.0, atol=1e-8 * np.abs(now).max())
+    difference = now - precise
+    assert_allclose(difference - difference[:1], 0.0, atol=1e-8 * np.abs(now).max())
 
 
 def test_batches_of_users_without_ratings_are_parts_of_a_pass(rng):

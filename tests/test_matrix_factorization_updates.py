@@ -78,7 +78,7 @@ def test_passes_are_those_of_the_plain_model(variant, weighted, t, rng):
     hyper = hyper_of(ctx.model)
     users, items = rows_of(ctx.q, "users"), rows_of(ctx.q, "items")
     user_weights = None if weighted == "ratings" else w
-    # A user's own weight is no part of its own Gaussian.
+    # The weight of a user does not change the user's own Gaussian.
     own = W if weighted == "ratings" else None
     for _ in range(4):
         expected = plain.bound(Y, users, items, hyper, W, user_weights)
@@ -135,7 +135,7 @@ def test_users_as_rows_of_q_or_as_local_variables_are_the_same(variant, form, ji
         one_update(local, resolved, units)
         items = {key: held.q[key] for key in local.q}
         assert largest_difference(local.q, items) < 1e-12
-        # The bound is that of users at their best, whoever finds them.
+        # The bound is that of optimal users, whichever way these are found.
         found = [lower_bound(ctx, units) for ctx in (held, local)]
         assert found[0] == pytest.approx(found[1], rel=1e-12)
 
@@ -206,7 +206,7 @@ def test_default_variances_scale_with_the_ratings(rng):
     assert est.noise_variance_ == pytest.approx(0.63 * variance)
     assert est.factor_variance_ == pytest.approx(0.089 * np.sqrt(variance))
     assert est.bias_variance_ == pytest.approx(0.237 * variance)
-    # In other units of ratings the same fit.
+    # The fit is the same for ratings in other units.
     assert_allclose(other.transform(10.0 * Y), np.sqrt(10.0) * est.transform(Y), rtol=1e-8)
     users, items = np.nonzero(~np.isnan(Y))
     for one, ten in zip(

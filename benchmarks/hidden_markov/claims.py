@@ -178,7 +178,7 @@ def orientation(records: Records) -> list[Claim]:
     if not records:
         return []
     own = {method: r["bound"] for (n, kk, method), r in records.items() if (n, kk) == (name, k)}
-    # The best of all seeds is one figure.
+    # The best of all seeds is a single figure, which is compared with that of each seed.
     best = np.full(len(own[VI]), own[BEST][0])
     pairs = [
         (f"{STILL} above {BEST}", own[STILL], best),

@@ -83,10 +83,10 @@ def compared(data: Data, k: int, size: Size) -> tuple[Ours, Peer, list[str]]:
     times = interleaved(runs, size.rounds)
     ratios = times["peer"] / times["ours"]
     mine, theirs = (np.array(bounds[name]) for name in ("ours", "peer"))
-    apart = float(np.max(np.abs(mine - theirs) / np.abs(theirs)))
+    difference = float(np.max(np.abs(mine - theirs) / np.abs(theirs)))
     cells = [milliseconds(times["peer"]), milliseconds(times["ours"])]
     cells += [f"{1e9 * np.median(times['ours']) / data.n_frames:.0f}", spread(ratios, 1)]
-    cells += [f"{apart:.0e}" if apart <= SAME else f"**{apart:.0e}**"]
+    cells += [f"{difference:.0e}" if difference <= SAME else f"**{difference:.0e}**"]
     target = FASTER_VECTORS if data.n_symbols is None else FASTER_SYMBOLS
     return ours, peer, [*cells, reached(float(np.median(ratios)) >= target)]
 

@@ -42,6 +42,8 @@ from ._validation import (
     refuse_masked,
 )
 
+# What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
+_OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 # Below these numbers of floating-point operations per pass, threads cost more than they give.
 _WORTH_THREADS = {True: 5e7, False: 2e7}  # one restart split into chunks; several restarts
 
@@ -274,8 +276,10 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             with one_thread(), explained(self._advice):
                 yield
         except BaseException:
+            # What scikit-learn needs to tear its callbacks down, it removes itself.
+            kept = {name: vars(self)[name] for name in _OF_CALLBACKS if name in vars(self)}
             self.__dict__.clear()
-            self.__dict__.update(before)
+            self.__dict__.update(before | kept)
             raise
 
     def _callback_data(self, given: Any, X: Any) -> Any:

@@ -1,8 +1,8 @@
-"""What the common tests need to know of each model, one module per model.
+"""Descriptions of all models for the common tests, one module per model.
 
-A new model joins by one file here, which says how its estimator is made, what its data look like
-and what its results are compared with, and by one line in ``ENTRIES``. The last entry is the
-worked example of the page for developers, which is not a part of the package.
+To add a model, write one file here and add one line to ``ENTRIES``. The file says how the estimator
+is made, how its data look, and with which exact results it is compared. The last
+entry is the worked example of the page for developers, which is not a part of the package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the common tests need to know of a model."""
+"""The description of a model that the common tests work with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn_anneal.inference.visits import Visited
 
 
 class ExpectedFailure(NamedTuple):
-    """Why a common check of scikit-learn must fail, and for which estimators."""
+    """The reason why a common check of scikit-learn must fail, and the estimators concerned."""
 
     reason: str
     concerns: Callable[[Any], bool]
@@ -20,67 +20,70 @@ class ExpectedFailure(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A model as the common tests see it.
+    """A model, described for the common tests.
 
     Attributes
     ----------
     name : str
     make : callable
-        ``make(**params)``, a small estimator without what falsifies bounds (regularisation), in
-        which every number of passes is small.
+        ``make(**params)`` returns a small estimator, in which every number of passes is small. It
+        has no regularisation, with which bounds would not be exact.
     data : callable
-        ``data(rng, n)``, n units.
+        ``data(rng, n)`` returns n units.
     variants : mapping
-        Id → parameters of each form of the model that has equations of its own. The first one
-        stands for the model where a property is about the loop and not about equations.
+        Id → parameters of each form of the model that has equations of its own. Tests of the loop,
+        which do not depend on the equations, use only the first one.
     heuristics : mapping
-        Id → parameters of forms whose local step ascends no bound. They have all other properties.
+        Id → parameters of forms whose local step does not ascend a bound. They have all other
+        properties.
     sampled : tuple of str
-        Those of them whose local step is random.
+        Ids of those heuristics whose local step is random.
     converged : mapping
-        Parameters with which the iterations over local parameters run to their end.
+        Parameters with which the iterations over local parameters run to convergence.
     frozen : mapping
-        Attributes of the model that keep local parameters where they start.
+        Attributes of the model that keep local parameters at their start.
     one_optimum : str
-        Id of a variant whose iterations over local parameters then end at one point wherever
-        they start; empty for models without any.
+        Id of a variant whose converged local parameters do not depend on their start; empty for
+        models without such a variant.
     learns : callable
-        ``learns(params)``, whether the fit changes the prior.
+        ``learns(params)`` says whether the fit changes the prior.
     minibatches : mapping
         Parameters that ``fit`` needs besides ``batch_size`` to work in minibatches.
     several_chunks : callable or None
-        ``several_chunks(rng)``, 2500 units that are cut into several chunks, and 1200 of them
-        too if the number of observations decides; None: 2500 units of ``data``.
+        ``several_chunks(rng)`` returns 2500 units that are cut into several chunks. If chunks are
+        cut by the number of observations, 1200 of these units make several chunks too. None: 2500
+        units of ``data``.
     local_entropy : callable
-        ``local_entropy(visit, units)``, H[q] of local parameters with a prior of their own, a
-        part of the entropy of a local step; nats.
+        ``local_entropy(visit, units)`` is H[q] of the local parameters that have priors of their
+        own, in nats. It is a part of the entropy of a local step.
     tiny : mapping
-        Id → ``tiny[id](rng)``, data so small that ``log_evidence`` can enumerate.
+        Id → ``tiny[id](rng)``, which returns data small enough for ``log_evidence`` to enumerate.
     log_evidence : callable or None
-        ``log_evidence(estimator, X)``, exact, from the fitted priors; nats.
+        ``log_evidence(estimator, X)`` is the exact log evidence at the fitted priors, in nats.
     exact : tuple of (parameters, id of tiny data)
-        Where the exact posterior lies in the variational family.
+        A case in which the exact posterior lies in the variational family.
     total_probability : callable or None
-        ``total_probability(estimator)``, sum or integral of exp(score_samples).
+        ``total_probability(estimator)`` is the sum or integral of exp(score_samples).
     spaces : mapping
-        Id → ``spaces[id](rng, n)``: data in spaces small enough for ``total_probability``.
+        Id → ``spaces[id](rng, n)``, which returns data in a space small enough for
+        ``total_probability``.
     common_checks : bool
-        Whether scikit-learn's common checks are run. They know no data of symbols or counts.
+        Whether scikit-learn's common checks are run. They bring no data of symbols or counts.
     checked : tuple of dict
         Parameters with which scikit-learn's common checks are run, besides the defaults and every
         value of ``annealing``.
     expected_failures : mapping
-        Common check → why it fails. Nothing else may fail, and all of these must.
+        Common check → the reason why it fails. All of these must fail, and no other may.
     forms : tuple of str
-        Forms of deterministic annealing that mean something for the model; others are refused.
+        Forms of deterministic annealing that make sense for the model; others are refused.
     unit_keys : tuple of str
         Natural parameters in batch mode that have one row per unit.
     refused : callable
-        ``refused(params)``, name of annealing → what the refusal says is missing.
+        ``refused(params)`` returns name of annealing → the missing part that the refusal names.
     repeat : callable
-        ``repeat(X, counts)``, unit i ``counts[i]`` times.
+        ``repeat(X, counts)`` repeats unit i ``counts[i]`` times.
     row_weights : callable
-        ``row_weights(X, weights)``, ``sample_weight`` of the given weights of units.
+        ``row_weights(X, weights)`` turns weights of units into ``sample_weight``.
     """
 
     name: str
@@ -114,12 +117,12 @@ class Entry:
 
     @property
     def first(self) -> dict[str, Any]:
-        """Parameters of the variant that stands for the model."""
+        """Parameters of the first variant, which stands for the model."""
         return next(iter(self.variants.values()))
 
     @property
     def unambiguous(self) -> dict[str, Any]:
-        """Parameters with which local parameters have one value, whatever they start from."""
+        """Parameters with which local parameters do not depend on their start."""
         return {**self.variants.get(self.one_optimum, {}), **self.converged}
 
     def in_batches(self, size: int) -> dict[str, Any]:
@@ -132,5 +135,5 @@ class Entry:
 
 
 def has_auto(params: dict[str, Any]) -> bool:
-    """Whether a parameter asks for a prior that the fit learns; it may be ``Entry.learns``."""
+    """Whether a parameter asks for a prior that the fit learns; a function for ``Entry.learns``."""
     return any(isinstance(value, str) and value == "auto" for value in params.values())

@@ -1,4 +1,4 @@
-"""Gaussian mixtures as the common tests see them."""
+"""Gaussian mixtures, described for the common tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hidden Markov models as the common tests see them, one entry per emission."""
+"""Hidden Markov models, described for the common tests by one entry per emission."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ASYMMETRIC_CHAIN = {
 
 
 class SequenceList(list):
-    """A list of sequences, of any dtype."""
+    """A list of sequences with the method ``astype`` of an array."""
 
     def astype(self, dtype: Any) -> SequenceList:
         return SequenceList(X.astype(dtype) for X in self)
 
 
 def frames_of(emission: str, rng: np.random.Generator, states: np.ndarray) -> np.ndarray:
-    """One frame for each state of three; every tenth is missing."""
+    """Draw one frame for each entry of ``states``, of three states; every tenth is missing."""
     n = len(states)
     missing = rng.random(n) < 0.1
     if emission == "categorical":
@@ -53,7 +53,8 @@ def chains(
     def make(rng: np.random.Generator, n: int) -> SequenceList:
         ends = np.cumsum(rng.integers(lengths[0], lengths[1] + 1, size=n))
         moves = rng.random(ends[-1]) < 0.3
-        # Where a state is drawn anew, the sum over all draws so far is uniform modulo 3.
+        # At each move a random number is added to the state. The sum modulo 3 is uniform, so that
+        # the move draws the state anew.
         states = np.cumsum(np.where(moves, rng.integers(3, size=ends[-1]), 0)) % 3
         return SequenceList(np.split(frames_of(emission, rng, states), ends[:-1]))
 
@@ -61,7 +62,7 @@ def chains(
 
 
 def tiny_chains(emission: str) -> dict[str, Callable[[np.random.Generator], SequenceList]]:
-    """Six frames in three sequences; one of them is missing."""
+    """Six frames in three sequences; one of the frames is missing."""
 
     def make(rng: np.random.Generator) -> SequenceList:
         frames = frames_of(emission, rng, np.array([0, 0, 1, 1, 2, 0]))
@@ -74,11 +75,11 @@ def tiny_chains(emission: str) -> dict[str, Callable[[np.random.Generator], Sequ
 
 
 def hidden_markov(emission: str, **fields: Any) -> Entry:
-    """The entry of an emission; priors given in ``variants`` are of two columns."""
+    """The entry of an emission; priors that ``variants`` give are for two columns."""
     declared = {"n_symbols": N_SYMBOLS} if emission == "categorical" else {}
 
     def make(n_components: int = 3, transmat_prior: Any = None, **params: Any) -> AnnealedHMM:
-        # Priors of more states than ``n_components`` are cut.
+        # If a test has fewer states than these priors, it uses a part of them.
         if np.ndim(transmat_prior):
             transmat_prior = np.asarray(transmat_prior)[:n_components, :n_components]
         settings = {"emission": emission, "max_iter": 5, "random_state": 0, "reg_covar": 0.0}

@@ -1,4 +1,4 @@
-"""Latent Dirichlet allocation as the common tests see it."""
+"""Latent Dirichlet allocation, described for the common tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N_WORDS = 30
 def documents(
     n_words: int = N_WORDS, lengths: tuple[int, int] = (10, 40)
 ) -> Callable[[np.random.Generator, int], csr_matrix]:
-    """Counts of documents that mix three topics, and share some words."""
+    """Counts of documents that mix three topics; the topics have some words in common."""
 
     def make(rng: np.random.Generator, n: int) -> csr_matrix:
         block = np.arange(n_words) * 3 // n_words
@@ -34,7 +34,7 @@ def documents(
 
 
 def tiny_documents(*texts: tuple[int, ...]) -> Callable[[np.random.Generator], csr_matrix]:
-    """Documents of the given words, whatever the generator is."""
+    """A function of a generator that ignores it and returns documents of the given words."""
     counts = np.array([np.bincount(text, minlength=N_WORDS) for text in texts])
     return lambda rng: csr_matrix(counts)
 
@@ -42,7 +42,7 @@ def tiny_documents(*texts: tuple[int, ...]) -> Callable[[np.random.Generator], c
 def small_topics(
     n_components: int = 3, doc_topic_prior: Any = None, **params: Any
 ) -> AnnealedLatentDirichletAllocation:
-    """Priors of more topics than ``n_components`` are cut."""
+    """A small estimator; if priors are given for more topics, only a part of them is used."""
     settings = {"max_iter": 5, "random_state": 0}
     if np.ndim(doc_topic_prior):
         doc_topic_prior = doc_topic_prior[:n_components]
@@ -52,7 +52,7 @@ def small_topics(
 
 
 def entropy_of_proportions(visit: Visited, units: Any) -> float:
-    """Σ w H[q(θ)], from the γ that a visit left, by scipy."""
+    """Σ w H[q(θ)] of the γ that a visit returned, computed by scipy."""
     entropies = [dirichlet(row).entropy() for row in np.concatenate(visit.local)]
     return float(
         np.dot(np.ones(len(entropies)) if units.weights is None else units.weights, entropies)

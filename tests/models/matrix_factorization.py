@@ -1,4 +1,4 @@
-"""Matrix factorisation as the common tests see it."""
+"""Matrix factorisation, described for the common tests."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sklearn_anneal import AnnealedPMF
 def ratings(
     n_items: int = 12, observed: float = 0.5
 ) -> Callable[[np.random.Generator, int], np.ndarray]:
-    """Users × items, from two factors and biases; NaN where nothing is known."""
+    """A users × items matrix, drawn from two factors and biases; unknown ratings are NaN."""
 
     def make(rng: np.random.Generator, n: int) -> np.ndarray:
         factors = 0.7 * rng.standard_normal((n, 2)), 0.7 * rng.standard_normal((n_items, 2))
         biases = 0.5 * rng.standard_normal((n, 1)) + 0.5 * rng.standard_normal(n_items)
         X = 3.0 + factors[0] @ factors[1].T + biases + 0.6 * rng.standard_normal((n, n_items))
         X[rng.random(X.shape) >= observed] = np.nan
-        # A user without ratings is a user; a matrix without any is no data.
+        # A user may have no ratings, but a matrix without any rating would be refused.
         X[0, 0] = 2.5
         return X
 
@@ -51,7 +51,7 @@ ENTRIES = [
         },
         learns=has_auto,
         several_chunks=lambda rng: ratings(40, 0.4)(rng, 2500),
-        # There are no assignments: all entropy of a local step is that of users.
+        # There are no assignments, so that the entropy of a local step is all that of users.
         local_entropy=lambda visit, units: visit.step.entropy,
         tiny={
             "2 x 2": lambda rng: np.array([[4.0, 2.5], [1.0, 3.0]]),
