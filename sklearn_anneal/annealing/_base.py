@@ -21,7 +21,7 @@ N_PASSES = [Interval(Integral, 0, None, closed="left"), AUTO]
 LEARNING_RATE = [Interval(Real, 0, 1, closed="right"), StrOptions({"auto", "decay"})]
 
 CAPABILITIES = {
-    "draws": "draws of the global parameters in the place of their expectations",
+    "draws": "draws of the global parameters instead of their expectations",
     "exact_gradient_statistics": (
         "the exact natural gradient of a draw of the global parameters (the matrix V of "
         "structured stochastic variational inference)"
@@ -30,11 +30,11 @@ CAPABILITIES = {
     "unit_log_partition": "a log partition function per data point, log c(T)",
     "locally_tempered_step": "a local step with one temperature per data point",
     "assignments": (
-        'assignments of data points, which are all that form="local" tempers; form="likelihood" '
-        'and form="posterior" do without'
+        'assignments of data points, because form="local" tempers nothing else (form="likelihood" '
+        'and form="posterior" do not need them)'
     ),
     "assignment_entropy": (
-        "the entropy of its assignments, from which an initial temperature could be told"
+        "the entropy of its assignments, from which an initial temperature could be determined"
     ),
 }
 """The optional capabilities of models that methods can need, described for error messages."""

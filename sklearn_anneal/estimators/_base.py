@@ -239,8 +239,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         units = self._make_units(X, self._check_weights(sample_weight, X))
         self._check_training(units)
         metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
-        data_of_callbacks = self._callback_data(given, X)
-        monitor = FitMonitor.of(self, 1 if warm else self.n_init, data_of_callbacks, y, metadata, units)
+        callback_X = self._callback_data(given, X)
+        monitor = FitMonitor.of(self, 1 if warm else self.n_init, callback_X, y, metadata, units)
         store = None if checkpoint is None else Checkpoint(checkpoint)
         if warm:
             results = self._continue_fit(units, monitor, store)
