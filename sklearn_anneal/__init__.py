@@ -1,8 +1,8 @@
 """Annealed variational inference as scikit-learn estimators.
 
-Variational inference ends in the local optimum next to its start. The estimators of this
-package anneal their way to a better one, in the place of many restarts, with a single parameter:
-``annealing``.
+Variational inference ends in the local optimum next to its start. Instead of restarting many
+times, the estimators of this package reach a better optimum by annealing. The parameter
+``annealing`` selects the method.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ __all__ = [
 
 
 def warm_up() -> None:
-    """Compile all kernels and keep them on disk, so that no later fit has to.
+    """Compile all kernels and keep them on disk, so that no later fit has to compile them.
 
-    For container images and services, whose first fit should be as fast as the others.
+    Call it when a container image is built or a service starts, so that its first fit is as fast
+    as the later ones.
 
     Examples
     --------

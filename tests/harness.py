@@ -101,7 +101,7 @@ def combinations(names: Any = None, sampled: bool = True) -> list[Any]:
 
 
 def quick(name: str | type[Annealing], n_passes: int = 4, **params: Any) -> Any:
-    """The method with this name, or of this class, and few passes; further settings can be given."""
+    """The method of a name or a class with few passes; further settings can be given."""
     method = ANNEALING[name]() if isinstance(name, str) else name()
     if "n_passes" in method.get_params():
         params = {"n_passes": n_passes} | params

@@ -263,7 +263,7 @@ def test_local_tempering_listens_less_to_random_ratings(rng):
 def test_local_form_is_refused(rng):
     Y = ratings(rng)
     method = DeterministicAnnealing(form="local", initial_temperature=2.0)
-    with pytest.raises(ValueError, match='which are all that form="local" tempers.*"likelihood"'):
+    with pytest.raises(ValueError, match='form="local" tempers nothing else.*"likelihood"'):
         small(annealing=method).fit(Y)
     # At T = 1 from the start there is nothing to temper.
     cold = DeterministicAnnealing(form="local", initial_temperature=1.0)

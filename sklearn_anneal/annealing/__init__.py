@@ -1,4 +1,4 @@
-"""The annealing methods: hyperparameters of how an optimum is looked for."""
+"""The annealing methods. Their parameters say how a fit searches for an optimum."""
 
 from __future__ import annotations
 
@@ -36,33 +36,34 @@ ANNEALING: dict[str, type[Annealing]] = {
     "structured": StructuredVI,
     "proximity": ProximityVI,
 }
-"""The methods by the names that the parameter ``annealing`` of the estimators takes."""
+"""The class of each name that the parameter ``annealing`` of the estimators accepts."""
 
 
 def lacking(method: Annealing, model: Any) -> dict[str, str]:
-    """What a method asks for and a model cannot do, with the reasons."""
+    """The capabilities that a method needs and a model lacks, with the reason for each."""
     can = model.capabilities()
     reasons = {need: can.get(need, "this model does not have that") for need in method.needs}
     return {need: reason for need, reason in reasons.items() if reason is not None}
 
 
 def check_capabilities(method: Annealing, model: Any, given: object, name: str) -> None:
-    """Refuse a method that asks for what a model cannot do.
+    """Refuse a method that needs a capability that the model lacks.
 
     Parameters
     ----------
     method : Annealing
-        Resolved: without any ``"auto"`` that the model's recommendations fill in.
+        The resolved method, in which the model's recommendations have replaced ``"auto"``.
     model : Model
     given : Annealing or str
-        The method as the user gave it, for the message.
+        The method as the user gave it, which the message quotes.
     name : str
-        Of the estimator, for the message.
+        The name of the estimator, which the message quotes.
 
     Raises
     ------
     ValueError
-        It says what is missing, why, and which names of ``annealing`` work with the model.
+        If the method needs a capability that the model lacks. The message says which one, why
+        the model lacks it, and which names of ``annealing`` work with the model.
     """
     missing = lacking(method, model)
     if not missing:

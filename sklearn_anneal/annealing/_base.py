@@ -1,4 +1,4 @@
-"""The hooks through which an annealing method bends the loop of inference."""
+"""The hooks by which an annealing method modifies the loop of variational inference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N_PASSES = [Interval(Integral, 0, None, closed="left"), AUTO]
 LEARNING_RATE = [Interval(Real, 0, 1, closed="right"), StrOptions({"auto", "decay"})]
 
 CAPABILITIES = {
-    "draws": "draws of the global parameters in the place of their expectations",
+    "draws": "draws of the global parameters instead of their expectations",
     "exact_gradient_statistics": (
         "the exact natural gradient of a draw of the global parameters (the matrix V of "
         "structured stochastic variational inference)"
@@ -30,19 +30,19 @@ CAPABILITIES = {
     "unit_log_partition": "a log partition function per data point, log c(T)",
     "locally_tempered_step": "a local step with one temperature per data point",
     "assignments": (
-        'assignments of data points, which are all that form="local" tempers; form="likelihood" '
-        'and form="posterior" do without'
+        'assignments of data points, because form="local" tempers nothing else (form="likelihood" '
+        'and form="posterior" do not need them)'
     ),
     "assignment_entropy": (
-        "the entropy of its assignments, from which an initial temperature could be told"
+        "the entropy of its assignments, from which an initial temperature could be determined"
     ),
 }
-"""What a method can ask of a model beyond the obligatory, in words for error messages."""
+"""The optional capabilities of models that methods can need, described for error messages."""
 
 
 @dataclass
 class Context:
-    """What every hook sees of the fit that it takes part in.
+    """The state of a fit, which every hook receives.
 
     Attributes
     ----------
@@ -55,22 +55,22 @@ class Context:
     q : dict of ndarray
         λ, the current natural parameters.
     q_start : dict of ndarray
-        λ as the current update found it, before the first of its blocks.
+        λ at the beginning of the current update, before its first block was changed.
     state : dict
-        What has to survive from one update to the next: the clocks ``updates`` and ``passes``
-        and whatever the method adds in :meth:`Annealing.initial_state`.
+        The values that are kept from one update to the next: the clocks ``updates`` and
+        ``passes``, and those that the method adds in :meth:`Annealing.initial_state`.
     scale : float
-        N/|S|: total weight over the weight of the current batch.
+        N/|S|, the total weight of the data divided by the weight of the current batch.
     exploring : bool
-        Whether local variables start anew at every visit, to find better optima; False once
-        only the last digits are missing.
+        Whether local variables start anew at every visit, because that finds better optima.
+        It becomes False when the fit has nearly converged.
     report : LocalStep or None
         The latest local step.
     known : object
-        What the latest visit found of q (:attr:`Visit.known`), which can save work.
+        Quantities of q that the latest visit computed (:attr:`Visit.known`), kept to save work.
     deviation : dict of ndarray or None
-        What random weights add to the current target λ̂, for methods that keep it apart
-        (``separate_noise``). Hooks must not change it.
+        The difference that random weights make to the current target λ̂, for methods in which
+        it is kept separate from the target (``separate_noise``). Hooks must not change it.
     """
 
     model: Any
@@ -91,10 +91,10 @@ Rehearsal = Callable[["Annealing", int], Natural]
 
 
 class Annealing(BaseEstimator):
-    """Base class of the annealing methods; as it stands, the absence of annealing.
+    """Base class of the annealing methods. Its own hooks are those of plain inference.
 
-    A method holds hyperparameters only, so that one instance may serve many fits and threads.
-    All that changes during a fit is in the :class:`Context` that every hook receives.
+    A method has hyperparameters only, so that one instance can be used in many fits and threads.
+    Everything that changes during a fit is in the :class:`Context` that every hook receives.
 
     Attributes
     ----------
@@ -103,16 +103,16 @@ class Annealing(BaseEstimator):
     finish : bool
         Whether plain variational inference at T = 1 follows the schedule.
     separate_noise : bool
-        Whether random weights are deviations from 1, and what they add to the target is kept
-        apart from it: :meth:`update` has to add ρ times ``ctx.deviation``.
+        Whether random weights are deviations from 1. The difference that they make to the target
+        is then in ``ctx.deviation``, and :meth:`update` has to add ρ times this difference.
     exact_bound : bool
-        Whether the lower bound of the current q can be read off its local steps; if not, it is
-        evaluated by an extra pass every ``evaluate_every`` passes.
+        Whether the local steps yield the lower bound of the current q. If not, an extra pass
+        evaluates it every ``evaluate_every`` passes.
     has_unit_temperatures : bool
         Whether every data point has a temperature of its own.
     holds_units : bool
-        Whether parameters of single data points, where a model has any, may be blocks of q like
-        others in batch mode; if not, they are local variables there too.
+        Whether the parameters of single data points, in models that have such, may be blocks of q
+        in batch mode. If not, they are local variables in batch mode too.
     """
 
     _parameter_constraints: dict = {}
@@ -131,7 +131,7 @@ class Annealing(BaseEstimator):
 
     @property
     def separate_noise(self) -> bool:
-        """Whether random weights are deviations from 1 whose statistics are kept apart."""
+        """Whether random weights are deviations from 1, with statistics of their own."""
         return False
 
     def resolve(self, recommended: dict[str, Any]) -> Annealing:
@@ -140,7 +140,7 @@ class Annealing(BaseEstimator):
         Parameters
         ----------
         recommended : dict
-            The model's values by parameter name; what is absent takes the method's default.
+            The model's values by parameter name. Absent ones take the method's default.
 
         Returns
         -------
@@ -156,14 +156,14 @@ class Annealing(BaseEstimator):
 
     @property
     def calibrates(self) -> bool:
-        """Whether :meth:`calibrate` has anything to find out."""
+        """Whether :meth:`calibrate` has any parameter to determine."""
         return False
 
     def calibrate(self, ctx: Context, units: Any, rehearse: Rehearsal) -> Annealing:
-        """The method with what only the data and the start can tell filled in.
+        """A copy of the method with the parameters that depend on the data and the start.
 
-        ``rehearse(method, n)`` returns the natural parameters that ``n`` batch updates of
-        another method would lead to from the start, which stays as it is.
+        ``rehearse(method, n)`` returns the natural parameters after ``n`` batch updates of the
+        given method from the start. It does not change the start.
         """
         return self
 
@@ -172,7 +172,7 @@ class Annealing(BaseEstimator):
         return int(getattr(self, "n_passes", 0))
 
     def progress(self, state: State) -> float:
-        """Share of the schedule that is over, 1 or more after its end."""
+        """The share of the schedule that has passed; 1 or more after its end."""
         n = self.schedule_length()
         return 1.0 if n == 0 else state["passes"] / n
 
@@ -182,7 +182,7 @@ class Annealing(BaseEstimator):
 
     @property
     def needs_start(self) -> bool:
-        """Whether the fit starts where the model's ``init_params`` says."""
+        """Whether the fit starts as the model's ``init_params`` says."""
         return True
 
     def initial_natural(self, ctx: Context) -> Natural:
@@ -190,65 +190,65 @@ class Annealing(BaseEstimator):
         raise NotImplementedError
 
     def initial_state(self, ctx: Context) -> State:
-        """What the method keeps in the state, besides the clocks."""
+        """The values that the method adds to the clocks in ``ctx.state``."""
         return {}
 
     def temper(self, ctx: Context, units: Any) -> Tempering:
-        """The factors on local step, statistics and prior for this update."""
+        """The factors of the local step, the statistics and the prior in this update."""
         return Tempering()
 
     def visit(self, ctx: Context, units: Any, **how: Any) -> Any:
-        """Prepare a visit to some data; ``how`` has further arguments of the model's ``visit``."""
+        """Prepare a visit to data; ``how`` has further arguments of the model's ``visit``."""
         t = self.temper(ctx, units)
         return ctx.model.visit(ctx.q, units, t, separate_noise=self.separate_noise, **how)
 
     def draw(self, ctx: Context, block: Any) -> Any:
-        """What the method draws once for a visit that precedes the update of a block."""
+        """Random numbers that are drawn once for the visit before the update of a block."""
         return None
 
     def weights(self, ctx: Context, units: Any) -> np.ndarray | None:
-        """Random factors of the statistics, one per weight unit; None for no noise.
+        """Random factors of the statistics, one per weight unit, or None for no noise.
 
         Their mean is 1, or 0 with ``separate_noise``.
         """
         return None
 
     def local_start(self, ctx: Context, visit: Any, units: Any, local: Any) -> Any:
-        """Where the local variables of a chunk start; ``local`` are those of the last visit."""
+        """Initial local variables of a chunk; ``local`` are those of the last visit."""
         return visit.start(units, local, ctx.exploring, 0.0, ctx.rng)
 
     def target(self, ctx: Context, target: Natural, stats: Natural, visited: Any) -> Natural:
-        """λ̂, given what the conjugate update proposes.
+        """The target λ̂ of the method, given that of the conjugate update.
 
-        ``visited`` has the visit that the statistics are of, and the draw that was made for it.
+        ``visited`` has the visit that computed the statistics, and the draw that was made for it.
         """
         return target
 
     def batch_step(self, decaying: float) -> float:
-        """The step ρ of an update that sees all the data.
+        """The step size ρ of an update that sees all the data.
 
-        ``decaying`` is the learning rate that a minibatch would have; the default of 1 is
-        coordinate ascent.
+        ``decaying`` is the step size of a minibatch at this time. The result is 1 by default,
+        which is coordinate ascent.
         """
         return 1.0
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
-        """The new λ of the keys of ``q``: by default (1 − ρ) λ + ρ λ̂.
+        """The new λ for the keys of ``q``, by default (1 − ρ) λ + ρ λ̂.
 
-        The arrays of ``target`` may be used for the result.
+        The result may overwrite the arrays of ``target``.
         """
         return mix(q, target, rho)
 
     def advance(self, ctx: Context, report: Any) -> State:
-        """The method's own state after an update whose local step was ``report``."""
+        """The new ``ctx.state`` after an update whose local step was ``report``."""
         return ctx.state
 
 
 class DampedMixin:
-    """Methods whose batch updates take steps below 1, set by their ``learning_rate``."""
+    """Mixin of methods that damp their batch updates, by the parameter ``learning_rate``."""
 
     learning_rate: Any
 
     def batch_step(self, decaying: float) -> float:
-        """``learning_rate``, or the decaying one of minibatches where that is asked for."""
+        """``learning_rate``, or the step size of minibatches if it is ``"decay"``."""
         return decaying if self.learning_rate == "decay" else float(self.learning_rate)

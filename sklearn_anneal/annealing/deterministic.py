@@ -13,49 +13,55 @@ from ..families import Natural, Tempering, mix
 from ._base import AUTO, N_PASSES, Annealing, Context, Rehearsal
 from .schedules import SCHEDULES
 
-# Powers of x = 1/T on the local step, the statistics and the prior.
+# The powers of x = 1/T that multiply the local step, the statistics and the prior.
 FORMS = {"likelihood": (1, 1, 0), "posterior": (1, 1, 1), "local": (1, 0, 0)}
 
-# The rule for the initial temperature; benchmarks/gaussian_mixture/tuning.py measures it.
+# Constants of the rule for the initial temperature, from benchmarks/gaussian_mixture/tuning.py.
 _HOTTEST = 6.0
 _LUKEWARM = 1.05
-_CERTAIN = 0.05  # mean normalised entropy of a start whose assignments are not in doubt
-# Updates at constant temperature after which components that are going to merge have done so.
+_CERTAIN = 0.05  # below this mean normalised entropy, the assignments of a start are certain
+# After so many updates at constant temperature, components that are going to merge have merged.
 _REHEARSAL = 20
+# Above this mean normalised entropy, a rehearsal has merged the components.
 _MERGED = 0.2
 
 
 class DeterministicAnnealing(Annealing):
     """Deterministic annealing: variational inference at a temperature that falls to 1.
 
-    At temperature T the local step is q(z) ∝ exp{E log p(x, z | β) / T}, and the natural
-    parameters λ of q(β) are updated, with b their value at the flat density, to
+    At temperature T the local step is q(z) ∝ exp{E log p(x, z | β) / T}. Let S be the expected
+    sufficient statistics, λ₀ the natural parameters of the prior, and b those of the flat
+    density. The natural parameters λ of q(β) are then updated, depending on ``form``, to
 
     - ``"likelihood"``: λ₀ + S/T (annealed variational inference [1]_);
     - ``"posterior"``: b + (λ₀ + S − b)/T (Katahira et al. [2]_, with the base measure kept);
     - ``"local"``: λ₀ + S (deterministic annealing EM [3]_).
 
-    At fixed T all three are exact coordinate ascent: the first two on the bound of a tempered
-    likelihood or posterior, the third on the bound in which the entropy of the assignments alone
-    is multiplied by T, which leaves all other parameters as sharp as ever.
+    At fixed T all three are exact coordinate ascent. The first two ascend the bound of a tempered
+    likelihood or posterior. The third ascends a bound in which only the entropy of the assignments
+    is multiplied by T, so that it does not flatten the distributions of the parameters.
 
     Parameters
     ----------
     form : {"auto", "likelihood", "posterior", "local"}, default="auto"
-        What the temperature acts on.
+        What the temperature acts on, as described above.
     initial_temperature : float or "auto", default="auto"
-        T at the first pass, at least 1. ``"auto"`` is the model's recommended number, or a rule
-        for models with assignments: 6, with T − 1 halved for as long as a rehearsal of 20
-        updates at T, on at most 10,000 data points, merges the components; 1 where the initial
-        assignments are in doubt already (mean entropy above 0.05 log K). A number above what
-        the rule finds can merge components for good; one below gains less.
+        T at the first pass, at least 1. ``"auto"`` takes the number that the model recommends, or,
+        for models with assignments, applies a rule. The rule begins with T = 6. It rehearses 20
+        updates at T on at most 10,000 data points, and halves T − 1 as long as the rehearsal merges
+        the components. It takes T = 1 if the initial assignments are uncertain already (a mean
+        entropy above 0.05 log K). With a number above the result of the rule, components can merge
+        for good; with one below, annealing gains less.
     schedule : {"auto", "geometric", "linear", "constant"}, default="auto"
-        How T falls: T₀^(1 − t/n), linearly, or not at all until the end of the schedule.
+        How T falls from its initial value T₀ to 1 over n passes: as T₀^(1 − t/n), linearly, or not
+        at all until the end of the schedule, where it drops to 1.
     n_passes : int or "auto", default="auto"
-        Passes over the data until T = 1. More passes give a better optimum for more time.
+        Number of passes over the data until T = 1. More passes reach a better optimum and take more
+        time.
     jitter : float or "auto", default="auto"
-        Size of the random displacement, at T > 1, of the parameters that each update moves to. It
-        breaks the symmetry of equal components, which would otherwise survive the cooling.
+        Size of a random displacement of the parameters that each update moves to, applied while T >
+        1. It breaks the symmetry of equal components, which would otherwise stay equal after the
+        cooling.
 
     References
     ----------
@@ -98,7 +104,7 @@ class DeterministicAnnealing(Annealing):
     @property
     def needs(self) -> tuple[str, ...]:
         rule = ("assignment_entropy",) if self.initial_temperature == "auto" else ()
-        # At a temperature of 1 there is nothing to temper.
+        # At a temperature of 1 the assignments are not tempered, so that they are not needed.
         local = ("assignments",) if self.form == "local" and self.initial_temperature != 1 else ()
         return rule + local
 
@@ -119,7 +125,7 @@ class DeterministicAnnealing(Annealing):
         return clone(self).set_params(initial_temperature=float(temperature))
 
     def schedule_length(self) -> int:
-        # At a temperature of 1 from the start there is nothing to wait for.
+        # If the temperature is 1 from the start, the finish can begin at once.
         return 0 if self.initial_temperature == 1 else super().schedule_length()
 
     def temperature(self, ctx: Context) -> float:
@@ -133,7 +139,8 @@ class DeterministicAnnealing(Annealing):
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
         if self.jitter > 0 and self.temperature(ctx) > 1:
-            # Not of the mixture: displacements of old values would pile up in small steps.
+            # The target is displaced, and not its mixture with q: if q were displaced too, the
+            # displacements of many small steps would add up.
             target = ctx.model.jitter(target, self.jitter, ctx.rng, ctx.prior)
         return mix(q, target, rho)
 
@@ -141,7 +148,7 @@ class DeterministicAnnealing(Annealing):
 def _uncertainty(ctx: Context, units: Any, q: Natural) -> float:
     """The mean entropy of the assignments as a share of log K.
 
-    It is 1 for one component, from whose annealing nothing is to be gained.
+    It is 1 for a single component, so that the rule does not anneal where nothing can be gained.
     """
     if ctx.model.n_components == 1:
         return 1.0

@@ -8,12 +8,12 @@ from ._base import Annealing
 class NoAnnealing(Annealing):
     """Plain variational inference: coordinate ascent, or stochastic VI in minibatches.
 
-    With this method the estimators run the algorithm of the classes that they replace. It ends
-    in the local optimum next to its start.
+    With this method the estimators run the same algorithm as the scikit-learn classes that they
+    can replace. It ends in the local optimum next to its start.
 
     See Also
     --------
-    DeterministicAnnealing : The default of the estimators.
+    DeterministicAnnealing : The default method of the estimators.
 
     Examples
     --------

@@ -18,28 +18,30 @@ _LARGEST_PULL = 0.9
 class ProximityVI(DampedMixin, Annealing):
     """Proximity VI with the entropy constraint (experimental).
 
-    The constraint −k (H(q) − H_lag)² on the entropy has, for conjugate models, the natural
-    gradient k d′ (λ − b) with d′ = 2 (H(q_t) − H(q_{t−m})), so that a step is
+    The method adds the term −k (H(q) − H_lag)² to the lower bound, where H_lag is the entropy of
+    q some updates ago (Altosaar et al. [1]_). For conjugate models the natural gradient of this
+    term is k d′ (λ − b), with d′ = 2 (H(q_t) − H(q_{t−m})) and b the natural parameters of the
+    flat density. A step is therefore
 
-        λ ← (1 − ρ) λ + ρ λ̂ + ρ k d′ (λ − b),
+        λ ← (1 − ρ) λ + ρ λ̂ + ρ k d′ (λ − b).
 
-    b being λ at the flat density. Falling entropy pulls λ back towards b (Altosaar et al. [1]_,
-    in natural coordinates). k falls linearly to 0, k d′ is clipped to ±0.9, and parameters that
-    the pull would take out of the domain are updated without it. On mixtures gains are small; on
-    topic models they are not. k has the scale of one over squared nats, so that a useful value
-    depends on the size of the data, and no rule for it is known.
+    If the entropy falls, λ is pulled back towards b. k falls linearly to 0, and k d′ is clipped
+    to ±0.9. Parameters that the pull would take out of their domain are updated without it. The
+    gains are small on mixtures, but not on topic models. Since k is measured in one over squared
+    nats, a useful value depends on the size of the data, and no rule for it is known.
 
     Parameters
     ----------
     strength : float or "auto", default="auto"
-        k at the first pass, per squared nat. Too large a value stops all progress.
+        k at the first pass, per squared nat. If it is too large, the fit makes no progress.
     lag : int or "auto", default="auto"
-        m, in updates.
+        m, the number of updates between the two entropies that are compared.
     n_passes : int or "auto", default="auto"
-        Passes over the data until k = 0.
+        Number of passes over the data until k = 0.
     learning_rate : float, "decay" or "auto", default="auto"
-        The step ρ of batch mode: a number in (0, 1], or ``"decay"`` for that of minibatches,
-        (τ + t)^(−κ) with the estimator's ``learning_offset`` τ and ``learning_decay`` κ.
+        The step size ρ in batch mode: a number in (0, 1], or ``"decay"`` for the step size of
+        minibatches, (τ + t)^(−κ), with the estimator's ``learning_offset`` τ and ``learning_decay``
+        κ.
 
     References
     ----------
@@ -70,11 +72,15 @@ class ProximityVI(DampedMixin, Annealing):
         return {"entropies": ()}
 
     def entropy(self, ctx: Context) -> float:
-        """H of the q(β) that the update found, and of q(z) as estimated from its batch, nats."""
+        """The entropy of q, in nats.
+
+        It is that of q(β) at the beginning of the update, plus that of q(z) as the batch of the
+        update estimates it.
+        """
         return ctx.model.entropy(ctx.q_start, ctx.known) + ctx.scale * ctx.report.entropy
 
     def pull(self, ctx: Context, entropy: float) -> float:
-        """k_t d′, clipped."""
+        """k d′ of the coming step, clipped; 0 until there are enough entropies to compare."""
         lagged = ctx.state["entropies"]
         if len(lagged) < self.lag:
             return 0.0

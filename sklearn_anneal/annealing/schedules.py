@@ -1,20 +1,21 @@
 """Schedules: how a quantity moves from its start to its end while a fit proceeds.
 
-Every schedule is a function of the progress u = passes / n_passes and is at its end value for
-u >= 1, so that no schedule stops short of plain variational inference.
+Every schedule is a function of the progress u = passes / n_passes. For u >= 1 it has its end
+value, so that every schedule ends in plain variational inference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# Clocks of streams are sums of fractions: 0.1 added ten times is not quite 1.
+# The clock of a stream is a sum of fractions, and rounding can leave it just below 1 at its end:
+# 0.1 added ten times is less than 1. So a schedule has ended from this progress on.
 _END = 1.0 - 1e-9
 
 
 def geometric(start: float, end: float, progress: float) -> float:
-    """``start^(1-u) end^u``; both ends positive."""
-    # Powers of equal ends would multiply to not quite the same.
+    """``start^(1-u) end^u``, for positive ``start`` and ``end``."""
+    # If both ends are equal, rounding would make the product differ from them.
     over = progress >= _END or start == end
     return end if over else start ** (1.0 - progress) * end**progress
 
@@ -25,7 +26,7 @@ def linear(start: float, end: float, progress: float) -> float:
 
 
 def constant(start: float, end: float, progress: float) -> float:
-    """``start`` up to the end of the schedule, then ``end`` at once."""
+    """``start`` until the end of the schedule, where it jumps to ``end``."""
     return end if progress >= _END else start
 
 

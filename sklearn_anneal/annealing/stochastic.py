@@ -1,4 +1,4 @@
-"""Stochastic annealing: every update is mixed with a random initialisation."""
+"""Stochastic annealing: the target of every update is mixed with a random initialisation."""
 
 from __future__ import annotations
 
@@ -13,29 +13,33 @@ from .schedules import finished, geometric, linear
 
 
 class StochasticAnnealing(Annealing):
-    """Stochastic annealing: λ ← (1 − r) λ̂ + r η with fresh random η and falling r.
+    """Stochastic annealing: λ ← (1 − r) λ̂ + r η with random η and falling r.
 
-    η is drawn as a random initialisation would be, so that the mixed parameters stay in the
-    convex natural domain whatever r is. The local step is that of plain inference
+    λ̂ is the target of the plain update. η is drawn anew for every update, like a random
+    initialisation. It is therefore in the domain of the natural parameters, and so is the
+    mixture for any r, because that domain is convex. The local step is that of plain inference
     (Gultekin et al. [1]_, Eq. 12).
 
     Parameters
     ----------
     initial_noise : float or "auto", default="auto"
-        r₀, the share of noise at the first pass, in [0, 1]. Little noise keeps the optimum of
-        the start, much noise forgets it.
+        r₀, the share of noise at the first pass, in [0, 1]. With little noise the fit stays near
+        the optimum next to its start; with much noise it forgets the start.
     schedule : {"auto", "linear", "exponential"}, default="auto"
-        r₀ (1 − t/n), or r₀ d^t with d such that d^n = 1/1000. Both are 0 from pass n on.
+        How r falls over n passes: linearly, as r₀ (1 − t/n), or exponentially, as r₀ d^t with d^n =
+        1/1000. Both are 0 from pass n on.
     n_passes : int or "auto", default="auto"
-        Passes over the data until r = 0. 200 passes reach better optima of mixtures of many
-        dimensions than the default, for four times the work. On few dimensions and well
-        separated clusters the method can end below plain inference from k-means.
+        Number of passes over the data until r = 0. On mixtures in many dimensions, 200 passes reach
+        better optima than the default, for four times the work. In few dimensions and with well
+        separated clusters, the method can end with a lower bound below that of plain inference from
+        k-means.
     start : {"auto", "random", "init_params"}, default="auto"
-        Whether to start from a draw of η, or where the estimator's ``init_params`` says.
+        Whether the fit starts from a draw of η, or as the estimator's ``init_params`` says.
 
     References
     ----------
-    .. [1] Gultekin, Zhang, Paisley (2018). Stochastic annealing for variational inference.
+    .. [1] Gultekin, Zhang, Paisley (2015). Stochastic annealing for variational inference.
+       arXiv preprint.
 
     Examples
     --------
@@ -75,14 +79,14 @@ class StochasticAnnealing(Annealing):
         return ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng)
 
     def draw(self, ctx: Context, block: Any) -> Natural | None:
-        """η, for all blocks that one visit serves; None where no noise is left."""
+        """Draw η for all blocks that one visit serves; None once r is 0."""
         if self.noise_share(ctx) == 0:
             return None
         return ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng, block)
 
     def local_start(self, ctx: Context, visit: Any, units: Any, local: Any) -> Any:
         share = self.noise_share(ctx)
-        # Eq. 12 is for every parameter: local ones that are conjugate get their share of noise too.
+        # Eq. 12 applies to every parameter, so that conjugate local parameters get noise too.
         return visit.start(units, local, ctx.exploring or share > 0, share, ctx.rng)
 
     def target(self, ctx: Context, target: Natural, stats: Natural, visited: Any) -> Natural:

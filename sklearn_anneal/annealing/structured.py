@@ -15,24 +15,27 @@ class StructuredVI(DampedMixin, Annealing):
     """Structured stochastic VI: the local step sees a draw of the global parameters.
 
     β ~ q(β) is drawn anew for every update, so that the local variables keep their dependence on
-    the global parameters. The rest is stochastic VI with a decaying step, in batch mode too.
-    There is no finish, so that the estimator's ``max_iter`` and ``tol`` have no effect: plain
-    inference would undo what the method gained. The lower bound cannot
-    be read off its steps; it is evaluated by an extra pass every ``evaluate_every`` passes
-    (not a number between) and at the end (Hoffman & Blei [1]_).
+    the global parameters (Hoffman & Blei [1]_). Otherwise the method is stochastic VI with a
+    decaying step size, in batch mode too.
+
+    Plain inference does not follow its passes, because it would undo what the method gained. The
+    estimator's ``max_iter`` and ``tol`` therefore have no effect. The local steps do not yield the
+    lower bound of q. It is evaluated by an extra pass every ``evaluate_every`` passes and at the
+    end, and is NaN for the passes between.
 
     Parameters
     ----------
     gradient : {"auto", "approximate", "exact"}, default="auto"
-        ``"approximate"`` (SSVI-A of the paper) uses the statistics as they are, ``"exact"``
-        (SSVI) multiplies them by the matrix V of the paper's Eq. 8, for models that provide it.
+        ``"approximate"`` (SSVI-A in the paper) uses the statistics as they are. ``"exact"`` (SSVI)
+        multiplies them by the matrix V of Eq. 8 of the paper, which not all models provide.
     n_passes : int or "auto", default="auto"
-        Passes over the data.
+        Number of passes over the data.
     learning_rate : float, "decay" or "auto", default="auto"
-        The step ρ of batch mode: a number in (0, 1], or ``"decay"`` for that of minibatches,
-        (τ + t)^(−κ) with the estimator's ``learning_offset`` τ and ``learning_decay`` κ.
+        The step size ρ in batch mode: a number in (0, 1], or ``"decay"`` for the step size of
+        minibatches, (τ + t)^(−κ), with the estimator's ``learning_offset`` τ and ``learning_decay``
+        κ.
     evaluate_every : int or "auto", default="auto"
-        Passes between two evaluations of the lower bound.
+        Number of passes between two evaluations of the lower bound.
 
     References
     ----------

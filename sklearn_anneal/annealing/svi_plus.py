@@ -16,37 +16,40 @@ from .schedules import SCHEDULES
 class SVIPlus(DampedMixin, Annealing):
     """SVI+: random weights give a batch the noise of a smaller effective batch.
 
-    The statistics of data point n of a batch of B are multiplied by w_n, of mean 1, sum B and
-    variance B/M − 1, M being the effective batch size (Paisley et al. [1]_, Definition 1). The
-    noise is as if M points had been drawn instead of B, at the accuracy of B. Nothing is random
-    where M ≥ B.
+    In a batch of B data points, the statistics of point n are multiplied by a random weight w_n
+    (Paisley et al. [1]_, Definition 1). The weights have mean 1, sum B and variance B/M − 1,
+    where M is the effective batch size. The update then has the noise of a batch of M points,
+    although it uses all B points. If M ≥ B, no noise is added.
 
     Parameters
     ----------
     effective_batch_size : int, float or "auto", default="auto"
-        M at the first pass: an integer is a number of data points, a float in (0, 1] a share of
-        the batch, at least one data point. Smaller is noisier: better at leaving poor optima,
-        slower to settle.
+        M at the first pass. An integer is a number of data points. A float in (0, 1] is a share of
+        the batch, of which at least one data point is taken. With a smaller M the updates are
+        noisier: the fit leaves poor optima more easily, and settles more slowly.
     noise : {"auto", "dirichlet", "gaussian"}, default="auto"
-        ``"dirichlet"``: w = B Dir(a, …, a) with the mean and covariance of the definition and
-        no negative weight, so that every target is valid. ``"gaussian"``: the definition itself;
-        where the parameters of a row would be invalid or too small, their deviation from the
-        noiseless step is halved until they are not.
+        ``"dirichlet"`` draws w = B Dir(a, …, a), which has the mean and covariance of the
+        definition. No weight is negative, so that every update is valid. ``"gaussian"`` draws the
+        weights of the definition itself. Where these would make the parameters of a row invalid or
+        too small, the deviation of the row from the noiseless step is halved until they are
+        neither.
     schedule : {"auto", "constant", "linear", "geometric"}, default="auto"
-        How M grows to B over ``n_passes``; ``"constant"`` keeps it until their end.
+        How M grows to B over ``n_passes``. With ``"constant"`` it stays as it is until their end.
     n_passes : int or "auto", default="auto"
-        Passes over the data before plain inference takes over.
+        Number of passes over the data before plain inference takes over.
     learning_rate : float, "decay" or "auto", default="auto"
-        The step ρ of batch mode: a number in (0, 1], or ``"decay"`` for that of minibatches,
-        (τ + t)^(−κ) with the estimator's ``learning_offset`` τ and ``learning_decay`` κ.
+        The step size ρ in batch mode: a number in (0, 1], or ``"decay"`` for the step size of
+        minibatches, (τ + t)^(−κ), with the estimator's ``learning_offset`` τ and ``learning_decay``
+        κ.
     margin : float or "auto", default="auto"
-        With ``"gaussian"`` noise: the share of its noiseless size (smallest eigenvalue or entry)
-        below which a parameter counts as too small, in [0, 1). 0 asks for validity alone.
+        With ``"gaussian"`` noise, a parameter is too small if its size (its smallest eigenvalue or
+        entry) is below this share, in [0, 1), of its size in the noiseless step. With 0 the
+        parameters must only be valid.
 
     References
     ----------
-    .. [1] Paisley, Gultekin et al. SVI+: stochastic variational inference with tuneable
-       stochastic annealing, Definition 1 and Eq. 13.
+    .. [1] Paisley, Fazelnia, Barr (2025). Stochastic variational inference with tuneable
+       stochastic annealing. arXiv:2504.03902, Definition 1 and Eq. 13.
 
     Examples
     --------
@@ -100,7 +103,7 @@ class SVIPlus(DampedMixin, Annealing):
         """M for a batch of ``size`` weight units."""
         start = self.effective_batch_size
         if not isinstance(start, Integral):
-            # The moments of the definition exist for M > n / (n + 1) alone.
+            # The moments of the definition exist only for M > n / (n + 1).
             start = max(1.0, float(start) * size)
         return SCHEDULES[self.schedule](
             min(float(start), float(size)), float(size), self.progress(ctx.state)
@@ -118,7 +121,8 @@ class SVIPlus(DampedMixin, Annealing):
         return _symmetric_dirichlet(effective / (size - effective) - 1.0 / size, size, ctx.rng)
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
-        # Targets are the update's own, and may be as large as the data.
+        # The result overwrites the target, which nothing else uses and which can be as large as
+        # the data.
         mixed = mix(q, target, rho, overwrite=True)
         if ctx.deviation is None:
             return mixed
@@ -126,10 +130,13 @@ class SVIPlus(DampedMixin, Annealing):
 
 
 def _symmetric_dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.ndarray:
-    """size · Dir(a, …, a), with G(a) = G(a + 1) U^{1/a}, which is fast for shapes below 1."""
+    """Draw size · Dir(a, …, a).
+
+    A gamma variate of shape a is made as G(a + 1) U^{1/a}, which is fast for shapes below 1.
+    """
     weights = rng.standard_exponential(size)
     weights *= -1.0 / concentration
-    # Tiny shapes would underflow all at once; the largest power is set to 1.
+    # With a tiny shape all powers could underflow, so that the largest is scaled to 1.
     weights -= weights.max()
     np.exp(weights, out=weights)
     weights *= fast_standard_gamma(concentration + 1.0, size, rng)

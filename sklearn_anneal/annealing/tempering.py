@@ -1,4 +1,4 @@
-"""Variational tempering: the temperature is a latent variable, inferred with the rest."""
+"""Variational tempering: the temperature is a latent variable that the fit infers too."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ _TEMPERATURES = [Interval(Integral, 2, None, closed="left"), AUTO]
 class VariationalTempering(Annealing):
     """Variational tempering with one temperature for all the data.
 
-    The temperature has a uniform prior on a grid T_1 = 1 < … < T_M. Its variational
-    distribution r_m ∝ exp{E log p(x, z | β)/T_m − log C(T_m)} gives the expected inverse
-    temperature that acts on the likelihood (Mandt et al. [1]_, Eq. 6–9, with the log partition
-    function of the model in the place of the paper's Monte Carlo estimate).
+    The temperature has a uniform prior on a grid T_1 = 1 < … < T_M. Its variational distribution
+    is r_m ∝ exp{E log p(x, z | β)/T_m − log C(T_m)}, and its expected inverse temperature tempers
+    the likelihood (Mandt et al. [1]_, Eq. 6–9). Where the paper estimates the log partition
+    function log C by Monte Carlo, the model provides it here.
 
     Parameters
     ----------
     max_temperature : float or "auto", default="auto"
-        T_M, above 1. Higher starts flatter and takes longer to come down.
+        T_M, a number above 1. With a higher one the fit starts flatter and takes longer to cool
+        down.
     n_temperatures : int or "auto", default="auto"
-        M, spaced exponentially.
+        M, the number of temperatures in the grid, which are spaced exponentially.
     damping : float or "auto", default="auto"
-        δ in r ← (1 − δ) r + δ r*, per update, in (0, 1]. With 1 the distribution becomes a point
-        at T = 1 within a few updates, which is plain inference.
+        δ in the update r ← (1 − δ) r + δ r*, in (0, 1]. With 1 the distribution is concentrated at
+        T = 1 within a few updates, which is plain inference.
     n_passes : int or "auto", default="auto"
-        Passes over the data before plain inference at T = 1 takes over.
+        Number of passes over the data before plain inference at T = 1 takes over.
 
     References
     ----------
@@ -79,7 +80,7 @@ class VariationalTempering(Annealing):
         return Tempering(local=x, statistics=x)
 
     def posterior_probabilities(self, ctx: Context, energy: float) -> np.ndarray:
-        """r*, given ℓ = E log p(x, z | β) of the whole data in nats, shape (n_temperatures,)."""
+        """r*, of shape (n_temperatures,), given ℓ = E log p(x, z | β) of all the data in nats."""
         x = self.grid()
         return softmax(x * energy - ctx.model.log_partition(x, ctx.summary, ctx.q))
 
@@ -96,19 +97,22 @@ class LocalVariationalTempering(Annealing):
     """Variational tempering with one temperature per data point.
 
     Data point n has the inverse temperature x_m = m/M, m = 1, …, M, with probability
-    r_nm ∝ exp{x_m ℓ_n − log c(x_m)}. Its expectation tempers the local step of the point and
-    weighs its statistics, so that the fit listens to outliers less (Mandt et al. [1]_, section
-    3.3; the second 1/T in its Eq. 10 tempers twice and is left out). At the fitted parameters
-    the same expectation is an outlier score: ``inverse_temperatures(X)`` of the estimators.
+    r_nm ∝ exp{x_m ℓ_n − log c(x_m)}, where ℓ_n = E log p(x_n, z_n | β). The expected inverse
+    temperature tempers the local step of the point and multiplies its statistics, so that
+    outliers influence the fit less (Mandt et al. [1]_, section 3.3). The second factor 1/T in
+    Eq. 10 of the paper is left out, because it would temper twice. At the fitted parameters the
+    expected inverse temperature is an outlier score, which the estimators return as
+    ``inverse_temperatures(X)``.
 
     Parameters
     ----------
     n_temperatures : int or "auto", default="auto"
         M, the number of grid points of 1/T.
     n_rounds : int or "auto", default="auto"
-        Rounds of updates of temperature and local variables at each visit.
+        Number of rounds at each visit, in which the temperatures and the local variables of the
+        data points are updated in turn.
     n_passes : int or "auto", default="auto"
-        Passes over the data before plain inference at T = 1 takes over.
+        Number of passes over the data before plain inference at T = 1 takes over.
 
     References
     ----------

@@ -44,15 +44,15 @@ from ._validation import (
 
 # What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
-# Below these numbers of floating-point operations per pass, threads cost more than they give.
-_WORTH_THREADS = {True: 5e7, False: 2e7}  # one restart split into chunks; several restarts
+# Below these numbers of floating-point operations per pass, threads cost more time than they save.
+_WORTH_THREADS = {True: 5e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 
 
 class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
-    """What all estimators with a parameter ``annealing`` share.
+    """Base class of all estimators with a parameter ``annealing``.
 
-    A subclass gives its parameters, :meth:`_make_model`, :meth:`_make_units` and
-    :meth:`_fitted_attributes`; fitting, streaming, restarts and callbacks are here.
+    A subclass defines its parameters, :meth:`_make_model`, :meth:`_make_units` and
+    :meth:`_fitted_attributes`. This class does the fitting, streaming, restarts and callbacks.
     """
 
     _parameter_constraints: dict = {
@@ -76,32 +76,33 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         "verbose_interval": [Interval(Integral, 1, None, closed="left")],
     }
 
-    # Why parameters can leave their domain, and what to do then.
+    # Part of the error message of a fit whose parameters left their domain: why, and what to do.
     _advice: str = (
         "the parameters left their domain: scales of the data differ too much for floating-point "
         "numbers. Rescale X, or give stronger priors."
     )
-    # What to do where components coincide.
+    # Part of the warning of components that coincide: what to do.
     _advice_coinciding: str = (
         "Lower the initial temperature or give the annealing jitter, start from another "
         "random_state, or ask for fewer components."
     )
 
-    # The parameters that define the model: they cannot change while fitted ones are kept.
+    # Parameters of the estimator that define the model. They must not change while the fitted
+    # parameters are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
-    # The module of the model's compiled kernels; None for models in plain numpy.
+    # The module with the compiled kernels of the model; None for a model in plain numpy.
     _kernel_module: str | None = None
 
-    # What a subclass provides
+    # Methods that a subclass provides or may override
 
     @abstractmethod
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> Any:
-        """X as an array that the model can read; ``reset`` in the first call of a fit."""
+        """X as an array that the model can read; ``reset`` is True in the first call of a fit."""
 
     @abstractmethod
     def _make_model(self, X: Any, units: Units) -> Model:
-        """The model of these hyperparameters, with those that depend on X checked."""
+        """Make the model, and check the hyperparameters whose validity depends on X."""
 
     @abstractmethod
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Units:
@@ -112,16 +113,16 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         """The model's own fitted attributes, by name."""
 
     def _check_parameters(self, X: Any, units: Units) -> None:
-        """Refuse what a first batch would refuse of the parameters, while the model is kept."""
+        """Refuse parameters in a later batch of a stream that a first batch would refuse."""
         self._strategy(self._make_model(X, units))
 
     def _check_first_batch(self, units: Units, model: Model) -> None:
-        """Refuse a first batch of a stream that cannot fix the priors."""
+        """Refuse a first batch of a stream from which the priors cannot be determined."""
 
     # Parameters
 
     def set_params(self, **params: Any) -> BaseAnnealed:
-        """Set parameters; nested ones of ``annealing`` also where it is given by its name.
+        """Set parameters, including those of ``annealing`` if it is given by its name.
 
         Parameters
         ----------
@@ -159,11 +160,11 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
 
     @property
     def _batch_size(self) -> int | None:
-        """Data points per update of ``fit``; None for all."""
+        """Number of data points per update in ``fit``; None means all."""
         return self.batch_size
 
     def _stopping_rule(self) -> RiseOfBound:
-        """When plain inference has converged."""
+        """The rule that decides when plain inference has converged."""
         return RiseOfBound(self.tol)
 
     def _settings(self) -> Settings:
@@ -205,7 +206,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     def fit(self, X, y=None, sample_weight=None, *, checkpoint=None):
         """Fit the model: anneal, then plain variational inference to convergence.
 
-        A fit that is refused or interrupted leaves the estimator as it was.
+        If the fit is refused or interrupted, the estimator remains as it was before.
 
         Parameters
         ----------
@@ -214,11 +215,11 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a weight of 2 counts a row twice.
+            Weights of the rows. A row with a weight of 2 counts twice.
         checkpoint : path-like, default=None
-            A folder in which the state of the fit is kept after every pass. Where it holds the
-            state of an interrupted fit to the same data with the same parameters, the fit goes on
-            from there, and ends as it would have ended without the interruption, bit for bit.
+            A folder in which the state of the fit is saved after every pass. If it contains the
+            state of an interrupted fit to the same data with the same parameters, the fit continues
+            from there, and its result is bit for bit that of a fit without interruption.
 
         Returns
         -------
@@ -228,8 +229,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         Raises
         ------
         ValueError
-            If data or parameters are refused, if the result is not finite, or if ``checkpoint``
-            is of a fit with other data, parameters or versions.
+            If the data or the parameters are refused, if the result is not finite, or if
+            ``checkpoint`` belongs to a fit with other data, parameters or versions.
         """
         with self._all_or_nothing():
             return self._fit(X, y, sample_weight, checkpoint)
@@ -240,8 +241,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         units = self._make_units(X, self._check_weights(sample_weight, X))
         self._check_training(units)
         metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
-        shown = self._callback_data(given, X)
-        monitor = FitMonitor.of(self, 1 if warm else self.n_init, shown, y, metadata, units)
+        callback_X = self._callback_data(given, X)
+        monitor = FitMonitor.of(self, 1 if warm else self.n_init, callback_X, y, metadata, units)
         store = None if checkpoint is None else Checkpoint(checkpoint)
         if warm:
             results = self._continue_fit(units, monitor, store)
@@ -256,7 +257,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         annealed = self._inference.annealed if warm else strategy.schedule_length()
         seen = units.total_weight
         inference = _Inference(
-            # What comes after a fit goes on at T = 1, after one that was stopped too.
+            # Calls that continue from this fit run at T = 1, even if a callback stopped the fit.
             *(ctx, _without_schedule(strategy), seen, self._fixed_parameters()),
             annealed=min(annealed, len(trace.lower_bounds)),
             checked=seen,
@@ -270,7 +271,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Context of a fit: BLAS runs one thread, and an error leaves the estimator as it was."""
+        """Run a fit with one thread of BLAS, and restore the estimator after an error."""
         before = dict(self.__dict__)
         try:
             with one_thread(), explained(self._advice):
@@ -283,16 +284,16 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             raise
 
     def _callback_data(self, given: Any, X: Any) -> Any:
-        """X for callbacks: what the user gave, or what validation made of it."""
+        """The X that callbacks receive: the one that the user gave, or the validated one."""
         return X
 
     def _complete_fit(self, ctx: Context, units: Units, trace: Trace) -> None:
-        """Set the fitted attributes that take another look at the training data."""
+        """Set the fitted attributes that are computed from the training data again."""
 
     def _start_anew(
         self, X: Any, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
     ) -> list[Progress | None]:
-        """All restarts of a fit; None for those that a callback kept from beginning."""
+        """Run all restarts of a fit; None stands for one that a callback prevented."""
         model = self._make_model(X, units)
         strategy, settings = self._strategy(model), self._settings()
         self._load_kernels()
@@ -320,7 +321,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     def _continue_fit(
         self, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
     ) -> list[Progress | None]:
-        """Plain inference from the fitted parameters."""
+        """Run plain inference from the fitted parameters."""
         kept = self._checked_inference("warm_start=True goes on from the last fit", ("annealing",))
         ctx = kept.context()
         ctx.summary = ctx.summary.continued(ctx.model.summary(units))
@@ -343,7 +344,11 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         random_state: np.random.RandomState,
         start: str = "",
     ) -> np.random.RandomState:
-        """The random state with which the fit in a checkpoint began, or begins now."""
+        """The initial random state of the fit in the checkpoint, or of a new fit.
+
+        If the checkpoint has no state, it is opened for a new fit, which begins with the given
+        random state.
+        """
         from .. import __version__
 
         free = ("n_jobs", "random_state", "verbose", "verbose_interval")
@@ -363,12 +368,12 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
 
     def _fixed_parameters(self) -> dict[str, Any]:
         """The parameters that must stay as they are while the fitted parameters are kept."""
-        # Copies: a nested parameter of ``annealing`` is set in the instance itself.
+        # They are copied, because setting a nested parameter changes the ``annealing`` instance.
         names = ("annealing", *self._model_parameters)
         return {name: copy.deepcopy(getattr(self, name)) for name in names}
 
     def _checked_inference(self, what: str, free: tuple[str, ...] = ()) -> _Inference:
-        """What was kept, if it is still what the parameters ask for."""
+        """The result of the last call, after a check that the parameters have not changed."""
         kept = self._inference
         for name, value in self._fixed_parameters().items():
             if name not in free and not _same(kept.fixed[name], value):
@@ -382,13 +387,13 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream.
 
-        The first batch fixes the priors that depend on data. The annealing schedule, however many
-        passes it has in ``fit``, is run within the first tenth of ``total_samples``, and plain
-        inference follows: one pass over the stream ends at T = 1, and further passes are plain.
-        Without ``total_samples`` the end of the stream is not known, so that all of it is plain
-        inference, as with ``annealing="none"`` (``"structured"``, which has no schedule, runs
-        throughout). Components that coincide after the schedule are warned of, at first and
-        whenever the stream has doubled since.
+        The first batch fixes the priors that depend on data. Whatever number of passes the
+        annealing schedule has in ``fit``, it runs here within the first tenth of
+        ``total_samples``. Plain inference follows, so that one pass over the stream ends at T = 1,
+        and further passes are plain. Without ``total_samples`` the end of the stream is not known,
+        and all of it is plain inference, as with ``annealing="none"``. The exception is
+        ``"structured"``, which has no schedule and runs throughout. If components coincide after
+        the schedule, a warning says so; the check is repeated whenever the stream has doubled.
 
         Parameters
         ----------
@@ -407,8 +412,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         Raises
         ------
         ValueError
-            If the batch or a parameter, which are checked at every call, is refused; the
-            estimator is then as it was before.
+            If the batch or a parameter is refused. Both are checked at every call, and the
+            estimator remains as it was before the call.
         """
         with self._all_or_nothing():
             return self._partial_fit(X, sample_weight)
@@ -416,7 +421,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     def _partial_fit(self, X: Any, sample_weight: Any) -> BaseAnnealed:
         first = not hasattr(self, "_inference")
         X = self._validate_data(X, reset=first, ensure_min_samples=1)
-        # A later batch of weight zero has nothing to say; a first one cannot begin a stream.
+        # A later batch of weight zero is skipped, but a stream cannot begin with one.
         weights = self._check_weights(sample_weight, X, allow_nothing=not first)
         units = self._make_units(X, weights)
         if not first:
@@ -428,7 +433,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         return self
 
     def _stream_batches(self, units: Units) -> Iterable[Units]:
-        """The batches that one call of ``partial_fit`` makes updates with."""
+        """The batches with which one call of ``partial_fit`` updates the model."""
         return (units,)
 
     def _update(self, X: Any, units: Units) -> None:
@@ -450,8 +455,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         total = self.total_samples or inference.seen
         ctx.summary = replace(ctx.summary, weight=total)
         ctx.scale = total / weight
-        # Data points may be met once only, so that their local variables get all the iterations
-        # that they need.
+        # A data point of a stream may be seen only once. Without exploring, its local variables
+        # get as many iterations as they need.
         ctx.exploring = False
         worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with Workers(self.n_jobs if worth else 1) as workers:
@@ -463,20 +468,20 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 workers,
                 share=None if self.total_samples is None else weight / self.total_samples,
             )
-            # A step of a stream cannot be taken back by later ones.
+            # Later updates cannot repair parameters that are not finite.
             if not _finite(ctx.q):
                 raise np.linalg.LinAlgError("parameters that are not finite")
         inference.annealed += inference.strategy.is_annealing(ctx.state)
         nothing = np.empty(0)
         bounds = np.append(nothing if first else self.lower_bounds_, [bound])
         temperatures = np.append(nothing if first else self.temperatures_, [temperature])
-        # Methods whose bound is not evaluated at every call leave the last one that was.
+        # If the method did not evaluate the bound at this call, the last value is kept.
         final = bound if first or np.isfinite(bound) else self.lower_bound_
         trace = Trace(list(bounds), list(temperatures), final=final)
         self._keep(inference, method, trace, np.array([final]), 0)
 
     def _open_stream(self, X: Any, units: Units) -> tuple[_Inference, Annealing]:
-        """Where a stream starts, and the method as it was asked for."""
+        """The start of a stream, and the method for the attribute ``annealing_``."""
         model = self._make_model(X, units)
         strategy = self._strategy(model)
         self._check_first_batch(units, model)
@@ -528,9 +533,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     def _warn_of_stream(self) -> None:
         """Warn of components that coincide after the schedule of a stream.
 
-        What is looked at has the size of the parameters, squared in the number of components, so
-        that calls with small batches would spend their time on it: the next look is due when as
-        much has been seen again.
+        The check compares all pairs of components, and would take most of the time of calls with
+        small batches. It is therefore repeated only when the weight of the data has doubled.
         """
         inference = self._inference
         annealing = inference.strategy.finish and inference.strategy.is_annealing(
@@ -574,38 +578,40 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         super().__setstate__(state)
 
     def __sklearn_is_fitted__(self) -> bool:
-        # Validation sets attributes with a trailing underscore before a fit can fail.
+        # Attributes with a trailing underscore do not show that a fit succeeded, because validation
+        # sets some of them first.
         return hasattr(self, "_inference")
 
     def _snapshot(self, ctx: Context, units: Units) -> dict[str, Any]:
-        """The fitted attributes of a moment of a fit, for callbacks that ask."""
+        """The fitted attributes at one moment of a fit, for callbacks that need them."""
         kept = replace(ctx, report=None, known=None, deviation=None)
         inference = _Inference(kept, engine.PLAIN, 0.0, self._fixed_parameters())
         return {"_inference": inference, **self._fitted_attributes(kept)}
 
     def _context(self) -> Context:
-        """The fitted parameters, for prediction."""
+        """The context of the last fit, with the fitted parameters."""
         check_is_fitted(self)
         return self._inference.ctx
 
 
 @dataclass
 class _Inference:
-    """What a fitted estimator needs to go on.
+    """The private state of a fitted estimator, with which it predicts and continues.
 
     Attributes
     ----------
     ctx : Context
+        The context at the end of the last fit or call, with the fitted parameters.
     strategy : Annealing
-        The method with which a stream goes on.
+        The method with which a stream continues.
     seen : float
         Weight of the data so far.
     fixed : dict
-        The parameters that must not change.
+        The parameters of the estimator that must not change, with their values.
     annealed : int
-        How many entries of the history, one per pass or call, belong to the schedule.
+        Number of entries of the history (one per pass or call) that belong to the schedule.
     checked : float
-        Weight of the data when a stream looked for components that coincide.
+        Weight of the data at the last check for components that coincide.
     """
 
     ctx: Context
@@ -630,9 +636,9 @@ def _best(results: list[Progress | None]) -> tuple[Progress, np.ndarray, int]:
     Raises
     ------
     numpy.linalg.LinAlgError
-        If its bound or its parameters are not finite.
+        If the bound or the parameters of the best restart are not finite.
     """
-    # Restarts that a callback kept from beginning have no bound.
+    # A restart that a callback prevented from beginning has no bound.
     bounds = np.array([np.nan if result is None else result.trace.final for result in results])
     best = int(np.argmax(np.where(np.isnan(bounds), -np.inf, bounds)))
     kept = results[best]
@@ -642,7 +648,7 @@ def _best(results: list[Progress | None]) -> tuple[Progress, np.ndarray, int]:
 
 
 def _without_schedule(strategy: Annealing) -> Annealing:
-    """Plain inference, unless the method is one that has no schedule to come to the end of."""
+    """Plain inference, or the method itself if it has no schedule and runs throughout."""
     return engine.PLAIN if strategy.finish else strategy
 
 
@@ -651,7 +657,7 @@ def _finite(q: Natural) -> bool:
 
 
 def _described(value: Any) -> str:
-    """A parameter of an estimator as text that differs where the parameter does."""
+    """A parameter value as text; two values have the same text only if they are equal."""
     if isinstance(value, BaseEstimator):
         inner = {name: _described(v) for name, v in value.get_params(deep=False).items()}
         return f"{type(value).__name__}({inner})"
@@ -661,7 +667,7 @@ def _described(value: Any) -> str:
 
 
 def _same(old: Any, new: Any) -> bool:
-    """Whether two values of a parameter are equal, arrays and estimators included."""
+    """Whether two values of a parameter are equal; they may be arrays or estimators."""
     if isinstance(old, BaseEstimator) and isinstance(new, BaseEstimator):
         return type(old) is type(new) and old.get_params() == new.get_params()
     if isinstance(old, str) or isinstance(new, str) or old is None or new is None:
@@ -670,7 +676,7 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def has_unit_temperatures(estimator: BaseAnnealed) -> bool:
-    """Whether an estimator's annealing gives every data point a temperature."""
+    """Whether the annealing of an estimator has one temperature per data point."""
     method: Any = getattr(estimator, "annealing_", estimator.annealing)
     if isinstance(method, str):
         method = ANNEALING.get(method, Annealing)

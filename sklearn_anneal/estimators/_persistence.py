@@ -1,10 +1,10 @@
-"""What a fitted estimator keeps to itself, as values that any format of files can hold.
+"""The private state of a fitted estimator as values that any file format can store.
 
-Models, summaries and the like are objects of private classes. A format that lists the classes of a
-file, so that its reader can decide whether to trust them, should list only those that its reader
-knows. So such an object is written as a dictionary with the name of its class and its attributes,
-and made again from that when the estimator is loaded. No class outside of the package is ever
-looked up by name, and no constructor runs.
+The state contains models, summaries and other objects of private classes. Some file formats list
+the classes in a file, so that its reader can decide whether to trust them. Private classes should
+not be in that list, because the reader does not know them. Each such object is therefore written
+as a dictionary with the name of its class and its attributes, from which loading the estimator
+rebuilds it. Only classes of this package are looked up by name, and no constructor runs.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from ..annealing._base import Annealing, Context
 _CLASS, _STATE = "class of sklearn_anneal", "attributes"
 _DTYPE = "numpy.dtype"
 _PACKAGE = __name__.split(".")[0]
-_ROOMS = (f"{_PACKAGE}.models.", f"{_PACKAGE}.estimators.")
+_PRIVATE_PACKAGES = (f"{_PACKAGE}.models.", f"{_PACKAGE}.estimators.")
 
 
 def written(value: Any) -> Any:
-    """A value with the package's private objects, however deep they are, as dictionaries.
+    """A copy of a value in which dictionaries stand for the package's private objects.
+
+    Objects that are nested in others, at any depth, are replaced too.
 
     Parameters
     ----------
     value : object
-        Arrays are not copied. Objects of classes outside of the package stay as they are.
+        The value. Arrays in it are not copied. Objects of other classes stay as they are.
 
     Returns
     -------
@@ -50,12 +52,12 @@ def written(value: Any) -> Any:
 
 
 def read(value: Any) -> Any:
-    """The value of which :func:`written` made this one.
+    """Rebuild the value from the result of :func:`written`.
 
     Raises
     ------
     ValueError
-        If a dictionary names a class that is not one of those which are written so.
+        If a dictionary names a class of which :func:`written` does not make dictionaries.
     """
     kind = type(value)
     if kind is list or kind is tuple:
@@ -77,11 +79,11 @@ def read(value: Any) -> Any:
 
 
 def _is_private(cls: type) -> bool:
-    return cls in (Annealing, Context) or cls.__module__.startswith(_ROOMS)
+    return cls in (Annealing, Context) or cls.__module__.startswith(_PRIVATE_PACKAGES)
 
 
 def _is_cached(cls: type, name: str) -> bool:
-    """Whether an attribute is what a cached property found, and is found again when asked for."""
+    """Whether an attribute is the value of a cached property, which can be computed again."""
     return isinstance(getattr(cls, name, None), cached_property)
 
 

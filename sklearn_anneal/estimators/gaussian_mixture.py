@@ -1,4 +1,4 @@
-"""The estimator that replaces scikit-learn's Bayesian Gaussian mixture."""
+"""The estimator of Gaussian mixtures, which can replace the one of scikit-learn."""
 
 from __future__ import annotations
 
@@ -35,83 +35,101 @@ class AnnealedBayesianGaussianMixture(
 ):
     """Bayesian Gaussian mixture, fitted by annealed variational inference.
 
-    It replaces :class:`sklearn.mixture.BayesianGaussianMixture` by a change of the class name:
-    parameters, methods and attributes of that class have the same names, shapes and meaning, and
-    ``annealing="none"`` runs the same algorithm from the same start. What differs on purpose:
+    To use it in place of :class:`sklearn.mixture.BayesianGaussianMixture`, change the name of the
+    class. The parameters, methods and attributes of that class exist here with the same names,
+    shapes and meaning, and ``annealing="none"`` runs the same algorithm from the same start.
+    There are four intended differences:
 
-    - ``tol`` is the rise of the lower bound per row and pass, not of the total: divide the
-      tolerance of scikit-learn's class by the number of rows;
-    - ``max_iter`` counts the passes at T = 1 only, after those of the annealing schedule;
-    - ``lower_bound_`` is complete, so that fits with different ``n_components`` compare;
-    - ``score_samples`` and ``score`` are the posterior predictive density (a mixture of
+    - ``tol`` is a rise of the lower bound per row, not of the total bound. To keep a tolerance
+      of scikit-learn's class, divide it by the number of rows.
+    - ``max_iter`` counts only the passes at T = 1, which follow those of the annealing schedule.
+    - ``lower_bound_`` includes all constants, so that fits with different ``n_components`` can
+      be compared by it.
+    - ``score_samples`` and ``score`` evaluate the posterior predictive density (a mixture of
       Student-t densities), which integrates to 1.
 
     Parameters
     ----------
     n_components : int, default=1
-        Number of mixture components. Components that the data do not support end with a weight
+        Number of mixture components. Components that the data do not support end up with a weight
         near zero.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        Restriction of the scale matrices of the posterior over precisions.
+        How the scale matrices of the posterior over precisions are restricted: one unrestricted
+        matrix per component, one matrix that all components share, one diagonal matrix per
+        component, or one number per component.
     annealing : str or Annealing, default="deterministic"
-        How the fit avoids the local optimum next to its start: ``"none"``,
-        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
-        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
-        :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for mixtures.
+        How the fit avoids the local optimum next to its start: ``"none"``, ``"deterministic"``,
+        ``"stochastic"``, ``"tempering"``, ``"local_tempering"``, ``"svi_plus"``, ``"structured"``,
+        ``"proximity"``, or an instance from :mod:`sklearn_anneal.annealing`. A name selects the
+        method with the settings recommended for mixtures.
     tol : float, default=1e-6
-        Rise of the lower bound per row in one pass, in nats, below which a fit has converged.
+        The fit has converged when one pass raises the lower bound by less than this, in nats per
+        row.
     reg_covar : float, default=1e-6
-        Added to the diagonal of the covariances, in proportion to the rows of a component.
+        Regularisation that is added to the diagonal of the covariances, in proportion to the number
+        of rows of the component.
     max_iter : int, default=100
-        Largest number of passes at T = 1. 0 stops after the schedule, or at the start.
+        Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
+        at the end of the schedule, or at its start where there is no schedule.
     n_init : int, default=1
-        Number of restarts; the one with the best lower bound is kept.
+        Number of restarts. The one with the highest lower bound is kept.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
-        How the responsibilities start: the labels of k-means; single rows, chosen by k-means++
-        or at random, all others being of no component; or uniform random numbers. With
-        ``batch_size``, those of a random subset. Where a stream begins with fewer rows than
-        components, they are random.
+        How the responsibilities are initialised. ``"kmeans"`` takes the labels of k-means.
+        ``"k-means++"`` and ``"random_from_data"`` assign a single row to each component, chosen by
+        k-means++ or at random, and leave all other rows without a component. ``"random"`` draws
+        uniform random numbers. With ``batch_size`` this is done for a random subset of the rows. A
+        stream that begins with fewer rows than components starts with random responsibilities.
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
             default="dirichlet_process"
-        Prior of the weights: truncated stick-breaking or a finite Dirichlet distribution.
+        Prior of the weights: a truncated stick-breaking process, or a finite Dirichlet
+        distribution.
     weight_concentration_prior : float or None, default=None
-        Concentration of that prior (γ and α₀ in the literature); None: 1 / ``n_components``.
+        Concentration of the prior of the weights (γ or α₀ in the literature). None: 1 /
+        ``n_components``.
     mean_precision_prior : float or None, default=None
-        Precision of the prior of the means, in units of a component's precision (β₀); None: 1.
+        Precision of the prior of the means (β₀), in units of the precision of the component. None:
+        1.
     mean_prior : array-like of shape (n_features,), default=None
-        Mean of the prior of the means (m₀); None: the mean of the data.
+        Mean of the prior of the means (m₀). None: the mean of the data.
     degrees_of_freedom_prior : float or None, default=None
-        Degrees of freedom of the Wishart prior (ν₀), above n_features − 1; None: n_features.
+        Degrees of freedom of the Wishart prior (ν₀), a number above n_features − 1. None:
+        n_features.
     covariance_prior : float or array-like, default=None
-        Inverse scale of the Wishart prior (W₀⁻¹); None: the covariance of the data. Shape
-        (n_features, n_features) for "full" and "tied", (n_features,) for "diag", a number for
-        "spherical".
+        Inverse scale of the Wishart prior (W₀⁻¹). Its shape is (n_features, n_features) for "full"
+        and "tied" and (n_features,) for "diag"; it is a number for "spherical". None: the
+        covariance of the data.
     factorization : {"joint", "independent"}, default="joint"
-        Posterior of mean and precision of a component: a Normal–Wishart distribution, or
-        independent Gaussian and Wishart factors. The second has a lower bound and is here to
-        reproduce results that were obtained with it.
+        Form of the posterior of the mean and the precision of a component: a joint Normal–Wishart
+        distribution, or a Gaussian and a Wishart distribution that are independent. Independent
+        factors give a lower bound that is further below the evidence; they are available to
+        reproduce results that were obtained with them.
     batch_size : int or None, default=None
-        None: every update sees all rows. An integer: stochastic variational inference with that
-        many rows per update; starts and automatic temperatures then see a random subset of
-        max(20000, 10 ``batch_size``) rows.
+        With None, every update sees all rows. With an integer, stochastic variational inference
+        runs with that many rows per update. The starts and the automatic temperatures are then
+        determined from a random subset of max(20000, 10 ``batch_size``) rows.
     learning_offset : float, default=1.0
-        τ of the step ρ_t = (τ + t)^(−κ) of updates that are damped. Larger slows the first steps.
+        The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
+        of the way to their target. A larger τ makes the first steps smaller.
     learning_decay : float, default=0.6
-        κ of the same, in (0.5, 1] for convergence. Larger forgets less and settles sooner.
+        The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
+        value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
+        batches changes them less.
     total_samples : float or None, default=None
-        Rows of the whole stream for ``partial_fit``, whose annealing runs within the first tenth
-        of them. None: those seen so far, and no annealing.
+        Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
+        runs within the first tenth of them. With None the size is taken to be the number of rows so
+        far, and the stream is not annealed.
     n_jobs : int or None, default=None
-        Threads for restarts, or for parts of the data where there is one restart. The result
-        does not depend on it.
+        Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
+        if there is only one restart. The result does not depend on their number.
     random_state : int, RandomState instance or None, default=None
-        Seed of starts and of the randomness of annealing.
+        Seed of the starts and of the random numbers that annealing uses.
     warm_start : bool, default=False
-        Whether another call of ``fit`` goes on from the fitted parameters, at T = 1.
+        Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
+        starting anew.
     verbose : int, default=0
-        1 prints the lower bound and the temperature every ``verbose_interval`` passes.
+        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
     verbose_interval : int, default=10
-        Passes between two prints.
+        Number of passes between two printed lines.
 
     Attributes
     ----------
@@ -124,46 +142,50 @@ class AnnealedBayesianGaussianMixture(
         n_features) for "tied", (n_components, n_features) for "diag", (n_components,) for
         "spherical".
     precisions_ : ndarray
-        Their inverses, of the same shape.
+        The inverses of the covariances, of the same shape.
     precisions_cholesky_ : ndarray
         Cholesky factors of the precisions, of the same shape.
     lower_bound_ : float
-        Evidence lower bound at T = 1 of the fitted model, in nats, with every constant. In a
-        stream, as the last batch estimated it, of the parameters before their update.
+        Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
+        it is the estimate that the last batch gave for the parameters before their update.
     lower_bounds_ : ndarray of shape (n_passes,)
-        Its history, one value per pass (per call in a stream). With ``batch_size`` an estimate,
-        except for the last one. While annealing, the bound is that of the tempered
-        responsibilities, which is a little lower than the best for the same parameters.
+        The lower bound after each pass (in a stream, at each call). With ``batch_size`` all values
+        but the last are estimates. During annealing the bound is evaluated with the tempered
+        responsibilities, and is therefore a little lower than the best bound for the same
+        parameters.
     temperatures_ : ndarray of shape (n_passes,)
-        Temperature of each pass; the mean over rows for local tempering.
+        Temperature of each pass. For local tempering, the mean over rows.
     annealing_ : Annealing
-        The method that ran, with all its settings. A stream without ``total_samples`` does
-        not run it, and does not look for an initial temperature of ``"auto"``.
+        The method that ran, with the value of every setting that was ``"auto"``. A stream without
+        ``total_samples`` does not run the method, so that an initial temperature of ``"auto"`` is
+        not determined there.
     converged_ : bool
-        Whether the fit converged; for methods without a finish, whether it ran to its end.
+        Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
+        it ran to the end of its passes.
     n_iter_ : int
-        Number of passes, annealed ones included.
+        Number of passes, including those of the annealing schedule.
     restart_lower_bounds_ : ndarray of shape (n_init,)
-        Lower bounds of the restarts; NaN for those that a callback kept from beginning. One
-        value after ``partial_fit`` or a warm start.
+        Final lower bound of each restart. It is NaN for a restart that a callback prevented from
+        beginning. After ``partial_fit`` or a warm start there is one value.
     best_restart_ : int
-        Which of them was kept.
+        Index of the restart that was kept.
     n_effective_components_ : int
-        Number of components whose expected count of rows exceeds 1.
+        Number of components whose expected number of rows exceeds 1.
     weight_concentration_ : tuple of two ndarrays, or ndarray, of shape (n_components,)
-        Parameters of the posterior of the weights: both of the Beta distributions for
-        "dirichlet_process", the concentration for "dirichlet_distribution".
+        Parameters of the posterior of the weights: for "dirichlet_process" the two parameters of
+        the Beta distributions, for "dirichlet_distribution" the concentration.
     mean_precision_ : ndarray of shape (n_components,)
-        β_k. For "independent", the precision matrices of the means, shaped as the covariance
-        type says (full matrices for "tied").
+        Precisions of the posteriors of the means (β_k), in units of the precision of the component.
+        With ``factorization="independent"`` they are the precision matrices of the means instead,
+        in the shape that the covariance type has (full matrices for "tied").
     degrees_of_freedom_ : ndarray of shape (n_components,), or float for "tied"
-        ν_k.
+        Degrees of freedom of the Wishart posteriors (ν_k).
     weight_concentration_prior_, mean_precision_prior_, degrees_of_freedom_prior_ : float
-        The priors in use.
+        The values of these priors that were used.
     mean_prior_ : ndarray of shape (n_features,)
-        The prior mean in use.
+        The mean of the prior of the means that was used.
     covariance_prior_ : float or ndarray
-        The prior inverse scale in use.
+        The inverse scale of the Wishart prior that was used.
     n_features_in_ : int
         Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -171,7 +193,7 @@ class AnnealedBayesianGaussianMixture(
 
     See Also
     --------
-    sklearn.mixture.BayesianGaussianMixture : The class that this one replaces.
+    sklearn.mixture.BayesianGaussianMixture : The class of scikit-learn that this one can replace.
 
     References
     ----------
@@ -294,7 +316,7 @@ class AnnealedBayesianGaussianMixture(
     def _n_features_out(self) -> int:
         return self.means_.shape[0]
 
-    # What the base class asks for
+    # Methods that the base class calls
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
         refuse_masked(X, "X")
@@ -387,7 +409,7 @@ class AnnealedBayesianGaussianMixture(
             "covariance_prior_": components.covariance_prior,
         }
 
-    # What a user calls
+    # Public methods
 
     def fit_predict(self, X, y=None, sample_weight=None):
         """Fit the model and return the most probable component of each row.
@@ -435,7 +457,8 @@ class AnnealedBayesianGaussianMixture(
         Returns
         -------
         responsibilities : ndarray of shape (n_samples, n_components)
-            They sum to 1 over the components; of the dtype of X if that is a floating one.
+            They sum to 1 over the components. The dtype is that of X if X has floating-point
+            numbers, else float64.
         """
         X, joint = self._log_joint(X)
         joint -= joint.max(axis=1, keepdims=True)
@@ -474,7 +497,7 @@ class AnnealedBayesianGaussianMixture(
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
-            In nats.
+            Log densities in nats.
         """
         ctx, X = self._context(), self._validate_again(X)
         units = Rows(X, None, ctx.summary.center)
@@ -490,12 +513,12 @@ class AnnealedBayesianGaussianMixture(
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows in the mean.
+            Weights with which the rows enter the mean.
 
         Returns
         -------
         log_density : float
-            In nats per row; higher is better.
+            The mean in nats per row; higher is better.
         """
         scores = self.score_samples(X)
         weights = self._check_weights(sample_weight, np.asarray(scores))
@@ -510,8 +533,8 @@ class AnnealedBayesianGaussianMixture(
         n_samples : int, default=1
             Number of rows.
         predictive : bool, default=False
-            Whether to draw from the posterior predictive density, as :meth:`score_samples` has
-            it, and not from Gaussians with the fitted means and covariances.
+            Whether to draw from the posterior predictive density, which :meth:`score_samples`
+            evaluates, instead of from Gaussians with the fitted means and covariances.
 
         Returns
         -------
@@ -554,8 +577,8 @@ class AnnealedBayesianGaussianMixture(
     def inverse_temperatures(self, X):
         """Expected inverse temperature of each row, low for outliers.
 
-        Only for ``annealing="local_tempering"``: how much of a row's likelihood the fitted model
-        would listen to.
+        The method is available with ``annealing="local_tempering"``. The inverse temperature is
+        the factor by which the fitted model would multiply the log-likelihood of the row.
 
         Parameters
         ----------

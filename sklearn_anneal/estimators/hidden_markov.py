@@ -39,159 +39,168 @@ _OVERFLOW = (
 class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
     """Bayesian hidden Markov model, fitted by annealed variational inference.
 
-    Sequences come in one of three forms, everywhere:
+    Every method that takes sequences accepts them in two forms:
 
-    - an array with one row per frame (for ``"categorical"`` also a 1-D array of symbols), and
-      ``groups``, the id of its sequence for every row, or ``lengths``, the number of rows of each
-      sequence; with neither it is one sequence;
-    - a list or tuple whose elements are 2-D arrays or data frames (for ``"categorical"`` also
-      1-D arrays of integers): a list of sequences, as :func:`concat_sequences` would join them.
-      Anything else, a list of lists of numbers too, is an ordinary array. y, which is ignored,
-      may then have one entry per sequence, so that stratified folds can be made of a list.
+    - An array with one row per frame (for ``"categorical"`` also a 1-D array of symbols). Either
+      ``groups`` gives the id of the sequence of every row, or ``lengths`` gives the number of
+      rows of each sequence. With neither, the array is one sequence.
+    - A list or tuple of sequences, which are 2-D arrays or data frames (for ``"categorical"``
+      also 1-D arrays of integers). Any other list, such as a list of lists of numbers, is read
+      as an array. With a list of sequences, the ignored y may have one entry per sequence, so
+      that stratified folds of sequences can be made.
 
-    Results have one row per frame, in order; :func:`split_sequences` cuts them. ``groups`` is
-    requested by default where metadata routing is enabled, so that
-    ``GridSearchCV(est, …, cv=GroupKFold()).fit(X, groups=ids)`` searches over whole sequences;
-    without routing use lists. A frame that was not observed is a row of NaN, a row of a masked
-    array that is masked as a whole, or the symbol −1; it is marginalised.
+    Results have one row per frame, in the order of X; :func:`split_sequences` cuts them into
+    sequences. Where metadata routing is enabled, ``groups`` is requested by default, so that
+    ``GridSearchCV(est, …, cv=GroupKFold()).fit(X, groups=ids)`` splits between sequences; without
+    routing, use lists. An unobserved frame is a row of NaN, a row that a mask covers completely,
+    or the symbol −1. Such frames are marginalised.
 
     Parameters
     ----------
     n_components : int, default=1
-        Number of states. States that the data do not support end without frames.
+        Number of states. States that the data do not support end up without frames.
     emission : {"gaussian", "categorical", "poisson", "bernoulli"}, default="gaussian"
-        Distribution of a frame given its state: a Gaussian vector; one column of symbols
-        0, 1, …; a vector of counts; a binary vector. It is never guessed from X.
+        Distribution of a frame given its state, for frames that are real vectors, symbols 0, 1, …
+        in one column, vectors of counts, or binary vectors. It is never guessed from X.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        For ``"gaussian"``: restriction of the scale matrices of the posterior over precisions.
+        For ``"gaussian"``: how the scale matrices of the posterior over precisions are restricted.
     n_symbols : int or None, default=None
-        For ``"categorical"``: the number of symbols. None: the largest one in ``fit``, plus 1;
-        ``partial_fit`` needs it. A table has a column for each symbol. Where their number is not
-        given, the largest symbol must therefore be below 100,000, or below ten times the number
-        of frames if that is more.
+        For ``"categorical"``: the number of symbols, which ``partial_fit`` needs. None: the largest
+        symbol seen in ``fit``, plus 1. That symbol must then be below 100,000, or below ten times
+        the number of frames if that is more, because tables have one column per symbol.
     annealing : str or Annealing, default="deterministic"
-        How the fit avoids the local optimum next to its start: ``"none"``,
-        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
-        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
-        :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for hidden
-        Markov models; both temperings are refused for ``"poisson"``, whose tempered density has
-        no known volume.
+        How the fit avoids the local optimum next to its start: ``"none"``, ``"deterministic"``,
+        ``"stochastic"``, ``"tempering"``, ``"local_tempering"``, ``"svi_plus"``, ``"structured"``,
+        ``"proximity"``, or an instance from :mod:`sklearn_anneal.annealing`. A name selects the
+        method with the settings recommended for hidden Markov models. ``"tempering"`` and
+        ``"local_tempering"`` are refused for ``"poisson"``, because the normalising constant of its
+        tempered density is not known.
     tol : float, default=1e-6
-        Rise of the lower bound per frame in one pass, in nats, below which a fit has converged.
+        The fit has converged when one pass raises the lower bound by less than this, in nats per
+        frame.
     max_iter : int, default=100
-        Largest number of passes at T = 1. 0 stops after the schedule, or at the start.
+        Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
+        at the end of the schedule, or at its start where there is no schedule.
     n_init : int, default=1
-        Number of restarts; the one with the best lower bound is kept.
+        Number of restarts. The one with the highest lower bound is kept.
     init_params : {"auto", "kmeans", "random"}, default="auto"
-        How the emissions start: from the clusters of at most 20,000 frames, or at random. "auto"
-        is "random" for ``"categorical"`` and "kmeans" for all others. Start and transition
-        probabilities start as posteriors of random counts.
+        How the emissions are initialised: from clusters of at most 20,000 frames, or at random.
+        ``"auto"`` is ``"random"`` for ``"categorical"`` and ``"kmeans"`` otherwise. Start and
+        transition probabilities are always initialised as posteriors of random counts.
     startprob_prior : float or array-like of shape (n_components,), default=None
-        Concentration of the Dirichlet prior of the start probabilities; None:
-        1 / ``n_components``.
+        Concentration of the Dirichlet prior of the start probabilities. None: 1 / ``n_components``.
     transmat_prior : float or array-like of shape (n_components, n_components), default=None
-        The same for the transition probabilities, one row per state; None: 1 / ``n_components``.
+        Concentration of the Dirichlet prior of the transition probabilities, with one row for each
+        state that is left. None: 1 / ``n_components``.
     sticky : float, default=0.0
-        Added to the diagonal of ``transmat_prior``: how many frames of staying every state has
-        seen before the data. Larger makes segments longer.
+        Number that is added to the diagonal of ``transmat_prior``. It acts like so many observed
+        transitions from each state to itself, so that a larger number makes segments longer.
     emissionprob_prior : float or array-like, default=None
-        ``"categorical"``: concentration of the Dirichlet prior of the symbols, a number or of
-        shape (n_symbols,) or (n_components, n_symbols); None: 1 / ``n_symbols``, but at least 0.1.
-        With less, a symbol that a state has not had is as good as impossible to it, and no
-        annealing moves the symbols between the states any more.
-        ``"bernoulli"``: both parameters of the beta prior; None: 1.
+        For ``"categorical"``: concentration of the Dirichlet prior of the symbols, a number or an
+        array of shape (n_symbols,) or (n_components, n_symbols). None: 1 / ``n_symbols``, but at
+        least 0.1, because with a smaller one a state practically excludes every symbol that it
+        has not emitted so far, and annealing no longer moves symbols between states.
+        For ``"bernoulli"``: the value of both parameters of the beta prior. None: 1.
     means_prior : array-like of shape (n_features,) or (n_components, n_features), default=None
-        Means of the prior of the means; None: the mean of the data.
+        Means of the prior of the means. None: the mean of the data.
     beta_prior : float or array-like of shape (n_components,), default=None
-        Precision of the prior of the means, in units of a state's precision; None: 1.
+        Precision of the prior of the means, in units of the precision of the state. None: 1.
     dof_prior : float or array-like of shape (n_components,), default=None
-        Degrees of freedom of the Wishart prior, above n_features − 1; None: n_features.
+        Degrees of freedom of the Wishart prior, above n_features − 1. None: n_features.
     scale_prior : float or array-like, default=None
-        Inverse scale of the Wishart prior, of the shape of a covariance of the type, or one for
-        each state; None: the covariance of the data.
+        Inverse scale of the Wishart prior, in the shape of one covariance of the given type, or
+        with one for each state. None: the covariance of the data.
     reg_covar : float, default=1e-6
-        Added to the diagonal of the covariances, in proportion to the frames of a state. The
-        lower bound is exact at 0.
+        Regularisation that is added to the diagonal of the covariances, in proportion to the number
+        of frames of the state. The lower bound is exact only if it is 0.
     lambdas_prior, lambdas_weight : float or array-like, default=None
-        For ``"poisson"``: shape and rate of the gamma prior of the rates, broadcastable to
-        (n_components, n_features); None: shape 1, and the rate that makes the prior's mean that
-        of the data.
+        For ``"poisson"``: shape and rate of the gamma prior of the rates, which must broadcast to
+        (n_components, n_features). None: a shape of 1, and the rate with which the mean of the
+        prior is that of the data.
     batch_size : int or None, default=None
-        None: every update sees all sequences. An integer: stochastic variational inference with
-        that many sequences per update.
+        With None, every update sees all sequences. With an integer, stochastic variational
+        inference runs with that many sequences per update.
     learning_offset : float, default=1.0
-        τ of the step ρ_t = (τ + t)^(−κ) of updates that are damped. Larger slows the first steps.
+        The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
+        of the way to their target. A larger τ makes the first steps smaller.
     learning_decay : float, default=0.6
-        κ of the same, in (0.5, 1] for convergence. Larger forgets less and settles sooner.
+        The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
+        value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
+        batches changes them less.
     total_samples : float or None, default=None
-        Sequences of the whole stream for ``partial_fit``, whose annealing runs within the first
-        tenth of them. None: those seen so far, and no annealing.
+        Number of sequences in the whole stream that ``partial_fit`` will see. The annealing
+        schedule runs within the first tenth of them. With None the size is taken to be the number
+        of sequences so far, and the stream is not annealed.
     n_jobs : int or None, default=None
-        Threads for restarts, or for parts of the data where there is one restart. The result
-        does not depend on it.
+        Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
+        if there is only one restart. The result does not depend on their number.
     random_state : int, RandomState instance or None, default=None
-        Seed of starts and of the randomness of annealing.
+        Seed of the starts and of the random numbers that annealing uses.
     warm_start : bool, default=False
-        Whether another call of ``fit`` goes on from the fitted parameters, at T = 1.
+        Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
+        starting anew.
     verbose : int, default=0
-        1 prints the lower bound and the temperature every ``verbose_interval`` passes.
+        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
     verbose_interval : int, default=10
-        Passes between two prints.
+        Number of passes between two printed lines.
 
     Attributes
     ----------
     startprob_ : ndarray of shape (n_components,)
         Posterior means of the start probabilities.
     transmat_ : ndarray of shape (n_components, n_components)
-        Posterior means of the transition probabilities, one row for each state to leave.
+        Posterior means of the transition probabilities, one row for each state that is left.
     startprob_posterior_, transmat_posterior_ : ndarray
         Concentrations of their Dirichlet posteriors.
     startprob_prior_, transmat_prior_ : ndarray
-        Those of the priors in use, ``sticky`` included.
+        Concentrations of the Dirichlet priors that were used, including ``sticky``.
     emissionprob_ : ndarray of shape (n_components, n_symbols) or (n_components, n_features)
-        ``"categorical"`` and ``"bernoulli"``: posterior means of the probabilities.
+        For ``"categorical"`` and ``"bernoulli"``: posterior means of the probabilities.
     emissionprob_posterior_, emissionprob_prior_ : ndarray
-        Parameters of their distributions: concentrations, or for ``"bernoulli"`` both parameters
-        of beta distributions in a last axis.
+        Parameters of their posteriors and priors: concentrations, or for ``"bernoulli"`` the two
+        parameters of the beta distributions along the last axis.
     n_symbols_ : int
-        ``"categorical"``: the number of symbols.
+        For ``"categorical"``: the number of symbols.
     means_ : ndarray of shape (n_components, n_features)
-        ``"gaussian"``: posterior means of the means.
+        For ``"gaussian"``: posterior means of the means.
     covars_ : ndarray
-        ``"gaussian"``: covariances, of shape (n_components, n_features, n_features) for "full",
-        (n_features, n_features) for "tied", (n_components, n_features) for "diag",
-        (n_components,) for "spherical".
+        For ``"gaussian"``: covariances, of shape (n_components, n_features, n_features) for "full",
+        (n_features, n_features) for "tied", (n_components, n_features) for "diag", (n_components,)
+        for "spherical".
     means_posterior_, beta_posterior_, dof_posterior_, scale_posterior_ : ndarray
-        ``"gaussian"``: parameters of the Normal–Wishart posteriors.
+        For ``"gaussian"``: parameters of the Normal–Wishart posteriors.
     means_prior_, beta_prior_, dof_prior_, scale_prior_ : ndarray
-        Those of the priors in use.
+        For ``"gaussian"``: parameters of the Normal–Wishart priors that were used.
     lambdas_ : ndarray of shape (n_components, n_features)
-        ``"poisson"``: posterior means of the rates.
+        For ``"poisson"``: posterior means of the rates.
     lambdas_posterior_, lambdas_weight_posterior_ : ndarray of shape (n_components, n_features)
-        Shapes and rates of their gamma posteriors.
+        For ``"poisson"``: shapes and rates of the gamma posteriors.
     lambdas_prior_, lambdas_weight_prior_ : ndarray of shape (n_components, n_features)
-        Those of the priors in use.
+        For ``"poisson"``: shapes and rates of the gamma priors that were used.
     n_sequences_ : int
-        Number of sequences of the training data; of a stream, so far.
+        Number of sequences of the training data, or of the stream so far.
     lower_bound_ : float
-        Evidence lower bound at T = 1 of the fitted model, in nats, with every constant. In a
-        stream, as the last batch estimated it, of the parameters before their update.
+        Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
+        it is the estimate that the last batch gave for the parameters before their update.
     lower_bounds_ : ndarray of shape (n_passes,)
-        Its history, one value per pass (per call in a stream). With ``batch_size`` an estimate,
-        except for the last one.
+        The lower bound after each pass (in a stream, at each call). With ``batch_size`` all values
+        but the last are estimates.
     temperatures_ : ndarray of shape (n_passes,)
-        Temperature of each pass; the mean over sequences for local tempering.
+        Temperature of each pass. For local tempering, the mean over sequences.
     annealing_ : Annealing
-        The method that ran, with all its settings. A stream without ``total_samples`` does
-        not run it, and does not look for an initial temperature of ``"auto"``.
+        The method that ran, with the value of every setting that was ``"auto"``. A stream without
+        ``total_samples`` does not run the method, so that an initial temperature of ``"auto"`` is
+        not determined there.
     converged_ : bool
-        Whether the fit converged; for methods without a finish, whether it ran to its end.
+        Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
+        it ran to the end of its passes.
     n_iter_ : int
-        Number of passes, annealed ones included.
+        Number of passes, including those of the annealing schedule.
     restart_lower_bounds_ : ndarray of shape (n_init,)
-        Lower bounds of the restarts; NaN for those that a callback kept from beginning.
+        Final lower bound of each restart. It is NaN for a restart that a callback prevented from
+        beginning.
     best_restart_ : int
-        Which of them was kept.
+        Index of the restart that was kept.
     n_effective_components_ : int
         Number of states whose expected number of frames exceeds 1.
     n_features_in_ : int
@@ -201,15 +210,15 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     See Also
     --------
-    concat_sequences : From a list of sequences to ``X`` and ``groups``.
-    split_sequences : From rows to a list of sequences.
+    concat_sequences : Join a list of sequences to ``X`` and ``groups``.
+    split_sequences : Cut rows into a list of sequences.
 
     References
     ----------
     .. [1] MacKay (1997). Ensemble learning for hidden Markov models.
     .. [2] Beal (2003). Variational algorithms for approximate Bayesian inference, chapter 3.
-    .. [3] Gultekin, Zhang, Paisley (2018). Asymptotic simulated annealing for variational
-       inference, section 4.2.
+    .. [3] Gultekin, Zhang, Paisley (2015). Stochastic annealing for variational inference.
+       arXiv preprint, section 4.2.
 
     Examples
     --------
@@ -353,14 +362,14 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def _n_features_out(self) -> int:
         return len(self.startprob_)
 
-    # What the base class asks for
+    # Methods that the base class calls
 
     def _data(self, X: Any, groups: Any, lengths: Any, y: Any = None) -> SequenceData:
         categorical = self.emission == "categorical"
         data = read_sequences(X, groups, lengths, categorical)
         if y is None or _num_samples(y) == data.shape[0]:
             return data
-        # Searches over a list of sequences split one y per sequence, and so do callbacks.
+        # A search over a list of sequences splits a y with one entry per sequence. So do callbacks.
         listed = isinstance(X, SequenceData) or is_list_of_sequences(X, categorical)
         if listed and _num_samples(y) == len(data.lengths):
             return data
@@ -398,7 +407,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         if declared is None and reset:
             symbols = data.X[data.X >= 0]
             largest = symbols.max(initial=0)
-            # What is no symbol at all is refused where symbols are encoded.
+            # Numbers that are no symbols at all are refused later, where symbols are encoded.
             if largest == np.floor(largest) and largest < 2**31:
                 check_largest_id(int(largest), len(symbols), "symbol", "frames", "n_symbols")
 
@@ -409,7 +418,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
-        """One weight per sequence, from one per row."""
+        """Return one weight per sequence; the user gives one per row."""
         weights = super()._check_weights(sample_weight, X.X, allow_nothing)
         if weights is None:
             return None
@@ -417,8 +426,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         each = weights[starts]
         if not np.array_equal(np.repeat(each, X.lengths), weights):
             raise ValueError(
-                "sample_weight has one entry per row, but must be constant within a sequence: it "
-                "is the sequences that are weighed."
+                "sample_weight has one entry per row, but must be constant within a sequence, "
+                "because weights are those of whole sequences."
             )
         return each
 
@@ -465,7 +474,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def _check_parameters(self, X: SequenceData, units: Sequences) -> None:  # type: ignore[override]
         asked = self
         if self.emission == "categorical" and self.n_symbols is None:
-            # A later batch need not have all the symbols that the first data had.
+            # A later batch may lack symbols of the first one, so that the model gives the number.
             asked = copy(self)
             asked.n_symbols = self._context().model.emission.n_symbols
         super(AnnealedHMM, asked)._check_parameters(X, units)
@@ -484,14 +493,14 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             **EMISSIONS[self.emission].attributes(model.emission, q, prior, ctx.summary.emission),
         }
 
-    # What a user calls
+    # Public methods
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None, checkpoint=None):
         """Fit the model: anneal, then plain variational inference to convergence.
 
-        A fit that is refused or interrupted leaves the estimator as it was.
+        If the fit is refused or interrupted, the estimator remains as it was before.
 
         Parameters
         ----------
@@ -500,15 +509,15 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         y : Ignored
             Not used, present for API consistency by convention.
         groups : array-like of shape (n_frames,), default=None
-            The id of its sequence for every row; the rows of a sequence follow each other.
+            The id of the sequence of every row. The rows of a sequence must follow each other.
         lengths : array-like of int, shape (n_sequences,), default=None
-            Number of rows of each sequence, in the place of ``groups``.
+            Number of rows of each sequence, instead of ``groups``.
         sample_weight : array-like of shape (n_frames,), default=None
-            Weights, constant within a sequence; a weight of 2 counts a sequence twice.
+            Weights, constant within a sequence. A sequence with a weight of 2 counts twice.
         checkpoint : path-like, default=None
-            A folder in which the state of the fit is kept after every pass. Where it holds the
-            state of an interrupted fit to the same data with the same parameters, the fit goes on
-            from there, and ends as it would have ended without the interruption, bit for bit.
+            A folder in which the state of the fit is saved after every pass. If it contains the
+            state of an interrupted fit to the same data with the same parameters, the fit continues
+            from there, and its result is bit for bit that of a fit without interruption.
 
         Returns
         -------
@@ -518,8 +527,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         Raises
         ------
         ValueError
-            If data or parameters are refused, if the result is not finite, or if ``checkpoint``
-            is of a fit with other data, parameters or versions.
+            If the data or the parameters are refused, if the result is not finite, or if
+            ``checkpoint`` belongs to a fit with other data, parameters or versions.
         """
         with self._all_or_nothing():
             return self._fit(self._data(X, groups, lengths, y), y, sample_weight, checkpoint)
@@ -528,13 +537,13 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def partial_fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
         """Update the model with one batch of sequences of a stream.
 
-        The first batch fixes the priors that depend on data. The annealing schedule, however many
-        passes it has in ``fit``, is run within the first tenth of ``total_samples`` (sequences),
-        and plain inference follows: one pass over the stream ends at T = 1, and further passes
-        are plain. Without ``total_samples`` the end of the stream is not known, so that all of it
-        is plain inference, as with ``annealing="none"`` (``"structured"``, which has no schedule,
-        runs throughout). States that coincide after the schedule are warned of, at first and
-        whenever the stream has doubled since.
+        The first batch fixes the priors that depend on data. Whatever number of passes the
+        annealing schedule has in ``fit``, it runs here within the first tenth of
+        ``total_samples``. Plain inference follows, so that one pass over the stream ends at T = 1.
+        Without ``total_samples`` the end of the stream is not known, and all of it is plain
+        inference (except for ``"structured"``, which has no schedule and runs throughout). If
+        states coincide after the schedule, a warning says so; the check is repeated whenever the
+        stream has doubled.
 
         Parameters
         ----------
@@ -543,9 +552,9 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         y : Ignored
             Not used, present for API consistency by convention.
         groups : array-like of shape (n_frames,), default=None
-            The id of its sequence for every row; ids of different batches have no relation.
+            The id of the sequence of every row. Ids of different batches are unrelated.
         lengths : array-like of int, shape (n_sequences,), default=None
-            Number of rows of each sequence, in the place of ``groups``.
+            Number of rows of each sequence, instead of ``groups``.
         sample_weight : array-like of shape (n_frames,), default=None
             Weights, constant within a sequence. A batch of weight zero changes nothing.
 
@@ -557,8 +566,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         Raises
         ------
         ValueError
-            If the batch or a parameter, which are checked at every call, is refused; the
-            estimator is then as it was before.
+            If the batch or a parameter is refused. Both are checked at every call, and the
+            estimator remains as it was before the call.
         """
         with self._all_or_nothing():
             return self._partial_fit(self._data(X, groups, lengths, y), sample_weight)
@@ -572,17 +581,15 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             Training sequences.
         y : Ignored
             Not used, present for API consistency by convention.
-        groups : array-like of shape (n_frames,), default=None
-            The id of its sequence for every row.
-        lengths : array-like of int, shape (n_sequences,), default=None
-            Number of rows of each sequence, in the place of ``groups``.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
         sample_weight : array-like of shape (n_frames,), default=None
             Weights, constant within a sequence.
 
         Returns
         -------
         posteriors : ndarray of shape (n_frames, n_components)
-            As :meth:`transform` returns them.
+            The result of :meth:`transform`.
         """
         how = {"groups": groups, "lengths": lengths}
         return self.fit(X, y, **how, sample_weight=sample_weight).transform(X, **how)
@@ -590,16 +597,14 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def predict(self, X, *, groups=None, lengths=None):
         """The most probable path of states of each sequence, by the Viterbi algorithm.
 
-        At the posterior mean parameters, as all that follows. Ties go to the lowest state.
+        The parameters are set to their posterior means. Ties go to the state of lowest index.
 
         Parameters
         ----------
         X : array-like of shape (n_frames, n_features), or list of such
             Sequences.
-        groups : array-like of shape (n_frames,), default=None
-            The id of its sequence for every row.
-        lengths : array-like of int, shape (n_sequences,), default=None
-            Number of rows of each sequence, in the place of ``groups``.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
 
         Returns
         -------
@@ -616,10 +621,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ----------
         X : array-like of shape (n_frames, n_features), or list of such
             Sequences.
-        groups : array-like of shape (n_frames,), default=None
-            The id of its sequence for every row.
-        lengths : array-like of int, shape (n_sequences,), default=None
-            Number of rows of each sequence, in the place of ``groups``.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
 
         Returns
         -------
@@ -651,15 +654,13 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ----------
         X : array-like of shape (n_frames, n_features), or list of such
             Sequences.
-        groups : array-like of shape (n_frames,), default=None
-            The id of its sequence for every row.
-        lengths : array-like of int, shape (n_sequences,), default=None
-            Number of rows of each sequence, in the place of ``groups``.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
 
         Returns
         -------
         posteriors : ndarray of shape (n_frames, n_components)
-            They sum to 1 over the states; of the dtype of X if that is a floating one.
+            They sum to 1 over the states. The dtype is that of X if X is floating, else float64.
         """
         ctx, data, units = self._units(X, groups, lengths)
         posteriors = np.empty((int(units.indptr[-1]), ctx.model.n_components))
@@ -673,10 +674,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ----------
         X : array-like of shape (n_frames, n_features), or list of such
             Sequences.
-        groups : array-like of shape (n_frames,), default=None
-            The id of its sequence for every row.
-        lengths : array-like of int, shape (n_sequences,), default=None
-            Number of rows of each sequence, in the place of ``groups``.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
 
         Returns
         -------
@@ -692,15 +691,13 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ----------
         X : array-like of shape (n_frames, n_features), or list of such
             Sequences.
-        groups : array-like of shape (n_frames,), default=None
-            The id of its sequence for every row.
-        lengths : array-like of int, shape (n_sequences,), default=None
-            Number of rows of each sequence, in the place of ``groups``.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
 
         Returns
         -------
         log_likelihoods : ndarray of shape (n_sequences,)
-            In nats, of all observed frames of a sequence together.
+            Log-likelihoods in nats, summed over the observed frames of a sequence.
         """
         return self._log_likelihoods(*self._units(X, groups, lengths)[::2])
 
@@ -713,17 +710,15 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             Sequences.
         y : Ignored
             Not used, present for API consistency by convention.
-        groups : array-like of shape (n_frames,), default=None
-            The id of its sequence for every row.
-        lengths : array-like of int, shape (n_sequences,), default=None
-            Number of rows of each sequence, in the place of ``groups``.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
         sample_weight : array-like of shape (n_frames,), default=None
             Weights, constant within a sequence.
 
         Returns
         -------
         log_likelihood : float
-            In nats per frame, missing ones counted; higher is better.
+            In nats per frame; missing frames count in the denominator. Higher is better.
         """
         ctx, data, units = self._units(X, groups, lengths, y)
         weights = self._check_weights(sample_weight, data)
@@ -766,17 +761,15 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def inverse_temperatures(self, X, *, groups=None, lengths=None):
         """Expected inverse temperature of each sequence, low for outliers.
 
-        Only for ``annealing="local_tempering"``: how much of a sequence's likelihood the fitted
-        model would listen to.
+        The method is available with ``annealing="local_tempering"``. The inverse temperature is
+        the factor by which the fitted model would multiply the sequence's log-likelihood.
 
         Parameters
         ----------
         X : array-like of shape (n_frames, n_features), or list of such
             Sequences.
-        groups : array-like of shape (n_frames,), default=None
-            The id of its sequence for every row.
-        lengths : array-like of int, shape (n_sequences,), default=None
-            Number of rows of each sequence, in the place of ``groups``.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
 
         Returns
         -------
@@ -798,9 +791,9 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def _log_likelihoods(
         self, ctx: Context, units: Sequences, posteriors: np.ndarray | None = None
     ) -> np.ndarray:
-        """Of each sequence; ``posteriors``, where given, gets those of the states of all frames."""
+        """Log-likelihoods of sequences; ``posteriors`` is filled with those of states if given."""
         expected = ctx.model.plug_in(ctx.q)
         found = ctx.model.sweep(units, expected, _ONE, [_NOTHING], posteriors)
-        # A density that is not finite for some of the states alone does not show in normalisers.
+        # Energies, unlike normalisers, also show densities that are not finite in some states only.
         finite(found.energies, _OVERFLOW)
         return finite(found.log_norms, _OVERFLOW)

@@ -1,4 +1,4 @@
-"""The estimator that replaces scikit-learn's latent Dirichlet allocation."""
+"""The estimator of topic models, which can replace the one of scikit-learn."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from ._validation import check_sparse, finite, refuse_masked
 if TYPE_CHECKING:
     from ..annealing import Annealing, Context
 
-# float64 tells every number of tokens up to here from the next one.
+# The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
-# The strongest prior of topics beside which float32 tells the words of a document.
+# With a larger prior of the topic proportions, float32 would round away the words of a document.
 _LARGEST_SINGLE = 1e10
 _OVERFLOW = (
     "X has documents with so many tokens that the Dirichlet parameters of their topics overflow in "
@@ -43,145 +43,163 @@ class AnnealedLatentDirichletAllocation(
 ):
     """Latent Dirichlet allocation (topic model), fitted by annealed variational inference.
 
-    It replaces :class:`sklearn.decomposition.LatentDirichletAllocation` by a change of the class
-    name: parameters, methods and attributes of that class have the same names and shapes. What
-    differs on purpose:
+    To use it in place of :class:`sklearn.decomposition.LatentDirichletAllocation`, change the name
+    of the class. The parameters, methods and attributes of that class exist here with the same
+    names and shapes. There are six intended differences:
 
-    - ``score`` is the log-likelihood of held-out halves of documents per token, so that models
-      with different numbers of topics or ways of fitting compare; scikit-learn's is a bound on
-      the whole of X, in total;
-    - ``perplexity`` leaves out the divergence of the topics from their prior, which scikit-learn
-      adds whole to any test set, so that the result depended on the number of test documents;
-    - ``max_iter`` is 100 instead of 10, and counts the passes at T = 1 only, after those of the
-      annealing schedule; the fit stops earlier by ``tol``;
-    - ``total_samples`` defaults to the documents seen so far, not to a million, and streams of a
-      size that is not given are not annealed: a million in its place would keep a smaller stream
-      hot to its end;
-    - documents start anew at every pass until the bound no longer rises, and are continued from
-      the last pass from then on, which makes the bound monotone (``learning_method="batch"``);
-    - there is no attribute ``random_state_``.
+    - ``score`` is the log-likelihood per token of one half of each document, given the other
+      half. Models with different numbers of topics, or fitted in different ways, can be compared
+      by it. In scikit-learn it is a bound on the log-likelihood of the whole of X.
+    - ``perplexity`` does not contain the divergence of the topics from their prior. scikit-learn
+      adds all of it to any test set, so that its result depends on the number of test documents.
+    - ``max_iter`` is 100 instead of 10, and counts only the passes at T = 1, which follow those
+      of the annealing schedule. The fit stops earlier if ``tol`` is reached.
+    - ``total_samples`` defaults to the number of documents seen so far instead of a million, and
+      a stream whose size is not given is not annealed. If a million were assumed, a smaller
+      stream would still be at a high temperature when it ends.
+    - With ``learning_method="batch"``, the local step of a document starts anew at every pass
+      until the bound no longer rises. From then on it starts from the result of the last pass,
+      so that the bound can no longer fall.
+    - There is no attribute ``random_state_``.
 
     Parameters
     ----------
     n_components : int, default=10
         Number of topics.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
-        Dirichlet parameter α of the topic proportions of documents; None: 1 / ``n_components``.
-        ``"auto"`` starts there and maximises the lower bound over it (empirical Bayes), topic by
-        topic, once topics have settled: in batch mode when documents no longer start anew, with
-        ``annealing="structured"`` in the second half of its passes (or of a stream), elsewhere at
-        T = 1 after 100 updates. Smaller values make documents of fewer topics.
+        Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
+        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with that value and then
+        maximises the lower bound over α, separately for each topic (empirical Bayes). It does so
+        only once the topics have settled: in batch mode when documents no longer start anew, with
+        ``annealing="structured"`` in the second half of its passes (or of a stream), and otherwise
+        at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
-        Dirichlet parameter η of the words of topics; None: 1 / ``n_components``; ``"auto"`` as
-        above, with one value for all words. Smaller values make topics of fewer words.
+        Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
+        fewer words. None: 1 / ``n_components``. ``"auto"`` maximises the lower bound over η as it
+        does for α, with one value for all words.
     annealing : str or Annealing, default="deterministic"
-        How the fit avoids the local optimum next to its start: ``"none"``,
-        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
-        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
-        :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for topics:
-        ``"deterministic"`` tempers priors and counts (``form="posterior"``) from T = 1.35 on, which
-        raised bound and held-out likelihood on three corpora. Hotter starts switch topics off.
+        How the fit avoids the local optimum next to its start: ``"none"``, ``"deterministic"``,
+        ``"stochastic"``, ``"tempering"``, ``"local_tempering"``, ``"svi_plus"``, ``"structured"``,
+        ``"proximity"``, or an instance from :mod:`sklearn_anneal.annealing`. A name selects the
+        method with the settings recommended for topics. ``"deterministic"`` then tempers the prior
+        and the counts (``form="posterior"``), beginning at T = 1.35: this raised the bound and the
+        held-out likelihood on three corpora, while higher temperatures switch topics off.
         ``"structured"`` often predicts held-out words best.
     local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
         How the topics of words are inferred in training: by mean-field updates, by collapsed
-        variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, the
-        mean of 20 more; a fraction of a count is a token of that weight). The last two take
-        several times, and many times, as long. Bounds and predictions are those of mean-field
-        steps in any case.
+        variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, then
+        the mean of 20 sweeps; a fraction of a count is treated as one token of that weight). CVB0
+        takes several times as long as mean-field updates, and Gibbs sampling many times as long.
+        Bounds and predictions always use mean-field updates.
     learning_method : {"batch", "online"}, default="batch"
-        Coordinate ascent over all documents, or stochastic variational inference over batches.
+        ``"batch"`` is coordinate ascent over all documents, ``"online"`` is stochastic variational
+        inference over batches of documents.
     learning_decay : float, default=0.7
-        κ of the same, in (0.5, 1] for convergence. Larger forgets less and settles sooner.
+        The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
+        value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
+        batches changes them less.
     learning_offset : float, default=10.0
-        τ of the step ρ_t = (τ + t)^(−κ) of updates that are damped. Larger slows the first steps.
+        The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
+        of the way to their target. A larger τ makes the first steps smaller.
     max_iter : int, default=100
-        Largest number of passes at T = 1. 0 stops after the schedule, or at the start.
+        Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
+        at the end of the schedule, or at its start where there is no schedule.
     tol : float, default=1e-6
-        Rise of the lower bound per token in one pass, in nats, below which a fit has converged.
+        The fit has converged when one pass raises the lower bound by less than this, in nats per
+        token.
     batch_size : int, default=128
-        Documents per update of ``learning_method="online"`` and of ``partial_fit``.
+        Number of documents per update with ``learning_method="online"`` and in ``partial_fit``.
     evaluate_every : int, default=-1
-        Passes at T = 1 between two evaluations of the perplexity of the training set, which stop
-        the fit when it changes by less than ``perp_tol``. 0 or less: no evaluation.
+        Number of passes at T = 1 between two evaluations of the perplexity of the training set. The
+        fit stops when the perplexity changes by less than ``perp_tol`` between two of them. With 0
+        or less it is not evaluated.
     total_samples : float or None, default=None
-        Number of documents in the whole stream of ``partial_fit``, whose annealing runs within the
-        first tenth of them. None: those seen so far, and no annealing.
+        Number of documents in the whole stream that ``partial_fit`` will see. The annealing
+        schedule runs within the first tenth of them. With None the size is taken to be the number
+        of documents so far, and the stream is not annealed.
     perp_tol : float, default=0.1
-        Tolerance of the perplexity.
+        Change of the perplexity below which ``evaluate_every`` stops the fit.
     mean_change_tol : float, default=1e-3
-        Mean change of the Dirichlet parameters γ of a document below which its local step ends.
+        The local step of a document ends when its Dirichlet parameters γ change by less than this,
+        on average, in one iteration.
     max_doc_update_iter : int or None, default=None
-        Largest number of iterations of the local step. None: 10 in passes of ``fit`` that start
-        documents anew, 100 elsewhere: in ``partial_fit``, which sees a document once, too. A
-        number holds everywhere.
+        Largest number of iterations of the local step of a document. None: 10 in passes of ``fit``
+        in which documents start anew, and 100 in all other cases, such as ``partial_fit``, which
+        sees a document only once. An integer applies in all cases.
     init_components : array-like of shape (n_components, n_features) or None, default=None
-        Dirichlet parameters λ of the topics to start from: ``components_`` of another fit, edited
-        as wanted. They are pseudo-counts: multiply a row of probabilities by the number of tokens
-        that it should weigh. Best with ``annealing="none"``, which stays next to them. None:
-        random, as in scikit-learn.
+        Dirichlet parameters λ of the topics with which the fit starts, for example the edited
+        ``components_`` of another fit. They are pseudo-counts: to start from probabilities,
+        multiply each row by the number of tokens that it should weigh. ``annealing="none"`` suits
+        them best, because it stays close to them. None: random numbers, as in scikit-learn.
     n_init : int, default=1
-        Number of restarts; the one with the best lower bound is kept.
+        Number of restarts. The one with the highest lower bound is kept.
     n_jobs : int or None, default=None
-        Threads for restarts, or for parts of the data where there is one restart. The result does
-        not depend on it.
+        Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
+        if there is only one restart. The result does not depend on their number.
     random_state : int, RandomState instance or None, default=None
-        Seed of starts and of the randomness of annealing.
+        Seed of the starts and of the random numbers that annealing uses.
     warm_start : bool, default=False
-        Whether another call of ``fit`` goes on from the fitted parameters, at T = 1.
+        Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
+        starting anew.
     verbose : int, default=0
-        1 prints the lower bound and the temperature every ``verbose_interval`` passes.
+        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
     verbose_interval : int, default=1
-        Passes between two prints.
+        Number of passes between two printed lines.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        λ, pseudo-counts of words in topics. Divided by the row sums, the expected topics.
+        Dirichlet parameters λ of the topics, which are pseudo-counts of words. Divided by the sums
+        of their rows they are the expected topics.
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
-        exp(E log β), computed when asked for.
+        exp(E log β) for the word probabilities β of the topics. It is computed when it is asked
+        for.
     bound_ : float
-        Perplexity of the training set, after ``fit``.
+        Perplexity of the training set. It is set by ``fit``.
     lower_bound_ : float
-        The complete evidence lower bound at T = 1, nats.
+        Evidence lower bound of the fitted model at T = 1, in nats, with all constants.
     lower_bounds_ : ndarray of shape (n_iter,)
-        Its history, one value per pass (per batch of ``partial_fit``).
+        The lower bound after each pass (in a stream, after each batch of ``partial_fit``).
     temperatures_ : ndarray of shape (n_iter,)
-        Temperature of each pass; the mean over documents for local tempering.
+        Temperature of each pass. For local tempering, the mean over documents.
     annealing_ : Annealing
-        The method that ran, with all its settings resolved. A stream without ``total_samples`` does
-        not run it, and does not look for an initial temperature of ``"auto"``.
+        The method that ran, with the value of every setting that was ``"auto"``. A stream without
+        ``total_samples`` does not run the method, so that an initial temperature of ``"auto"`` is
+        not determined there.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
-        α; an array if it was given or learned as one.
+        The value of α that was used. It is an array if α was given as an array or learned.
     topic_word_prior_ : float or ndarray of shape (n_features,)
-        η; an array if it was given as one.
+        The value of η that was used. It is an array if η was given as an array.
     n_effective_components_ : int
-        Topics with more than one expected token.
+        Number of topics whose expected number of tokens exceeds 1.
     n_batch_iter_ : int
         Number of updates so far, plus one.
     n_iter_ : int
-        Number of passes, those of the schedule included.
+        Number of passes, including those of the annealing schedule.
     converged_ : bool
-        Whether the kept fit converged.
+        Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
+        it ran to the end of its passes.
     restart_lower_bounds_ : ndarray of shape (n_init,)
-        Final lower bound of each restart.
+        Final lower bound of each restart. It is NaN for a restart that a callback prevented from
+        beginning.
     best_restart_ : int
-        The one that was kept.
+        Index of the restart that was kept.
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the words, where X had names.
+        Names of the words, if X had names of columns.
 
     See Also
     --------
-    sklearn.decomposition.LatentDirichletAllocation : The class that this one replaces.
+    sklearn.decomposition.LatentDirichletAllocation : The class that this one can replace.
     sklearn_anneal.metrics.topic_coherence : How well the words of topics go together.
-    sklearn_anneal.inspection.TopicsDisplay : The words of topics as a picture.
+    sklearn_anneal.inspection.TopicsDisplay : A plot of the words of topics.
 
     References
     ----------
     .. [1] Hoffman, Blei, Bach (2010). Online learning for latent Dirichlet allocation. NIPS.
-    .. [2] Gultekin, Zhang, Paisley (2018). Stochastic annealing for variational inference,
-       section 4.1.
+    .. [2] Gultekin, Zhang, Paisley (2015). Stochastic annealing for variational inference.
+       arXiv preprint, section 4.1.
     .. [3] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS.
     .. [4] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS.
 
@@ -297,7 +315,7 @@ class AnnealedLatentDirichletAllocation(
     def _n_features_out(self) -> int:
         return self._context().model.n_components
 
-    # What the base class asks for
+    # Methods that the base class calls
 
     @property
     def _batch_size(self) -> int | None:
@@ -321,7 +339,7 @@ class AnnealedLatentDirichletAllocation(
             check_non_negative(X, type(self).__name__)
             return csr_matrix(X)
         if issparse(given) and given.format in ("coo", "bsr") and X.nnz < given.nnz:
-            # SciPy summed entries that are given several times, and did so in their own type.
+            # SciPy has summed duplicate entries in their own integer type, where sums can overflow.
             X = _wide(given).tocsr()
         check_sparse(X)
         check_non_negative(X, type(self).__name__)
@@ -333,8 +351,7 @@ class AnnealedLatentDirichletAllocation(
         if most > _MOST_TOKENS:
             raise ValueError(
                 f"X has a document of {most:g} tokens, but a document may have at most 2**53: "
-                "beyond, float64 does not tell a number of tokens from the next. Divide X by a "
-                "constant."
+                "float64 cannot represent every larger number of tokens. Divide X by a constant."
             )
         return units
 
@@ -374,7 +391,8 @@ class AnnealedLatentDirichletAllocation(
         if dtype == np.float32 and alpha.max() > _LARGEST_SINGLE:
             raise ValueError(
                 f"doc_topic_prior={alpha.max():g} is too strong for single precision, in which "
-                f"documents are read here: give at most {_LARGEST_SINGLE:g}, or X of dtype float64."
+                f"X of dtype float32 is processed: give at most {_LARGEST_SINGLE:g}, or X of dtype "
+                "float64."
             )
         return LatentDirichlet(
             k,
@@ -426,7 +444,7 @@ class AnnealedLatentDirichletAllocation(
 
     @property
     def components_(self) -> np.ndarray:
-        """λ, pseudo-counts of words in topics, of shape (n_components, n_features)."""
+        """λ, the pseudo-counts of words in topics, of shape (n_components, n_features)."""
         ctx = self._context()
         return ctx.q[TOPICS].astype(ctx.model.dtype, copy=False)
 
@@ -454,7 +472,7 @@ class AnnealedLatentDirichletAllocation(
         Returns
         -------
         proportions : ndarray of shape (n_samples, n_components)
-            As :meth:`transform` gives them.
+            The result of :meth:`transform`.
         """
         fitted = self.fit(X, y, sample_weight=sample_weight)
         return fitted.transform(X, normalize=normalize)
@@ -473,7 +491,7 @@ class AnnealedLatentDirichletAllocation(
         Returns
         -------
         proportions : ndarray of shape (n_samples, n_components)
-            Of the dtype of the data that the model was fitted to.
+            Their dtype is that of the data to which the model was fitted.
         """
         ctx, units = self._documents(X)
         gamma = self._infer(ctx, units)
@@ -484,21 +502,22 @@ class AnnealedLatentDirichletAllocation(
     def perplexity(self, X, sub_sampling=False):
         """Perplexity of documents, exp(−bound per token).
 
-        The bound is on the log-likelihood of the documents at the fitted topics, without the
-        divergence of the topics from their prior, so that it does not depend on how many
-        documents X has.
+        The bound is a lower bound on the log-likelihood of the documents given the fitted topics.
+        It does not contain the divergence of the topics from their prior, because the result
+        would otherwise depend on the number of documents in X.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Counts of words in documents.
         sub_sampling : bool, default=False
-            Present for compatibility: a bound per token is the same for a sample of documents.
+            This parameter has no effect and exists for compatibility with scikit-learn. The bound
+            is divided by the number of tokens of X, so that a sample needs no correction.
 
         Returns
         -------
         perplexity : float
-            Lower is better.
+            The perplexity; lower is better.
         """
         ctx, units = self._documents(X)
         self._check_training(units)
@@ -509,10 +528,10 @@ class AnnealedLatentDirichletAllocation(
     def score(self, X, y=None, sample_weight=None):
         """Log-likelihood of one half of each document given the other, per token.
 
-        Each document is split in two by a rule that depends on its own counts only, so that
-        all models meet the same split (:func:`sklearn_anneal.metrics.split_documents`). The topic
-        proportions come from one half, and the words of the other are predicted with the expected
-        topics. Documents of fewer than two tokens do not count.
+        Each document is split in two by a rule that depends only on its own counts, so that the
+        split is the same for all models (:func:`sklearn_anneal.metrics.split_documents`). The topic
+        proportions are inferred from one half. With them and the expected topics, the words of the
+        other half are predicted. Documents of fewer than two tokens are left out.
 
         Parameters
         ----------
@@ -526,7 +545,7 @@ class AnnealedLatentDirichletAllocation(
         Returns
         -------
         log_likelihood : float
-            In nats per token; higher is better.
+            The log-likelihood in nats per token; higher is better.
         """
         ctx, X = self._context(), self._validate_data(X, reset=False)
         weights = self._check_weights(sample_weight, X)
@@ -552,8 +571,8 @@ class AnnealedLatentDirichletAllocation(
         Parameters
         ----------
         feature_names : array-like of shape (n_features,) or None, default=None
-            Names of the words, as ``get_feature_names_out`` of the vectorizer gives them; None:
-            ``feature_names_in_`` where X had names, else their columns.
+            Names of the words, as ``get_feature_names_out`` of the vectorizer returns them. None:
+            ``feature_names_in_`` if X had names of columns, else the indices of the columns.
         n : int, default=10
             Number of words per topic.
 
@@ -580,8 +599,8 @@ class AnnealedLatentDirichletAllocation(
     def inverse_temperatures(self, X):
         """Expected inverse temperature of each document, low for outliers.
 
-        Only for ``annealing="local_tempering"``: how much of a document's likelihood the fitted
-        model would listen to.
+        The method is available with ``annealing="local_tempering"``. The inverse temperature is
+        the factor by which the fitted model would multiply the document's log-likelihood.
 
         Parameters
         ----------
@@ -618,16 +637,16 @@ class AnnealedLatentDirichletAllocation(
 
 @dataclass(frozen=True)
 class ChangeOfPerplexity(RiseOfBound):
-    """A fit has converged, too, when its perplexity hardly changes between two evaluations.
+    """A stopping rule that also ends a fit whose perplexity hardly changes.
 
     Parameters
     ----------
     tol : float
-        As of :class:`RiseOfBound`.
+        Rise of the bound per token below which a fit has converged, as in :class:`RiseOfBound`.
     evaluate_every : int, default=0
-        Passes between two evaluations; 0 for none.
+        Number of passes between two evaluations of the perplexity. With 0 there are none.
     perp_tol : float, default=0.0
-        Change of the perplexity below which a fit has converged.
+        Change of the perplexity between two evaluations below which a fit has converged.
     """
 
     evaluate_every: int = 0
@@ -652,12 +671,12 @@ def _perplexity(bound: float, units: Documents) -> float:
 
 
 def _wide(X: Any) -> Any:
-    """Counts in a type in which sums of them do not wrap around."""
+    """The counts as float64 if they are integers, so that their sums do not overflow."""
     return X.astype(np.float64) if X.dtype.kind in "iub" else X
 
 
 def _canonical(X: Any) -> Any:
-    """A CSR matrix with the words of each document in order, each of them once."""
+    """The CSR matrix with the columns of each row sorted and duplicate entries summed."""
     if X.has_canonical_format:
         return X
     X = X.copy()
@@ -669,9 +688,9 @@ def _canonical(X: Any) -> Any:
 
 
 def _refuse_texts(X: Any, owner: str) -> None:
-    """ValueError where X holds strings, in the place of counts of words."""
+    """Raise a ValueError if X contains strings instead of counts of words."""
     first = X.to_numpy() if hasattr(X, "to_numpy") else X
-    # A column of texts, or a list of tokenised ones, is two levels deep.
+    # A column of texts and a list of tokenised texts have their strings at the second level.
     for _ in range(2):
         if isinstance(first, np.ndarray):
             first = first.ravel()[:1].tolist()
@@ -680,8 +699,8 @@ def _refuse_texts(X: Any, owner: str) -> None:
     if isinstance(first, str | bytes):
         raise ValueError(
             f"X holds texts, but {owner} reads counts of words, documents by words. "
-            "sklearn.feature_extraction.text.CountVectorizer makes them of texts: put it before "
-            "the estimator with sklearn.pipeline.make_pipeline."
+            "sklearn.feature_extraction.text.CountVectorizer counts the words of texts: put it "
+            "before the estimator with sklearn.pipeline.make_pipeline."
         ) from None
 
 

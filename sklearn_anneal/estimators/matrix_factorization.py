@@ -1,4 +1,4 @@
-"""The estimator that factorises ratings."""
+"""The estimator that factorises matrices of ratings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from ..annealing import Context
 
 
-# Factors of items whose mean square is a smaller share of their prior variance are off.
+# A factor counts as switched off if its mean square over the items, as a share of the prior
+# variance, is below this.
 _OFF = 1e-6
 _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), None]
 
@@ -48,9 +49,12 @@ def _variance(value: Any) -> Any:
 
 
 def _of_items(ctx: Context) -> Context:
-    """A context in which users are local variables: of training data, or of others."""
+    """A copy of the context without the parameters of the training users.
+
+    Users are local variables in it, so that it serves for the training data and for other users.
+    """
     model = copy(ctx.model)
-    # Nothing of the size of the training data stays.
+    # Arrays whose size grows with the number of training users are dropped.
     model.holds_users = False
     (items,) = model.blocks
     q, prior = ({key: natural[key] for key in items.keys} for natural in (ctx.q, ctx.prior))
@@ -64,78 +68,88 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     The posterior is approximated by one Gaussian with full covariance for each user, over
     (u_i, b_i), and one for each item, so that predictions come with standard deviations.
 
-    Ratings come in one of two forms, as ``input`` says:
+    The parameter ``input`` says in which of two forms the ratings are given:
 
-    - ``"matrix"``: X is users × items. Of a sparse matrix the stored entries are ratings,
-      explicit zeros too, and all others are unobserved; of a dense one NaN is unobserved, and so
-      is what a mask covers. y is ignored. A row is a data point: ``transform`` finds the factors
-      of new users.
-    - ``"pairs"``: X has one row per rating, the ids (user, item), and y the ratings, so that
-      ``cross_val_score(est, X, y)`` holds out ratings. A pair that is repeated is two ratings.
+    - ``"matrix"``: the rows of X are users and its columns are items. In a sparse matrix the
+      stored entries are ratings, including explicit zeros, and all other entries are unobserved.
+      In a dense matrix the unobserved entries are NaN or masked. y is ignored. The data points
+      are users, and ``transform`` finds the factors of new users.
+    - ``"pairs"``: each row of X has the ids (user, item) of one rating, and y has the ratings.
+      ``cross_val_score(est, X, y)`` then holds out ratings. If a pair occurs twice, both ratings
+      count.
 
     Parameters
     ----------
     n_components : int, default=10
         Number of factors.
     input : {"matrix", "pairs"}, default="matrix"
-        Form of the ratings. It is never guessed from X.
+        Form in which the ratings are given. It is never guessed from X.
     annealing : str or Annealing, default="deterministic"
         How the fit avoids slow convergence and the local optimum next to its start: ``"none"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
-        :mod:`sklearn_anneal.annealing`. A name stands for the settings recommended for ratings.
-        ``form="local"`` is refused: it tempers assignments, of which there are none.
+        :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
+        ratings. ``form="local"`` is refused, because it tempers assignments, which this model does
+        not have.
     n_users, n_items : int or None, default=None
-        Numbers of users and items; None: the largest id plus 1, or the columns of the matrix. An
-        item beyond those seen has its prior. ``n_users`` is for ``"pairs"`` alone. Ids are
-        positions in arrays. Where no number is declared, ids of training data must therefore be
-        below 100,000, or below ten times the number of ratings if that is more.
+        Numbers of users and items. None: the largest id plus 1, or the number of columns of the
+        matrix. ``n_users`` is used with ``"pairs"`` only. Items without ratings keep their prior.
+        Since ids are positions in arrays, an id in the training data for which no number is given
+        must be below 100,000, or below ten times the number of ratings if that is more.
     fit_intercept : bool, default=True
-        Whether μ is the mean of the training ratings, or 0.
+        If True, μ is the mean of the training ratings; otherwise it is 0.
     biases : bool, default=True
         Whether users and items have biases b_i and c_j.
     noise_variance : float, "auto" or None, default=None
-        σ², in squared units of ratings. None: 0.63 times the variance of the ratings, which is
-        0.8 for stars from 1 to 5. ``"auto"`` learns it by empirical Bayes, at T = 1: predictive
-        densities are better with few factors, and worse with many, which it overfits.
+        The variance σ² of a rating about its mean, in squared units of the ratings. None: 0.63
+        times the variance of the ratings, which is 0.8 for stars from 1 to 5. ``"auto"`` learns it
+        by empirical Bayes at T = 1. That improves predictive densities with few factors, and
+        worsens them with many factors, to which it overfits.
     factor_variance : float, "auto" or None, default=None
-        c, the prior variance of factors: smaller shrinks more. None: 0.089 times the standard
-        deviation of the ratings, which is 0.1 for stars from 1 to 5. ``"auto"`` learns it; with
-        20 factors for 100,000 ratings it ended near 0, where all factors are switched off.
+        The prior variance c of the factors. A smaller one shrinks them more. None: 0.089 times the
+        standard deviation of the ratings, which is 0.1 for stars from 1 to 5. ``"auto"`` learns it;
+        with 20 factors for 100,000 ratings the learned value was near 0, which switches all factors
+        off.
     bias_variance : float, "auto" or None, default=None
-        Prior variance of biases. None: 0.237 times the variance of the ratings, which is 0.3 for
-        stars from 1 to 5. ``"auto"`` learns it.
+        The prior variance of the biases. None: 0.237 times the variance of the ratings, which is
+        0.3 for stars from 1 to 5. ``"auto"`` learns it.
     clip : bool or tuple of two floats, default=True
-        Whether predicted means are kept within the range of the training ratings, or within
-        (low, high).
+        If True, predicted means are clipped to the range of the training ratings. A tuple (low,
+        high) gives another range.
     tol : float, default=1e-6
-        Rise of the lower bound per rating in one pass, in nats, below which a fit has converged.
+        The fit has converged when one pass raises the lower bound by less than this, in nats per
+        rating.
     max_iter : int, default=100
-        Largest number of passes at T = 1. 0 stops after the schedule, or at the start.
+        Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
+        at the end of the schedule, or at its start where there is no schedule.
     n_init : int, default=1
-        Number of restarts; the one with the best lower bound is kept.
+        Number of restarts. The one with the highest lower bound is kept.
     batch_size : int or None, default=None
-        None: every update sees all users. An integer: stochastic variational inference with that
-        many users per update.
+        With None, every update sees all users. With an integer, stochastic variational inference
+        runs with that many users per update.
     learning_offset : float, default=1.0
-        τ of the step ρ_t = (τ + t)^(−κ) of updates that are damped. Larger slows the first steps.
+        The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
+        of the way to their target. A larger τ makes the first steps smaller.
     learning_decay : float, default=0.6
-        κ of the same, in (0.5, 1] for convergence. Larger forgets less and settles sooner.
+        The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
+        value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
+        batches changes them less.
     total_samples : float or None, default=None
-        Size of the whole stream for ``partial_fit``, users of matrices or ratings of pairs, whose
-        annealing runs within the first tenth of it. None: what has been seen so far, and no
-        annealing.
+        Size of the whole stream that ``partial_fit`` will see: the number of users for matrices, or
+        of ratings for pairs. The annealing schedule runs within the first tenth of it. With None
+        the size is taken to be what has been seen so far, and the stream is not annealed.
     n_jobs : int or None, default=None
-        Threads for restarts, or for parts of the data where there is one restart. The result
-        does not depend on it.
+        Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
+        if there is only one restart. The result does not depend on their number.
     random_state : int, RandomState instance or None, default=None
-        Seed of starts and of the randomness of annealing.
+        Seed of the starts and of the random numbers that annealing uses.
     warm_start : bool, default=False
-        Whether another call of ``fit`` goes on from the fitted items, at T = 1.
+        Whether another call of ``fit`` continues from the fitted items, at T = 1, instead of
+        starting anew.
     verbose : int, default=0
-        1 prints the lower bound and the temperature every ``verbose_interval`` passes.
+        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
     verbose_interval : int, default=10
-        Passes between two prints.
+        Number of passes between two printed lines.
 
     Attributes
     ----------
@@ -148,40 +162,44 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     item_biases_var_ : ndarray of shape (n_items,)
         Their posterior variances.
     user_factors_ : ndarray of shape (n_users, n_components)
-        Posterior means of the factors of users, given the fitted items: of the training data;
-        after ``partial_fit``, of the last matrix, or of all users of pairs so far.
+        Posterior means of the factors of users, given the fitted items. The users are those of the
+        training data. After ``partial_fit``, they are those of the last matrix, or all users of the
+        pairs so far.
     user_factors_cov_ : ndarray of shape (n_users, n_components, n_components)
         Their posterior covariances.
     user_biases_, user_biases_var_ : ndarray of shape (n_users,)
         Posterior means and variances of the biases of users, where there are biases.
     intercept_ : float
-        μ.
+        The intercept μ.
     noise_variance_, factor_variance_, bias_variance_ : float
-        The variances in use, learned ones too.
+        The variances that were used, whether given or learned.
     n_users_, n_items_ : int
         Numbers of users and items.
     rating_range_ : tuple of two floats
-        The smallest and the largest rating seen, also before a warm start.
+        The smallest and the largest rating seen so far, including fits before a warm start.
     lower_bound_ : float
-        Evidence lower bound at T = 1 of the fitted model, in nats, with every constant. In a
-        stream, as the last batch estimated it, of the parameters before their update.
+        Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
+        it is the estimate that the last batch gave for the parameters before their update.
     lower_bounds_ : ndarray of shape (n_passes,)
-        Its history, one value per pass (per call in a stream). With ``batch_size`` an estimate,
-        except for the last one.
+        The lower bound after each pass (in a stream, at each call). With ``batch_size`` all values
+        but the last are estimates.
     temperatures_ : ndarray of shape (n_passes,)
-        Temperature of each pass; for local tempering the mean over users, or, of pairs, over
-        ratings.
+        Temperature of each pass. For local tempering, the mean over users, or over ratings if they
+        are given as pairs.
     annealing_ : Annealing
-        The method that ran, with all its settings. A stream without ``total_samples`` does
-        not run it, and does not look for an initial temperature of ``"auto"``.
+        The method that ran, with the value of every setting that was ``"auto"``. A stream without
+        ``total_samples`` does not run the method, so that an initial temperature of ``"auto"`` is
+        not determined there.
     converged_ : bool
-        Whether the fit converged; for methods without a finish, whether it ran to its end.
+        Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
+        it ran to the end of its passes.
     n_iter_ : int
-        Number of passes, annealed ones included.
+        Number of passes, including those of the annealing schedule.
     restart_lower_bounds_ : ndarray of shape (n_init,)
-        Lower bounds of the restarts; NaN for those that a callback kept from beginning.
+        Final lower bound of each restart. It is NaN for a restart that a callback prevented from
+        beginning.
     best_restart_ : int
-        Which of them was kept.
+        Index of the restart that was kept.
     n_features_in_ : int
         Number of columns seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -189,22 +207,24 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     Notes
     -----
-    Ratings of a stream are taken for new ones. In ``partial_fit`` with ``"pairs"``, what a later
-    batch says of a user is added to what earlier ones said; a rating that is given twice counts
-    twice. Factors of users whom a batch leaves out stay as they were given the items of their
-    time, and the lower bounds have what q(u) of a user adds in every batch with a rating of the
-    user, so that they compare among batches of a size alone.
+    The ratings of a stream are assumed to be new: a rating that is given twice counts twice. In
+    ``partial_fit`` with ``"pairs"``, the ratings of a user in a batch are added to those of
+    earlier batches. Users without a rating in the batch keep the factors that were computed for
+    them earlier, with the items as they were then. Every batch with a rating of a user adds the
+    terms of q(u) for that user to its lower bound, so that only the lower bounds of batches of
+    equal size can be compared.
 
-    The default variances suit ratings with weak factors, as those of films are. Where factors
-    explain most of the ratings, a smaller ``noise_variance`` and a larger ``factor_variance``, or
-    ``noise_variance="auto"``, predict better; a warning tells if all factors were switched off.
+    The default variances suit ratings with weak factors, such as ratings of films. If factors
+    explain most of the ratings, predictions are better with a smaller ``noise_variance`` and a
+    larger ``factor_variance``, or with ``noise_variance="auto"``. A warning is given if all
+    factors were switched off.
 
     References
     ----------
     .. [1] Lim, Teh (2007). Variational Bayesian approach to movie rating prediction. KDD Cup.
     .. [2] Salakhutdinov, Mnih (2008). Probabilistic matrix factorization. NIPS.
-    .. [3] Paisley, Gultekin et al. SVI+: stochastic variational inference with tuneable
-       stochastic annealing, section IV-A.
+    .. [3] Paisley, Fazelnia, Barr (2025). Stochastic variational inference with tuneable
+       stochastic annealing. arXiv:2504.03902, section IV-A.
 
     Examples
     --------
@@ -318,10 +338,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     def _n_features_out(self) -> int:
         return len(self.components_)
 
-    # What the base class asks for
+    # Methods that the base class calls
 
     def _data(self, X: Any, y: Any, stream: bool = False) -> Any:
-        """X on its way to validation, with the ratings where they are in y."""
+        """X as validation takes it; with pairs, the ratings y are packed together with X."""
         if of_pairs(self):
             return Pairs(X, y, stream)
         if look_like_pairs(X, y):
@@ -336,7 +356,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         return X
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> RatingData:
-        # Whatever is asked for: a single user, and a single rating, are data.
+        # ``ensure_min_samples`` is not used, because a single user or rating is enough data.
         if isinstance(X, Pairs):
             data = read_pairs(
                 self,
@@ -358,7 +378,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         return data
 
     def _check_size(self, data: RatingData, reset: bool) -> None:
-        """Refuse ratings that are too large for the model that they train, or that reads them."""
+        """Refuse ratings that are too large for the precision in which the model computes."""
         dtype = data.values.dtype if reset else self._context().model.dtype
         check_size_of_ratings(data.values, dtype)
 
@@ -478,7 +498,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         return max(at_least, self.n_users or 0, 0 if kept is None else len(kept["natural_mean"]))
 
     def _known(self, users: np.ndarray) -> Natural:
-        """Statistics of the ratings that users of pairs have given before; 0 for new users."""
+        """Statistics of the earlier ratings of these users (of pairs); zeros for new users."""
         model = self._inference.ctx.model if hasattr(self, "_inference") else None
         size = self.n_components + bool(self.biases) if model is None else model.size
         kept = getattr(self, "_user_statistics", None)
@@ -493,7 +513,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         return known
 
     def _solved(self, ctx: Context, units: Ratings) -> Natural:
-        """The statistics of users given the fitted items, without the factor 1/σ²."""
+        """The statistics of users given the fitted items, multiplied by σ²."""
         ones = np.ones(units.n_units)
         with one_thread():
             across = ctx.model.expectations(ctx.q)
@@ -515,28 +535,28 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         for name, value in self._user_attributes(self._inference.ctx, statistics).items():
             setattr(self, name, value)
 
-    # What a user calls
+    # Public methods
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None, *, checkpoint=None):
         """Fit the model: anneal, then plain variational inference to convergence.
 
-        A fit that is refused or interrupted leaves the estimator as it was.
+        If the fit is refused or interrupted, the estimator remains as it was before.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_users, n_items), or array-like of shape \
                 (n_ratings, 2)
-            Ratings as a matrix, or the ids (user, item) of each.
+            Ratings as a matrix, or the ids (user, item) of each rating.
         y : array-like of shape (n_ratings,), default=None
             The ratings of pairs; ignored for a matrix.
         sample_weight : array-like of shape (n_users,) or (n_ratings,), default=None
             Weights of the rows of X: of users, or of ratings. A weight of 2 counts a row twice.
         checkpoint : path-like, default=None
-            A folder in which the state of the fit is kept after every pass. Where it holds the
-            state of an interrupted fit to the same data with the same parameters, the fit goes on
-            from there, and ends as it would have ended without the interruption, bit for bit.
+            A folder in which the state of the fit is saved after every pass. If it contains the
+            state of an interrupted fit to the same data with the same parameters, the fit continues
+            from there, and its result is bit for bit that of a fit without interruption.
 
         Returns
         -------
@@ -546,8 +566,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         Raises
         ------
         ValueError
-            If data or parameters are refused, if the result is not finite, or if ``checkpoint``
-            is of a fit with other data, parameters or versions.
+            If the data or the parameters are refused, if the result is not finite, or if
+            ``checkpoint`` belongs to a fit with other data, parameters or versions.
         """
         with self._all_or_nothing():
             return self._fit(self._data(X, y), y, sample_weight, checkpoint)
@@ -556,17 +576,17 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream of new ratings.
 
-        The annealing schedule, however many passes it has in ``fit``, is run within the first tenth
-        of ``total_samples``, and plain inference follows: one pass over the stream ends at T = 1,
-        and further passes are plain. Without ``total_samples`` the end of the stream is not
-        known, so that all of it is plain inference, as with ``annealing="none"``
-        (``"structured"``, which has no schedule, runs throughout).
+        Whatever number of passes the annealing schedule has in ``fit``, it runs here within the
+        first tenth of ``total_samples``. Plain inference follows, so that one pass over the stream
+        ends at T = 1, and further passes are plain. Without ``total_samples`` the end of the
+        stream is not known, and all of it is plain inference, as with ``annealing="none"``. The
+        exception is ``"structured"``, which has no schedule and runs throughout.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_users, n_items), or array-like of shape \
                 (n_ratings, 2)
-            New users as rows of a matrix, or the ids (user, item) of ratings of any users.
+            A matrix whose rows are new users, or the ids (user, item) of new ratings of any users.
         y : array-like of shape (n_ratings,), default=None
             The ratings of pairs; ignored for a matrix.
         sample_weight : array-like of shape (n_users,) or (n_ratings,), default=None
@@ -580,8 +600,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         Raises
         ------
         ValueError
-            If the batch or a parameter, which are checked at every call, is refused; the
-            estimator is then as it was before.
+            If the batch or a parameter is refused. Both are checked at every call, and the
+            estimator remains as it was before the call.
         """
         with self._all_or_nothing():
             return self._partial_fit(self._data(X, y, stream=True), sample_weight)
@@ -591,8 +611,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     def transform(self, X):
         """Posterior means of the factors of users, given the fitted items.
 
-        One exact step, whether or not the users are those of the training data. A user without
-        ratings has the prior's mean, 0.
+        One exact step computes them, for users of the training data and for other users alike.
+        The factors of a user without ratings are 0, the mean of the prior.
 
         Parameters
         ----------
@@ -602,13 +622,15 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         Returns
         -------
         factors : ndarray of shape (n_users, n_components)
-            Without biases; of the dtype of X if that is a floating one.
+            The factors, without the biases. Their dtype is that of X if X has floating-point
+            numbers, else float64.
         """
         ctx, data = self._read(X)
         mean = self._rows(ctx, data).mean
         return mean[:, : ctx.model.n_components].astype(data.values.dtype)
 
 
-# What wraps ``transform`` for ``set_output`` makes it available whatever it was before.
+# scikit-learn wraps both methods for ``set_output``, and the wrapper ignores ``available_if``. So
+# the condition is set again on the wrapped methods.
 for _name in ("transform", "fit_transform"):
     setattr(AnnealedPMF, _name, available_if(of_matrix)(getattr(AnnealedPMF, _name)))

@@ -1,7 +1,8 @@
 """The loop of variational inference. It knows no model and no annealing method by name.
 
-A pass is a visit to the data and an update, or as many of both as there are minibatches. Between
-two passes all that the next one needs is in a :class:`Progress`.
+In batch mode a pass is one visit to all the data and one update. In minibatches it is one visit
+and one update for each minibatch. Between two passes, a :class:`Progress` has everything that the
+next pass needs.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from .units import Units
 from .visits import Visited
 
 PLAIN = Annealing()
-# The share of a stream in which a schedule runs. All that follows is plain inference, because what
-# is learned at high temperature is crude and a data point may be met once only. Longer shares suit
-# some mixtures, but leave topics of small corpora and ratings too little to converge in one pass.
+# The share of a stream in which the schedule runs. The rest is plain inference: every data point
+# is seen once only, and parameters that are learned at high temperature are crude. A longer share
+# suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
+# one pass.
 _ANNEALED_SHARE = 0.1
 _PASSES_BEFORE_TEST = 20
 
@@ -39,11 +41,11 @@ class Settings(NamedTuple):
     max_iter : int
         Largest number of passes of the finish.
     stop : RiseOfBound
-        The rule that says when the finish has converged.
+        The rule that decides when the finish has converged.
     batch_size : int or None
-        Data points per update; None for all.
+        Number of data points per update; None means all.
     learning_offset, learning_decay : float
-        τ and κ of ρ_t = (τ + t)^(−κ).
+        τ and κ in the step size ρ_t = (τ + t)^(−κ).
     """
 
     max_iter: int
@@ -53,7 +55,7 @@ class Settings(NamedTuple):
     learning_decay: float
 
     def learning_rate(self, updates: int) -> float:
-        """ρ of the update after ``updates`` others."""
+        """The step size ρ of the update that follows ``updates`` others."""
         return float((self.learning_offset + updates + 1) ** -self.learning_decay)
 
 
@@ -64,16 +66,20 @@ class Trace:
     Attributes
     ----------
     lower_bounds : list of float
-        The bound after each pass, T = 1, nats; NaN where it was not evaluated.
+        The bound after each pass, at T = 1 and in nats. It is NaN where it was not evaluated.
     temperatures : list of float
+        The temperature of each pass.
     initial : float
         The bound of the start.
     final : float
         The bound of the returned parameters.
     evaluated : bool
-        Whether ``final`` is that of :func:`lower_bound`, and not of local variables that were kept.
-    converged, stopped : bool
-        Whether the stopping rule, or the monitor, has ended the fit.
+        Whether :func:`lower_bound` computed ``final``. If not, it comes from a visit in which
+        local variables continued from the visit before.
+    converged : bool
+        Whether the stopping rule has ended the fit.
+    stopped : bool
+        Whether the monitor has ended the fit.
     """
 
     lower_bounds: list[float] = field(default_factory=list)
@@ -87,25 +93,27 @@ class Trace:
 
 @dataclass
 class Progress:
-    """Where a fit stands between two passes: all that the next pass needs besides the data.
+    """The state of a fit between two passes: everything but the data that the next pass needs.
 
     Attributes
     ----------
     ctx : Context
-        The parameters, the model, the clocks, the generator.
+        The parameters, the model, the clocks and the random generator.
     strategy : Annealing
-        Resolved and calibrated.
+        The annealing method, resolved and calibrated.
     trace : Trace
+        The history of the fit so far.
     passes : int
-        Updates of all the data so far.
+        Number of passes so far.
     temperature : float
-        That of the last pass, in batch mode.
+        The temperature of the last pass, in batch mode.
     local : list or None
-        Local variables that are kept for the next visit.
+        Local variables with which the next visit starts.
     finished : bool
+        Whether the fit has ended.
     known : object
-        What the last visit found of q. It saves work and changes no result; a pickle does
-        without.
+        Quantities of q that the last visit computed. They save work and change no result, so
+        that pickles leave them out.
     """
 
     ctx: Context
@@ -125,7 +133,7 @@ Monitor = Callable[[Context, Trace], bool]
 
 
 class _Run(NamedTuple):
-    """What all passes of a fit share."""
+    """The arguments and the lengths of a fit, which are the same in all its passes."""
 
     units: Units
     settings: Settings
@@ -137,7 +145,7 @@ class _Run(NamedTuple):
     minibatches: bool
 
     def stopped(self, progress: Progress) -> bool:
-        """Whether the monitor, which is told of a pass, asks to stop."""
+        """Report a pass to the monitor, and return whether it asks to stop."""
         return self.monitor is not None and self.monitor(progress.ctx, progress.trace)
 
     def history(self, trace: Trace) -> History:
@@ -164,21 +172,23 @@ def fit(
     Parameters
     ----------
     progress : Progress
-        The start, or any later state of the same fit; it is carried on and returned.
+        The start, or any later state of the same fit. It is changed in place and returned.
     units : Units
         The training data.
     settings : Settings
     workers : Workers
     monitor : callable or None, default=None
-        Called with the context and the trace after every pass; True stops the fit.
+        Called with the context and the trace after every pass. If it returns True, the fit stops.
     save : callable or None, default=None
-        Called with the progress between two passes, and after the last.
+        Called with the progress after every pass.
     minibatches : bool or None, default=None
-        Whether passes are of minibatches; None: if they are smaller than the data.
+        Whether passes are cut into minibatches. None: only if the batch size is smaller than the
+        data.
 
     Returns
     -------
     progress : Progress
+        The state at the end of the fit.
     """
     strategy = progress.strategy
     n_annealed = strategy.schedule_length()
@@ -196,11 +206,11 @@ def fit(
 
 
 def _batch_pass(progress: Progress, run: _Run) -> None:
-    """A visit to all the data, the bound that it tells, and an update unless the fit ends."""
+    """Visit all the data, record the bound that this yields, and update unless the fit ends."""
     ctx, trace, p = progress.ctx, progress.trace, progress.passes
     method = progress.strategy if p < run.n_annealed else PLAIN
     visited = visits.visit(ctx, method, run.units, run.workers, progress.local, progress.known)
-    # The local step tells the bound of the λ that it saw, the result of the pass before.
+    # The local step yields the bound of the λ that it was given, the result of the pass before.
     bound = _bound(ctx, method, visited.step, run, p, visited.visit.known)
     if p == 0:
         trace.initial = bound
@@ -211,7 +221,8 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
     tested = p >= run.first_test
     settled = tested and run.settings.stop.settled(run.history(trace))
     if visited.local is not None and ctx.exploring:
-        # From here on local variables are kept between visits and the bound cannot fall.
+        # Once this is False, local variables continue from visit to visit, and the bound cannot
+        # fall.
         ctx.exploring = not (settled or p >= run.n_annealed + run.settings.max_iter // 2)
         settled = False
     trace.converged = settled or (tested and run.settings.stop.converged(run.history(trace)))
@@ -229,7 +240,7 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
 
 
 def _minibatch_pass(progress: Progress, run: _Run) -> None:
-    """A visit and an update for every minibatch, and the bound as they estimate it."""
+    """Visit and update for every minibatch, and record the bound that the visits estimate."""
     ctx, trace, p = progress.ctx, progress.trace, progress.passes
     if p == run.n_passes:
         _end(progress, run)
@@ -241,7 +252,7 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
         weight = batch.total_weight
         share = weight / total
         if batch.n_observations == 0:
-            # There is nothing to learn from, but a part of the pass is over.
+            # A batch without observations teaches nothing, but still advances the clock.
             ctx.state = {**ctx.state, "passes": ctx.state["passes"] + share}
             continue
         ctx.scale = total / weight
@@ -268,7 +279,7 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
 
 
 def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
-    """The bound of the result, which is evaluated unless it is given."""
+    """End the fit, and record the bound of the result, which is evaluated unless it is given."""
     trace = progress.trace
     trace.final = lower_bound(progress.ctx, run.units, run.workers) if bound is None else bound
     trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
@@ -281,7 +292,7 @@ def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
 def _bound(
     ctx: Context, method: Annealing, step: LocalStep, run: _Run, p: int, known: Any = None
 ) -> float:
-    """The bound after pass p, from its data's side where the method lets it be read there."""
+    """The bound after pass p, from its local step if the method allows it; NaN if not due."""
     if method.exact_bound:
         return step.bound - ctx.model.kl(ctx.q, ctx.prior, known)
     if p > 0 and p % method.evaluate_every == 0:
@@ -290,7 +301,7 @@ def _bound(
 
 
 def evaluate(ctx: Context, units: Units, workers: Workers) -> Visited:
-    """The plain local step over data at ``ctx.q``, whatever it was found with."""
+    """The plain local step at ``ctx.q``, whichever method led to these parameters."""
     ctx = replace(ctx, exploring=False)
     return visits.visit(ctx, PLAIN, units, workers, keep=False, evaluation=True)
 
@@ -304,7 +315,7 @@ def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:
 def rehearse(
     ctx: Context, units: Units, settings: Settings, method: Annealing, n_updates: int
 ) -> Natural:
-    """What batch updates of a method would lead to, from ``units`` alone; ``ctx`` stays."""
+    """The parameters after batch updates of a method with ``units``; ``ctx`` is unchanged."""
     trial = replace(ctx, state={"updates": 0, "passes": 0.0}, rng=copy.deepcopy(ctx.rng))
     trial.state |= method.initial_state(trial)
     trial.scale = ctx.summary.weight / units.total_weight
@@ -320,9 +331,9 @@ def rehearse(
 
 
 def stream_length(strategy: Annealing) -> float:
-    """What the clock of the schedule counts in one pass over a stream.
+    """The number of passes that the clock of the schedule counts in one pass over a stream.
 
-    A method without a finish has all of the stream for its passes.
+    The passes of a method without a finish are spread over the whole stream.
     """
     share = _ANNEALED_SHARE if strategy.finish else 1.0
     return (strategy.schedule_length() / share) or 1.0
@@ -339,35 +350,37 @@ def stream(
 ) -> tuple[float, float]:
     """One update with one batch of a stream.
 
-    The schedule is run within the first part of the stream, whatever number of passes it has, so
-    that one pass over the data ends at T = 1 and has converged as far as one pass can.
+    Whatever number of passes the schedule has, it runs within the first part of the stream. One
+    pass over the data therefore ends at T = 1, and as near to convergence as one pass can.
 
     Parameters
     ----------
     ctx : Context
-        Carried on to the end of the update.
+        The parameters and the clocks, which the update changes in place.
     strategy : Annealing
     batch : Units
     settings : Settings
     workers : Workers
     share : float or None
-        The share of the batch in the whole stream. None where its size is not known: the batch
-        counts as a pass for methods without a finish, and there is no schedule for others.
+        The share of the batch in the whole stream, or None if the size of the stream is not
+        known. The batch then counts as one pass of a method without a finish. Other methods
+        have no schedule in that case.
 
     Returns
     -------
     lower_bound : float
-        Of the parameters that the update found, as this batch estimates it; NaN where a method
-        does not evaluate it.
+        The bound of the parameters before the update, as this batch estimates it. It is NaN if
+        the method does not evaluate it at this update.
     temperature : float
+        The temperature of the update.
 
     Raises
     ------
     numpy.linalg.LinAlgError
         If the bound was evaluated and is not finite.
     """
-    # The clock is that of the end of the batch, so that the last batch of a stream, however large
-    # it is, meets a schedule that is over.
+    # The clock is set to the end of the batch before the update. The schedule is therefore over
+    # at the last batch of a stream, however large that batch is.
     passes = 1.0 if share is None else share * stream_length(strategy)
     ctx.state = {**ctx.state, "passes": ctx.state["passes"] + passes}
     method = strategy if strategy.is_annealing(ctx.state) else PLAIN
