@@ -263,10 +263,10 @@ class GaussianComponents(Components):
         if summary.seen < 2:
             raise ValueError(
                 f"The default {self.covariance_prior_name} needs at least 2 rows, but there is "
-                f"{summary.seen:.6g} (the number of rows, or the sum of the sample weights). Sample "
-                "weights count as numbers of rows; if only their proportions matter, multiply them "
-                "by len(sample_weight) / sum(sample_weight). Otherwise add rows, or give "
-                f"{self.covariance_prior_name}."
+                f"{summary.seen:.6g} (the number of rows, or the sum of the sample weights). "
+                "Sample weights count as numbers of rows; if only their proportions matter, "
+                "multiply them by len(sample_weight) / sum(sample_weight). Otherwise add rows, or "
+                f"give {self.covariance_prior_name}."
             )
         covariance = summary.covariance
         full = covariance.ndim == 2
