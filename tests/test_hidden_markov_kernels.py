@@ -231,7 +231,10 @@ def test_small_steps_of_underflow():
     log_emission = np.array([[0.0, -400.0]] + [[step, 0.0]] * 30)
     rare_moves = np.array([[-1.0, -1e5], [-1e5, -1.0]])
     halves = np.array([[0.0, step]] * 15 + [[step, 0.0]] * 16)
-    for arguments in ((log_emission, start, transition), (halves, np.array([-1.0, -0.5]), rare_moves)):
+    for arguments in (
+        (log_emission, start, transition),
+        (halves, np.array([-1.0, -0.5]), rare_moves),
+    ):
         assert without_logarithms(*arguments, 1.0)
         gamma, pairs, log_norm, energy = sequence_posteriors(*arguments, 1.0)
         assert gamma[:, 1].min() > 0.5
