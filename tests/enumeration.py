@@ -98,6 +98,19 @@ def _independent_marginal(X, mean, strength, inverse_scale, dof, n_nodes=60):
     )
 
 
+def geometric_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
+    """log p(X) of a mixture of geometric counts, weights and success probabilities integrated."""
+    k, a, b = estimator.n_components, estimator.a_prior, estimator.b_prior
+    weights = np.full(k, float(estimator.weight_prior))
+    terms = []
+    for z in product(range(k), repeat=len(X)):
+        assigned = np.equal.outer(np.arange(k), z).astype(float)
+        counts = assigned.sum(axis=1)
+        columns = betaln(a + counts[:, None], b + assigned @ X) - betaln(a, b)
+        terms.append(_log_dirichlet_multinomial(counts[None], weights) + columns.sum())
+    return float(logsumexp(terms))
+
+
 def latent_dirichlet_log_evidence(estimator: Any, X: Any) -> float:
     """log p(words in order) of an LDA: a sum over the topics of all tokens, θ and β integrated out.
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from models import ENTRIES, Entry
 
-from sklearn_anneal.annealing import ANNEALING, Context, NoAnnealing
+from sklearn_anneal.annealing import ANNEALING, Annealing, Context, NoAnnealing
 from sklearn_anneal.estimators import _base as base
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.inference import conjugate, engine, parallel, visits
@@ -83,10 +83,11 @@ def _heuristics(entry: Entry, any_of_them: bool, sampled: bool) -> dict[str, dic
 def crossed(pairs: list[Any], names: Any = None) -> list[Any]:
     """Entries with parameters × names of annealing that work, for ``("entry", "params", "name")``.
 
-    ``pairs`` is a result of :func:`variants` or :func:`forms`.
+    ``pairs`` is a result of :func:`variants` or :func:`forms`. A class of annealing methods that
+    has no name stands for itself.
     """
     return [
-        pytest.param(entry, params, name, id=f"{pair.id}-{name}")
+        pytest.param(entry, params, name, id=f"{pair.id}-{getattr(name, '__name__', name)}")
         for pair in pairs
         for entry, params in [pair.values]
         for name in (ANNEALING if names is None else names)
@@ -99,9 +100,9 @@ def combinations(names: Any = None, sampled: bool = True) -> list[Any]:
     return crossed(forms(sampled), names)
 
 
-def quick(name: str, n_passes: int = 4, **params: Any) -> Any:
-    """The method with this name and few passes; further settings can be given."""
-    method = ANNEALING[name]()
+def quick(name: str | type[Annealing], n_passes: int = 4, **params: Any) -> Any:
+    """The method with this name or class and few passes; further settings can be given."""
+    method = ANNEALING[name]() if isinstance(name, str) else name()
     if "n_passes" in method.get_params():
         params = {"n_passes": n_passes} | params
     return method.set_params(**params)

@@ -73,33 +73,42 @@ def test_max_iter_does_not_cut_a_schedule_short(rng):
 # Clocks
 
 
-def test_stream_without_a_size_counts_calls(rng):
+def test_stream_without_a_size_has_no_schedule(rng):
     method = DeterministicAnnealing(initial_temperature=4.0, schedule="linear", n_passes=3)
     est = mixture(method)
     for n in (40, 3, 17, 40, 5):
         est.partial_fit(MIXTURE.data(rng, n))
-    np.testing.assert_allclose(est.temperatures_, [4, 3, 2, 1, 1], rtol=1e-14)
-    assert (est.temperatures_[3:] == 1).all()
-    assert context_of(est).state["passes"] == context_of(est).state["updates"] == 5
+    assert (est.temperatures_ == 1).all()
+    assert context_of(est).state["updates"] == 5
 
 
-def test_stream_with_a_size_counts_observations(rng):
-    method = DeterministicAnnealing(initial_temperature=3.0, schedule="linear", n_passes=1)
-    est = mixture(method, total_samples=100)
+def test_stream_whose_size_is_withdrawn_has_no_schedule_any_more(rng):
+    est = mixture(DeterministicAnnealing(initial_temperature=4.0), total_samples=1000)
+    assert est.partial_fit(MIXTURE.data(rng, 40)).temperatures_[-1] > 1
+    est.set_params(total_samples=None).partial_fit(MIXTURE.data(rng, 20))
+    assert est.temperatures_[-1] == 1
+    est.set_params(total_samples=1000).partial_fit(MIXTURE.data(rng, 20))
+    assert est.temperatures_[-1] == 1
+
+
+@pytest.mark.parametrize("n_passes", [1, 7, 50])
+def test_stream_with_a_size_runs_the_whole_schedule_in_its_first_tenth(n_passes, rng):
+    method = DeterministicAnnealing(initial_temperature=3.0, schedule="linear", n_passes=n_passes)
+    est = mixture(method, total_samples=1000)
     for n in (30, 20, 40, 10, 5):
         est.partial_fit(MIXTURE.data(rng, n))
-    expected = 3 - 2 * np.array([0, 0.3, 0.5, 0.9, 1.0])
+    # The temperature of a batch is that of its end.
+    expected = 3 - 2 * np.array([0.3, 0.5, 0.9, 1.0, 1.0])
     np.testing.assert_allclose(est.temperatures_, expected, rtol=1e-12)
-    assert est.temperatures_[-1] == 1
-    assert context_of(est).state["passes"] == pytest.approx(1.05)
+    assert (est.temperatures_[3:] == 1).all()
 
 
 def test_stream_counts_weights(rng):
-    method = DeterministicAnnealing(initial_temperature=3.0, schedule="linear", n_passes=1)
-    est = mixture(method, total_samples=100)
+    method = DeterministicAnnealing(initial_temperature=3.0, schedule="linear")
+    est = mixture(method, total_samples=1000)
     est.partial_fit(MIXTURE.data(rng, 40), sample_weight=np.full(40, 0.5))
     est.partial_fit(MIXTURE.data(rng, 10))
-    assert est.temperatures_[1] == pytest.approx(3 - 2 * 0.2)
+    np.testing.assert_allclose(est.temperatures_, [3 - 2 * 0.2, 3 - 2 * 0.3], rtol=1e-12)
 
 
 @pytest.mark.parametrize("batch_size", [7, 10, 25])

@@ -36,7 +36,7 @@ def test_no_setting_stays_automatic(name, rng):
     for method in (name, ANNEALING[name](), quick(name, 3)):
         before = method if isinstance(method, str) else dict(vars(method))
         for fit in ("fit", "partial_fit"):
-            est = mixture(method, max_iter=2)
+            est = mixture(method, max_iter=2, total_samples=1000)
             getattr(est, fit)(X)
             settings = est.annealing_.get_params()
             assert "auto" not in [v for v in settings.values() if isinstance(v, str)]

@@ -288,6 +288,8 @@ def _batch_and_minibatch(entry, X, method, params):
 @pytest.mark.parametrize(("entry", "params"), forms())
 def test_one_call_of_partial_fit_is_one_pass(entry, params, rng):
     X = entry.data(rng, 50)
+    # Local parameters converge, since a single look iterates longer than a first pass does.
+    params = entry.converged | params
     est = entry.make(annealing="none", learning_decay=0.0, max_iter=1, **params)
     whole, stream = est.fit(X), entry.make(**est.get_params(deep=False)).partial_fit(X)
     assert largest_difference(context_of(stream).q, context_of(whole).q) == 0

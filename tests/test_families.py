@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.special import gammaln, multigammaln
+from scipy.special import gammaln, multigammaln, polygamma
 
 from sklearn_anneal.families import (
     Beta,
@@ -24,6 +24,7 @@ from sklearn_anneal.families import (
     backoff,
     fast_normal,
     fast_standard_gamma,
+    gammaln_divergence,
     mix,
     posterior,
     stick_breaking_log_weights,
@@ -869,3 +870,60 @@ def test_packed_gaussian_is_the_full_one(n_features):
     assert not np.allclose(kept["precision"], packed.q["precision"] + deviation["precision"])
     np.testing.assert_allclose(unpacked(kept["precision"]), expected["precision"], rtol=1e-12)
     np.testing.assert_allclose(kept["natural_mean"], expected["natural_mean"], rtol=1e-12)
+
+
+@cases()
+def test_divergence_is_the_kl(case):
+    """What stands in for the difference of log-normalisers under strong priors is the same."""
+    direct = case.family.kl(case.q, case.p)
+    divergence = float(np.sum(case.family._divergence(case.q, case.p)))
+    assert divergence == pytest.approx(direct, rel=1e-9, abs=1e-11)
+
+
+@pytest.mark.parametrize("strength", [1e10, 1e13, 1e15])
+def test_kl_from_a_strong_prior_has_its_leading_order(strength):
+    """KL of a small step is half its square in the metric of Fisher, here with the statistics."""
+    p, s = strength * np.array([1.0, 2.0, 0.5]), np.array([32.0, 2.0, 8.0])
+    q = p + s
+    s = q - p
+    expected = 0.5 * ((s**2 / p).sum() - s.sum() ** 2 / p.sum())
+    kl = Dirichlet().kl({"concentration": q}, {"concentration": p})
+    assert kl == pytest.approx(expected, rel=1e-8)
+    of_beta = Beta().kl({"a": q[:1], "b": q[1:2]}, {"a": p[:1], "b": p[1:2]})
+    expected = 0.5 * ((s[:2] ** 2 / p[:2]).sum() - s[:2].sum() ** 2 / p[:2].sum())
+    assert of_beta == pytest.approx(expected, rel=1e-8)
+    # log x has the variance 1 / shape, and x / rate that of shape / rate².
+    kl = Gamma().kl({"shape": q[:1], "rate": q[1:2]}, {"shape": p[:1], "rate": p[1:2]})
+    step = s[0] / p[0] - s[1] / p[1]
+    assert kl == pytest.approx(0.5 * p[0] * step**2, rel=1e-8)
+
+
+@pytest.mark.parametrize("ratio", [1e-9, 1e-3, 4e-3, 6e-3, 0.5, 3.0, -0.6])
+@pytest.mark.parametrize("q", [0.5, 63.0, 65.0, 200.0, 1e5])
+def test_gammaln_divergence_against_the_integral(q, ratio):
+    """log Γ(p) − log Γ(q) − (p − q) ψ(q) is the integral of (p − x) ψ'(x) from q to p."""
+    p = q * (1.0 + ratio)
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    x = q + 0.5 * (p - q) * (nodes + 1.0)
+    expected = 0.5 * (p - q) * (weights * (p - x) * polygamma(1, x)).sum()
+    found = gammaln_divergence(np.array(p), np.array(q), np.array(p - q))
+    # Small arguments are evaluated directly, with an error of that of log Γ.
+    tolerance = 1e-13 * max(1.0, abs(gammaln(q))) if q < 64.0 or p < 64.0 else 1e-17
+    assert found == pytest.approx(expected, rel=1e-10, abs=tolerance)
+
+
+@cases()
+def test_backoff_of_a_family_is_the_general_one(case):
+    """Whatever a family has of its own for it, such as a kernel in place of whole arrays."""
+    family, clean, rng = case.family, case.q, np.random.default_rng(0)
+    for size in (0.1, 3.0, 100.0):
+        deviation = {key: -size * rng.random() * value for key, value in clean.items()}
+
+        def valid(natural):
+            return family.valid(natural, clean, 0.2)
+
+        expected = backoff(clean, deviation, valid, 0.9)
+        start = {key: value.copy() for key, value in clean.items()}
+        found = family.backoff(start, deviation, 0.9, 0.2)
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, rtol=1e-13)

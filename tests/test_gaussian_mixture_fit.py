@@ -16,7 +16,7 @@ from cases_gaussian_mixture import (
     parameters_of,
     real_data,
 )
-from harness import finish_run, open_run
+from harness import change_models, finish_run, open_run
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -254,3 +254,30 @@ def test_one_component(covariance_type, weight_prior, annealing):
         ).fit(X)
         np.testing.assert_allclose(mixture.means_, expected.means_, rtol=1e-6)
         np.testing.assert_allclose(mixture.covariances_, expected.covariances_, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("how", "n_seen"), [("batch", 21_000), ("minibatches", 20_000), ("stream", 21_000)]
+)
+def test_starts_look_at_all_rows_except_in_minibatches(how, n_seen, monkeypatch):
+    X = np.random.default_rng(0).normal(size=(21_000, 2))
+    seen = []
+
+    def change(model):
+        original = model.init
+
+        def init(units, *args):
+            seen.append(units.n_units)
+            return original(units, *args)
+
+        model.init = init
+        return model
+
+    change_models(monkeypatch, AnnealedBayesianGaussianMixture, change)
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=2, init_params="random", annealing="none", max_iter=1, batch_size=200
+    )
+    if how == "batch":
+        mixture.set_params(batch_size=None)
+    (mixture.partial_fit if how == "stream" else mixture.fit)(X)
+    assert seen == [n_seen]

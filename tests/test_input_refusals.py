@@ -469,7 +469,7 @@ def test_a_noise_too_small_for_the_factors_of_users_is_explained():
     X = rows()
     X[np.random.default_rng(0).random(X.shape) < 0.3] = np.nan
     est = pmf(noise_variance=1e-300)
-    refuses("failed because the precision", [partial(est.fit, X), partial(est.partial_fit, X)])
+    refuses("is too small beside the variance", [partial(est.fit, X), partial(est.partial_fit, X)])
 
 
 # Ids

@@ -381,6 +381,8 @@ def test_a_stream_reaches_the_quality_of_a_batch():
         params = {"n_components": 20, "annealing": "none", "random_state": seed}
         lda = AnnealedLatentDirichletAllocation(**params).fit(train)
         batch.append(lda.score(test))
+        # As many iterations as the fit makes while its documents start anew at every pass.
+        params |= {"max_doc_update_iter": 10}
         lda = AnnealedLatentDirichletAllocation(**params, batch_size=64, total_samples=2000)
         shuffle = np.random.default_rng(seed).permutation
         for _ in range(5):

@@ -33,7 +33,14 @@ from ..inference.stopping import RiseOfBound
 from ..inference.units import Units
 from ..kernels import load
 from ..models._base import Model
-from ._validation import CheckedParameters, did_you_mean, explained, refuse_masked
+from . import _persistence
+from ._validation import (
+    CheckedParameters,
+    checks_parameters,
+    did_you_mean,
+    explained,
+    refuse_masked,
+)
 
 # Below these numbers of floating-point operations per pass, threads cost more than they give.
 _WORTH_THREADS = {True: 5e7, False: 2e7}  # one restart split into chunks; several restarts
@@ -81,8 +88,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     # The parameters that define the model: they cannot change while fitted ones are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
-    # The module of the model's compiled kernels.
-    _kernel_module: str
+    # The module of the model's compiled kernels; None for models in plain numpy.
+    _kernel_module: str | None = None
 
     # What a subclass provides
 
@@ -101,6 +108,10 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     @abstractmethod
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         """The model's own fitted attributes, by name."""
+
+    def _check_parameters(self, X: Any, units: Units) -> None:
+        """Refuse what a first batch would refuse of the parameters, while the model is kept."""
+        self._strategy(self._make_model(X, units))
 
     def _check_first_batch(self, units: Units, model: Model) -> None:
         """Refuse a first batch of a stream that cannot fix the priors."""
@@ -240,9 +251,14 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             strategy = self.annealing_
             trace.lower_bounds[:0] = list(self.lower_bounds_)
             trace.temperatures[:0] = list(self.temperatures_)
-        # What comes after a fit goes on at T = 1, after one that was stopped too.
-        after = engine.PLAIN if strategy.finish else strategy
-        inference = _Inference(ctx, after, units.total_weight, self._fixed_parameters())
+        annealed = self._inference.annealed if warm else strategy.schedule_length()
+        seen = units.total_weight
+        inference = _Inference(
+            # What comes after a fit goes on at T = 1, after one that was stopped too.
+            *(ctx, _without_schedule(strategy), seen, self._fixed_parameters()),
+            annealed=min(annealed, len(trace.lower_bounds)),
+            checked=seen,
+        )
         self._keep(inference, strategy, trace, bounds, best)
         self._complete_fit(ctx, units, trace)
         if monitor is not None:
@@ -358,12 +374,17 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 )
         return kept
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @checks_parameters
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream.
 
-        The first batch fixes the priors that depend on data. A schedule's clock moves on by the
-        batch's share of ``total_samples``, or by one pass per call where that is not given.
+        The first batch fixes the priors that depend on data. The annealing schedule, however many
+        passes it has in ``fit``, is run within the first tenth of ``total_samples``, and plain
+        inference follows: one pass over the stream ends at T = 1, and further passes are plain.
+        Without ``total_samples`` the end of the stream is not known, so that all of it is plain
+        inference, as with ``annealing="none"`` (``"structured"``, which has no schedule, runs
+        throughout). Components that coincide after the schedule are warned of, at first and
+        whenever the stream has doubled since.
 
         Parameters
         ----------
@@ -382,7 +403,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         Raises
         ------
         ValueError
-            If the batch is refused; the estimator is then as it was before.
+            If the batch or a parameter, which are checked at every call, is refused; the
+            estimator is then as it was before.
         """
         with self._all_or_nothing():
             return self._partial_fit(X, sample_weight)
@@ -392,8 +414,13 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         X = self._validate_data(X, reset=first, ensure_min_samples=1)
         # A later batch of weight zero has nothing to say; a first one cannot begin a stream.
         weights = self._check_weights(sample_weight, X, allow_nothing=not first)
-        for batch in self._stream_batches(self._make_units(X, weights)):
+        units = self._make_units(X, weights)
+        if not first:
+            self._checked_inference("partial_fit goes on with a stream")
+            self._check_parameters(X, units)
+        for batch in self._stream_batches(units):
             self._update(X, batch)
+        self._warn_of_stream()
         return self
 
     def _stream_batches(self, units: Units) -> Iterable[Units]:
@@ -405,19 +432,23 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         first = not hasattr(self, "_inference")
         weight = units.total_weight
         if first:
-            inference = self._open_stream(X, units)
+            inference, method = self._open_stream(X, units)
         elif units.n_observations == 0:
             return
         else:
-            inference = copy.copy(self._checked_inference("partial_fit goes on with a stream"))
+            inference, method = copy.copy(self._inference), self.annealing_
             inference.ctx = ctx = inference.context()
+            if self.total_samples is None:
+                inference.strategy = _without_schedule(inference.strategy)
             ctx.summary = ctx.summary.merge(ctx.model.summary(units))
             inference.seen += weight
         ctx = inference.ctx
         total = self.total_samples or inference.seen
         ctx.summary = replace(ctx.summary, weight=total)
         ctx.scale = total / weight
-        ctx.exploring = True
+        # Data points may be met once only, so that their local variables get all the iterations
+        # that they need.
+        ctx.exploring = False
         worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with Workers(self.n_jobs if worth else 1) as workers:
             bound, temperature = engine.stream(
@@ -426,21 +457,22 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 units.centered(ctx.summary),
                 self._settings(),
                 workers,
-                passes=1.0 if self.total_samples is None else weight / self.total_samples,
+                share=None if self.total_samples is None else weight / self.total_samples,
             )
             # A step of a stream cannot be taken back by later ones.
             if not _finite(ctx.q):
                 raise np.linalg.LinAlgError("parameters that are not finite")
+        inference.annealed += inference.strategy.is_annealing(ctx.state)
         nothing = np.empty(0)
         bounds = np.append(nothing if first else self.lower_bounds_, [bound])
         temperatures = np.append(nothing if first else self.temperatures_, [temperature])
         # Methods whose bound is not evaluated at every call leave the last one that was.
         final = bound if first or np.isfinite(bound) else self.lower_bound_
-        method = inference.strategy if first else self.annealing_
         trace = Trace(list(bounds), list(temperatures), final=final)
         self._keep(inference, method, trace, np.array([final]), 0)
 
-    def _open_stream(self, X: Any, units: Units) -> _Inference:
+    def _open_stream(self, X: Any, units: Units) -> tuple[_Inference, Annealing]:
+        """Where a stream starts, and the method as it was asked for."""
         model = self._make_model(X, units)
         strategy = self._strategy(model)
         self._check_first_batch(units, model)
@@ -448,11 +480,14 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         seen = units.total_weight
         random_state = check_random_state(self.random_state)
         total = float(self.total_samples or seen)
+        unscheduled = self.total_samples is None
+        runs = _without_schedule(strategy) if unscheduled else strategy
         problem, start = prepare(
-            model, strategy, units, self._settings(), random_state, stream_weight=total
+            model, runs, units, self._settings(), random_state, stream_weight=total
         )
         progress = problem.open(0, start)
-        return _Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
+        inference = _Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
+        return inference, strategy if unscheduled else progress.strategy
 
     def _keep(
         self,
@@ -484,16 +519,36 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 ConvergenceWarning,
                 stacklevel=6,
             )
+        self._warn_of_coincidence(ctx, stacklevel=7)
+
+    def _warn_of_stream(self) -> None:
+        """Warn of components that coincide after the schedule of a stream.
+
+        What is looked at has the size of the parameters, squared in the number of components, so
+        that calls with small batches would spend their time on it: the next look is due when as
+        much has been seen again.
+        """
+        inference = self._inference
+        annealing = inference.strategy.finish and inference.strategy.is_annealing(
+            inference.ctx.state
+        )
+        if not annealing and inference.seen >= 2.0 * inference.checked:
+            self._inference = replace(inference, checked=inference.seen)
+            self._warn_of_coincidence(inference.ctx, stacklevel=6)
+
+    def _warn_of_coincidence(self, ctx: Context, stacklevel: int) -> None:
         pairs = ctx.model.coinciding(ctx.q, ctx.summary, ctx.prior)
         if pairs:
             warnings.warn(
                 f"Components coincide (for example {pairs[0][0]} and {pairs[0][1]}): a "
                 f"symmetric solution that plain inference cannot leave. {self._advice_coinciding}",
                 ConvergenceWarning,
-                stacklevel=6,
+                stacklevel=stacklevel,
             )
 
     def _load_kernels(self) -> None:
+        if self._kernel_module is None:
+            return
         name = f"sklearn_anneal.kernels.{self._kernel_module}"
         if self.verbose and name not in sys.modules:
             print(
@@ -502,6 +557,17 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 flush=True,
             )
         load(self._kernel_module)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if "_inference" in state:
+            state = {**state, "_inference": _persistence.written(state["_inference"])}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_inference" in state:
+            state = {**state, "_inference": _persistence.read(state["_inference"])}
+        super().__setstate__(state)
 
     def __sklearn_is_fitted__(self) -> bool:
         # Validation sets attributes with a trailing underscore before a fit can fail.
@@ -523,13 +589,27 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
 class _Inference:
     """What a fitted estimator needs to go on.
 
-    The context, the method of a stream, the weight seen, and the parameters that must not change.
+    Attributes
+    ----------
+    ctx : Context
+    strategy : Annealing
+        The method with which a stream goes on.
+    seen : float
+        Weight of the data so far.
+    fixed : dict
+        The parameters that must not change.
+    annealed : int
+        How many entries of the history, one per pass or call, belong to the schedule.
+    checked : float
+        Weight of the data when a stream looked for components that coincide.
     """
 
     ctx: Context
     strategy: Annealing
     seen: float
     fixed: dict[str, Any]
+    annealed: int = 0
+    checked: float = 0.0
 
     def context(self) -> Context:
         """A copy of the context that can be changed without touching this one."""
@@ -555,6 +635,11 @@ def _best(results: list[Progress | None]) -> tuple[Progress, np.ndarray, int]:
     if kept is None or not np.isfinite(bounds[best]) or not _finite(kept.ctx.q):
         raise np.linalg.LinAlgError("results that are not finite")
     return kept, bounds, best
+
+
+def _without_schedule(strategy: Annealing) -> Annealing:
+    """Plain inference, unless the method is one that has no schedule to come to the end of."""
+    return engine.PLAIN if strategy.finish else strategy
 
 
 def _finite(q: Natural) -> bool:

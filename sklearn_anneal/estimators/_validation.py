@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn import config_context, get_config
 from sklearn.utils._param_validation import (
     InvalidParameterError,
     Options,
@@ -83,6 +84,23 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
         return ""
     nearest = get_close_matches(name.lower(), sorted(known), n=1)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def checks_parameters(partial_fit: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator of ``partial_fit``: parameters are validated at every call.
+
+    scikit-learn's own decorator validates those of the first call alone, so that a stream would
+    take whatever is set between two calls.
+    """
+
+    @wraps(partial_fit)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not get_config()["skip_parameter_validation"]:
+            self._validate_params()
+        with config_context(skip_parameter_validation=True):
+            return partial_fit(self, *args, **kwargs)
+
+    return call
 
 
 # Failures of linear algebra

@@ -99,7 +99,8 @@ class AnnealedBayesianGaussianMixture(
     learning_decay : float, default=0.6
         κ of the same, in (0.5, 1] for convergence. Larger forgets less and settles sooner.
     total_samples : float or None, default=None
-        Rows of the whole stream for ``partial_fit``; None: those seen so far.
+        Rows of the whole stream for ``partial_fit``, whose annealing runs within the first tenth
+        of them. None: those seen so far, and no annealing.
     n_jobs : int or None, default=None
         Threads for restarts, or for parts of the data where there is one restart. The result
         does not depend on it.
@@ -136,7 +137,8 @@ class AnnealedBayesianGaussianMixture(
     temperatures_ : ndarray of shape (n_passes,)
         Temperature of each pass; the mean over rows for local tempering.
     annealing_ : Annealing
-        The method that ran, with all its settings.
+        The method that ran, with all its settings. A stream without ``total_samples`` does
+        not run it, and does not look for an initial temperature of ``"auto"``.
     converged_ : bool
         Whether the fit converged; for methods without a finish, whether it ran to its end.
     n_iter_ : int

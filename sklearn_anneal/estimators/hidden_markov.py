@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from ._base import BaseAnnealed, has_unit_temperatures
 from ._emissions import EMISSIONS, check_priors_of_others
 from ._priors import check_first_rows, checked_prior
 from ._sequences import SequenceData, is_list_of_sequences, read_sequences
-from ._validation import check_largest_id, explains, finite
+from ._validation import check_largest_id, checks_parameters, explains, finite
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -123,7 +124,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     learning_decay : float, default=0.6
         κ of the same, in (0.5, 1] for convergence. Larger forgets less and settles sooner.
     total_samples : float or None, default=None
-        Sequences of the whole stream for ``partial_fit``; None: those seen so far.
+        Sequences of the whole stream for ``partial_fit``, whose annealing runs within the first
+        tenth of them. None: those seen so far, and no annealing.
     n_jobs : int or None, default=None
         Threads for restarts, or for parts of the data where there is one restart. The result
         does not depend on it.
@@ -180,7 +182,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     temperatures_ : ndarray of shape (n_passes,)
         Temperature of each pass; the mean over sequences for local tempering.
     annealing_ : Annealing
-        The method that ran, with all its settings.
+        The method that ran, with all its settings. A stream without ``total_samples`` does
+        not run it, and does not look for an initial temperature of ``"auto"``.
     converged_ : bool
         Whether the fit converged; for methods without a finish, whether it ran to its end.
     n_iter_ : int
@@ -459,6 +462,14 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             init_params,
         )
 
+    def _check_parameters(self, X: SequenceData, units: Sequences) -> None:  # type: ignore[override]
+        asked = self
+        if self.emission == "categorical" and self.n_symbols is None:
+            # A later batch need not have all the symbols that the first data had.
+            asked = copy(self)
+            asked.n_symbols = self._context().model.emission.n_symbols
+        super(AnnealedHMM, asked)._check_parameters(X, units)
+
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model, q, prior = ctx.model, ctx.q, ctx.prior
         return {
@@ -513,13 +524,17 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         with self._all_or_nothing():
             return self._fit(self._data(X, groups, lengths, y), y, sample_weight, checkpoint)
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @checks_parameters
     def partial_fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
         """Update the model with one batch of sequences of a stream.
 
-        The first batch fixes the priors that depend on data. A schedule's clock moves on by the
-        batch's share of ``total_samples`` (sequences), or by one pass per call where that is not
-        given.
+        The first batch fixes the priors that depend on data. The annealing schedule, however many
+        passes it has in ``fit``, is run within the first tenth of ``total_samples`` (sequences),
+        and plain inference follows: one pass over the stream ends at T = 1, and further passes
+        are plain. Without ``total_samples`` the end of the stream is not known, so that all of it
+        is plain inference, as with ``annealing="none"`` (``"structured"``, which has no schedule,
+        runs throughout). States that coincide after the schedule are warned of, at first and
+        whenever the stream has doubled since.
 
         Parameters
         ----------
@@ -542,7 +557,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         Raises
         ------
         ValueError
-            If the batch is refused; the estimator is then as it was before.
+            If the batch or a parameter, which are checked at every call, is refused; the
+            estimator is then as it was before.
         """
         with self._all_or_nothing():
             return self._partial_fit(self._data(X, groups, lengths, y), sample_weight)

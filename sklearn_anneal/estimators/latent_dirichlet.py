@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # float64 tells every number of tokens up to here from the next one.
 _MOST_TOKENS = 2.0**53
+# The strongest prior of topics beside which float32 tells the words of a document.
+_LARGEST_SINGLE = 1e10
 _OVERFLOW = (
     "X has documents with so many tokens that the Dirichlet parameters of their topics overflow in "
     "the precision that the model was fitted with. Divide X by a constant, or fit to float64."
@@ -52,7 +54,9 @@ class AnnealedLatentDirichletAllocation(
       adds whole to any test set, so that the result depended on the number of test documents;
     - ``max_iter`` is 100 instead of 10, and counts the passes at T = 1 only, after those of the
       annealing schedule; the fit stops earlier by ``tol``;
-    - ``total_samples`` defaults to the documents seen so far, not to a million;
+    - ``total_samples`` defaults to the documents seen so far, not to a million, and streams of a
+      size that is not given are not annealed: a million in its place would keep a smaller stream
+      hot to its end;
     - documents start anew at every pass until the bound no longer rises, and are continued from
       the last pass from then on, which makes the bound monotone (``learning_method="batch"``);
     - there is no attribute ``random_state_``.
@@ -65,8 +69,8 @@ class AnnealedLatentDirichletAllocation(
         Dirichlet parameter α of the topic proportions of documents; None: 1 / ``n_components``.
         ``"auto"`` starts there and maximises the lower bound over it (empirical Bayes), topic by
         topic, once topics have settled: in batch mode when documents no longer start anew, with
-        ``annealing="structured"`` in the second half of its passes, elsewhere at T = 1 after 100
-        updates. Smaller values make documents of fewer topics.
+        ``annealing="structured"`` in the second half of its passes (or of a stream), elsewhere at
+        T = 1 after 100 updates. Smaller values make documents of fewer topics.
     topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
         Dirichlet parameter η of the words of topics; None: 1 / ``n_components``; ``"auto"`` as
         above, with one value for all words. Smaller values make topics of fewer words.
@@ -100,14 +104,16 @@ class AnnealedLatentDirichletAllocation(
         Passes at T = 1 between two evaluations of the perplexity of the training set, which stop
         the fit when it changes by less than ``perp_tol``. 0 or less: no evaluation.
     total_samples : float or None, default=None
-        Number of documents in the whole stream of ``partial_fit``; None: those seen so far.
+        Number of documents in the whole stream of ``partial_fit``, whose annealing runs within the
+        first tenth of them. None: those seen so far, and no annealing.
     perp_tol : float, default=0.1
         Tolerance of the perplexity.
     mean_change_tol : float, default=1e-3
         Mean change of the Dirichlet parameters γ of a document below which its local step ends.
     max_doc_update_iter : int or None, default=None
-        Largest number of iterations of the local step. None: 10 in passes that start documents
-        anew, 100 elsewhere. A number holds everywhere.
+        Largest number of iterations of the local step. None: 10 in passes of ``fit`` that start
+        documents anew, 100 elsewhere: in ``partial_fit``, which sees a document once, too. A
+        number holds everywhere.
     init_components : array-like of shape (n_components, n_features) or None, default=None
         Dirichlet parameters λ of the topics to start from: ``components_`` of another fit, edited
         as wanted. They are pseudo-counts: multiply a row of probabilities by the number of tokens
@@ -142,7 +148,8 @@ class AnnealedLatentDirichletAllocation(
     temperatures_ : ndarray of shape (n_iter,)
         Temperature of each pass; the mean over documents for local tempering.
     annealing_ : Annealing
-        The method that ran, with all its settings resolved.
+        The method that ran, with all its settings resolved. A stream without ``total_samples`` does
+        not run it, and does not look for an initial temperature of ``"auto"``.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
         α; an array if it was given or learned as one.
     topic_word_prior_ : float or ndarray of shape (n_features,)
@@ -362,10 +369,17 @@ class AnnealedLatentDirichletAllocation(
                     f"and positive entries, but has shape {start.shape} and a smallest entry of "
                     f"{start.min():g}. The components_ of a fit of this shape would do."
                 )
+        dtype = np.float32 if X.dtype == np.float32 else np.float64
+        alpha = _prior_vector(self.doc_topic_prior, k, 1 / k, "doc_topic_prior", "n_components")
+        if dtype == np.float32 and alpha.max() > _LARGEST_SINGLE:
+            raise ValueError(
+                f"doc_topic_prior={alpha.max():g} is too strong for single precision, in which "
+                f"documents are read here: give at most {_LARGEST_SINGLE:g}, or X of dtype float64."
+            )
         return LatentDirichlet(
             k,
             n_words,
-            _prior_vector(self.doc_topic_prior, k, 1 / k, "doc_topic_prior", "n_components"),
+            alpha,
             _prior_vector(self.topic_word_prior, n_words, 1 / k, "topic_word_prior", "n_features"),
             learn_doc_topic_prior=_is_auto(self.doc_topic_prior),
             learn_topic_word_prior=_is_auto(self.topic_word_prior),
@@ -373,7 +387,7 @@ class AnnealedLatentDirichletAllocation(
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
             init_components=start,
-            dtype=np.float32 if X.dtype == np.float32 else np.float64,
+            dtype=dtype,
         )
 
     def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]

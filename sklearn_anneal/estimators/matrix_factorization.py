@@ -32,7 +32,7 @@ from ._ratings import (
     read_matrix,
     read_pairs,
 )
-from ._validation import explains
+from ._validation import checks_parameters, explains
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -122,8 +122,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     learning_decay : float, default=0.6
         κ of the same, in (0.5, 1] for convergence. Larger forgets less and settles sooner.
     total_samples : float or None, default=None
-        Size of the whole stream for ``partial_fit``, users of matrices or ratings of pairs; None:
-        what has been seen so far.
+        Size of the whole stream for ``partial_fit``, users of matrices or ratings of pairs, whose
+        annealing runs within the first tenth of it. None: what has been seen so far, and no
+        annealing.
     n_jobs : int or None, default=None
         Threads for restarts, or for parts of the data where there is one restart. The result
         does not depend on it.
@@ -171,7 +172,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         Temperature of each pass; for local tempering the mean over users, or, of pairs, over
         ratings.
     annealing_ : Annealing
-        The method that ran, with all its settings.
+        The method that ran, with all its settings. A stream without ``total_samples`` does
+        not run it, and does not look for an initial temperature of ``"auto"``.
     converged_ : bool
         Whether the fit converged; for methods without a finish, whether it ran to its end.
     n_iter_ : int
@@ -550,12 +552,15 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         with self._all_or_nothing():
             return self._fit(self._data(X, y), y, sample_weight, checkpoint)
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @checks_parameters
     def partial_fit(self, X, y=None, sample_weight=None):
         """Update the model with one batch of a stream of new ratings.
 
-        A schedule's clock moves on by the batch's share of ``total_samples``, or by one pass per
-        call where that is not given.
+        The annealing schedule, however many passes it has in ``fit``, is run within the first tenth
+        of ``total_samples``, and plain inference follows: one pass over the stream ends at T = 1,
+        and further passes are plain. Without ``total_samples`` the end of the stream is not
+        known, so that all of it is plain inference, as with ``annealing="none"``
+        (``"structured"``, which has no schedule, runs throughout).
 
         Parameters
         ----------
@@ -575,7 +580,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         Raises
         ------
         ValueError
-            If the batch is refused; the estimator is then as it was before.
+            If the batch or a parameter, which are checked at every call, is refused; the
+            estimator is then as it was before.
         """
         with self._all_or_nothing():
             return self._partial_fit(self._data(X, y, stream=True), sample_weight)

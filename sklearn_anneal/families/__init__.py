@@ -1,16 +1,17 @@
-"""Exponential families, each written once: natural and standard parameters, expectations, KL.
+"""Exponential families with their natural and standard parameters, expectations and divergences.
 
 ``natural`` always means the coordinates in which a conjugate update is *prior plus sufficient
-statistics*; ``_base.py`` says how they relate to the density.
+statistics*; ``_base.py`` explains how they relate to the density.
 """
 
 from __future__ import annotations
 
 from ._base import N_HALVINGS, Family, Natural, Tempering, UnitTemperatures, backoff, mix, posterior
+from ._divergence import STRONG, gammaln_divergence
 from ._factors import Factor, Factors
 from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
-from .dirichlet import Dirichlet
+from .dirichlet import Dirichlet, dirichlet_divergence
 from .gamma import Gamma, fast_standard_gamma
 from .gaussian import Gaussian, fast_normal
 from .normal_wishart import NormalWishart
@@ -19,6 +20,7 @@ from .wishart import COVARIANCE_TYPES, Wishart
 __all__ = [
     "COVARIANCE_TYPES",
     "N_HALVINGS",
+    "STRONG",
     "Beta",
     "Dirichlet",
     "Factor",
@@ -33,8 +35,10 @@ __all__ = [
     "UnitTemperatures",
     "Wishart",
     "backoff",
+    "dirichlet_divergence",
     "fast_normal",
     "fast_standard_gamma",
+    "gammaln_divergence",
     "get_structure",
     "mix",
     "posterior",

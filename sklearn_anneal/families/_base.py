@@ -1,4 +1,7 @@
-"""What every exponential family offers, and the three operations on natural parameters."""
+"""The base class of exponential families, and three operations on natural parameters.
+
+The operations are :func:`posterior`, :func:`mix` and :func:`backoff`.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,24 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ._divergence import STRONG
+
 Natural = dict[str, np.ndarray]
 
-# Halvings of a deviation before `backoff` gives up.
+# `backoff` halves a deviation at most this many times before it gives the deviation up.
 N_HALVINGS = 12
-# Entries of arrays that are worked on at a time.
+# Large arrays are processed in parts of at most this many entries, which fit into the caches.
 _ENTRIES = 32_768
 
 
 class Tempering(NamedTuple):
-    """The three factors by which an annealing method bends a conjugate update.
+    """The three factors by which an annealing method changes a conjugate update.
 
-    With inverse temperature ``x = 1 / T``, the forms in use are, as ``(local, statistics,
-    prior)``: likelihood ``(x, x, 1)``, posterior ``(x, x, x)``, local ``(x, 1, 1)``, and
-    variational tempering as the likelihood form with the expected ``x`` (one per unit in its
-    local version). All ones is no annealing.
+    The inverse temperature is ``x = 1 / T``. Annealing methods set ``(local, statistics, prior)``
+    to ``(x, x, 1)`` in the likelihood form, to ``(x, x, x)`` in the posterior form, and to
+    ``(x, 1, 1)`` in the local form. Variational tempering uses the likelihood form with the
+    expected ``x``, of which its local version has one per unit. If all factors are one, there is
+    no annealing.
 
     Parameters
     ----------
@@ -30,8 +36,8 @@ class Tempering(NamedTuple):
         Factor of the expected log joint in the local step, q(z) proportional to
         exp{local * E[log p(x, z | beta)]}.
     statistics : float or ndarray of shape (n_units,), default=1.0
-        Factor of the expected sufficient statistics, in conjugate local updates as in the global
-        ones. The local step applies it.
+        Factor of the expected sufficient statistics, both in the global update and in conjugate
+        updates of local parameters. The local step applies it.
     prior : float, default=1.0
         Factor of the prior's distance from the flat density, ``prior - base``.
     """
@@ -42,16 +48,17 @@ class Tempering(NamedTuple):
 
 
 class UnitTemperatures(NamedTuple):
-    """What a local step needs that infers a temperature for every data point.
+    """The input of local steps that infer a temperature for every data point.
 
     Attributes
     ----------
     inverse_temperatures : ndarray of shape (n_temperatures,)
-        The grid of x = 1/T.
+        The grid of x = 1/T, over which the temperature of a data point is distributed.
     log_partition : object
         log c(x) of one data point, as the model's ``unit_log_partition`` returns it.
     n_rounds : int
-        Rounds of q(z) given the temperatures, and of the temperatures given q(z).
+        Number of rounds. In each, q(z) is inferred given the temperatures, and then the
+        temperatures are inferred given q(z).
     """
 
     inverse_temperatures: np.ndarray
@@ -82,7 +89,7 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
     References
     ----------
     Katahira, Watanabe and Okada (2008), Deterministic annealing variant of variational Bayes
-    method (the posterior form, here with the base measure kept out of the power).
+    method. This is the posterior form; here, the base measure is not raised to the power 1/T.
     """
     if t.prior == 1.0:
         return {key: np.asarray(prior[key] + stats[key]) for key in prior}
@@ -93,9 +100,10 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
 
 
 def mix(a: Natural, b: Natural, rho: float, overwrite: bool = False) -> Natural:
-    """Return ``(1 - rho) * a + rho * b``, key by key; the arrays of `b` themselves at `rho` 1.
+    """Return ``(1 - rho) * a + rho * b``, key by key.
 
-    With `overwrite`, the arrays of `b` become the result, which needs no others of their size.
+    If `rho` is 1, the result has the arrays of `b` themselves, not copies. With `overwrite`, the
+    result is written into the arrays of `b`, so that no other arrays of their size are needed.
     """
     if rho == 1.0:
         return {key: b[key] for key in a}
@@ -104,7 +112,8 @@ def mix(a: Natural, b: Natural, rho: float, overwrite: bool = False) -> Natural:
     for key, start in a.items():
         end = b[key]
         if not end.flags.c_contiguous:
-            # Parts follow the order in memory, such as that of topics in columns.
+            # Transposed views make every part contiguous in memory. Topics, for example, are
+            # stored in columns.
             start, end = start.T, end.T
         for part, goal in zip(_parts(start), _parts(end), strict=True):
             goal *= rho
@@ -113,7 +122,10 @@ def mix(a: Natural, b: Natural, rho: float, overwrite: bool = False) -> Natural:
 
 
 def _parts(x: np.ndarray) -> list[np.ndarray]:
-    """Views of some rows of an array of any shape, which fit the caches where a row does."""
+    """Return consecutive rows of an array as views, which are small enough for the caches.
+
+    A part has at least one row, however large that is.
+    """
     if x.size <= _ENTRIES:
         return [x]
     step = max(1, _ENTRIES * len(x) // x.size)
@@ -133,18 +145,20 @@ def backoff(
     clean : dict of ndarray
         Natural parameters inside the domain.
     deviation : dict of ndarray
-        Of the same shapes; it may lead outside.
+        The deviation, with arrays of the same shapes. ``clean + deviation`` may lie outside the
+        domain.
     valid : callable
-        Maps natural parameters to a boolean array of the shape of their leading rows, or of
-        shape () when all arrays stand or fall together.
+        Maps natural parameters to a boolean array with one entry per leading row. The array has
+        shape () if all rows share parameters, so that they are valid or invalid together.
     share : float, default=1.0
         The share of the deviation that is wanted.
 
     Returns
     -------
     dict of ndarray
-        Per leading row ``clean + s * deviation`` with the first s of `share` times 1, 1/2, ...,
-        2**-12 that is valid, and `clean` itself where none is.
+        ``clean + s * deviation``, where s is chosen for each leading row as the first of `share`
+        times 1, 1/2, ..., 2**-12 for which the row is valid. Rows for which none is valid are
+        those of `clean`.
     """
     candidate = _moved(clean, deviation, np.asarray(share))
     accepted = np.asarray(valid(candidate))
@@ -160,7 +174,7 @@ def backoff(
 
 def _moved(clean: Natural, deviation: Natural, shares: np.ndarray) -> Natural:
     result = {}
-    # A deviation may be infinite; where it is not used it must not leave a NaN behind.
+    # A deviation may be infinite, and its product with a share of 0 would be NaN.
     with np.errstate(invalid="ignore", over="ignore"):
         for key, start in clean.items():
             s = shares.reshape(shares.shape + (1,) * (start.ndim - shares.ndim))
@@ -241,11 +255,22 @@ class Family(ABC):
 
     @abstractmethod
     def _inside(self, natural: Natural) -> np.ndarray:
-        """Per leading row: finite and inside the open domain."""
+        """Return, per leading row, whether it is finite and inside the open domain."""
 
     @abstractmethod
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
-        """Per leading row, how far each constrained part lies from the edge of the domain."""
+        """Return, per leading row, the distance of each part from the edge of its domain.
+
+        Parts without an edge, such as means, are left out.
+        """
+
+    @abstractmethod
+    def _strength(self, natural: Natural) -> np.ndarray:
+        """Per leading row, the size of what cancels in a difference of log-normalisers."""
+
+    @abstractmethod
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        """KL(q || p) per leading row, from differences of parameters, in nats."""
 
     def entropy(self, natural: Natural) -> float:
         """Return the differential entropy summed over rows, in nats."""
@@ -266,7 +291,14 @@ class Family(ABC):
         -------
         float
             The Kullback-Leibler divergence, complete.
+
+        Notes
+        -----
+        Where `p` is stronger than :data:`STRONG` observations, the log-normalisers are so large
+        that their difference would lose its digits. Then the divergence is evaluated without them.
         """
+        if np.any(self._strength(p) > STRONG):
+            return float(np.sum(self._divergence(q, p)))
         expected = self.expectations(q)
         linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
         return float(linear - np.sum(self.log_normalizer(q)) + np.sum(self.log_normalizer(p)))
@@ -281,16 +313,16 @@ class Family(ABC):
         clean : dict of ndarray
             Natural parameters inside the domain; its arrays may be used for the result.
         deviation : dict of ndarray
-            Of the same shapes; it may lead outside.
+            The deviation, with arrays of the same shapes.
         share : float
             The share of the deviation that is wanted; it is halved until the row is valid.
         margin : float, default=0.0
-            As of :meth:`valid`, with `clean` as the reference.
+            The `margin` of :meth:`valid`, for which `clean` is the reference.
 
         Returns
         -------
         dict of ndarray
-            As :func:`backoff` returns it.
+            The result of :func:`backoff`.
         """
 
         def valid(natural: Natural) -> np.ndarray:
@@ -301,29 +333,31 @@ class Family(ABC):
     def valid(
         self, natural: Natural, reference: Natural | None = None, margin: float = 0.0
     ) -> np.ndarray:
-        """Say which rows lie in the open domain, with a distance from its edge if asked.
+        """Return which rows lie in the open domain and, if asked, far enough from its edge.
 
         Parameters
         ----------
         natural : dict of ndarray
             Natural parameters, finite or not.
         reference : dict of ndarray or None, default=None
-            Natural parameters inside the domain to compare with.
+            Natural parameters inside the domain, with whose distances from the edge those of
+            `natural` are compared.
         margin : float, default=0.0
-            With a reference, each part of a row that has an edge (the smallest entry of a
-            positive vector, the smallest eigenvalue of a matrix, the degrees of freedom above
-            their bound) must keep at least this fraction of its size in the reference.
+            The distance from the edge that is asked for, as a fraction of the distance in the
+            reference. The distance is the smallest entry of a positive vector, the smallest
+            eigenvalue of a matrix, or the degrees of freedom minus their lower bound.
 
         Returns
         -------
         ndarray of bool
-            One per leading row, or of shape () when all rows stand or fall together.
+            One entry per leading row. The shape is () if the rows share parameters, so that they
+            are valid or invalid together.
         """
         inside = self._inside(natural)
         if reference is None or margin == 0.0:
             return inside
         for size, required in zip(self._sizes(natural), self._sizes(reference), strict=True):
             kept = size >= margin * required
-            # Rows that stand or fall together have one verdict for all their parts.
+            # If rows share some parameters, they are all refused as soon as one of them is.
             inside = inside & (kept if kept.shape == inside.shape else kept.all())
         return inside

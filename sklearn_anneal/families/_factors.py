@@ -24,16 +24,18 @@ class Factor(NamedTuple):
     names: Mapping[str, str]
 
     def pick(self, natural: Natural) -> Natural:
-        """The family's view of a model's natural parameters."""
+        """Return the arrays of this factor, with the family's keys instead of the model's."""
         return {key: natural[name] for key, name in self.names.items()}
 
     def rename(self, natural: Natural) -> Natural:
-        """The model's view of a family's natural parameters."""
+        """Return the arrays of this factor, with the model's keys instead of the family's."""
         return {self.names[key]: value for key, value in natural.items()}
 
 
 class Factors(tuple[Factor, ...]):
-    """The factors of q(β) in their order in the bound, and what follows from them alone.
+    """The factors of q(β), with the functions of q(β) that need nothing else of the model.
+
+    The order of the factors is that in which the bound adds their terms.
 
     Examples
     --------
@@ -55,30 +57,30 @@ class Factors(tuple[Factor, ...]):
         return tuple(name for factor in self for name in factor.names.values())
 
     def base(self, q: Natural) -> Natural:
-        """Values of the natural parameters at the flat density, broadcastable to q."""
+        """Return the natural parameters of the flat density, broadcastable to those of q."""
         result: Natural = {}
         for factor in self:
             result.update(factor.rename(factor.family.base(factor.pick(q))))
         return result
 
     def kl(self, q: Natural, prior: Natural) -> float:
-        """KL(q(β) ‖ p(β)) in nats, complete."""
+        """Return KL(q(β) ‖ p(β)) in nats, with every constant."""
         return sum(f.family.kl(f.pick(q), f.pick(prior)) for f in self)
 
     def entropy(self, q: Natural) -> float:
-        """H[q(β)] in nats."""
+        """Return the entropy H[q(β)] in nats."""
         return sum(f.family.entropy(f.pick(q)) for f in self)
 
     def valid(self, q: Natural) -> bool:
-        """Whether all natural parameters lie in their domains."""
+        """Return whether all natural parameters lie in their domains."""
         return all(bool(np.all(f.family.valid(f.pick(q)))) for f in self)
 
     def backoff(
         self, clean: Natural, deviation: Natural, share: float, margin: float = 0.0
     ) -> Natural:
-        """Per leading row, as much of ``share`` of a deviation as leaves it valid.
+        """Move parameters by ``share`` of a deviation, or by less where rows would be invalid.
 
-        The arrays of ``clean`` may be used for the result (:meth:`Family.backoff`).
+        The arrays of ``clean`` may be used for the result. :meth:`Family.backoff` has details.
         """
         result: Natural = {}
         for f in self._within(clean):
@@ -87,7 +89,7 @@ class Factors(tuple[Factor, ...]):
         return result
 
     def replace_invalid(self, candidate: Natural, fallback: Natural) -> Natural:
-        """``candidate`` where its rows are valid, ``fallback`` where they are not."""
+        """Return ``candidate`` with its invalid rows replaced by those of ``fallback``."""
         result: Natural = {}
         for f in self._within(candidate):
             new, old = f.pick(candidate), f.pick(fallback)
@@ -98,5 +100,5 @@ class Factors(tuple[Factor, ...]):
         return result
 
     def _within(self, natural: Natural) -> Iterator[Factor]:
-        """The factors whose arrays are all in a (partial) set of natural parameters."""
+        """Yield the factors whose arrays are all in ``natural``, which may be incomplete."""
         return (f for f in self if all(name in natural for name in f.names.values()))

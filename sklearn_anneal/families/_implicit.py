@@ -1,4 +1,7 @@
-"""Draws as functions of the parameters: implicit derivatives, and gradients by means of them."""
+"""Derivatives of draws with respect to the parameters of their distribution.
+
+Such implicit derivatives give the exact gradient of structured stochastic VI.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-# Controlled statistics lie between 0 and this multiple of the statistics that go into them.
+# Controlled statistics are clipped at this multiple of the sum of the two given statistics.
 _CEILING = 4.0
 
 
@@ -17,7 +20,7 @@ def log_gamma_derivative(log_value: np.ndarray, shape: np.ndarray) -> np.ndarray
     Parameters
     ----------
     log_value : ndarray of any shape (...)
-        log G of variables G of rate 1. It may lie far below the smallest logarithm of a float.
+        Logarithms of gamma variables G of rate 1. G itself may be too small for a float.
     shape : ndarray of shape (...)
         Shape parameters a, positive.
 
@@ -47,9 +50,9 @@ def inverse_trigamma(argument: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     inverse : ndarray of shape (...)
-        About a for a large and a**2 for a small argument.
+        1 / psi'(a), which is about a for large arguments and about a**2 for small ones.
     deficit : ndarray of shape (...)
-        From 0 at 0 to 1/2 at infinity.
+        a - 1 / psi'(a), which rises from 0 at a = 0 to 1/2 at infinity.
     """
     inverse, deficit = _elementwise(_kernels().inverse_trigamma, 2, argument)
     return inverse, deficit
@@ -58,11 +61,11 @@ def inverse_trigamma(argument: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def controlled_statistics(
     multiply: Callable[[np.ndarray], np.ndarray], stats: np.ndarray, current: np.ndarray
 ) -> np.ndarray:
-    """Return V S of smaller variance, kept in bounds.
+    """Return an estimate of V S with a smaller variance, kept in bounds.
 
-    For a random matrix V of expectation I, that of ``V S - (V - I) C`` is the one of V S for any
-    C that does not depend on the draw. The closer C is to S, the less is left of the noise of V,
-    which has heavy tails.
+    V is a random matrix whose expectation is I. For any C that does not depend on the draw,
+    ``V S - (V - I) C`` has therefore the same expectation as V S. The noise of V has heavy tails;
+    the closer C is to S, the less of this noise remains in the difference.
 
     Parameters
     ----------
@@ -76,7 +79,8 @@ def controlled_statistics(
     Returns
     -------
     ndarray of shape (...)
-        C + V (S - C), clipped to between 0 and 4 (S + C); unbiased for V S but for the clipping.
+        C + V (S - C), clipped to between 0 and 4 (S + C). Apart from the clipping, its
+        expectation is that of V S.
     """
     controlled = current + multiply(stats - current)
     return np.clip(controlled, 0.0, _CEILING * (stats + current))
@@ -89,9 +93,10 @@ def _kernels() -> Any:
 
 
 def _elementwise(kernel: Any, n_results: int, *arguments: np.ndarray) -> list[np.ndarray]:
-    """Run an elementwise kernel on arrays of one shape; their memory order is kept."""
+    """Run an elementwise kernel on arrays of one shape, and keep their memory order."""
     shape = np.shape(arguments[0])
-    # A kernel reads C-contiguous arrays, and the transpose of a Fortran-ordered one is that.
+    # Kernels read C-contiguous arrays. The transpose of a Fortran-ordered array is one, so that
+    # such an array need not be copied.
     turned = arguments[0].flags.f_contiguous and not arguments[0].flags.c_contiguous
     rows = [
         np.ascontiguousarray(array.T if turned else array, dtype=float).reshape(1, -1)

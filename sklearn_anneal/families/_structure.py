@@ -1,9 +1,9 @@
-"""How a symmetric positive definite matrix is stored, and its linear algebra in that storage.
+"""Ways to store symmetric positive definite matrices, with the linear algebra for each.
 
-The one place that knows what a covariance type is. A restricted matrix stands for a full one:
-``diag`` for its diagonal (D,), ``spherical`` for trace / D (one number), ``tied`` for the mean
-(D, D) over the rows that share it. ``packed`` is a full matrix as its lower triangle, row after
-row: (0, 0), (1, 0), (1, 1), (2, 0), … All functions broadcast over leading rows.
+No other module depends on what a covariance type means. A restricted matrix is the projection of a
+full one: ``diag`` keeps its diagonal (D,), ``spherical`` keeps trace / D (one number), and ``tied``
+keeps the mean (D, D) over the rows that share it. ``packed`` stores the lower triangle of a full
+matrix, row after row: (0, 0), (1, 0), (1, 1), (2, 0), … All functions broadcast over leading rows.
 """
 
 from __future__ import annotations
@@ -23,9 +23,16 @@ def symmetrize(matrices: np.ndarray) -> np.ndarray:
 
 
 class Structure(ABC):
-    """One way to store symmetric matrices; ``stored`` has leading rows and `event_ndim` axes.
+    """One way to store symmetric matrices.
 
-    `shared` says that one stored matrix serves all rows.
+    Arguments called ``stored`` have leading rows, followed by `event_ndim` axes for one matrix.
+
+    Attributes
+    ----------
+    event_ndim : int
+        Number of axes of one stored matrix.
+    shared : bool
+        Whether all rows share one stored matrix.
     """
 
     event_ndim: int
@@ -36,7 +43,7 @@ class Structure(ABC):
         return 1
 
     def pool(self, stored: np.ndarray) -> np.ndarray:
-        """Turn one stored matrix per row into what the rows keep: their mean if they share it."""
+        """Return the mean of the rows' matrices if the rows share one, and else the matrices."""
         return stored
 
     @abstractmethod
@@ -49,15 +56,21 @@ class Structure(ABC):
 
     @abstractmethod
     def to_full(self, stored: np.ndarray, n_features: int) -> np.ndarray:
-        """Return the matrices of shape (..., D, D) that `stored` stands for."""
+        """Return the full matrices of shape (..., D, D) for the given stored ones."""
 
     @abstractmethod
     def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:
-        """Return the log-determinant (...); LinAlgError where not positive definite."""
+        """Return the log-determinants (...).
+
+        Raises LinAlgError if a matrix is not positive definite.
+        """
 
     @abstractmethod
     def inverse(self, stored: np.ndarray) -> np.ndarray:
-        """Return the inverse, stored; LinAlgError where not positive definite."""
+        """Return the inverses, stored in the same way.
+
+        Raises LinAlgError if a matrix is not positive definite.
+        """
 
     @abstractmethod
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -66,6 +79,11 @@ class Structure(ABC):
     @abstractmethod
     def solve_root(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Return L^{-T} v, with L L^T the matrix, for vectors of shape (..., D)."""
+
+    def relative(self, left: np.ndarray, right: np.ndarray, n_features: int) -> np.ndarray:
+        """Return the eigenvalues of `right`^{-1} `left`, (..., D); `right` is positive definite."""
+        root = np.linalg.inv(np.linalg.cholesky(self.to_full(right, n_features)))
+        return np.linalg.eigvalsh(root @ self.to_full(left, n_features) @ _transpose(root))
 
     @abstractmethod
     def positive(self, stored: np.ndarray) -> np.ndarray:
@@ -114,7 +132,8 @@ class _Full(Structure):
                 pass
             else:
                 return finite
-        # The batched factorisation does not say which row failed.
+        # If the factorisation of all matrices fails, it does not report which matrix is the cause,
+        # so that each has to be factorised alone.
         verdict = [_has_cholesky(one) for one in matrices.reshape(-1, *matrices.shape[-2:])]
         return np.reshape(verdict, finite.shape)
 
@@ -136,7 +155,7 @@ class _Packed(Structure):
         self._full = _Full()
 
     def multiplicity(self, n_features: int) -> np.ndarray:  # type: ignore[override]
-        # An entry off the diagonal stands for two.
+        # An entry off the diagonal is stored once but occurs twice in the matrix.
         rows, columns = np.tril_indices(n_features)
         return np.where(rows == columns, 1, 2)
 
@@ -182,7 +201,7 @@ class _Packed(Structure):
 
 
 def packed_size(n_entries: int) -> int:
-    """Return the order of the symmetric matrix whose lower triangle has so many entries."""
+    """Return the order D of a symmetric matrix whose lower triangle has ``n_entries`` entries."""
     return (int(np.sqrt(8 * n_entries + 1)) - 1) // 2
 
 
@@ -252,14 +271,16 @@ class _Spherical(Structure):
 
 
 def _require_positive(stored: np.ndarray) -> np.ndarray:
-    # The same error as a failing Cholesky factorisation, in the place of a silent NaN.
+    # Without this check the result would silently be NaN. The error is the one that a failing
+    # Cholesky factorisation raises for full matrices.
     if not (stored > 0.0).all():
         raise np.linalg.LinAlgError("Matrix is not positive definite")
     return stored
 
 
 def _finite_or_zero(matrices: np.ndarray) -> np.ndarray:
-    # A zero matrix is not positive definite; LAPACK's answer to a NaN depends on the build.
+    # A matrix with a NaN or an infinite entry is replaced by zeros, which are not positive
+    # definite either, because LAPACK's result for NaN depends on how it was built.
     return np.where(np.isfinite(matrices).all((-2, -1), keepdims=True), matrices, 0.0)
 
 
@@ -286,11 +307,11 @@ def get_structure(name: str, accepted: tuple[str, ...], parameter: str) -> Struc
     Parameters
     ----------
     name : str
-        What was asked for.
+        Name of the structure.
     accepted : tuple of str
-        The structures that the caller can work with.
+        Names of the structures that the caller accepts.
     parameter : str
-        Name of the caller's parameter, for the message.
+        Name of the caller's parameter, for the error message.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The beta distribution, and the stick-breaking weights made of it."""
+"""The beta distribution, and stick-breaking weights, which are products of beta variables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import betaln, psi
 
 from ._base import Family, Natural
+from .dirichlet import dirichlet_divergence
 from .gamma import log_standard_gamma
 
 
@@ -37,10 +38,12 @@ def stick_breaking_log_weights(log_v: np.ndarray, log_1mv: np.ndarray) -> np.nda
 
 
 class Beta(Family):
-    """Values v in (0, 1), one per entry: ``a`` and ``b`` of any shape (...), base (1, 1).
+    """Beta distributions of values v in (0, 1).
 
-    t = (log v, log(1 - v)). The standard parameters are the natural ones, ``a`` and ``b``. A draw
-    has the keys ``log_value`` and ``log_complement``, the logarithms of v and of 1 - v.
+    The natural parameters are the arrays ``a`` and ``b`` of any shape (...), with one distribution
+    per entry. Their base is (1, 1), and t = (log v, log(1 - v)). The standard parameters are the
+    natural ones, ``a`` and ``b``. A draw has the keys ``log_value`` and ``log_complement``, the
+    logarithms of v and of 1 - v.
     """
 
     keys: ClassVar[tuple[str, ...]] = ("a", "b")
@@ -77,6 +80,12 @@ class Beta(Family):
     def _inside(self, natural: Natural) -> np.ndarray:
         a, b = natural["a"], natural["b"]
         return (a > 0.0) & (b > 0.0) & np.isfinite(a) & np.isfinite(b)
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return natural["a"] + natural["b"]
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        return dirichlet_divergence(*(np.stack([x["a"], x["b"]], axis=-1) for x in (q, p)))
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (np.minimum(natural["a"], natural["b"]),)

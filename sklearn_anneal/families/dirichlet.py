@@ -8,17 +8,26 @@ import numpy as np
 from scipy.special import gammaln, logsumexp, psi
 
 from ._base import Family, Natural
+from ._divergence import gammaln_divergence
 from ._implicit import controlled_statistics, inverse_trigamma, log_gamma_derivative
 from .gamma import log_standard_gamma
 
 
-class Dirichlet(Family):
-    """Rows of probabilities: ``concentration`` of shape (..., K), base 1, t = log probabilities.
+def dirichlet_divergence(q: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Return KL(q || p) of Dirichlet distributions of concentrations (..., K), of shape (...)."""
+    difference = p - q
+    entries = gammaln_divergence(p, q, difference).sum(-1)
+    return entries - gammaln_divergence(p.sum(-1), q.sum(-1), difference.sum(-1))
 
-    The standard parameters are the natural ones, ``concentration``. A draw has the keys
-    ``log_probabilities``, ``probabilities`` and ``log_gamma``, each of shape (..., K); the last
-    one has the logarithms of the independent gamma variables of which the probabilities are the
-    shares.
+
+class Dirichlet(Family):
+    """Dirichlet distributions of rows of K probabilities.
+
+    The natural parameter is ``concentration``, of shape (..., K). Its base is 1, and t has the
+    logarithms of the probabilities. The standard parameters are the natural ones,
+    ``concentration``. A draw has the keys ``log_probabilities``, ``probabilities`` and
+    ``log_gamma``, each of shape (..., K). A draw is made by dividing independent gamma variables by
+    their sum; ``log_gamma`` has the logarithms of these variables.
 
     References
     ----------
@@ -57,8 +66,8 @@ class Dirichlet(Family):
         """Multiply statistics by the matrix V of structured stochastic VI, in O(K) per row.
 
         V is the inverse Hessian of A times the transposed Jacobian of the draw's log
-        probabilities with respect to the concentrations, the gamma variables being held at their
-        quantiles. Its expectation over draws is the identity.
+        probabilities with respect to the concentrations, where the quantiles of the gamma
+        variables are fixed. Its expectation over draws is the identity.
 
         Parameters
         ----------
@@ -67,13 +76,13 @@ class Dirichlet(Family):
         natural : dict of ndarray
             Natural parameters.
         stats : dict of ndarray
-            Sufficient statistics that the draw led to.
+            Sufficient statistics that local steps with the draw have found.
 
         Returns
         -------
         dict of ndarray
-            V times the statistics, of any sign; the statistics themselves where rows have but
-            one entry and nothing is unknown.
+            V times the statistics, of any sign. If rows have only one entry, whose probability is
+            always 1, the statistics are returned as they are.
 
         References
         ----------
@@ -85,13 +94,15 @@ class Dirichlet(Family):
         total = concentration.sum(-1, keepdims=True)
         derivative = log_gamma_derivative(draw["log_gamma"], concentration)
         centred = statistics - draw["probabilities"] * statistics.sum(-1, keepdims=True)
-        # The Hessian is diag(1 / r) - 1 1^T / r(total) with r = 1 / psi'. With the deficits
-        # e(a) = a - r(a), r(total) - sum r(a) is the positive number sum e(a) - e(total), in
-        # which the large parts of the matrix inversion lemma have cancelled.
+        # The Hessian is diag(1 / r) - 1 1^T / r(total) with r = 1 / psi'. Its inverse, by the
+        # matrix inversion lemma, contains r(total) - sum r(a), a small difference of large
+        # numbers. With the deficits e(a) = a - r(a) it equals sum e(a) - e(total), which is
+        # positive and loses no digits.
         inverse, deficit = inverse_trigamma(concentration)
         gap = deficit.sum(-1, keepdims=True) - inverse_trigamma(total)[1]
-        # The numerator is sum r * derivative * centred; as centred sums to 0 and r * derivative
-        # is near 1 for large concentrations, 1 may be taken off before it costs digits.
+        # The numerator is sum r * derivative * centred. For large concentrations, r * derivative
+        # is near 1, and the sum would lose digits. As centred sums to 0, subtracting 1 from the
+        # factors leaves the sum as it is and avoids this.
         common = ((inverse * derivative - 1.0) * centred).sum(-1, keepdims=True) / gap
         return {"concentration": inverse * (derivative * centred + common)}
 
@@ -107,13 +118,13 @@ class Dirichlet(Family):
         natural, prior : dict of ndarray
             Natural parameters of q and of the prior.
         stats : dict of ndarray
-            Sufficient statistics S that the draw led to, not negative.
+            Sufficient statistics S that local steps with the draw have found, not negative.
 
         Returns
         -------
         dict of ndarray
-            What stands in for V S in ``prior + V S``: :func:`controlled_statistics` of it with
-            the statistics that q has now, (natural - prior)_+.
+            The estimate of V S for the update ``prior + V S``, from :func:`controlled_statistics`.
+            Its control variate C has the statistics that q contains now, (natural - prior)_+.
 
         References
         ----------
@@ -141,6 +152,12 @@ class Dirichlet(Family):
     def _inside(self, natural: Natural) -> np.ndarray:
         concentration = natural["concentration"]
         return np.asarray(((concentration > 0.0) & np.isfinite(concentration)).all(-1))
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return np.asarray(natural["concentration"].sum(-1))
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        return dirichlet_divergence(q["concentration"], p["concentration"])
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (natural["concentration"].min(-1),)

@@ -8,10 +8,11 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ._base import Family, Natural
+from ._divergence import gammaln_divergence, log1p_excess
 
 
 def log_standard_gamma(shape: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw the logarithm of gamma variables of rate 1, finite for the smallest shapes.
+    """Draw the logarithms of gamma variables of rate 1, which are finite for the smallest shapes.
 
     Parameters
     ----------
@@ -36,10 +37,12 @@ def log_standard_gamma(shape: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 
 class Gamma(Family):
-    """Positive values x, one per entry: ``shape`` and ``rate`` of any shape (...), base (1, 0).
+    """Gamma distributions of positive values x.
 
-    t = (log x, -x). The standard parameters are the natural ones, ``shape`` and ``rate``. A draw
-    has the keys ``log_value`` and ``value``.
+    The natural parameters are the arrays ``shape`` and ``rate`` of any shape (...), with one
+    distribution per entry. Their base is (1, 0), and t = (log x, -x). The standard parameters are
+    the natural ones, ``shape`` and ``rate``. A draw has the keys ``log_value`` and ``value``, the
+    logarithm of x and x itself.
 
     References
     ----------
@@ -79,22 +82,31 @@ class Gamma(Family):
         shape, rate = natural["shape"], natural["rate"]
         return (shape > 0.0) & (rate > 0.0) & np.isfinite(shape) & np.isfinite(rate)
 
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return natural["shape"]
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        added = q["shape"] - p["shape"]
+        r = (p["rate"] - q["rate"]) / q["rate"]
+        of_shapes = gammaln_divergence(p["shape"], q["shape"], -added)
+        return of_shapes + p["shape"] * log1p_excess(r) + added * r
+
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
-        # Shape and rate have different units, so each is compared with its own.
+        # Shape and rate have different units, so each is compared with its own reference.
         return (natural["shape"], natural["rate"])
 
 
 def fast_standard_gamma(shape: float, size: int, rng: np.random.Generator) -> np.ndarray:
     """Draw many gamma variables of one shape of at least 1, in single precision.
 
-    Whole arrays at a time, which takes half the time of numpy's loop over draws: normal variables
-    in pairs by Box and Muller's transform, then Marsaglia and Tsang's rejection. The few that are
-    rejected are drawn anew by numpy.
+    All steps work on whole arrays, which takes half the time of numpy's loop over draws. Box and
+    Muller's transform gives pairs of normal variables, from which Marsaglia and Tsang's rejection
+    method makes gamma variables. The few that are rejected are drawn anew by numpy.
 
     Parameters
     ----------
     shape : float
-        At least 1.
+        Shape parameter, at least 1.
     size : int
         Number of draws.
     rng : numpy.random.Generator

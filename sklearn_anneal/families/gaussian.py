@@ -9,19 +9,21 @@ from typing import ClassVar
 import numpy as np
 
 from ._base import N_HALVINGS, Family, Natural
+from ._divergence import log1p_excess
 from ._structure import Structure, get_structure
 
 _STRUCTURES = ("full", "packed", "diag", "spherical")
-# Draws made at a time, a multiple of four; their random bits stay in the caches.
+# Number of draws that are made at a time. It is a multiple of four, and small enough that the
+# random bits stay in the caches.
 _DRAWS = 65_536
 
 
 def fast_normal(size: int, rng: np.random.Generator, scale: float = 1.0) -> np.ndarray:
     """Draw many normal variables of mean 0, in single precision.
 
-    Whole arrays at a time, which is faster than numpy's loop over draws: Box and Muller's
-    transform of the generator's bits, 32 for two draws. What they cannot tell is missing: no draw
-    is beyond ±5.4 standard deviations, where one of 10^7 would be.
+    Box and Muller's transform is applied to whole arrays of the generator's bits, which is faster
+    than numpy's loop over draws. Each pair of draws uses 32 bits. So few bits do not resolve the
+    tails: no draw lies beyond ±5.4 standard deviations, where one in 10^7 should.
 
     Parameters
     ----------
@@ -48,25 +50,26 @@ def fast_normal(size: int, rng: np.random.Generator, scale: float = 1.0) -> np.n
 
 @dataclass(frozen=True)
 class Gaussian(Family):
-    """Vectors x of length D: precision P and ``natural_mean`` h = P m; base 0.
+    """Gaussian distributions of vectors x of length D, with mean m and precision P.
 
-    The arrays are ``precision``, of shape (..., D, D), (..., D (D + 1) / 2), (..., D) or (...,) as
-    `structure` says, and
-    ``natural_mean`` of shape (..., D). t = (-x x^T / 2, x), with the first one restricted to its
+    The natural parameters are ``precision``, P, and ``natural_mean``, h = P m. The latter has shape
+    (..., D); the former has shape (..., D, D), (..., D (D + 1) / 2), (..., D) or (...,), depending
+    on `structure`. Their base is 0, and t = (-x x^T / 2, x), with the first one restricted to its
     diagonal (diag) or to its trace (spherical). The standard parameters are ``mean`` (..., D) and
     ``covariance`` (stored like the precision). A draw has the key ``value`` (..., D).
 
     Parameters
     ----------
     structure : {"full", "packed", "diag", "spherical"}, default="full"
-        What the precision is restricted to; ``"packed"`` is full, stored as its lower triangle.
+        The restriction of the precision. ``"packed"`` is a full matrix of which only the lower
+        triangle is stored.
 
     Raises
     ------
     ValueError
         If `structure` is not known.
     numpy.linalg.LinAlgError
-        By the methods, except ``valid``, if a precision is not positive definite.
+        Raised by the methods, except ``valid``, if a precision is not positive definite.
     """
 
     structure: str = "full"
@@ -124,7 +127,8 @@ class Gaussian(Family):
     ) -> Natural:
         if self.structure != "packed":
             return super().backoff(clean, deviation, share, margin)
-        # There can be as many packed rows as users: a kernel moves them in place.
+        # There are as many packed rows as users, possibly millions, so that a kernel moves them
+        # in place.
         from ..kernels.matrix_factorization import back_off
 
         back_off(
@@ -140,6 +144,17 @@ class Gaussian(Family):
     def _inside(self, natural: Natural) -> np.ndarray:
         finite = np.isfinite(natural["natural_mean"]).all(-1)
         return self._structure.positive(natural["precision"]) & finite
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return (natural["natural_mean"] * self.to_standard(natural)["mean"]).sum(-1)
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        precision = q["precision"]
+        shift = self.to_standard(q)["mean"] - self.to_standard(p)["mean"]
+        difference = p["precision"] - precision
+        r = self._structure.relative(difference, precision, shift.shape[-1])
+        distance = (shift * self._structure.multiply(p["precision"], shift)).sum(-1)
+        return 0.5 * (log1p_excess(r).sum(-1) + distance)
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (self._structure.smallest(natural["precision"]),)

@@ -9,18 +9,21 @@ from typing import ClassVar
 import numpy as np
 
 from ._base import Family, Natural
+from ._divergence import log1p_excess
 from ._structure import Structure, get_structure, symmetrize
 from .wishart import COVARIANCE_TYPES, Wishart
 
 
 @dataclass(frozen=True)
 class NormalWishart(Family):
-    """Means and precisions, mu | Lambda ~ N(m, (beta Lambda)^{-1}), Lambda ~ W(W, nu).
+    """Distributions of means mu and precision matrices Lambda.
+
+    The mean is mu | Lambda ~ N(m, (beta Lambda)^{-1}), and Lambda ~ W(W, nu).
 
     The density of one row is proportional to exp{-beta mu^T Lambda mu / 2 + h^T Lambda mu
     - tr(S Lambda) / 2 + (nu - D) / 2 log|Lambda|} with S = W^{-1} + beta m m^T. The covariance
-    type restricts W alone, and of S only its projection is kept: its diagonal (diag), trace / D
-    (spherical), or mean over the rows (tied). The natural arrays, K = `n_components`:
+    type restricts W alone. Only a projection of S is stored: its diagonal (diag), trace / D
+    (spherical), or mean over the rows (tied). The natural parameters, with K = `n_components`, are
 
     - ``mean_precision`` beta, (K,), base 0
     - ``mean_natural`` h = beta m, (K, D), base 0
@@ -34,7 +37,7 @@ class NormalWishart(Family):
     Parameters
     ----------
     covariance_type : {"full", "tied", "diag", "spherical"}
-        What the scale matrix W is restricted to.
+        The restriction of the scale matrix W.
     n_components : int
         Number of rows K.
     n_features : int
@@ -45,7 +48,7 @@ class NormalWishart(Family):
     ValueError
         If the covariance type is not known.
     numpy.linalg.LinAlgError
-        By the methods, except ``valid``, if a W^{-1} is not positive definite.
+        Raised by the methods, except ``valid``, if a W^{-1} is not positive definite.
 
     References
     ----------
@@ -95,7 +98,7 @@ class NormalWishart(Family):
     def expectations(self, natural: Natural) -> Natural:
         """Return the expectations of (-mu^T Lambda mu, 2 Lambda mu, -Lambda, log|Lambda|) / 2.
 
-        The third is restricted as the scatter is; for tied the last two are summed over rows.
+        The third is restricted like the scatter. For tied, the last two are summed over the rows.
         """
         marginal = self._wishart_natural(natural)
         precision = self._wishart.expected_precision(marginal)
@@ -116,7 +119,7 @@ class NormalWishart(Family):
         return gaussian + self._wishart.log_normalizer(self._wishart_natural(natural))
 
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draw every row once; the rows are independent, for tied too.
+        """Draw every row once. The rows are independent, even if they share parameters (tied).
 
         Parameters
         ----------
@@ -193,6 +196,22 @@ class NormalWishart(Family):
             inside = np.asarray(inside.all())
         return inside & self._wishart._inside(marginal)
 
+    def _strength(self, natural: Natural) -> np.ndarray:
+        marginal = self._wishart_natural(natural)
+        mean = natural["mean_natural"] / natural["mean_precision"][:, None]
+        precision = self._wishart.expected_precision(marginal)
+        quadratic = (natural["mean_natural"] * self._structure.multiply(precision, mean)).sum(-1)
+        return np.maximum(self._wishart._strength(marginal), quadratic)
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        of_q, of_p = self._wishart_natural(q), self._wishart_natural(p)
+        beta_q, beta_p = q["mean_precision"], p["mean_precision"]
+        shift = q["mean_natural"] / beta_q[:, None] - p["mean_natural"] / beta_p[:, None]
+        precision = self._wishart.expected_precision(of_q)
+        distance = (shift * self._structure.multiply(precision, shift)).sum(-1)
+        excess = self.n_features * log1p_excess((beta_p - beta_q) / beta_q)
+        return 0.5 * (excess + beta_p * distance) + self._wishart._divergence(of_q, of_p)
+
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         beta = natural["mean_precision"]
         usable = (beta > 0.0) & np.isfinite(natural["mean_natural"]).all(-1)
@@ -201,7 +220,8 @@ class NormalWishart(Family):
 
     @staticmethod
     def _with_usable_means(natural: Natural, usable: np.ndarray) -> Natural:
-        # Rows that are refused anyway must not raise warnings about their square roots.
+        # Rows that are not usable are invalid anyway. Harmless values replace theirs, so that
+        # their square roots raise no warnings.
         return {
             **natural,
             "mean_precision": np.where(usable, natural["mean_precision"], 1.0),

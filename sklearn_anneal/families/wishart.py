@@ -10,37 +10,40 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ._base import Family, Natural
+from ._divergence import gammaln_divergence, log1p_excess
 from ._structure import Structure, get_structure, symmetrize
 from .gamma import log_standard_gamma
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 
-# The square root of a smaller chi-square would underflow and leave a singular draw.
+# Logarithms of chi-square variables are not allowed below this value, since the square root of the
+# variable would underflow and the drawn matrix would be singular.
 _LOG_TINY = np.log(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
 class Wishart(Family):
-    """Precision matrices Lambda: ``scatter`` = W^{-1} and ``dof`` = nu; base (0, D + 1).
+    """Wishart distributions of precision matrices Lambda.
 
     The density is proportional to exp{-tr(W^{-1} Lambda) / 2 + (nu - D - 1) / 2 log|Lambda|} over
-    all positive definite D x D matrices; the covariance type restricts W alone. The arrays are,
-    for rows of shape (...),
+    all positive definite D x D matrices; the covariance type restricts W alone. The natural
+    parameters are ``scatter`` = W^{-1} and ``dof`` = nu, with base (0, D + 1). For rows of shape
+    (...), their shapes are
 
     - full: ``scatter`` (..., D, D), ``dof`` (...)
     - diag: ``scatter`` (..., D), ``dof`` (...)
     - spherical: ``scatter`` (...), ``dof`` (...)
     - tied: ``scatter`` (D, D), ``dof`` (), shared by `n_rows` independent matrices
 
-    and t = (-Lambda / 2, log|Lambda| / 2), the first one restricted to its diagonal (diag) or its
-    trace (spherical), both summed over the rows for tied. The standard parameters are
+    Further, t = (-Lambda / 2, log|Lambda| / 2). The first one is restricted to its diagonal (diag)
+    or its trace (spherical); for tied, both are summed over the rows. The standard parameters are
     ``inverse_scale``, stored like the scatter, and ``dof``. A draw has the keys ``precision``
     (..., D, D), full matrices for every covariance type, and ``log_det_precision`` (...).
 
     Parameters
     ----------
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        What the scale matrix is restricted to.
+        The restriction of the scale matrix W.
     n_rows : int or None, default=None
         Number of matrices that share the parameters; needed for tied and unused otherwise.
     n_features : int or None, default=None
@@ -51,7 +54,7 @@ class Wishart(Family):
     ValueError
         If the covariance type is not known or lacks `n_rows` or `n_features`.
     numpy.linalg.LinAlgError
-        By the methods, except ``valid``, if a scatter is not positive definite.
+        Raised by the methods, except ``valid``, if a scatter is not positive definite.
 
     References
     ----------
@@ -85,7 +88,7 @@ class Wishart(Family):
         return natural["scatter"].shape[-1] if self.n_features is None else self.n_features
 
     def _rows(self, per_parameter: np.ndarray) -> np.ndarray:
-        """Give each row its own value where the rows share their parameters."""
+        """Repeat a shared value for every row; values that are not shared are returned as given."""
         return np.full(self._copies, per_parameter) if self._structure.shared else per_parameter
 
     @property
@@ -154,8 +157,8 @@ class Wishart(Family):
         Returns
         -------
         dict of ndarray
-            ``precision`` (..., D, D) and ``log_det_precision`` (...); the rows are independent,
-            for tied too.
+            ``precision`` (..., D, D) and ``log_det_precision`` (...). The rows are independent,
+            even if they share parameters (tied).
 
         References
         ----------
@@ -199,6 +202,20 @@ class Wishart(Family):
         dof = natural["dof"]
         enough = (dof > self._size(natural) - 1) & np.isfinite(dof)
         return self._structure.positive(natural["scatter"]) & enough
+
+    def _strength(self, natural: Natural) -> np.ndarray:
+        return natural["dof"]
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        n_features = self._size(q)
+        scatter = q["scatter"]
+        # Eigenvalues of W_q W_p^{-1} - 1.
+        r = self._structure.relative(p["scatter"] - scatter, scatter, n_features)
+        half_p, half_q = (0.5 * (x["dof"][..., None] - np.arange(n_features)) for x in (p, q))
+        added = q["dof"] - p["dof"]
+        of_dof = gammaln_divergence(half_p, half_q, -0.5 * added[..., None])
+        of_scale = p["dof"] * log1p_excess(r).sum(-1) + added * r.sum(-1)
+        return self._rows(0.5 * of_scale + of_dof.sum(-1))
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         above = natural["dof"] - (self._size(natural) - 1)

@@ -1,1 +1,1 @@
-"""The loop of inference and what it stands on. Nothing here knows a model or a method."""
+"""The loop of inference and its tools. Nothing here depends on a certain model or method."""

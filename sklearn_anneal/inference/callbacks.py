@@ -1,4 +1,4 @@
-"""The bridge to scikit-learn's callbacks: the only place that knows their method names."""
+"""The bridge to scikit-learn's callbacks. No other module uses the names of their methods."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from .engine import Monitor, Trace
 from .units import Units
 
 Attributes = Callable[[], dict[str, Any]]
+"""A function that returns the fitted attributes as they would be if the fit ended now."""
 
 
 class FitCallbacks:
-    """The task tree of one fit: restarts, and the passes of each.
+    """The tree of tasks that callbacks see of one fit: its restarts, and the passes of each.
 
     Parameters
     ----------
     estimator : estimator instance
-        With ``_init_callback_context`` from scikit-learn's ``CallbackSupportMixin``.
+        An estimator with ``_init_callback_context`` of scikit-learn's ``CallbackSupportMixin``.
     n_restarts : int
     X, y : array-like
-        What ``fit`` was given.
+        The arguments of ``fit``.
     metadata : dict
-        Sample weights and the like, as the scorers of callbacks take them.
+        Sample weights and similar arguments of ``fit``, which callbacks pass to their scorers.
     """
 
     def __init__(self, estimator: Any, n_restarts: int, X: Any, y: Any, metadata: dict[str, Any]):
         self.estimator = estimator
         self.stopped = False
-        # Scoring callbacks skip tasks without y; scorers of unsupervised models ignore it.
+        # Scoring callbacks skip tasks without y. An array of zeros avoids that, and scorers of
+        # unsupervised models ignore it.
         target = np.broadcast_to(0, _num_samples(X)) if y is None else y
         self._data = {"X": X, "y": target, "metadata": metadata}
         self._root = estimator._init_callback_context(
@@ -43,37 +45,37 @@ class FitCallbacks:
         self._restarts: dict[int, Any] = {}
 
     def begin_restart(self, index: int, max_passes: int) -> None:
-        """A restart of at most ``max_passes`` passes begins."""
+        """Tell the callbacks that a restart of at most ``max_passes`` passes begins."""
         self._restarts[index] = task = self._root.subcontext(
             task_name="restart", task_id=index, max_subtasks=max_passes
         )
         task.call_on_fit_task_begin(estimator=self.estimator, **self._data)
 
     def end_pass(self, index: int, attributes: Attributes) -> bool:
-        """A pass has ended; whether a callback asks to stop the restart."""
+        """Tell the callbacks that a pass has ended, and return whether one asks to stop."""
         task = self._restarts[index].subcontext(task_name="pass")
         task.call_on_fit_task_begin(estimator=self.estimator, **self._data)
-        stop = self._ended(task, attributes)
+        stop = self._end_task(task, attributes)
         self.stopped = self.stopped or stop
         return stop
 
     def end_restart(self, index: int, attributes: Attributes) -> None:
-        """A restart has ended; a callback may ask that no other begins."""
-        stop = self._ended(self._restarts[index], attributes)
+        """Tell the callbacks that a restart has ended; one may ask that no other begins."""
+        stop = self._end_task(self._restarts[index], attributes)
         self.stopped = self.stopped or stop
 
     def end(self, attributes: Attributes) -> None:
-        """The whole fit has ended."""
-        self._ended(self._root, attributes)
+        """Tell the callbacks that the whole fit has ended."""
+        self._end_task(self._root, attributes)
 
-    def _ended(self, task: Any, attributes: Attributes) -> bool:
+    def _end_task(self, task: Any, attributes: Attributes) -> bool:
         return task.call_on_fit_task_end(
             estimator=self.estimator, **self._data, reconstruction_attributes=attributes
         )
 
 
 class FitMonitor:
-    """What is told how a fit goes on: the callbacks, and the printer of ``verbose``."""
+    """The observer of a fit, which passes reports on to callbacks and prints for ``verbose``."""
 
     def __init__(self, estimator: Any, callbacks: FitCallbacks | None, units: Units):
         self.estimator = estimator
@@ -90,7 +92,7 @@ class FitMonitor:
         metadata: dict[str, Any],
         units: Units,
     ) -> FitMonitor | None:
-        """The monitor of a fit; None if there is nothing to tell anybody."""
+        """Return the monitor of a fit; None without callbacks and without ``verbose``."""
         callbacks = None
         if getattr(estimator, "_skl_callbacks", []):
             callbacks = FitCallbacks(estimator, n_restarts, X, y, metadata)
@@ -103,7 +105,7 @@ class FitMonitor:
         return self.callbacks is not None and self.callbacks.stopped
 
     def begin(self, index: int, max_passes: int) -> Monitor:
-        """What the engine calls after every pass of a restart."""
+        """Begin a restart, and return the function to call after each of its passes."""
         if self.callbacks is not None:
             self.callbacks.begin_restart(index, max_passes)
 

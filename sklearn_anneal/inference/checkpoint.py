@@ -1,4 +1,4 @@
-"""Checkpoints: the progress of a fit on disk, from which it can go on."""
+"""Checkpoints: the progress of a fit on disk, from which the fit can be resumed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _FORMAT = 1
 
 
 def fingerprint(*values: Any) -> str:
-    """A hash of arrays and other values, which tells whether data are the same."""
+    """Return a hash of arrays and other values, which is equal for equal values."""
     return str(joblib.hash(values))
 
 
 def fingerprint_of(units: Units) -> str:
-    """A hash of the data points, from one pass over them."""
+    """Return a hash of the data points, computed in one pass over them."""
     arrays = {
         name: value
         for name, value in vars(units).items()
@@ -34,36 +34,39 @@ def fingerprint_of(units: Units) -> str:
 class Checkpoint:
     """A folder with the state of a fit: one file for all restarts, and one for each of them.
 
-    Every file is written under another name first and then renamed, so that an interrupted
-    program leaves the state before or the state after, and never a part of one.
+    Every file is first written under another name and then renamed. A program that is interrupted
+    therefore leaves either the old file or the new one, and never an incomplete file.
 
     Parameters
     ----------
     folder : path-like
+        The folder, which is created when a fit begins.
     """
 
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = Path(folder)
 
     def open(self, identity: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-        """Begin a fit, or find the one that was begun.
+        """Begin a fit, or resume the one whose state is in the folder.
 
         Parameters
         ----------
         identity : dict
-            What must be the same for a fit to go on: a description → its value.
+            Values that must be the same for a fit to be resumed, by their descriptions, which
+            error messages quote.
         shared : dict
-            What all restarts begin with; it is kept if the fit begins here.
+            The state with which all restarts begin. It is stored if a fit begins.
 
         Returns
         -------
         shared : dict
-            That of the fit which was begun, or the given one.
+            The given state if a fit begins, and the stored one if a fit is resumed.
 
         Raises
         ------
         ValueError
-            If the folder holds the state of a fit that differs in ``identity``.
+            If the folder holds the state of a fit that differs in ``identity``, or a file that
+            cannot be read.
         """
         identity = {"format of the checkpoint": _FORMAT, **identity}
         path = self.folder / "fit.joblib"
@@ -71,25 +74,25 @@ class Checkpoint:
             self.folder.mkdir(parents=True, exist_ok=True)
             _write(path, {"identity": identity, "shared": shared})
             return shared
-        kept = _read(path)
+        stored = _read(path)
         for what, value in identity.items():
-            before = kept["identity"].get(what)
+            before = stored["identity"].get(what)
             if before != value:
-                said = "" if what == "data" else f" ({before!r} then, {value!r} now)"
+                values = "" if what == "data" else f" ({before!r} then, {value!r} now)"
                 raise ValueError(
-                    f"The checkpoint in {str(self.folder)!r} cannot be gone on with, because it "
-                    f"is of a fit that differs in the {what}{said}. Restore what has changed, or "
-                    "give checkpoint another folder."
+                    f"The fit cannot be resumed from the checkpoint in {str(self.folder)!r}, "
+                    f"because that belongs to a fit that differs in the {what}{values}. Restore "
+                    "what has changed, or give checkpoint another folder."
                 )
-        return kept["shared"]
+        return stored["shared"]
 
     def load(self, index: int) -> Progress | None:
-        """The progress of a restart; None if it has not made any."""
+        """Return the stored progress of a restart; None if nothing has been stored yet."""
         path = self._path(index)
         return _read(path) if path.exists() else None
 
     def save(self, index: int, progress: Progress) -> None:
-        """Keep the progress of a restart."""
+        """Store the progress of a restart."""
         _write(self._path(index), progress)
 
     def _path(self, index: int) -> Path:
@@ -101,8 +104,9 @@ def _read(path: Path) -> Any:
         return joblib.load(path)
     except Exception as error:
         raise ValueError(
-            f"The checkpoint {str(path)!r} cannot be read ({error}). It is damaged, or of another "
-            "version of this package or of those that it uses; give checkpoint another folder."
+            f"The checkpoint {str(path)!r} cannot be read ({error}). It is damaged, or was written "
+            "with another version of this package or of one of its dependencies; give checkpoint "
+            "another folder."
         ) from error
 
 

@@ -1,6 +1,6 @@
 """The update of conjugate models: λ̂ = λ₀ + (N/|S|) Σ_n w_n E_q[t(x_n, z_n)], λ ← (1 − ρ) λ + ρ λ̂.
 
-There is a hook of the annealing method at every place that a method may bend.
+An annealing method changes it through hooks, which are called at every step of the update.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from .parallel import Workers
 from .units import Units
 from .visits import Visited
 
+# With minibatches, hyperparameters are learned only after this many updates.
 _UPDATES_BEFORE_LEARNING = 100
 
 
 class LearningRates(Protocol):
-    """Anything that tells the step sizes of minibatches."""
+    """Any object that defines the step sizes of minibatches."""
 
     def learning_rate(self, updates: int) -> float:
-        """ρ of the update after ``updates`` others."""
+        """Return ρ of the update that follows ``updates`` others."""
 
 
 def update(
@@ -36,22 +37,24 @@ def update(
     minibatch: bool,
     passes: float,
 ) -> Visited:
-    """One update of all blocks of ``ctx.q`` in their order, given the visit for the first.
+    """Update all blocks of ``ctx.q`` once, in their order, given the visit for the first block.
 
     Parameters
     ----------
     ctx : Context
-        Its parameters, its state and, where hyperparameters are learned, its model are replaced.
+        The context of the fit. Its parameters and its state are replaced, and so is its model if
+        hyperparameters are learned.
     method : Annealing
     units : Units
+        The data of the update.
     visited : Visited
         The visit for the first block.
-    rates : Settings
+    rates : LearningRates
     workers : Workers
     minibatch : bool
-        Whether ``units`` are a part of the data.
+        Whether ``units`` are only a part of the data.
     passes : float
-        What the update adds to the clock of the schedules.
+        The number (or fraction) of passes by which the update advances the schedules.
 
     Returns
     -------
@@ -83,22 +86,24 @@ def update(
         ctx.model, ctx.prior, ctx.q = learned
     state = method.advance(ctx, visited.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
-    # Parameters can be as large as the data: what is over is not kept until the next update.
+    # Parameters and statistics can be as large as the data. Those that are no longer needed are
+    # released here rather than at the next update.
     ctx.q_start, ctx.report, ctx.known, ctx.deviation = {}, None, None, None
     return visited
 
 
 def _of_block(ctx: Context, block: Block, raw: Natural) -> Natural:
-    """The statistics of a block for all the data, from those of the batch."""
+    """Return the statistics of a block, scaled from the batch to all the data."""
     if ctx.scale != 1.0:
         raw = {key: ctx.scale * value for key, value in raw.items()}
     return ctx.model.block_statistics(block, raw, ctx.q)
 
 
 def _learns(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) -> bool:
-    """Whether it is time for empirical Bayes.
+    """Return whether hyperparameters are learned after this update.
 
-    While components are still alike, it would decide for those that happen to be ahead.
+    This begins late in a fit. While components are still similar, empirical Bayes would favour
+    those that have slightly more data by chance.
     """
     if not method.finish:
         return method.progress(ctx.state) >= 0.5

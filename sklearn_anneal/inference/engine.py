@@ -24,6 +24,10 @@ from .units import Units
 from .visits import Visited
 
 PLAIN = Annealing()
+# The share of a stream in which a schedule runs. All that follows is plain inference, because what
+# is learned at high temperature is crude and a data point may be met once only. Longer shares suit
+# some mixtures, but leave topics of small corpora and ratings too little to converge in one pass.
+_ANNEALED_SHARE = 0.1
 _PASSES_BEFORE_TEST = 20
 
 
@@ -315,6 +319,15 @@ def rehearse(
     return trial.q
 
 
+def stream_length(strategy: Annealing) -> float:
+    """What the clock of the schedule counts in one pass over a stream.
+
+    A method without a finish has all of the stream for its passes.
+    """
+    share = _ANNEALED_SHARE if strategy.finish else 1.0
+    return (strategy.schedule_length() / share) or 1.0
+
+
 def stream(
     ctx: Context,
     strategy: Annealing,
@@ -322,9 +335,24 @@ def stream(
     settings: Settings,
     workers: Workers,
     *,
-    passes: float,
+    share: float | None,
 ) -> tuple[float, float]:
     """One update with one batch of a stream.
+
+    The schedule is run within the first part of the stream, whatever number of passes it has, so
+    that one pass over the data ends at T = 1 and has converged as far as one pass can.
+
+    Parameters
+    ----------
+    ctx : Context
+        Carried on to the end of the update.
+    strategy : Annealing
+    batch : Units
+    settings : Settings
+    workers : Workers
+    share : float or None
+        The share of the batch in the whole stream. None where its size is not known: the batch
+        counts as a pass for methods without a finish, and there is no schedule for others.
 
     Returns
     -------
@@ -332,14 +360,26 @@ def stream(
         Of the parameters that the update found, as this batch estimates it; NaN where a method
         does not evaluate it.
     temperature : float
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the bound was evaluated and is not finite.
     """
+    # The clock is that of the end of the batch, so that the last batch of a stream, however large
+    # it is, meets a schedule that is over.
+    passes = 1.0 if share is None else share * stream_length(strategy)
+    ctx.state = {**ctx.state, "passes": ctx.state["passes"] + passes}
     method = strategy if strategy.is_annealing(ctx.state) else PLAIN
     visited = visits.visit(ctx, method, batch, workers)
     step = visited.step
-    if not method.exact_bound and ctx.state["updates"] % method.evaluate_every == 0:
-        step = visits.visit(ctx, PLAIN, batch, workers).step
-    elif not method.exact_bound:
+    evaluated = method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0
+    if not evaluated:
         step = LocalStep({}, np.nan, np.nan)
+    elif not method.exact_bound:
+        step = visits.visit(ctx, PLAIN, batch, workers).step
     bound = ctx.scale * step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
-    update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=passes)
+    if evaluated and not np.isfinite(bound):
+        raise np.linalg.LinAlgError("a lower bound that is not finite")
+    update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=0.0)
     return bound, visited.temperature

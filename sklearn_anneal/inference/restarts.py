@@ -1,4 +1,4 @@
-"""Restarts: what is prepared for all of them, and one of them from its start to its end."""
+"""Restarts: the preparation that they share, and the run of one of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ from .engine import Progress, Settings
 from .parallel import Workers, generator, legacy_generator, one_openmp_thread, seed_sequence
 from .units import Units
 
+# Methods are calibrated on no more than this many data points.
 ROWS_FOR_CALIBRATION = 10_000
+# With minibatches, starts are computed from a sample of this size, or of ten batches.
 _ROWS_FOR_STARTS = 20_000
 
 
 class Problem(NamedTuple):
-    """What all restarts of a fit share; ``sample`` is what starts are computed from."""
+    """Everything that the restarts of a fit share.
+
+    Starts are computed from ``sample``, which is ``units`` or a part of them.
+    """
 
     model: Model
     strategy: Annealing
@@ -35,7 +40,10 @@ class Problem(NamedTuple):
     seed: np.random.SeedSequence
 
     def open(self, index: int, start: Natural | None) -> Progress:
-        """A restart at its start, with the method calibrated to it."""
+        """Return the progress of a restart before its first pass.
+
+        The restart begins at ``start``; None draws a start. The method is calibrated to it.
+        """
         rng = generator(self.seed, index, 0)
         ctx = Context(self.model, self.prior, self.summary, rng, q={})
         if not self.strategy.needs_start:
@@ -44,7 +52,8 @@ class Problem(NamedTuple):
             ctx.q = start
         else:
             random_state = legacy_generator(self.seed, index, 1)
-            # The limit of OpenMP's threads does not reach the workers of this process.
+            # OpenMP's number of threads is a setting of each thread, which workers do not take
+            # over from the thread that calls `fit`. It is therefore limited here again.
             with one_openmp_thread():
                 ctx.q = self.model.init(self.sample, self.summary, self.prior, random_state)
         strategy = self.strategy
@@ -64,28 +73,30 @@ def prepare(
     random_state: np.random.RandomState,
     stream_weight: float | None = None,
 ) -> tuple[Problem, Natural | None]:
-    """What a fit, or the first batch of a stream, does before the loop.
+    """Prepare a fit, or a stream given its first batch, up to the loop of inference.
 
     Parameters
     ----------
     model : Model
-        Of the estimator's hyperparameters.
+        The model with the hyperparameters of the estimator.
     strategy : Annealing
-        Resolved.
+        The annealing method, without any ``"auto"`` parameter that depends on the model.
     units : Units
         The training data, or the first batch.
     settings : Settings
     random_state : numpy.random.RandomState
-        The first start makes the draws of the class that an estimator replaces, in their order;
-        everything else hangs on one number that is drawn after it.
+        The source of all random numbers. The first start draws from it as scikit-learn's class
+        does, so that both start alike. Then one number is drawn, which is the seed of everything
+        else.
     stream_weight : float or None, default=None
-        Of a stream, the total weight of the data that it stands for; None for a fit.
+        For a stream, the total weight of all the data that it will have; None for a fit.
 
     Returns
     -------
     problem : Problem
     start : dict of ndarray or None
-        Where the first restart starts; None for methods that choose their own start.
+        Natural parameters at which the first restart begins; None for methods that choose their
+        own start.
     """
     size = settings.batch_size
     batch = stream_weight is None and (size is None or size >= units.n_units)
@@ -111,10 +122,11 @@ def restart(
     monitor: FitMonitor | None,
     checkpoint: Checkpoint | None = None,
 ) -> Progress | None:
-    """One restart; None if a callback has asked to stop before it began.
+    """Run a restart to its end; return None if a callback has asked to stop before it began.
 
-    ``starts`` has its start, if that has been drawn; it is taken out, so that nothing keeps it
-    while the restart runs. With a ``checkpoint``, the restart goes on from there.
+    If ``starts`` is not empty, its last entry is the start of this restart. It is removed from the
+    list, so that its memory can be released while the restart runs. With a ``checkpoint``, the
+    restart is resumed from its stored progress, if there is any.
     """
     if monitor is not None and monitor.stopped:
         return None

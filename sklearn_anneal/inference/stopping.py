@@ -1,28 +1,29 @@
-"""When a fit has converged: a rule that an estimator hands to the loop."""
+"""Stopping rules: estimators pass one to the loop, which asks it whether a fit has converged."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
+# Number of passes in minibatches whose best bounds are compared.
 _WINDOW = 10
 
 
 class History(NamedTuple):
-    """What a rule sees of a fit after a pass.
+    """The history of a fit after a pass, from which a rule decides.
 
     Attributes
     ----------
     bounds : list of float
         The lower bound after each pass, nats; NaN where it was not evaluated.
     initial : float
-        The bound of the start.
+        The lower bound of the start, nats.
     n_annealed : int
-        Passes of the schedule.
+        Number of passes of the annealing schedule.
     n_observations : float
-        Number of observations (rows, tokens, frames, ratings) of the data.
+        Weighted number of observations (rows, tokens, frames, ratings) of the data.
     minibatches : bool
-        Whether the bounds are estimates, which fall as well as rise.
+        Whether passes are made in minibatches. The bounds are then estimates, which can fall.
     """
 
     bounds: list[float]
@@ -34,24 +35,25 @@ class History(NamedTuple):
 
 @dataclass(frozen=True)
 class RiseOfBound:
-    """A fit has converged when its bound hardly rises any more.
+    """The rule that a fit has converged when its bound hardly rises any more.
 
-    In batch mode the rise is that of the last pass; in minibatches it is the best bound of the
-    last ten passes minus the best of the ten before.
+    In batch mode, the rule looks at the rise in the last pass. In minibatches, it looks at the
+    best bound of the last ten passes minus the best bound of the ten passes before.
 
     Parameters
     ----------
     tol : float
-        Rise per observation, nats, below which a fit has converged; 0 asks for all passes.
+        A fit has converged when the rise, in nats per observation, is below this value. With 0, a
+        fit makes all passes.
     """
 
     tol: float
 
     def settled(self, history: History) -> bool:
-        """Whether the bound hardly rises.
+        """Return whether the bound hardly rises.
 
-        Where local variables start anew at every visit, the loop keeps them from then on, and
-        asks again; elsewhere the fit ends.
+        If so, the fit ends, unless local variables start anew at every visit. In that case the
+        loop lets them start from their last values from then on, and asks again.
         """
         bounds = history.bounds
         if not history.minibatches:
@@ -64,9 +66,9 @@ class RiseOfBound:
         return 0 < self.tol and rise < self.tol * history.n_observations
 
     def converged(self, history: History) -> bool:
-        """Whether the fit ends for another reason, whatever local variables do."""
+        """Return whether the fit ends for another reason, however local variables start."""
         return False
 
     def asks_for_bound(self, n_passes: int) -> bool:
-        """Whether the rule needs the exact bound after a pass of minibatches."""
+        """Return whether the rule needs the exact bound after a pass in minibatches."""
         return False

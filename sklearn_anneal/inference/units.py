@@ -1,6 +1,7 @@
-"""What one data point is, and how many of them are taken, cut and weighed.
+"""Data sets of different kinds, with one interface to count, weigh and divide their data points.
 
-The loop sees data only as *units*: rows, documents, sequences, or users with ratings.
+The loop of inference knows data points only as *units*, which are rows, documents, sequences, or
+users with their ratings.
 """
 
 from __future__ import annotations
@@ -14,28 +15,31 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.utils.random import sample_without_replacement
 
+# Rows are divided into at most this many chunks. They have at least the given size, and consist
+# of whole blocks of the kernels.
 _CHUNKS = 16
 _SMALLEST_CHUNK = 1024
 _BLOCK = 256
+# Smallest number of consecutive data points that are shuffled together for random batches.
 _SHUFFLE_BLOCK = 65_536
-# Numbers of parts of a corpus, and the entries from which on there are as many: each part has
-# statistics of its own, as large as all topics.
+# Number of chunks → smallest number of entries of a corpus that is divided into as many. Every
+# chunk needs an array of statistics as large as all topics, so that there are few of them.
 _DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
-# Numbers of parts of sequences, and the frames from which on there are as many.
+# Number of chunks → smallest number of frames of sequences that are divided into as many.
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
-# Numbers of parts of users, and the ratings from which on there are as many.
+# Number of chunks → smallest number of ratings that are divided into as many.
 _RATING_CHUNKS = {2: 8_192, 4: 32_768, 8: 524_288, 16: 4_194_304}
-# Of so many parts or more the last quarter are halves.
-_MANY = 16
+# From this many chunks on, the chunks of the last quarter are halved, to balance the workers.
+_HALVED_FROM = 16
 
 
 class Units(ABC):
-    """Data points that the loop can count, weigh and cut.
+    """Data points that the loop can count, weigh and divide.
 
     Attributes
     ----------
     weights : ndarray of shape (n_units,) or None
-        Sample weights; None for ones.
+        Sample weights; None if all of them are 1.
     """
 
     weights: np.ndarray | None
@@ -47,39 +51,50 @@ class Units(ABC):
 
     @property
     def n_weight_units(self) -> int:
-        """Number of entities that get a random weight of their own."""
+        """Number of weight units, each of which gets a random weight of its own.
+
+        They are the data points, or smaller parts of the data, such as single ratings.
+        """
         return self.n_units
 
     def weight_units(self, part: slice) -> slice:
-        """The entities with random weights that belong to some data points."""
+        """Return the weight units that belong to the data points of a slice."""
         return part
 
     @property
     def n_observations(self) -> float:
-        """Weighted number of observations (rows, tokens, frames, ratings) for tolerances."""
+        """Weighted number of observations (rows, tokens, frames, ratings).
+
+        Tolerances are multiplied by it.
+        """
         return self.total_weight
 
     @property
     def total_weight(self) -> float:
-        """Σ w, the effective number of data points."""
+        """Σ w, the weighted number of data points."""
         return float(self.n_units) if self.weights is None else float(self.weights.sum())
 
     @abstractmethod
     def take(self, index: np.ndarray | slice) -> Units:
-        """The data points of an index, copied unless the index is a slice."""
+        """Return the data points of an index; they are copied unless the index is a slice."""
 
     def chunks(self) -> list[slice]:
-        """Contiguous parts for parallel work; a function of the number of units alone."""
+        """Return contiguous parts for parallel work.
+
+        They depend only on the number of units, and not on the number of workers, so that results
+        do not depend on it either.
+        """
         n = self.n_units
-        # Whole blocks of the kernels, so that only the last chunk ends with a short one.
+        # Chunks consist of whole blocks of the kernels; only the last one may end with a part.
         size = max(_SMALLEST_CHUNK, -(-n // (_CHUNKS * _BLOCK)) * _BLOCK)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[Units]:
-        """One pass over the data in random batches, without an index of all of them.
+        """Yield all data points once, in random batches.
 
-        Blocks of consecutive data points come in random order, and so do the points of each
-        block. A last, smaller batch takes the rest.
+        Blocks of consecutive data points are visited in random order, and the points of each
+        block are shuffled, so that no permutation of all data points has to be in memory. The
+        last batch has the points that are left, and can be smaller than the others.
         """
         n = self.n_units
         if size >= n:
@@ -100,23 +115,26 @@ class Units(ABC):
 
     @abstractmethod
     def centered(self, summary: Any) -> Units:
-        """The same data points in the coordinates of a model with this summary."""
+        """Return the same data points, relative to the center that this summary has, if any."""
 
     def spread(self, size: int) -> Units:
-        """At most ``size`` data points of positive weight, at equal distances."""
-        return self._few(size, lambda n: np.arange(size) * n // size)
+        """Return at most ``size`` data points of positive weight, at equal distances."""
+        return self._choose(size, lambda n: np.arange(size) * n // size)
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Units:
-        """At most ``size`` random data points of positive weight, in their order."""
+        """Return at most ``size`` random data points of positive weight, in their order."""
 
         def draw(n: int) -> np.ndarray:
-            # In order, so that a memory-mapped array is read from its beginning to its end.
+            # Sorted numbers let a memory-mapped array be read from its beginning to its end.
             return np.sort(sample_without_replacement(n, size, random_state=random_state))
 
-        return self._few(size, draw)
+        return self._choose(size, draw)
 
-    def _few(self, size: int, choose: Callable[[int], np.ndarray]) -> Units:
-        """``size`` data points that ``choose`` picks among those of positive weight."""
+    def _choose(self, size: int, choose: Callable[[int], np.ndarray]) -> Units:
+        """Return ``size`` data points of positive weight; all data points if they are no more.
+
+        ``choose(n)`` returns the positions of those to take among n data points.
+        """
         if self.n_units <= size:
             return self
         if self.weights is None:
@@ -126,7 +144,7 @@ class Units(ABC):
 
 
 class Rows(Units):
-    """Rows of a dense array, seen relative to a center.
+    """Rows of a dense array, which models read relative to a center.
 
     Parameters
     ----------
@@ -134,8 +152,8 @@ class Rows(Units):
         float64 or float32; a memory-mapped array is never copied whole.
     weights : ndarray of shape (n_samples,) or None, default=None
     center : ndarray of shape (n_features,) or None, default=None
-        What a model subtracts from every row it reads, so that sums of squares keep their
-        digits; None for zero.
+        A vector that models subtract from every row when they read it, so that sums of squares
+        do not lose digits; None for zeros.
     """
 
     def __init__(
@@ -160,17 +178,17 @@ class Rows(Units):
         return Rows(self.X, self.weights, summary.center)
 
     def contiguous(self) -> np.ndarray:
-        """The rows as a C-contiguous array for kernels, copied only where they are not."""
+        """Return the rows as a C-contiguous array for kernels; they are copied if necessary."""
         return np.ascontiguousarray(self.X)
 
 
 class Ragged(Units):
-    """Data points with different numbers of entries, which follow each other in flat arrays.
+    """Data points with different numbers of entries, whose entries are joined in flat arrays.
 
     Attributes
     ----------
     indptr : ndarray of shape (n_units + 1,)
-        Where each data point begins.
+        The position at which each data point begins, and as the last entry the end.
     """
 
     indptr: np.ndarray
@@ -181,14 +199,18 @@ class Ragged(Units):
         return len(self.indptr) - 1
 
     def chunks(self) -> list[slice]:
-        """Contiguous parts with about equally many entries; a function of ``indptr`` alone."""
+        """Return contiguous parts with about equal numbers of entries, for parallel work.
+
+        They depend only on ``indptr``, and not on the number of workers, so that results do not
+        depend on it either.
+        """
         n_entries = int(self.indptr[-1])
         n = max((n for n, least in self._parts.items() if n_entries >= least), default=1)
         if n == 1:
             return [slice(0, self.n_units)]
         ends = np.linspace(0, n_entries, n + 1)[1:]
-        if n >= _MANY:
-            # The last quarter in halves, so that workers end at about the same time.
+        if n >= _HALVED_FROM:
+            # Smaller parts at the end let all workers finish at about the same time.
             halves = ends[-(n // 4) :] - 0.5 * n_entries / n
             ends = np.sort(np.append(ends, halves))
         cuts = np.searchsorted(self.indptr, ends[:-1])
@@ -196,7 +218,7 @@ class Ragged(Units):
         return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
     def _cut(self, index: np.ndarray | slice) -> tuple[np.ndarray, Any]:
-        """``indptr`` of the data points of an index, and the index of their entries."""
+        """Return the ``indptr`` of the data points of an index, and the index of their entries."""
         if isinstance(index, slice):
             first, last, _ = index.indices(self.n_units)
             indptr = self.indptr[first : max(first, last) + 1]
@@ -208,16 +230,16 @@ class Ragged(Units):
 
 
 class Documents(Ragged):
-    """Rows of a sparse matrix of counts: bags of words.
+    """Documents as bags of words, which are the rows of a sparse matrix of counts.
 
     Parameters
     ----------
     counts : ndarray of shape (nnz,)
-        Of any real dtype; a part of them is converted when a kernel reads it.
+        The counts, of any real dtype. Each part of them is converted when a kernel reads it.
     words : ndarray of shape (nnz,)
-        Their columns.
+        The number of the word, its column in the matrix, for each of the counts.
     indptr : ndarray of shape (n_documents + 1,)
-        Where each document begins in ``counts`` and ``words``.
+        The position in ``counts`` and ``words`` at which each document begins.
     weights : ndarray of shape (n_documents,) or None, default=None
     """
 
@@ -265,11 +287,12 @@ class Documents(Ragged):
         return self
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Documents:
-        # Topics do not start from documents: neither a draw nor a copy is spent on choosing some.
+        # Subsets serve to compute starts. Topics do not start from documents, so that it would be
+        # a waste to draw and copy some.
         return self
 
     def arrays(self, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Counts, words and indptr as kernels read them, copied only where dtypes differ."""
+        """Return counts, words and indptr as kernels read them; they are copied if necessary."""
         return (
             np.ascontiguousarray(self.counts, dtype=dtype),
             np.ascontiguousarray(self.words, dtype=np.int32),
@@ -278,19 +301,20 @@ class Documents(Ragged):
 
 
 class Sequences(Ragged):
-    """Sequences of frames, one after another.
+    """Sequences of frames, which are joined in one array.
 
     Parameters
     ----------
     frames : ndarray of shape (n_frames, n_features) or (n_frames,)
-        As the emission of a model reads them; finite where frames are missing too.
+        The frames in the form in which the emission of a model reads them. Missing frames have
+        arbitrary but finite values.
     indptr : ndarray of int64, shape (n_sequences + 1,)
-        Where each sequence begins.
+        The position in ``frames`` at which each sequence begins.
     weights : ndarray of shape (n_sequences,) or None, default=None
     missing : ndarray of bool, shape (n_frames,) or None, default=None
-        The frames that were not observed; None: there are none.
+        Whether each frame is missing, that is, was not observed; None if no frame is missing.
     center : ndarray of shape (n_features,) or None, default=None
-        As of :class:`Rows`.
+        The vector that models subtract from every frame, as in :class:`Rows`.
     """
 
     _parts = _SEQUENCE_CHUNKS
@@ -327,7 +351,7 @@ class Sequences(Ragged):
         return Sequences(self.frames[part], indptr, weights, missing, self.center)
 
     def parts(self, n_frames: int) -> Iterator[slice]:
-        """Contiguous parts of at most ``n_frames`` frames, or of one sequence."""
+        """Yield contiguous parts of at most ``n_frames`` frames, or of one longer sequence."""
         begin = 0
         while begin < self.n_units:
             stop = int(np.searchsorted(self.indptr, self.indptr[begin] + n_frames, "right")) - 1
@@ -339,11 +363,11 @@ class Sequences(Ragged):
         return Sequences(self.frames, self.indptr, self.weights, self.missing, summary.center)
 
     def per_frame(self, values: np.ndarray) -> np.ndarray:
-        """One value per sequence, repeated for its frames."""
+        """Return one value per frame, given one value per sequence."""
         return np.repeat(values, self.lengths)
 
     def present(self) -> np.ndarray:
-        """The frames that were observed, of sequences of positive weight."""
+        """Return the frames that are not missing, of sequences of positive weight."""
         if self.missing is None and self.weights is None:
             return self.frames
         chosen = np.ones(len(self.frames), dtype=bool)
@@ -354,11 +378,11 @@ class Sequences(Ragged):
         return self.frames[chosen]
 
     def rows(self) -> Rows:
-        """All frames as rows, those that are missing too."""
+        """Return all frames as rows, including missing frames."""
         return Rows(self.frames, None, self.center)
 
     def observed(self) -> Rows:
-        """The frames that were observed, as rows with weights of their own."""
+        """Return the frames that are not missing as rows, with the weights of their sequences."""
         weights = None if self.weights is None else self.per_frame(self.weights)
         if self.missing is None:
             return Rows(self.frames, weights, self.center)
@@ -367,27 +391,30 @@ class Sequences(Ragged):
 
 
 class Ratings(Ragged):
-    """Users with the items that they rated, or items with their users.
+    """Users with the items that they rated, or items with the users who rated them.
+
+    If units are users, columns are items, and the other way round.
 
     Parameters
     ----------
     values : ndarray of shape (n_ratings,)
-        float64 or float32.
+        The ratings, float64 or float32.
     columns : ndarray of int32, shape (n_ratings,)
-        What was rated, or who rated.
+        The number of the item, or of the user, that each rating belongs to.
     indptr : ndarray of int64, shape (n_units + 1,)
-        Where the ratings of each unit begin.
+        The position in ``values`` and ``columns`` at which the ratings of each unit begin.
     n_columns : int
-        Number of things to be rated.
+        Number of items, or of users, including those without ratings.
     weights : ndarray of shape (n_units,) or None, default=None
+        Sample weights of the units.
     rating_weights : ndarray of shape (n_ratings,) or None, default=None
-        Factors of single ratings; None for ones.
+        Sample weights of single ratings, which multiply those of their units; None for ones.
     counts_ratings : bool, default=False
-        Whether data are measured by their ratings, not by their units.
+        Whether the total weight of the data is that of their ratings, and not of their units.
     known : dict of ndarray or None, default=None
-        Statistics of ratings that were seen before, with one row per unit.
+        Statistics of earlier ratings, which are no longer in ``values``, with one row per unit.
     rows : slice or ndarray of int, default=slice(None)
-        Which units these are of those that they were taken from.
+        The positions of these units in the larger data set from which they were taken.
     """
 
     _parts = _RATING_CHUNKS
@@ -433,7 +460,7 @@ class Ratings(Ragged):
         return self.n_observations if self.counts_ratings else super().total_weight
 
     def entry_weights(self) -> np.ndarray | None:
-        """The weight of each rating, that of its unit included; None for ones."""
+        """Return the weight of each rating times that of its unit; None if all of them are 1."""
         if self.weights is None:
             return self.rating_weights
         each = np.repeat(self.weights, np.diff(self.indptr))
@@ -457,12 +484,16 @@ class Ratings(Ragged):
         return self
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Ratings:
-        # Factors do not start from users: neither a draw nor a copy is spent on choosing some.
+        # Subsets serve to compute starts. Factors do not start from users, so that it would be a
+        # waste to draw and copy some.
         return self
 
     @cached_property
     def by_column(self) -> Ratings:
-        """The same ratings with the columns as units; their weights become those of ratings."""
+        """The same ratings with the columns as units.
+
+        The weights of the former units become weights of their ratings.
+        """
         order, users, indptr = self.transposed()
         weights = self.entry_weights()
         return Ratings(
@@ -475,7 +506,11 @@ class Ratings(Ragged):
         )
 
     def transposed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The order of the ratings by column, their units in this order, and its ``indptr``."""
+        """Sort the ratings by column.
+
+        Returns the positions of the sorted ratings among the given ones, the unit of each sorted
+        rating, and the position at which each column begins.
+        """
         kind = np.int32 if len(self.values) < 2**31 else np.int64
         positions = np.arange(len(self.values), dtype=kind)
         shape = (self.n_units, self.n_columns)

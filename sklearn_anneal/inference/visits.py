@@ -1,4 +1,4 @@
-"""One visit to some data: prepared once, one local step per chunk, merged in their order."""
+"""Visits to data: a visit is prepared, makes a local step for each chunk, and adds the results."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from .units import Units
 
 
 class Visited(NamedTuple):
-    """A visit that is over, and what it found.
+    """A visit that is over, with its results.
 
     Attributes
     ----------
     visit : Visit
     step : LocalStep
-        Of all chunks together.
+        The local step of all chunks together.
     draw : object
-        What the annealing method drew for the visit.
+        The random numbers that the annealing method drew for the visit, or None.
     temperature : float
+        The mean temperature T of the visit.
     local : list or None
-        The local variables of each chunk, for a warm start of the next visit; None for models
-        without any, and where they were not kept.
+        The local variables of each chunk, from which the next visit can start; None if the model
+        has none, or if they were not kept.
     """
 
     visit: Visit
@@ -58,15 +59,21 @@ def visit(
     units : Units
     workers : Workers
     local : list or None, default=None
-        The local variables of the last visit to the same data, where there was one. The list is
-        emptied, chunk by chunk, so that old and new ones are not in memory together.
+        The local variables of the last visit to the same data, if there was one. The list is
+        emptied, and each entry is released once its chunk has been visited, so that old and new
+        variables of all chunks are not in memory together.
     known : object
-        What the last visit found of ``ctx.q`` (:attr:`Visit.known`).
+        Results about ``ctx.q`` that the last visit computed (:attr:`Visit.known`).
     block : Block or None, default=None
+        The block that is updated after the visit; None for the first block.
     keep : bool, default=True
         Whether to return the local variables.
     evaluation : bool, default=False
-        Whether the visit is there to tell the lower bound.
+        Whether the visit serves to compute the lower bound.
+
+    Returns
+    -------
+    visited : Visited
     """
     block = ctx.model.blocks[0] if block is None else block
     prepared = method.visit(
@@ -79,14 +86,14 @@ def visit(
     if local is not None:
         local.clear()
 
-    # Steps are made and merged one after another: the local variables and statistics of all
-    # chunks together can be larger than the data.
+    # Tasks are made when a worker is free, and steps are merged as they arrive, because the local
+    # variables and statistics of all chunks together can be larger than the data.
     def tasks() -> Iterator[tuple]:
         for index in units.chunks():
             chunk = units.take(index)
-            of_chunk = None if noise is None else noise[units.weight_units(index)]
+            chunk_noise = None if noise is None else noise[units.weight_units(index)]
             start = method.local_start(ctx, prepared, chunk, before.pop() if before else None)
-            yield prepared, chunk, of_chunk, start
+            yield prepared, chunk, chunk_noise, start
 
     found: list[Any] = []
 
@@ -105,5 +112,5 @@ def visit(
 
 
 def _step(prepared: Visit, chunk: Units, noise: np.ndarray | None, start: Any) -> LocalStep:
-    """One task of the workers."""
+    """Make the local step of one chunk; workers call this function."""
     return prepared.step(chunk, noise, start)

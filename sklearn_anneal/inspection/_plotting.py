@@ -85,11 +85,7 @@ def _read_curve(estimator: Any, attribute: str, caller: str) -> Curve:
         )
     check_is_fitted(estimator)
     values = np.array(getattr(estimator, attribute), dtype=float)
-    # In a stream an entry belongs to one call, which may advance the schedule by less than a pass.
-    passes = estimator._inference.ctx.state["passes"]
-    length = estimator.annealing_.schedule_length()
-    n_annealed = round(length * len(values) / passes) if passes > 0 else 0
-    return Curve(values, min(n_annealed, len(values)))
+    return Curve(values, estimator._inference.annealed)
 
 
 def draw_curve(ax: Any, name: str, curve: Curve, index: int, **kwargs: Any) -> Any:

@@ -1,1 +1,1 @@
-"""The mathematics of the models, one file each, without scikit-learn's estimators."""
+"""The mathematics of the models, in one file for each, separate from the estimators."""

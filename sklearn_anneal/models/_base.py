@@ -1,4 +1,8 @@
-"""What the loop of inference asks of a model."""
+"""The interface between the loop of inference and the models.
+
+Every model is a :class:`Model`. A :class:`ConjugateModel` is one whose update adds expected
+statistics to the prior.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +32,23 @@ __all__ = [
 ]
 
 Expected = Any
-"""What a model's local step needs of the global parameters; the model's own business."""
+"""The form in which a local step reads the global parameters; every model has its own."""
 
+# Components whose coordinates all differ by less than this count as equal.
 _COINCIDENCE = 1e-6
 
 
 @cache
 def compiled(name: str) -> Any:
-    """The compiled kernels of a module, imported when they are first needed."""
+    """Return a module of compiled kernels, which is imported when it is first needed."""
     return import_module(f"..kernels.{name}", __package__)
 
 
 def coinciding(points: np.ndarray, used: np.ndarray) -> list[tuple[int, int]]:
-    """Pairs of the rows ``used`` of ``points`` that cannot be told apart."""
+    """Return the pairs of equal rows of ``points``, up to a tolerance.
+
+    Only the rows whose numbers are in ``used`` are compared.
+    """
     points = points[used]
     pairs = []
     for i in range(len(used)):
@@ -56,8 +64,8 @@ class Block(NamedTuple):
     ----------
     keys : tuple of str
     refresh : bool
-        Whether a new local step precedes the update; without one, the statistics of the block
-        before are used again.
+        Whether a new local step precedes the update. If not, the update uses the statistics that
+        the local step of the preceding block has found.
     """
 
     keys: tuple[str, ...]
@@ -65,10 +73,11 @@ class Block(NamedTuple):
 
 
 class Model(ABC):
-    """A model with latent variables: hyperparameters, and functions of their arguments.
+    """A model with latent variables, which holds hyperparameters only.
 
     Parameters, priors and statistics are values that are passed in and returned. A model keeps
-    nothing of a fit: what one look at the data needs is in the :class:`Visit` that it prepares.
+    no state of a fit: the :class:`Visit` that it prepares holds everything that one pass over
+    data needs.
 
     Attributes
     ----------
@@ -83,49 +92,53 @@ class Model(ABC):
 
     @abstractmethod
     def capabilities(self) -> dict[str, str | None]:
-        """What only some annealing methods ask for: None if the model can do it, or why not.
+        """Return which operations the model supports, of those that only some methods need.
 
-        The names are those of ``sklearn_anneal.annealing.CAPABILITIES``. A name that is absent
-        stands for something that the model does not have.
+        The keys are names in ``sklearn_anneal.annealing.CAPABILITIES``. A value is None if the
+        model supports the operation; otherwise it is the reason why not, which error messages
+        quote. An operation whose name is absent is not supported either.
         """
 
     # Data, prior and starts
 
     @abstractmethod
     def summary(self, units: Any) -> Any:
-        """Total weight and moments of the data, in one pass over them.
+        """Return the total weight and the moments of the data, from one pass over them.
 
-        A value with the attribute ``weight``, and with two methods. ``merge(other)`` is the
-        summary of both data sets. ``continued(other)`` is that of other data, with which a fit
-        goes on whose priors stay.
+        The summary is a dataclass with the attribute ``weight``, which streams replace by the
+        weight of the data to come, and with two methods. ``merge(other)`` returns the summary of
+        both data sets together. ``continued(other)`` returns the summary to use when a fit goes on
+        with other data but keeps its priors. Units that are seen relative to a center
+        (:meth:`Units.centered`) read it from the summary too.
         """
 
     def resolved(self, summary: Any, hold_units: bool = False) -> Model:
-        """The model with the hyperparameters that depend on data filled in.
+        """Return a model in which the hyperparameters that depend on data have their values.
 
-        With ``hold_units``, parameters of single data points, where there are any, become blocks
-        of q like others; if not, they are local variables, which every visit finds anew.
+        Some models have parameters of single data points, such as the factors of a user. With
+        ``hold_units`` these are blocks of q like other parameters. Without it they are local
+        variables, which every visit infers anew.
         """
         return self
 
     @abstractmethod
     def prior(self, summary: Any) -> Natural:
-        """λ₀, broadcastable to λ."""
+        """Return λ₀, the natural parameters of the prior, broadcastable to λ."""
 
     @abstractmethod
     def init(
         self, units: Any, summary: Any, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
-        """The start that ``init_params`` asks for, from ``units`` that may be a subset."""
+        """Return the initial λ that ``init_params`` asks for; ``units`` may be a subset."""
 
     @abstractmethod
     def random_natural(
         self, summary: Any, prior: Natural, rng: np.random.Generator, block: Block | None = None
     ) -> Natural:
-        """A random initialisation that does not look at single data points.
+        """Return random natural parameters, drawn without looking at single data points.
 
-        With a ``block``, at least of its keys and of those of the blocks that follow it without a
-        visit of their own.
+        With a ``block``, the result must have the keys of this block and of the blocks after it
+        that are updated without a new local step; other keys may be missing.
         """
 
     # Inference
@@ -154,58 +167,66 @@ class Model(ABC):
         units : Units
             The data.
         t : Tempering
-            The factors of annealing.
+            The factors by which annealing changes the update.
         block : Block or None, default=None
-            The block whose update the visit is for; None: the first one.
+            The block whose update needs the visit; None for the first block.
         rng : numpy.random.Generator or None, default=None
-            Local steps see one draw β ~ q(β) from it in the place of expectations.
+            If given, local steps use one draw β ~ q(β) from this generator instead of
+            expectations under q(β).
         unit_temperatures : UnitTemperatures or None, default=None
-            Local steps infer a temperature for every data point.
+            If given, local steps infer a temperature for every data point.
         separate_noise : bool, default=False
-            Whether random weights are deviations from 1, whose statistics are kept apart.
+            Whether random weights are deviations from 1. The statistics that they produce are
+            then returned separately from those of the data.
         evaluation : bool, default=False
-            Whether the visit is there to tell the lower bound, whatever the model is fitted with.
+            Whether the visit serves to compute the lower bound. It then uses the local step
+            whose sum is the bound, even if the model is fitted with another local step.
         known : object
-            What the last visit found of q (:attr:`Visit.known`); it is used up.
+            Results about q that the last visit computed (:attr:`Visit.known`). This visit may
+            reuse them and may empty the object.
         workers : Workers
-            They can share the work.
+            Workers among which the preparation can be divided.
         """
 
     def learned(
         self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
     ) -> tuple[Model, Natural, Natural]:
-        """The model, its prior and q after an empirical-Bayes step on the hyperparameters.
+        """Return the model, its prior and q after an empirical-Bayes step.
 
-        ``q`` are the parameters after an update, ``step`` the local step that led to them,
-        ``rho`` is the size of the step, ``scale`` the factor by which its batch must be
-        multiplied to stand for all data.
+        Such a step changes hyperparameters that are learned from the data. ``q`` has the
+        parameters after an update, and ``step`` is the local step from which they were computed.
+        ``rho`` is the step size. ``scale`` is the total weight of all data divided by the weight
+        of the batch, which statistics of the batch must be multiplied by.
         """
         return self, prior, q
 
     def operations(self, units: Any) -> float:
-        """Floating-point operations of one local step over data points, to plan parallel work."""
+        """Return how many floating-point operations one local step over data points takes.
+
+        The estimate decides whether parallel work is worth its overhead.
+        """
         return 0.0
 
     def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
-        """Pairs of used components that cannot be told apart."""
+        """Return the pairs of components that have data but the same parameters."""
         return []
 
 
 class ConjugateModel(Model):
     """A conditionally conjugate model, whose update adds expected statistics to the prior.
 
-    A plain model defines :meth:`factors`, :meth:`expectations` and :meth:`local_step` besides
-    what :class:`Model` asks for. A model with more to do per visit overrides :meth:`visit` and
-    returns a :class:`Visit` of its own.
+    Besides the abstract methods of :class:`Model`, a plain model defines :meth:`factors`,
+    :meth:`expectations` and :meth:`local_step`. A model whose visits need more preparation
+    overrides :meth:`visit` and returns a subclass of :class:`Visit`.
     """
 
     @abstractmethod
     def factors(self) -> Factors:
-        """The factors of q(β) in their order in the bound."""
+        """Return the factors of q(β), in the order in which the bound adds their terms."""
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks in the order of their updates; by default all parameters are one."""
+        """The blocks in the order of their updates; by default one block has all parameters."""
         return (Block(self.factors().keys),)
 
     def visit(
@@ -225,7 +246,10 @@ class ConjugateModel(Model):
         return Visit(self, self.expectations(q, rng), t, unit_temperatures, separate_noise)
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Expected:
-        """What the local step needs of q(β), or, with ``rng``, of one draw β ~ q(β)."""
+        """Return the expectations under q(β) that the local step reads.
+
+        With ``rng``, the same functions are taken of one draw β ~ q(β).
+        """
         raise NotImplementedError
 
     def local_step(
@@ -236,10 +260,11 @@ class ConjugateModel(Model):
         noise: np.ndarray | None = None,
         separate_noise: bool = False,
     ) -> LocalStep:
-        """q(z) ∝ exp{t.local E log p(x, z | β)} and its statistics times t.statistics.
+        """Infer q(z) ∝ exp{t.local E log p(x, z | β)} and return its expected statistics.
 
-        ``noise`` (n_weight_units,) multiplies the statistics as well. With ``separate_noise``,
-        the statistics with noise are the step's ``deviation``, beside those without.
+        The statistics are multiplied by ``t.statistics`` and by ``noise`` (n_weight_units,), if
+        there is any. With ``separate_noise``, the statistics without noise are returned as
+        ``statistics`` and those with noise as ``deviation``.
         """
         raise NotImplementedError
 
@@ -250,33 +275,40 @@ class ConjugateModel(Model):
         temperatures: UnitTemperatures,
         noise: np.ndarray | None = None,
     ) -> LocalStep:
-        """The local step with one temperature per data point, which is inferred."""
+        """Return the local step in which every data point has a temperature that is inferred."""
         raise NotImplementedError
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
-        """The statistics of one block, of the shapes of its natural parameters."""
+        """Return the statistics of one block, in the shapes of its natural parameters."""
         return {key: raw[key] for key in block.keys}
 
     @abstractmethod
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
-        """q with its parameters displaced at random, inside the domain."""
+        """Return q after a random displacement that stays in the domain of the parameters."""
 
     def log_partition(self, x: np.ndarray, summary: Any, q: Natural) -> np.ndarray:
-        """log C(x) of all the data at inverse temperatures ``x``, of their shape, in nats."""
+        """Return the log partition function log C(x) of the tempered model of all data, in nats.
+
+        ``x`` has inverse temperatures, and the result has its shape.
+        """
         raise NotImplementedError
 
     def unit_log_partition(self, x: np.ndarray, summary: Any, q: Natural) -> Any:
-        """log c(x) of one data point, in the form that :meth:`locally_tempered_step` reads."""
+        """Return log c(x) of one data point, in the form in which the local step reads it.
+
+        The local step in question is :meth:`locally_tempered_step`.
+        """
         raise NotImplementedError
 
     def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
-        """KL(q(β) ‖ p(β)) in nats, complete.
+        """Return KL(q(β) ‖ p(β)) in nats, with every constant.
 
-        Parameters of single data points are left to the visits, which tell what they add.
-        ``known`` is what a visit found of the same q (:attr:`Visit.known`).
+        Parameters of single data points are not included, because visits add their terms to the
+        local step. ``known`` has results about the same q that a visit computed
+        (:attr:`Visit.known`).
         """
         return self.factors().kl(q, prior)
 
     def entropy(self, q: Natural, known: Any = None) -> float:
-        """H[q(β)] in nats; the arguments are those of :meth:`kl`."""
+        """Return the entropy H[q(β)] in nats; :meth:`kl` explains the arguments."""
         return self.factors().entropy(q)

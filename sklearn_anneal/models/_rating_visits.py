@@ -1,4 +1,8 @@
-"""The visits of matrix factorisation: to users who are local variables, or to rows of q."""
+"""The visits of matrix factorisation.
+
+Users are either local variables, which a :class:`FoldingVisit` infers, or rows of q, for which a
+:class:`RowsVisit` collects statistics; items are always rows of q.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,22 @@ from ..inference.units import Ratings
 from ._unit_block import RowsOfSteps
 from ._visit import LocalStep, Visit
 
-# Key of what ratings and users say about variances that are learned.
+# Key of the statistics from which empirical Bayes computes the variances of the model.
 EVIDENCE = "evidence"
 
 
 class Moments(NamedTuple):
-    """What one side's rows are to the other's.
+    """The moments of the rows of one side (users or items), as updates of the other side read them.
 
     Attributes
     ----------
     mean : ndarray of shape (n_rows, D)
-        D = ``n_components``, and one more with biases.
+        Means of the factors v and, with biases, of the bias c as the last column. D is
+        ``n_components``, plus 1 with biases.
     table : ndarray of shape (n_rows, n_columns)
-        Second moments of (v, 1) or, with biases, of (v, 1, c), as kernels read them.
+        Second moments of (v, 1) or, with biases, of (v, 1, c), in the layout of the kernels.
     log_det : ndarray of shape (n_rows,)
-        log |P|.
+        log |P|, P being the precision matrix of the row.
     squares : ndarray of shape (n_rows, 2)
         E‖v‖² and E[c²].
     """
@@ -37,7 +42,7 @@ class Moments(NamedTuple):
 
 
 def absorbed(step: LocalStep) -> LocalStep:
-    """With the statistics with noise in the place of those without."""
+    """Return the step with its statistics replaced by those with noise, if it has any."""
     for key, value in (step.deviation or {}).items():
         step.statistics[key][...] = value
     step.deviation = None
@@ -45,17 +50,17 @@ def absorbed(step: LocalStep) -> LocalStep:
 
 
 Known = dict[str, tuple[np.ndarray, np.ndarray, Moments]]
-"""Side → its natural parameters, and the moments that were found of them."""
+"""Name of a side → its natural parameters, and the moments that were computed from them."""
 
 
 @dataclass(frozen=True)
 class FoldingVisit(Visit):
-    """A visit to users who are local variables; ``expected`` are the moments of items.
+    """A visit to users who are local variables; ``expected`` has the moments of items.
 
     Parameters
     ----------
     known : dict
-        What it found of q.
+        The moments of the rows of q, which the next visit can reuse.
     """
 
     known: Known = field(default_factory=dict)  # type: ignore[misc]
@@ -72,28 +77,30 @@ class FoldingVisit(Visit):
 
 @dataclass(frozen=True)
 class RowsVisit(Visit):
-    """A visit to one side of which q has the rows; ``expected`` are the moments of the other.
+    """A visit to one side whose rows are in q; ``expected`` has the moments of the other side.
 
     Parameters
     ----------
     known : dict
-        What it found of q.
-    side : str
+        The moments of the rows of q, which the next visit can reuse.
+    side : {"users", "items"}
+        The side whose rows the visit collects statistics for.
     own : Moments
-        Of the rows that are visited.
+        The moments of these rows.
     weights : ndarray of shape (n_users,) or None
-        Those of users.
-    rooms : RowsOfSteps
+        Sample weights of the users; None for ones.
+    row_statistics : RowsOfSteps
+        The arrays into which local steps write the statistics of these rows.
     """
 
     known: Known = field(default_factory=dict)  # type: ignore[misc]
     side: str = ""
     own: Moments | None = None
     weights: np.ndarray | None = None
-    rooms: RowsOfSteps | None = None
+    row_statistics: RowsOfSteps | None = None
 
-    # What users, as rows of q, add to the bound is that of their current Gaussians, which the
-    # same pass has updated when it visits items.
+    # The sum gives the bound of the users' current Gaussians in q. The lower bound that a fit
+    # reports is that of their optimal Gaussians given the items, which another visit must infer.
     tells_bound: ClassVar[bool] = False
 
     def view(self, units: Ratings) -> Ratings:
@@ -104,11 +111,11 @@ class RowsVisit(Visit):
         return step if self.separate_noise else absorbed(step)
 
     def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
-        assert self.rooms is not None
-        return self.rooms.merge(a, b)
+        assert self.row_statistics is not None
+        return self.row_statistics.merge(a, b)
 
     def finish(self, step: LocalStep) -> LocalStep:
-        """With what users, as rows of q, add to the bound."""
+        """Add the entropy and the log prior of the users, which are rows of q."""
         model, users = self.model, self.own if self.side == "users" else self.expected
         assert users is not None
         weights = np.ones(len(users.mean)) if self.weights is None else self.weights

@@ -1,4 +1,4 @@
-"""Parameters of single data points: users' factors, and other things with a row per unit."""
+"""Parameters of single data points, such as the factors of users, with one row per unit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from ._visit import LocalStep
 class UnitBlock:
     """Rows of natural parameters, one for each unit, with a conjugate prior.
 
-    Such parameters are rows of q, which a block updates as it does other parameters (``held``),
-    or local variables, which every visit finds anew given the global parameters.
+    If ``held``, these parameters are rows of q, and a block updates them like other parameters.
+    If not, they are local variables, which every visit infers anew given the global parameters.
 
     Parameters
     ----------
     name : str
-        What the rows belong to; it precedes the keys of their arrays.
+        Name of the units, which is the prefix of the keys of their arrays.
     family : Family
+        The distribution of one row.
     columns : dict of int
         The family's key → number of columns of its array.
     held : bool, default=True
@@ -37,7 +38,7 @@ class UnitBlock:
     held: bool = True
 
     def key(self, key: str) -> str:
-        """The model's key of one of the family's."""
+        """Return the model's key for one of the family's keys."""
         return f"{self.name}_{key}"
 
     @property
@@ -46,26 +47,27 @@ class UnitBlock:
         return Factor(self.family, {key: self.key(key) for key in self.columns})
 
     def owns(self, keys: tuple[str, ...]) -> bool:
-        """Whether these keys of the model are those of the rows."""
+        """Return whether these keys of the model include all keys of the rows."""
         return all(key in keys for key in self.factor.names.values())
 
     def rows(self, n_rows: int, dtype: Any) -> SharedRows:
-        """Room for the statistics of rows, into which chunks write side by side."""
+        """Return arrays for the statistics of all rows; every chunk writes into its own rows."""
         named = {self.key(key): n for key, n in self.columns.items()}
         return SharedRows(n_rows, named, np.dtype(dtype))
 
     def fold_in(self, statistics: Natural, prior: Natural, t: Tempering) -> Natural:
-        """Natural parameters of rows with these statistics; keys are the family's."""
+        """Return the posterior of rows, given their statistics under the family's keys."""
         return posterior(prior, statistics, self.family.base(statistics), t)
 
 
 @dataclass(frozen=True)
 class RowsOfSteps:
-    """Where the steps of one visit write the statistics of rows, without and with noise.
+    """The arrays into which the local steps of one visit write the statistics of rows.
 
     Parameters
     ----------
     without_noise, with_noise : SharedRows
+        Arrays for the statistics without and with random weights.
     """
 
     without_noise: SharedRows
@@ -73,15 +75,19 @@ class RowsOfSteps:
 
     @classmethod
     def of(cls, block: UnitBlock, n_rows: int, dtype: Any) -> RowsOfSteps:
-        """Room for ``n_rows``; statistics with noise are of ``dtype``, others of float64."""
+        """Return arrays for ``n_rows`` rows: of ``dtype`` with noise, of float64 without."""
         return cls(block.rows(n_rows, np.float64), block.rows(n_rows, dtype))
 
     def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
-        """The steps of two consecutive parts of the rows as one, with arrays of these rooms."""
+        """Return the sum of the steps of two consecutive parts of the rows.
+
+        The rows of the sum are views of the arrays of this object. Rows from other processes are
+        copied into these arrays first.
+        """
         assert a.rows is not None and b.rows is not None
         rows = slice(a.rows.start, b.rows.stop)
         statistics = self.without_noise.joined((a.rows, a.statistics), (b.rows, b.statistics))
-        # What is not a row adds up.
+        # Other statistics, which have no row per unit, are added.
         for key, value in a.statistics.items():
             if key not in statistics:
                 statistics[key] = value + b.statistics[key]

@@ -1,4 +1,4 @@
-"""A visit: one look of the loop at some data, with everything that it needs beside the data."""
+"""Visits: passes over some data, each with everything that it needs besides the data."""
 
 from __future__ import annotations
 
@@ -12,30 +12,33 @@ from ..families import Natural, Tempering, UnitTemperatures
 
 @dataclass
 class LocalStep:
-    """What the data say, given the global parameters; the steps of two sets of data can be added.
+    """The result of inferring local variables given the global parameters.
+
+    The local steps of two sets of data can be added. The sum has the statistics and the bound of
+    both, but neither ``inverse_temperatures`` nor ``local``, which belong to single data points.
 
     Attributes
     ----------
     statistics : dict of ndarray
-        Raw expected statistics, weighted and multiplied by the factors of annealing. Noise whose
-        deviation is kept apart is not in them.
+        Raw expected statistics, weighted and multiplied by the factors of annealing. They include
+        the effect of random weights, unless that is in ``deviation``.
     energy : float
-        Σ w E_q[log p(x, z | β)], nats; it is given local parameters too, where there are any.
+        Σ w E_q[log p(x, z | β)], nats. In a model with local parameters θ it is
+        Σ w E_q[log p(x, z | θ, β)].
     entropy : float
-        Σ w H[q(z)], nats; that of local parameters is included.
+        Σ w H[q(z)], nats. It includes the entropy of local parameters.
     log_prior : float
         Σ w E_q[log p(θ)] of local parameters with a conjugate prior, nats.
     deviation : dict of ndarray or None
-        What noise that is kept apart adds to the statistics.
+        The change of the statistics by random weights, if that was asked for separately.
     temperature : float or None
-        Σ w T where every data point has a temperature of its own.
+        Σ w T, if every data point has a temperature of its own.
     inverse_temperatures : ndarray of shape (n_units,) or None
-        E[1/T] of each data point, likewise. Sums do not keep it.
+        E[1/T] of each data point, if every data point has a temperature of its own.
     local : object
-        Local variables, with which the next visit can start; None for models without any. Sums do
-        not keep them.
+        Local variables, from which the next visit can start; None for models without any.
     rows : slice or None
-        Of which units the statistics are, where they have a row for each.
+        The units to which the rows of the statistics belong, if there is one row per unit.
     """
 
     statistics: Natural
@@ -50,7 +53,7 @@ class LocalStep:
 
     @property
     def bound(self) -> float:
-        """What the data add to the lower bound at T = 1."""
+        """The data's contribution to the lower bound at T = 1, in nats."""
         return self.energy + self.log_prior + self.entropy
 
     def __add__(self, other: LocalStep) -> LocalStep:
@@ -77,27 +80,30 @@ def _added(a: Natural, b: Natural) -> Natural:
 
 @dataclass(frozen=True)
 class Visit:
-    """One look of the loop at some data, for the update of one block of q(β).
+    """One pass over some data, for the update of one block of q(β).
 
-    A visit is prepared once, by :meth:`ConjugateModel.visit`, and is read-only while the chunks of
-    its data are worked on, in any order and in any process. The loop calls :meth:`view` once,
-    :meth:`start` and :meth:`step` for every chunk, :meth:`merge` in the fixed order of the chunks,
-    and :meth:`finish` once. A visit can be pickled, and is all that travels beside the data.
+    A visit is prepared once, by :meth:`ConjugateModel.visit`. It does not change while the chunks
+    of its data are processed, so that they can be processed in any order and in any process. The
+    loop calls :meth:`view` once, :meth:`start` and :meth:`step` for every chunk, :meth:`merge` in
+    the fixed order of the chunks, and :meth:`finish` once. A visit can be pickled: a worker
+    receives the visit and the data, and needs nothing else.
 
-    This class serves models whose local step has nothing to prepare and nothing to complete.
+    This class serves models whose local steps need no preparation before the first chunk and no
+    completion after the last.
 
     Parameters
     ----------
     model : ConjugateModel
-        Whose ``local_step`` and ``locally_tempered_step`` are called.
+        The model whose ``local_step`` and ``locally_tempered_step`` are called.
     expected : object
-        What they read of q(β).
+        The expectations under q(β), in the form in which these two methods read them.
     t : Tempering
-        The factors of annealing.
+        The factors by which annealing changes the update.
     unit_temperatures : UnitTemperatures or None, default=None
-        Asks for local steps with one temperature per data point.
+        If given, local steps infer a temperature for every data point.
     separate_noise : bool, default=False
-        Whether random weights are deviations from 1, whose statistics are kept apart.
+        Whether random weights are deviations from 1. The statistics that they produce are then
+        returned separately from those of the data.
     """
 
     model: Any
@@ -107,37 +113,37 @@ class Visit:
     separate_noise: bool = False
 
     tells_bound: ClassVar[bool] = True
-    """Whether the sum of the local steps at T = 1, as it is, gives the lower bound."""
+    """Whether the lower bound can be computed from the sum of the local steps at T = 1."""
 
     known: ClassVar[Any] = None
-    """What the visit found of q(β), for the next visit to use again; None for nothing."""
+    """Results about q(β) that the next visit can reuse, if q(β) is still the same; or None."""
 
     def view(self, units: Any) -> Any:
-        """The data points in the form in which the steps of this visit take them."""
+        """Return the data points in the form in which :meth:`step` takes them."""
         return units
 
     def start(
         self, units: Any, local: Any, exploring: bool, noise: float, rng: np.random.Generator
     ) -> Any:
-        """Where the local variables of a chunk start; None for models without any.
+        """Return the initial local variables of a chunk; None for models without any.
 
         Parameters
         ----------
         units : Units
             The data points of the chunk.
         local : object
-            The local variables that the last visit found for the same data points; None at the
-            first visit.
+            The result of the last visit for the same data points; None at the first visit.
         exploring : bool
-            Whether better optima may be worth a start that forgets them.
+            Whether the start may ignore ``local``, because starting anew can lead to better
+            optima.
         noise : float
-            The share of random local variables that is mixed in, from 0 to 1.
+            The share of random local variables in the mixture with the given ones, from 0 to 1.
         rng : numpy.random.Generator
         """
         return None
 
     def step(self, units: Any, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
-        """The local step of one chunk.
+        """Make the local step of one chunk.
 
         Parameters
         ----------
@@ -146,7 +152,7 @@ class Visit:
         noise : ndarray of shape (n_weight_units,) or None, default=None
             Random factors of the statistics.
         local : object
-            The result of :meth:`start`, which is left as it is.
+            The result of :meth:`start`. It is not changed.
         """
         if self.unit_temperatures is not None:
             return self.model.locally_tempered_step(
@@ -157,13 +163,16 @@ class Visit:
         )
 
     def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
-        """The local steps of two consecutive chunks as one; neither of them is changed."""
+        """Return the sum of the local steps of two consecutive chunks, and change neither."""
         return a + b
 
     def finish(self, step: LocalStep) -> LocalStep:
-        """What is done once for all chunks; the arrays of ``step`` may be used for the result."""
+        """Complete the merged local step of all chunks; the arrays of ``step`` may be reused."""
         return step
 
     def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
-        """V S of structured stochastic VI, where the visit saw a draw of the parameters."""
+        """Return V S of structured stochastic VI, after a visit with a draw of the parameters.
+
+        V is a random matrix whose expectation is the identity, and S are the statistics ``stats``.
+        """
         raise NotImplementedError

@@ -11,13 +11,14 @@ from ..families import Beta, Dirichlet, Factor, Natural, stick_breaking_log_weig
 
 
 class Weights(ABC):
-    """The weights of K components; hyperparameters only.
+    """The distribution of the weights of K components; it holds hyperparameters only.
 
     Parameters
     ----------
     n_components : int
+        K.
     concentration : float
-        That of the prior.
+        Concentration of the prior.
     """
 
     factor: Factor
@@ -28,23 +29,29 @@ class Weights(ABC):
 
     @abstractmethod
     def prior(self) -> Natural:
-        """λ₀."""
+        """Return λ₀, the natural parameters of the prior."""
 
     @abstractmethod
     def statistics(self, counts: np.ndarray) -> Natural:
-        """The statistics of ``counts`` (n_components,), the numbers of rows of the components."""
+        """Return the sufficient statistics, given the number of rows of each component.
+
+        ``counts`` has shape (n_components,).
+        """
 
     @abstractmethod
     def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
-        """E log π, or log π of one draw, of shape (n_components,)."""
+        """Return E log π, or with ``rng`` log π of one draw, of shape (n_components,)."""
 
     @abstractmethod
     def mean(self, q: Natural) -> np.ndarray:
-        """E[π], renormalised over a truncation, of shape (n_components,)."""
+        """Return the mean weights, of shape (n_components,).
+
+        Weights of a truncated process are renormalised, so that they sum to 1.
+        """
 
     @abstractmethod
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
-        """N_k, the expected number of rows of each component."""
+        """Return N_k, the expected number of rows of each component."""
 
 
 class DirichletWeights(Weights):
@@ -107,4 +114,4 @@ WEIGHTS: dict[str, type[Weights]] = {
     "dirichlet_process": StickBreakingWeights,
     "dirichlet_distribution": DirichletWeights,
 }
-"""By the values of ``weight_concentration_prior_type``."""
+"""The classes of weights, by the values of ``weight_concentration_prior_type``."""

@@ -1,4 +1,4 @@
-"""Bayesian Gaussian mixtures: the model."""
+"""The model of Bayesian Gaussian mixtures."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _NO_MATRIX = np.empty((0, 0))
 class GaussianMixture(ConjugateModel):
     """Mixture of Gaussians with Dirichlet or stick-breaking weights.
 
-    Hyperparameters only. The natural parameters are those of :class:`GaussianComponents`, and
-    ``weight_concentration`` (K,), or ``stick_a`` and ``stick_b`` (K,) for the truncated
-    Dirichlet process.
+    The model holds hyperparameters only. Its natural parameters are those of
+    :class:`GaussianComponents` and those of the weights: ``weight_concentration`` (K,), or
+    ``stick_a`` and ``stick_b`` (K,) for the truncated Dirichlet process.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class GaussianMixture(ConjugateModel):
     weight_prior : {"dirichlet_process", "dirichlet_distribution"}
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}
     weight_concentration_prior : float or None
-        None: 1 / ``n_components``.
+        None stands for 1 / ``n_components``.
     **components : dict
         Further parameters of :class:`GaussianComponents`.
 
@@ -114,7 +114,8 @@ class GaussianMixture(ConjugateModel):
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        # Independent factors take turns: means, then precisions from the same local step.
+        # With independent factors, the means are updated first, and then the precisions with
+        # the statistics of the same local step.
         weights, *components = (tuple(f.names.values()) for f in self.factors())
         first, *others = components
         return Block(weights + first), *(Block(keys, refresh=False) for keys in others)
@@ -161,11 +162,11 @@ class GaussianMixture(ConjugateModel):
         return self._posterior_of(start, prior)
 
     def _unassigned(self, start: dict[str, np.ndarray], summary: Summary) -> np.ndarray:
-        """Σ x xᵀ / K of the rows without a component, about the origin of the data.
+        """Return Σ x xᵀ / K over the rows without a component, about the origin of the data.
 
-        Starts from single rows leave all other rows without a component. In the shared
-        covariance of scikit-learn's class they count all the same, and to start where it does
-        so must they here.
+        When components start from single rows, all other rows belong to no component. But
+        scikit-learn's class includes these rows in the initial shared covariance, so they are
+        included here too, in order that both classes start from the same parameters.
         """
         c = summary.center
         shift = np.outer(start["first"].sum(axis=0), c)
@@ -178,9 +179,13 @@ class GaussianMixture(ConjugateModel):
     def _initial_responsibilities(
         self, units: Rows, random_state: np.random.RandomState
     ) -> Callable[[slice], np.ndarray]:
-        """Responsibilities of a part of the rows, with scikit-learn's order of draws."""
+        """Return a function that maps a slice of the rows to their initial responsibilities.
+
+        Random numbers are drawn in the same order as in scikit-learn's class.
+        """
         n, k, weights = units.n_units, self.n_components, units.weights
-        # A stream whose priors are given may begin with fewer rows than components.
+        # The first batch of a stream may have fewer rows than there are components, if the
+        # priors are given. Rows then cannot serve as starts, so that they are assigned at random.
         n_weighted = n if weights is None else np.count_nonzero(weights)
         if self.init_params == "random" or n_weighted < k:
 
@@ -209,7 +214,10 @@ class GaussianMixture(ConjugateModel):
         rng: np.random.Generator,
         block: Block | None = None,
     ) -> Natural:
-        """The posterior of a pseudo data set, with counts N Dir(1): η of stochastic annealing."""
+        """Return the posterior given a pseudo data set, in which counts are N Dir(1).
+
+        It is the random parameter η of stochastic annealing.
+        """
         counts = summary.weight * rng.dirichlet(np.ones(self.n_components))
         return self._posterior_of(self.components.pseudo_data(counts, summary, rng), prior)
 
@@ -269,9 +277,12 @@ class GaussianMixture(ConjugateModel):
         temperatures: UnitTemperatures,
         noise: np.ndarray | None = None,
     ) -> LocalStep:
-        """The local step with one temperature per row, its grid being m/M, m = 1, …, M."""
-        # Energies are measured from where both ends of the grid weigh the same, so that the
-        # terms a_m of the kernel's polynomial stay within the range of floating-point numbers.
+        """Make the local step with one temperature per row.
+
+        Inverse temperatures lie on the grid m/M, m = 1, …, M.
+        """
+        # The kernel evaluates a polynomial whose terms a_m could overflow or underflow. Energies
+        # are therefore measured from the one at which both ends of the grid have equal weights.
         x, log_partition, n_rounds = temperatures
         span = x[-1] - x[0]
         reference = float((log_partition[-1] - log_partition[0]) / span)
@@ -306,31 +317,32 @@ class GaussianMixture(ConjugateModel):
         )
 
     def log_joint(self, units: Rows, expected: Features) -> np.ndarray:
-        """E log p(x_n, z_n = k) in nats, of shape (n_rows, n_components)."""
+        """Return E log p(x_n, z_n = k) in nats, of shape (n_rows, n_components)."""
         return self.components.log_density(units, expected)
 
-    # What annealing methods ask for
+    # Operations that only some annealing methods need
 
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """log c(x) of one row, with equal weights and determinants of all components plugged in.
+        """Return log c(x) of one row in nats, of the shape of ``x``.
 
-        Of the shape of ``x``, in nats.
+        The value is computed as if all components had equal weights and the covariance of the
+        data.
         """
         mixing = (1 - x) * np.log(self.n_components)
         return self.components.tempered_log_volume(x, summary) + mixing
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """log C(x) = N log c(x) of all rows."""
+        """Return log C(x) = N log c(x) of all rows in nats."""
         return summary.weight * self.unit_log_partition(x, summary, q)
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
-        """Displace the means by ``size`` prior standard deviations, keeping all else."""
+        """Displace the means at random by ``size`` prior standard deviations, and nothing else."""
         return self.components.jitter(q, size, rng, prior)
 
-    # What the fitted parameters say
+    # Functions of the fitted parameters
 
     def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
-        """Log posterior predictive density of each row in nats, shape (n_rows,)."""
+        """Return the log posterior predictive density of each row in nats, shape (n_rows,)."""
         log_weights = np.log(self.weights.mean(q))
         return logsumexp(self.components.log_student_t(units, q) + log_weights, axis=1)
 

@@ -1,4 +1,4 @@
-"""Bayesian hidden Markov models: the model."""
+"""The model of Bayesian hidden Markov models."""
 
 from __future__ import annotations
 
@@ -20,37 +20,39 @@ _NOTHING = np.empty(0)
 
 kernels = partial(compiled, "hidden_markov")
 
-# Log densities, posteriors, or features that are in memory at a time, or those of one sequence: few
-# enough for small arrays, and enough to make what the interpreter does between kernels small.
+# Largest number of entries of the arrays (log densities, posteriors, features) that are in memory
+# at a time, unless a single sequence has more. Arrays of this size are small, yet large enough
+# that the time of the interpreter between two calls of a kernel does not matter.
 _ENTRIES = 320 * 1024
-# Growth of log C per frame that no longer changes by more than this share is that of all frames.
+# Every further frame adds to log C. Once that growth changes by less than this share from one
+# frame to the next, it is taken as the growth of all frames that follow.
 _SETTLED = 1e-12
-# The most frames of sequences with gaps that stand for those of a stream.
+# Largest number of frames with which the gaps of a long stream are represented.
 _FRAMES_OF_GAPS = 100_000
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What the model needs to know of the training data.
+    """The moments of the training data that the model needs.
 
     Attributes
     ----------
     weight : float
-        Σ w of all sequences, in a stream of those yet to come too.
+        Σ w of all sequences; in a stream, this includes sequences that have not arrived yet.
     seen : float
-        Σ w of the sequences that all else is of.
+        Σ w of the sequences that the other attributes describe.
     lengths : ndarray of shape (n_lengths,)
-        The numbers of observed frames that sequences have.
+        The different lengths of the sequences, in frames.
     numbers : ndarray of shape (n_lengths,)
-        Σ w of the sequences of each length.
+        Σ w of the sequences of each length that have no missing frames.
     frames : float
-        Weighted number of frames, missing ones too.
+        Weighted number of frames, including missing ones.
     n_sequences : int
-        Number of sequences, whatever their weights are.
+        Number of sequences, including those of weight zero.
     emission : object
-        The emission's own summary.
+        The summary of the emission.
     gaps : Gaps or None, default=None
-        Of the sequences with missing frames.
+        The sequences with missing frames; None if there are none.
     """
 
     weight: float
@@ -64,16 +66,16 @@ class Summary:
 
     @property
     def center(self) -> np.ndarray | None:
-        """The origin of the emission's coordinates, where it has one."""
+        """The origin of the emission's coordinates; None if the emission has none."""
         return getattr(self.emission, "center", None)
 
     @property
     def n_frames(self) -> float:
-        """Weighted number of frames of all data."""
+        """Weighted number of frames of all data, including data that have not arrived yet."""
         return self.frames * self.weight / self.seen
 
     def merge(self, other: Summary) -> Summary:
-        """The summary of both data sets together."""
+        """Return the summary of both data sets together."""
         lengths = np.concatenate([self.lengths, other.lengths])
         lengths, where = np.unique(lengths, return_inverse=True)
         numbers = np.bincount(where, np.concatenate([self.numbers, other.numbers]))
@@ -93,19 +95,25 @@ class Summary:
         )
 
     def continued(self, other: Summary) -> Summary:
-        """That of other data, with what the emission's priors and coordinates were made of."""
+        """Return the summary of other data, but with this summary of the emission.
+
+        The priors and the coordinates of the emission were computed from it, and both stay when
+        a fit goes on with other data.
+        """
         return replace(other, emission=self.emission)
 
 
 class Gaps(NamedTuple):
-    """Which frames of some sequences are missing.
+    """Sequences with missing frames.
 
     Attributes
     ----------
     indptr : ndarray of int64, shape (n_sequences + 1,)
+        Where each sequence begins.
     missing : ndarray of int32, shape (n_frames,)
-        1 where a frame is missing.
+        1 where a frame is missing, 0 elsewhere.
     weights : ndarray of shape (n_sequences,)
+        Sample weights.
     """
 
     indptr: np.ndarray
@@ -114,7 +122,7 @@ class Gaps(NamedTuple):
 
     @classmethod
     def of(cls, units: Sequences, chosen: np.ndarray) -> Gaps | None:
-        """Of some sequences, whose numbers are given."""
+        """Return the gaps of the ``chosen`` sequences, given by their numbers; None if none is."""
         if len(chosen) == 0:
             return None
         some = units.take(chosen)
@@ -124,29 +132,38 @@ class Gaps(NamedTuple):
         return cls(indptr, some.missing.astype(np.int32), weights.astype(float))
 
     def merge(self, other: Gaps) -> Gaps:
-        """Of both; in a long stream some of them stand for all."""
+        """Return the gaps of both sets of sequences.
+
+        If there are too many frames, only the first sequences are kept. Their weights are
+        multiplied by a factor, so that they represent all sequences.
+        """
         indptr = np.append(self.indptr, self.indptr[-1] + other.indptr[1:])
         missing = np.append(self.missing, other.missing)
         weights = np.append(self.weights, other.weights)
         n = max(int(np.searchsorted(indptr, _FRAMES_OF_GAPS, "right")) - 1, 1)
-        kept = weights[:n] * (weights.sum() / weights[:n].sum())
-        return Gaps(indptr[: n + 1], missing[: indptr[n]], kept)
+        scaled = weights[:n] * (weights.sum() / weights[:n].sum())
+        return Gaps(indptr[: n + 1], missing[: indptr[n]], scaled)
 
 
 class Partition(NamedTuple):
-    """log C(x) of sequences at some x: a table of those without gaps, and what others take.
+    """log C(x) of sequences on a grid of M inverse temperatures x.
+
+    For sequences without missing frames it is tabulated. For the others it is computed from the
+    remaining attributes, of which a kernel takes the product along the sequence.
 
     Attributes
     ----------
     table : ndarray of shape (n_lengths, M)
-        Of 0, 1, 2, … frames; the growth of the last row is that of all further frames.
+        log C(x) of sequences of 0, 1, 2, … frames. For longer sequences, every further frame adds
+        the difference of the last two rows.
     x : ndarray of shape (M + 1,)
-        Inverse temperatures, and 1.
+        Inverse temperatures, and 1 as the last entry.
     start, volume : ndarray of shape (M + 1, K)
-        π^x, and the volumes of emissions without the factor exp(``top``).
+        π^x, and the volumes of emissions divided by exp(``top``).
     transfer : ndarray of shape (M + 1, K, K)
         A^x.
     top : ndarray of shape (M + 1,)
+        The largest log volume of an emission at each x.
     """
 
     table: np.ndarray
@@ -157,13 +174,16 @@ class Partition(NamedTuple):
     top: np.ndarray
 
     def of_lengths(self, lengths: np.ndarray) -> np.ndarray:
-        """Of sequences without gaps, (n_sequences, M)."""
+        """Return log C(x) of sequences without gaps, (n_sequences, M)."""
         table, last = self.table, len(self.table) - 1
         beyond = np.maximum(lengths - last, 0)[:, None]
         return table[np.minimum(lengths, last)] + beyond * (table[last] - table[last - 1])
 
     def of_gaps(self, gaps: Gaps) -> np.ndarray:
-        """Of sequences with gaps, (n_sequences, M); what is missing takes a transition alone."""
+        """Return log C(x) of sequences with gaps, (n_sequences, M).
+
+        A missing frame contributes a transition but no emission.
+        """
         out = np.empty((len(gaps.weights), len(self.x)))
         transfer = np.ascontiguousarray(self.transfer.reshape(-1, self.transfer.shape[-1]))
         kernels().log_partitions(self.start, transfer, self.volume, gaps.indptr, gaps.missing, out)
@@ -172,17 +192,17 @@ class Partition(NamedTuple):
         return out[:, :-1] - self.x[:-1] * out[:, -1:]
 
     def of(self, units: Sequences) -> np.ndarray:
-        """Of any sequences, (n_sequences, M)."""
+        """Return log C(x) of sequences with or without gaps, (n_sequences, M)."""
         found = self.of_lengths(units.lengths)
-        broken = _broken(units)
-        gaps = Gaps.of(units, broken)
+        with_gaps = _with_gaps(units)
+        gaps = Gaps.of(units, with_gaps)
         if gaps is not None:
-            found[broken] = self.of_gaps(gaps)
+            found[with_gaps] = self.of_gaps(gaps)
         return found
 
 
-def _broken(units: Sequences) -> np.ndarray:
-    """The numbers of the sequences with missing frames."""
+def _with_gaps(units: Sequences) -> np.ndarray:
+    """Return the numbers of the sequences with missing frames."""
     if units.missing is None:
         return np.empty(0, dtype=np.intp)
     ends = np.concatenate([[0], np.cumsum(units.missing)])
@@ -190,14 +210,16 @@ def _broken(units: Sequences) -> np.ndarray:
 
 
 class Expected(NamedTuple):
-    """E log p(x, z | β), or the same of one value of β.
+    """The terms of E log p(x, z | β), or of log p(x, z | β) at one value of β.
 
     Attributes
     ----------
     startprob : ndarray of shape (n_components,)
+        Log probabilities of the first state.
     transmat : ndarray of shape (n_components, n_components)
+        Log probabilities of transitions, from the row's state to the column's state.
     emission : object
-        The emission's own form.
+        The log densities of frames, in the form that the emission reads.
     """
 
     startprob: np.ndarray
@@ -206,9 +228,10 @@ class Expected(NamedTuple):
 
 
 class _Sweep(NamedTuple):
-    """What forward–backward finds.
+    """The result of forward–backward over some sequences.
 
-    Statistics for each scale, the log normaliser and the energy of each sequence.
+    It has the statistics, once for each of the given scales, and the log normaliser and the energy
+    of each sequence.
     """
 
     raw: list[Natural]
@@ -219,13 +242,13 @@ class _Sweep(NamedTuple):
 class HiddenMarkov(ConjugateModel):
     """Hidden Markov model with Dirichlet priors of start and transition probabilities.
 
-    Hyperparameters only. The natural parameters are ``startprob`` (K,), ``transmat`` (K, K) with
-    one distribution per row, and those of the emission.
+    The model holds hyperparameters only. Its natural parameters are ``startprob`` (K,),
+    ``transmat`` (K, K) with one distribution per row, and those of the emission.
 
     Parameters
     ----------
     emission : Components
-        What a frame looks like given its state.
+        The distribution of a frame given its state.
     startprob_prior : ndarray of shape (n_components,)
     transmat_prior : ndarray of shape (n_components, n_components)
     init_params : {"kmeans", "random"}
@@ -285,22 +308,23 @@ class HiddenMarkov(ConjugateModel):
     # Data, prior and starts
 
     def summary(self, units: Sequences) -> Summary:
-        whole = np.ones(units.n_units) if units.weights is None else units.weights.copy()
-        broken = _broken(units)
-        # Those of weight zero stand for nothing.
-        broken = broken[whole[broken] > 0]
-        whole[broken] = 0.0
+        # The weights of the sequences without gaps: those of the others are set to zero below.
+        without_gaps = np.ones(units.n_units) if units.weights is None else units.weights.copy()
+        with_gaps = _with_gaps(units)
+        # Sequences of weight zero contribute nothing, so that their gaps need not be kept.
+        with_gaps = with_gaps[without_gaps[with_gaps] > 0]
+        without_gaps[with_gaps] = 0.0
         lengths, where = np.unique(units.lengths, return_inverse=True)
         observed = units.observed()
         return Summary(
             units.total_weight,
             units.total_weight,
             lengths,
-            np.bincount(where, whole),
+            np.bincount(where, without_gaps),
             units.n_observations,
             units.n_units,
             self.emission.summary(observed) if observed.total_weight > 0 else None,
-            Gaps.of(units, broken),
+            Gaps.of(units, with_gaps),
         )
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> HiddenMarkov:
@@ -333,7 +357,7 @@ class HiddenMarkov(ConjugateModel):
         rng: np.random.Generator,
         block: Block | None = None,
     ) -> Natural:
-        """Posteriors of random counts, of all sequences and of N/K frames per state."""
+        """Return the posterior given random counts, with N/K frames in every state."""
         even = np.ones(self.n_components)
         share = summary.n_frames / self.n_components
         chain = {
@@ -357,20 +381,23 @@ class HiddenMarkov(ConjugateModel):
         return Expected(start, transitions, self.emission.expectations(q, rng))
 
     def plug_in(self, q: Natural) -> Expected:
-        """log p(x, z | β) at the posterior means."""
+        """Return the terms of log p(x, z | β) at the posterior means of β."""
         return Expected(
             log_means(q["startprob"]), log_means(q["transmat"]), self.emission.plug_in(q)
         )
 
     def log_density(self, units: Sequences, expected: Expected) -> np.ndarray:
-        """Of all frames, nothing for those that are missing; (n_frames, n_components)."""
+        """Return E log p(x | z = k) of all frames in nats, (n_frames, n_components).
+
+        It is zero for missing frames, which say nothing about their states.
+        """
         density = self.emission.log_density(units.rows(), expected.emission)
         if units.missing is not None:
             density[units.missing] = 0.0
         return density
 
     def parts(self, units: Sequences) -> Iterator[slice]:
-        """Sequences whose densities are in memory at a time."""
+        """Yield the parts of the sequences whose densities are in memory at the same time."""
         n_features = units.frames.shape[1] if units.frames.ndim == 2 else 1
         return units.parts(_ENTRIES // max(self.n_components, n_features))
 
@@ -382,11 +409,13 @@ class HiddenMarkov(ConjugateModel):
         scales: list[np.ndarray],
         posteriors: np.ndarray | None = None,
     ) -> _Sweep:
-        """Forward–backward over all sequences, some of them in memory at a time.
+        """Run forward–backward over all sequences, with a part of them in memory at a time.
 
-        ``inverse_temperatures`` (n_sequences,) or (1,) act on the log joint density. ``scales``
-        are factors of the statistics per sequence, of shape (n_sequences,), or empty for ones.
-        ``posteriors`` (n_frames, n_components), where given, gets those of all frames.
+        The log joint density is multiplied by ``inverse_temperatures``, of shape (n_sequences,)
+        or (1,). Statistics are computed once for each array of ``scales``, which has a factor for
+        every sequence, or is empty if all factors are 1. If ``posteriors`` is given, the
+        posterior probabilities of the states of all frames are written into it; its shape is
+        (n_frames, n_components).
         """
         k = self.n_components
         chain: list[Natural] = [
@@ -436,7 +465,7 @@ class HiddenMarkov(ConjugateModel):
         return self._step(units, found, x)
 
     def _scale(self, units: Sequences, factor: Any) -> np.ndarray:
-        """The factor of the statistics of each sequence; empty where all are 1."""
+        """Return the factor of the statistics of each sequence; empty if all factors are 1."""
         if np.ndim(factor) == 0 and factor == 1.0 and units.weights is None:
             return _NOTHING
         weights = 1.0 if units.weights is None else units.weights
@@ -459,17 +488,18 @@ class HiddenMarkov(ConjugateModel):
         return chain | self.emission.statistics(own)
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
-        """Multiply all counts by exp(size · N(0, 1))."""
+        """Multiply every count by exp(size · N(0, 1))."""
         moved = {key: multiplied(q[key], size, rng) for key in ("startprob", "transmat")}
         return q | moved | self.emission.multiplied_counts(q, size, rng)
 
-    # What annealing methods ask for
+    # Operations that only some annealing methods need
 
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> Partition:
-        """log C(x) of sequences.
+        """Return log C(x) of sequences of any length.
 
-        By the transfer matrix of the tempered chain, with E log β in the place of log β. These
-        are not normalised, so that log C(1) would not be 0: x log C(1) is taken off.
+        It is computed with the transfer matrix of the tempered chain, in which E log β replaces
+        log β. The exponentials of E log β do not sum to 1, so that log C(1) would not be 0;
+        therefore x log C(1) is subtracted.
         """
         x = np.append(x, 1.0)
         expected = self.expectations(q)
@@ -493,7 +523,7 @@ class HiddenMarkov(ConjugateModel):
         return Partition(table, x, start, volume, transfer, top)
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """log C(x) of all sequences, of the shape of ``x``, in nats."""
+        """Return log C(x) of all sequences in nats, of the shape of ``x``."""
         partition = self.unit_log_partition(x, summary, q)
         total = summary.numbers @ partition.of_lengths(summary.lengths)
         if summary.gaps is not None:
@@ -507,10 +537,11 @@ class HiddenMarkov(ConjugateModel):
         temperatures: UnitTemperatures,
         noise: np.ndarray | None = None,
     ) -> LocalStep:
-        """The local step with one temperature per sequence.
+        """Make the local step with one temperature per sequence.
 
-        Rounds of q(z) given the expected inverse temperatures, and of their distribution given
-        the energies of q(z); another q(z) follows the last.
+        Each round infers q(z) given the expected inverse temperatures, and then the distribution
+        of the temperatures given the energies of q(z). After the last round q(z) is inferred once
+        more.
         """
         grid = temperatures.inverse_temperatures
         partition = temperatures.log_partition.of(units)
@@ -526,10 +557,10 @@ class HiddenMarkov(ConjugateModel):
         step.inverse_temperatures = x
         return step
 
-    # What the fitted parameters say
+    # Functions of the fitted parameters
 
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
-        """The expected number of frames of each state."""
+        """Return the expected number of frames of each state."""
         into = (q["transmat"] - prior["transmat"]).sum(axis=0)
         return q["startprob"] - prior["startprob"] + into
 

@@ -1,4 +1,4 @@
-"""Latent Dirichlet allocation: the model."""
+"""The model of latent Dirichlet allocation."""
 
 from __future__ import annotations
 
@@ -10,24 +10,38 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.special import gammaln, psi
 
-from ..families import Dirichlet, Factor, Factors, Natural, Tempering, UnitTemperatures
+from ..families import (
+    STRONG,
+    Dirichlet,
+    Factor,
+    Factors,
+    Natural,
+    Tempering,
+    UnitTemperatures,
+    dirichlet_divergence,
+    gammaln_divergence,
+)
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep, Visit, compiled
 
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
+# Tables are padded to a multiple of this many topics, which kernels process at a time.
 _LANES = 8
 TOPICS = "topic_word"
 _NOISELESS = "topic_word_without_noise"
-# The fewest words whose topics are one task.
+# Smallest number of words for which a task of the workers prepares the topics.
 _WORDS = 256
-# Sweeps of the Gibbs sampler over a document: burn-in, and those that are averaged.
+# Sweeps of the Gibbs sampler over a document: first those of the burn-in, which are discarded,
+# then those whose assignments are averaged.
 _GIBBS_SWEEPS = (10, 20)
-# Iterations over a document where it starts anew at every visit, and elsewhere.
+# Default number of iterations over a document: few at visits that start anew in order to explore,
+# many at other visits.
 _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
-# Between these bounds empirical Bayes looks for Dirichlet parameters.
+# Empirical Bayes keeps Dirichlet parameters between these bounds.
 _SMALLEST_PRIOR, _LARGEST_PRIOR = 1e-4, 1e3
+# Topics count as equal if their squared distance is below this share of their squared lengths.
 _SAME_TOPIC = 1e-6
 
 
@@ -36,16 +50,17 @@ kernels = partial(compiled, "latent_dirichlet")
 
 @dataclass
 class Summary:
-    """What the model has to know of a corpus.
+    """The sizes of a corpus that the model needs.
 
     Attributes
     ----------
     weight : float
-        Number of documents, Σ w.
+        Σ w, the number of documents. In a stream it includes documents that have not arrived yet.
     tokens : float
         Σ w N_d over the documents seen.
     lengths, documents : ndarray of shape (n_lengths,)
-        Numbers of tokens N_d to three digits, and the weight of the documents that have them.
+        A histogram of the documents seen: numbers of tokens N_d, rounded to three digits, and the
+        total weight of the documents of each length.
     """
 
     weight: float
@@ -55,11 +70,11 @@ class Summary:
 
     @property
     def mean_length(self) -> float:
-        """Tokens per document."""
+        """Mean number of tokens of the documents seen."""
         return self.tokens / max(float(self.documents.sum()), 1e-300)
 
     def merge(self, other: Summary) -> Summary:
-        """The summary of both sets of documents."""
+        """Return the summary of both sets of documents together."""
         lengths, documents = _histogram(
             np.concatenate([self.lengths, other.lengths]),
             np.concatenate([self.documents, other.documents]),
@@ -67,7 +82,7 @@ class Summary:
         return Summary(self.weight + other.weight, self.tokens + other.tokens, lengths, documents)
 
     def continued(self, other: Summary) -> Summary:
-        """That of other documents: no prior depends on those before."""
+        """Return the summary of the other documents, because no prior depends on earlier ones."""
         return other
 
 
@@ -77,8 +92,15 @@ def _histogram(lengths: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
     return values, np.bincount(where, weights=weights, minlength=len(values))
 
 
+def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray:
+    """KL between symmetric Dirichlet distributions over ``n_entries``, of the shape of ``q``."""
+    entries = gammaln_divergence(p, q, p - q)
+    totals = gammaln_divergence(n_entries * p, n_entries * q, n_entries * (p - q))
+    return n_entries * entries - totals
+
+
 class Concentrations(NamedTuple):
-    """q(β), of which a visit finds what it reads.
+    """The parameters of q(β), from which a visit computes the topics of the words that it meets.
 
     Attributes
     ----------
@@ -93,19 +115,19 @@ class Concentrations(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """E log β, or a draw of log β, as the kernels read it.
+    """E log β, or a draw of log β, in the layout of the kernels.
 
     Attributes
     ----------
     table : ndarray of shape (n_words, width)
-        log β_kw − m_w, or exp{x (log β_kw − m_w)} once prepared for a temperature; padded to a
-        multiple of 8 topics.
+        log β_kw − m_w, or exp{x (log β_kw − m_w)} if the table was prepared for a temperature.
+        The number of columns is padded to a multiple of 8.
     largest : ndarray of shape (n_words,)
         m_w, the largest log β_kw of each word.
 
     Notes
     -----
-    A visit fills the rows of the words that it meets; the others hold anything.
+    A visit fills only the rows of words that its documents have. Other rows are uninitialised.
     """
 
     table: np.ndarray
@@ -113,16 +135,17 @@ class Topics(NamedTuple):
 
 
 class LocalStart(NamedTuple):
-    """Where the topic proportions of some documents start.
+    """The initial topic proportions of some documents, and how to iterate from there.
 
     Attributes
     ----------
     gamma : ndarray of shape (n_documents, n_topics) or None
-        Their Dirichlet parameters γ; None: the tokens are spread over all topics.
+        The initial Dirichlet parameters γ. None means that the tokens of each document are
+        spread evenly over all topics.
     n_iter : int
         Largest number of iterations over a document.
     seed : int
-        Of local steps that are random.
+        Seed of local steps that use random numbers.
     """
 
     gamma: np.ndarray | None
@@ -131,7 +154,7 @@ class LocalStart(NamedTuple):
 
 
 def words_of(units: Documents, n_words: int) -> np.ndarray:
-    """The words that some documents have, in their order."""
+    """Return the numbers of the words that occur in some documents, in ascending order."""
     met = np.zeros(n_words, dtype=bool)
     met[units.words[: units.indptr[-1]]] = True
     return np.flatnonzero(met).astype(np.int32)
@@ -139,18 +162,18 @@ def words_of(units: Documents, n_words: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TopicsVisit(Visit):
-    """A visit to documents: it holds the topics of their words.
+    """A visit to documents, which holds the topics of all words of these documents.
 
-    ``expected`` are :class:`Topics`, prepared for the temperature of the visit.
+    Its ``expected`` is of class :class:`Topics`, prepared for the temperature of the visit.
 
     Parameters
     ----------
     kind : {"mean_field", "cvb0", "gibbs"}
-        The local step.
+        The kind of local step.
     draw : dict of ndarray or None, default=None
-        The topics, where they are a draw.
+        The draw of the topics, if local steps use one instead of expectations.
     statistics : bool, default=True
-        Whether steps have statistics.
+        Whether local steps compute statistics; the bound alone does not need them.
     """
 
     kind: str = "mean_field"
@@ -174,7 +197,8 @@ class TopicsVisit(Visit):
         seed = int(rng.integers(2**62)) if self.kind == "gibbs" else 0
         if noise == 0:
             return LocalStart(None if exploring else local, n_iter, seed)
-        # (1 − r) γ + r (α + c Dir(1)), c being the mean length of a document
+        # The start is (1 − r) γ + r (α + c Dir(1)), r being the share of noise and c the mean
+        # length of a document.
         if local is None:
             spread = model.doc_topic_prior + units.lengths[:, None] / model.n_components
             local = np.broadcast_to(spread, (units.n_units, model.n_components))
@@ -186,13 +210,17 @@ class TopicsVisit(Visit):
     def step(
         self, units: Documents, noise: np.ndarray | None = None, local: Any = None
     ) -> LocalStep:
-        """The local step of some documents; :meth:`finish` completes the sum over all of them."""
+        """Make the local step of some documents.
+
+        The statistics lack a factor, and the energy lacks a term. Both depend on a word and a
+        topic alone, so that :meth:`finish` adds them once, to the sum over all documents.
+        """
         if self.unit_temperatures is not None:
             return self._locally_tempered_step(units, noise, local)
         model, t = self.model, self.t
         shape = self.expected.table.shape
         out = np.zeros(shape) if self.statistics else _NO_MATRIX
-        # The energy is that of statistics without noise.
+        # The energy is computed from statistics without noise, even if the result has noise.
         noiseless = _NO_MATRIX if noise is None else np.zeros(shape)
         theta, sums = np.zeros(model.n_components + 2), np.zeros(4)
         how: tuple[Any, ...] = (local.n_iter, model.mean_change_tol)
@@ -203,7 +231,7 @@ class TopicsVisit(Visit):
             "cvb0": kernels().collapsed,
             "gibbs": kernels().gibbs,
         }[self.kind]
-        gamma = self._room(units, local)
+        gamma = self._gamma_array(units, local)
         kernel(
             *units.arrays(model.dtype),
             *self.expected,
@@ -221,7 +249,7 @@ class TopicsVisit(Visit):
             theta,
             sums,
         )
-        step = self._gathered(out, theta, sums, float(sums[1]), gamma)
+        step = self._as_local_step(units, out, theta, sums, float(sums[1]), gamma)
         if noise is not None and self.separate_noise:
             step.deviation = {TOPICS: out}
             step.statistics[TOPICS] = noiseless
@@ -229,14 +257,17 @@ class TopicsVisit(Visit):
             step.statistics[_NOISELESS] = noiseless
         return step
 
-    def _room(self, units: Documents, local: LocalStart) -> np.ndarray:
-        """An array that a kernel reads the start from, if there is one, and writes γ into."""
+    def _gamma_array(self, units: Documents, local: LocalStart) -> np.ndarray:
+        """Return an array into which a kernel writes γ.
+
+        If a start is given, the array holds a copy of it, which the kernel reads first.
+        """
         if local.gamma is not None:
             return np.array(local.gamma, dtype=np.float64, order="C")
         return np.empty((units.n_units, self.model.n_components))
 
     def finish(self, step: LocalStep) -> LocalStep:
-        """Multiply the statistics by the table, and add Σ S E log β to the energy."""
+        """Multiply the statistics S by the table, and add Σ S E log β to the energy."""
         if self.unit_temperatures is not None:
             return step
         x, factor = float(self.t.local), float(self.t.statistics)
@@ -256,19 +287,20 @@ class TopicsVisit(Visit):
             complete(step.deviation[TOPICS], unused)
         step.energy += float(energy[0])
         if mean_field:
-            # The kernel gave the log normaliser of φ, which is H[q(z)] + x E log p(x, z | θ, β).
+            # So far the entropy holds the log normaliser of φ that the kernel has computed, which
+            # is H[q(z)] + x E log p(x, z | θ, β).
             step.entropy -= x * step.energy
         return step
 
     def _locally_tempered_step(
         self, units: Documents, noise: np.ndarray | None, local: LocalStart
     ) -> LocalStep:
-        """The local step with one temperature per document, always in float64."""
+        """Make the local step with one temperature per document, always in float64."""
         assert self.unit_temperatures is not None
         model, (_, log_partition, n_rounds) = self.model, self.unit_temperatures
         out = np.zeros(self.expected.table.shape)
         theta, sums, found = np.zeros(model.n_components + 2), np.zeros(6), np.empty(units.n_units)
-        gamma = self._room(units, local)
+        gamma = self._gamma_array(units, local)
         kernels().locally_tempered(
             *units.arrays(np.float64),
             *self.expected,
@@ -286,31 +318,39 @@ class TopicsVisit(Visit):
             theta,
             sums,
         )
-        step = self._gathered(out, theta, sums, float(sums[4]), gamma)
+        step = self._as_local_step(units, out, theta, sums, float(sums[4]), gamma)
         step.temperature, step.inverse_temperatures = float(sums[5]), found
         return step
 
-    def _gathered(
+    def _as_local_step(
         self,
+        units: Documents,
         out: np.ndarray,
         theta: np.ndarray,
         sums: np.ndarray,
         energy: float,
         gamma: np.ndarray,
     ) -> LocalStep:
-        """What the kernels leave in their arrays."""
+        """Return the results that the kernels have written into their arrays as a local step."""
         alpha = self.model.doc_topic_prior
-        constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
+        if alpha.sum() > STRONG:
+            # E log p(θ) + H[q(θ)] is −KL, far smaller than the two that the kernel tells.
+            divergence = dirichlet_divergence(gamma, alpha)
+            weighted = divergence if units.weights is None else units.weights * divergence
+            log_prior = -float(weighted.sum()) - float(sums[3])
+        else:
+            constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
+            log_prior = float(sums[2] + constant * theta[-2])
         return LocalStep(
             {TOPICS: out, "doc_topic": theta},
             energy=energy,
             entropy=float(sums[0] + sums[3]),
-            log_prior=float(sums[2] + constant * theta[-2]),
+            log_prior=log_prior,
             local=gamma,
         )
 
     def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
-        """V S of structured stochastic VI with the exact gradient, guarded."""
+        """Return V S for the exact gradient of structured stochastic VI, kept in bounds."""
         (factor,) = self.model.factors()
         exact = factor.family.exact_gradient_statistics(
             self.draw, factor.pick(q), factor.pick(prior), factor.pick(stats)
@@ -340,7 +380,7 @@ class LatentDirichlet(ConjugateModel):
     init_components : ndarray of shape (n_components, n_words) or None, default=None
         λ to start from.
     dtype : numpy.dtype, default=float64
-        Of the local step and of what the estimator returns.
+        Precision of the local step and of the arrays that the estimator returns.
 
     References
     ----------
@@ -439,8 +479,8 @@ class LatentDirichlet(ConjugateModel):
         return model
 
     def prior(self, summary: Summary) -> Natural:
-        # One row for all topics: of full shape, a pickle would hold it K times, and in an order
-        # of memory that all of λ would take over.
+        # One row serves all topics. An array of the full shape would make a pickle K times as
+        # large, and λ would take over its memory order instead of being laid out word by word.
         return {TOPICS: self.topic_word_prior[None]}
 
     def init(
@@ -452,7 +492,7 @@ class LatentDirichlet(ConjugateModel):
     ) -> Natural:
         start = self.init_components
         if start is None:
-            # The draw of scikit-learn's class, in its order.
+            # scikit-learn's class makes the same draw, with the numbers in the same order.
             start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
         return {TOPICS: np.asfortranarray(start)}
 
@@ -463,7 +503,10 @@ class LatentDirichlet(ConjugateModel):
         rng: np.random.Generator,
         block: Block | None = None,
     ) -> Natural:
-        """λ = η + (tokens / K) Dir(1) of every topic: η of stochastic annealing."""
+        """Return λ = η + (tokens / K) Dir(1), with one draw of Dir(1) for every topic.
+
+        It is the random parameter η of stochastic annealing.
+        """
         counts = rng.standard_exponential((self.n_words, self.n_components))
         tokens = summary.mean_length * summary.weight
         counts *= tokens / self.n_components / counts.sum(axis=0)
@@ -495,17 +538,21 @@ class LatentDirichlet(ConjugateModel):
                 topics = self.log_topics(expected, words)
             else:
                 topics = self._expected_topics(expected, words, float(t.local), workers)
-        # Iterations that ascend no bound cannot tell it either.
+        # Only mean-field iterations maximise a bound, so that it is computed with them even if
+        # the model is fitted with another local step.
         kind = "mean_field" if evaluation else self.local_step_name
         return TopicsVisit(self, topics, t, unit_temperatures, separate_noise, kind, draw)
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Concentrations:
-        """λ as visits read it, which find the topics of the words that they meet themselves."""
+        """Return λ in the layout of the kernels.
+
+        E log β is left to the visits, because each needs it only for the words that it meets.
+        """
         values = np.ascontiguousarray(q[TOPICS].T)
         return Concentrations(values, psi(values.sum(axis=0)))
 
     def log_topics(self, expected: Concentrations, words: np.ndarray | None = None) -> Topics:
-        """E log β of some words, or of all."""
+        """Return E log β of the given words; None stands for all words."""
         if words is None:
             words = np.arange(self.n_words, dtype=np.int32)
         topics = self._empty_topics(np.float64)
@@ -518,7 +565,7 @@ class LatentDirichlet(ConjugateModel):
     def _expected_topics(
         self, expected: Concentrations, words: np.ndarray, x: float, workers: Workers
     ) -> Topics:
-        """exp{x (E log β − m)} of some words."""
+        """Return exp{x (E log β − m)} of the given words."""
         topics = self._empty_topics(self.dtype)
 
         def find(part: slice) -> None:
@@ -537,7 +584,7 @@ class LatentDirichlet(ConjugateModel):
     def _drawn_topics(
         self, q: Natural, rng: np.random.Generator, x: float
     ) -> tuple[Topics, dict[str, np.ndarray]]:
-        """exp{x (log β − m)} of one draw of all topics, and the draw."""
+        """Draw all topics once, and return exp{x (log β − m)} and the draw."""
         draw = Dirichlet().sample({"concentration": q[TOPICS]}, rng)
         log_topics = draw["log_probabilities"].T
         largest = log_topics.max(axis=1)
@@ -548,7 +595,10 @@ class LatentDirichlet(ConjugateModel):
         return Topics(table, largest), draw
 
     def n_iter(self, exploring: bool) -> int:
-        """Largest number of iterations over a document."""
+        """Return the largest number of iterations over a document.
+
+        While ``exploring``, every visit starts anew, and few iterations per visit suffice.
+        """
         if self.max_doc_update_iter is not None:
             return self.max_doc_update_iter
         return _FEW_ITERATIONS if exploring else _MANY_ITERATIONS
@@ -556,9 +606,10 @@ class LatentDirichlet(ConjugateModel):
     def infer(
         self, units: Documents, q: Natural, workers: Workers, gamma: np.ndarray | None = None
     ) -> float:
-        """The bound on the log-likelihood of documents given q(β) at T = 1, nats.
+        """Return the bound on the log-likelihood of documents given q(β) at T = 1, in nats.
 
-        ``gamma`` (n_documents, n_components), where given, gets their Dirichlet parameters γ.
+        If ``gamma`` is given, the Dirichlet parameters γ of the documents are written into it;
+        its shape is (n_documents, n_components).
         """
         visit = replace(self.visit(q, units, evaluation=True), statistics=False)
         chunks = units.chunks()
@@ -566,7 +617,7 @@ class LatentDirichlet(ConjugateModel):
         tasks = ((units.take(index), None, start) for index in chunks)
         bound = 0.0
         for index, step in zip(chunks, workers.imap(visit.step, tasks), strict=True):
-            # Before completion the entropy holds the energy as well.
+            # These steps are not completed by `finish`, so that the entropy includes the energy.
             bound += step.entropy + step.log_prior
             if gamma is not None:
                 gamma[index] = step.local
@@ -580,11 +631,12 @@ class LatentDirichlet(ConjugateModel):
     def learned(
         self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
     ) -> tuple[ConjugateModel, Natural, Natural]:
-        """One step of Minka's fixed point for each prior that is learned.
+        """Make one step of Minka's fixed-point iteration for each prior that is learned.
 
-        With γ = α + n and λ = η + S, the priors that the counts n and S are most probable under
-        (as Pólya samples) maximise the bound together with γ and λ; maximising it with γ and λ
-        held converges to the same point, but hardly moves.
+        With γ = α + n and λ = η + S, the counts n and S are treated as Pólya samples, and the
+        priors move towards those under which these samples are most probable. This maximises the
+        bound over priors, γ and λ together. Maximising it over the priors for fixed γ and λ would
+        converge to the same point, but much more slowly.
         """
         if not (self.learn_doc_topic_prior or self.learn_topic_word_prior):
             return self, prior, q
@@ -607,8 +659,10 @@ class LatentDirichlet(ConjugateModel):
         return model, prior, q
 
     def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
-        concentration = np.ascontiguousarray(q[TOPICS].T)
         eta = self.topic_word_prior
+        if eta.sum() > STRONG:
+            return super().kl(q, prior)
+        concentration = np.ascontiguousarray(q[TOPICS].T)
         sums = np.zeros((2, self.n_components))
         kernels().dirichlet_sums(concentration, eta, sums)
         total = concentration.sum(axis=0)
@@ -616,14 +670,14 @@ class LatentDirichlet(ConjugateModel):
         constant = gammaln(eta).sum() - gammaln(eta.sum())
         return float(per_topic.sum() + self.n_components * constant)
 
-    # What annealing methods ask for
+    # Operations that only some annealing methods need
 
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """a_k(x) = log Σ_v exp(x E log β_kv) − x log Σ_v exp(E log β_kv), nats.
+        """Return a_k(x) = log Σ_v exp(x E log β_kv) − x log Σ_v exp(E log β_kv) in nats.
 
-        Of shape (n_temperatures, n_components), on the grid x = m/M. The second term makes
-        a_k(1) zero, as the normaliser of an untempered topic is, so that a document at T = 1
-        gets the plain local step.
+        The shape is (n_temperatures, n_components), and x lies on the grid m/M. The second term
+        makes a_k(1) zero, which is the log normaliser of an untempered topic, so that a document
+        at T = 1 gets the plain local step.
         """
         topics = self.log_topics(self.expectations(q))
         table = topics.table
@@ -637,9 +691,10 @@ class LatentDirichlet(ConjugateModel):
         return np.ascontiguousarray(log_sums - np.multiply.outer(x, log_sums[-1]))
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """log C(x) by the mean-field bound at its symmetric point, of the shape of ``x``, nats.
+        """Return log C(x) in nats, of the shape of ``x``.
 
-        Priors enter with their means.
+        It is approximated by the mean-field bound at the point where all topics are equal, with
+        the priors α and η replaced by their means over topics and words.
         """
         k, v = self.n_components, self.n_words
         alpha, eta = self.doc_topic_prior.mean(), self.topic_word_prior.mean()
@@ -648,21 +703,27 @@ class LatentDirichlet(ConjugateModel):
         n, x = summary.lengths, np.asarray(x, dtype=np.float64)[:, None]
         g = alpha + n * x / k
         log_theta = psi(g) - psi(k * g)
-        per_document = (
-            (n * x + k * (alpha - g)) * log_theta
-            + k * (gammaln(g) - gammaln(alpha))
-            - gammaln(k * g)
-            + gammaln(k * alpha)
-        )
+        if k * alpha > STRONG:
+            per_document = n * x * log_theta - _symmetric_divergence(g, alpha, k)
+        else:
+            per_document = (
+                (n * x + k * (alpha - g)) * log_theta
+                + k * (gammaln(g) - gammaln(alpha))
+                - gammaln(k * g)
+                + gammaln(k * alpha)
+            )
         x = x[:, 0]
         length = eta + tokens * x / (k * v)
         log_beta = psi(length) - psi(v * length)
-        per_topic = (
-            v * (eta - length) * log_beta
-            + v * (gammaln(length) - gammaln(eta))
-            - gammaln(v * length)
-            + gammaln(v * eta)
-        )
+        if v * eta > STRONG:
+            per_topic = -_symmetric_divergence(length, eta, v)
+        else:
+            per_topic = (
+                v * (eta - length) * log_beta
+                + v * (gammaln(length) - gammaln(eta))
+                - gammaln(v * length)
+                + gammaln(v * eta)
+            )
         words = tokens * (x * log_beta + np.log(k * v))
         return per_document @ documents + words + k * per_topic
 
@@ -672,10 +733,10 @@ class LatentDirichlet(ConjugateModel):
         factor = np.exp(size * rng.standard_normal((self.n_words, self.n_components))).T
         return {TOPICS: floor + np.maximum(topics - floor, 0.0) * factor}
 
-    # What the fitted parameters say
+    # Functions of the fitted parameters
 
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
-        """Expected number of tokens of each topic, of shape (n_components,)."""
+        """Return the expected number of tokens of each topic, of shape (n_components,)."""
         return (q[TOPICS] - prior[TOPICS]).sum(axis=1)
 
     def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
@@ -692,14 +753,15 @@ class LatentDirichlet(ConjugateModel):
 def _fixed_point(
     parameter: np.ndarray, digammas: np.ndarray, normalizers: float, n: float, total: float
 ) -> np.ndarray:
-    """One step of the fixed point for Pólya samples (Minka 2000, Estimating a Dirichlet, Eq. 55).
+    """Make one fixed-point step for Pólya samples (Minka 2000, Estimating a Dirichlet, Eq. 55).
 
-    ``digammas`` is Σ ψ(parameter + count), ``normalizers`` Σ ψ(total + size) over ``n`` samples.
+    Over the ``n`` samples, ``digammas`` is Σ ψ(parameter + count) and ``normalizers`` is
+    Σ ψ(total + size).
     """
     if n == 0:
         return parameter
     up = digammas - n * psi(parameter)
     down = normalizers - n * psi(total)
-    # Without any count both are zero, up to rounding.
+    # Without any count, both are zero up to rounding, and their ratio would be arbitrary.
     factor = up / down if down > 0 else np.ones_like(up)
     return np.clip(parameter * np.maximum(factor, 0.0), _SMALLEST_PRIOR, _LARGEST_PRIOR)

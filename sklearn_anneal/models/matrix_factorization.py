@@ -1,4 +1,4 @@
-"""Probabilistic matrix factorisation: the model."""
+"""The model of probabilistic matrix factorisation."""
 
 from __future__ import annotations
 
@@ -29,17 +29,23 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 _NOTHING = np.empty(0)
 _SIDES = ("users", "items")
 PACKED = get_structure("packed", ("packed",), "structure")
-# The fewest rows whose moments are one task.
+# Smallest number of rows for which a task of the workers computes the moments.
 _ROWS = 512
-# Variances of the model as multiples of powers of that of the ratings; with the variance of stars
-# from 1 to 5 (1.27) they are 0.8, 0.1 and 0.3. Factors are multiplied with each other.
+# Default variances of the model: (power, share) stands for share · variance of ratings ** power.
+# Two factors are multiplied with each other, hence their power 1/2. For stars from 1 to 5, with
+# their variance 1.27, the defaults are 0.8, 0.1 and 0.3.
 _SHARES = {
     "noise_variance": (1.0, 0.63),
     "factor_variance": (0.5, 0.089),
     "bias_variance": (1.0, 0.237),
 }
-# The least share of a variance that one update leaves of it.
-_LEAST = 1e-3
+# Rows can be solved for without losing all digits if the noise variance is at least this share of
+# the variance of the ratings, which depends on the bytes of a number in the tables of moments, and
+# if the variance of biases is at most this multiple of the noise variance.
+_LEAST_NOISE = {4: 1e-5, 8: 1e-10}
+_LARGEST_BIASES = 1e12
+# One update of a learned variance shrinks it at most by this factor.
+_SMALLEST_FACTOR = 1e-3
 
 
 kernels = partial(compiled, "matrix_factorization")
@@ -52,15 +58,15 @@ class Summary:
     Attributes
     ----------
     weight : float
-        Σ w of all data, in a stream of those yet to come too: of users, or of ratings where
-        these are what data are measured by.
+        Σ w of all users, or of all ratings if data are counted in ratings. In a stream it
+        includes data that have not arrived yet.
     seen : float
-        Σ w of the data that all else is of.
+        Σ w of the data that the other attributes describe.
     ratings : float
         Σ w of the ratings.
     n_users : int
     mean, variance : float
-        Of the ratings.
+        Weighted mean and variance of the ratings.
     low, high : float
         The smallest and the largest rating.
     """
@@ -76,11 +82,11 @@ class Summary:
 
     @property
     def n_ratings(self) -> float:
-        """Weighted number of ratings of all data."""
+        """Weighted number of ratings of all data, including data that have not arrived yet."""
         return self.ratings * self.weight / self.seen
 
     def merge(self, other: Summary) -> Summary:
-        """The summary of both data sets together."""
+        """Return the summary of both data sets together."""
         ratings = self.ratings + other.ratings
         share = other.ratings / ratings
         difference = other.mean - self.mean
@@ -97,13 +103,16 @@ class Summary:
         )
 
     def continued(self, other: Summary) -> Summary:
-        """That of other ratings, with the moments that the variances were made of."""
+        """Return the summary of other ratings, but with the mean and the variance of these.
+
+        The variances of the model were computed from them, and stay when a fit goes on.
+        """
         low, high = min(self.low, other.low), max(self.high, other.high)
         return replace(other, low=low, high=high, mean=self.mean, variance=self.variance)
 
 
 class _Sums(NamedTuple):
-    """Sums over the ratings of each row, as the kernel adds them up."""
+    """Sums over the ratings of each row, in the layout of the kernel that computes them."""
 
     second: np.ndarray
     linear: np.ndarray
@@ -111,17 +120,19 @@ class _Sums(NamedTuple):
 
 
 def _factors(values: np.ndarray | None, dtype: Any = np.float64) -> np.ndarray:
-    """Factors of ratings as kernels read them: nothing where there are none."""
+    """Return factors of ratings as kernels read them; an empty array stands for None."""
     return np.ascontiguousarray(_NOTHING if values is None else values, dtype=dtype)
 
 
 class MatrixFactorization(ConjugateModel):
-    """y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I); hyperparameters only.
+    """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
-    Every row of a side has one Gaussian over (u, b), or over u without biases, with natural
-    parameters ``users_precision`` (n_users, D (D + 1) / 2), lower triangles, and
-    ``users_natural_mean`` (n_users, D); so have items. Users are rows of q in batch mode
-    (``holds_users``), or local variables whose Gaussians are found anew at every visit.
+    The object holds hyperparameters only. Every user has one Gaussian over (u, b), or over u
+    without biases. Its natural parameters are rows of ``users_precision``
+    (n_users, D (D + 1) / 2), which holds lower triangles, and of ``users_natural_mean``
+    (n_users, D). The arrays of items are called ``items_precision`` and ``items_natural_mean``.
+    Items are always rows of q. Users are rows of q in batch mode (``holds_users``), and otherwise
+    local variables, whose Gaussians every visit infers anew.
 
     Parameters
     ----------
@@ -129,10 +140,10 @@ class MatrixFactorization(ConjugateModel):
     n_items : int
     biases, fit_intercept : bool
     noise_variance, factor_variance, bias_variance : float, "auto" or None
-        σ², c and the variance of biases; None: in proportion to the spread of the ratings,
-        "auto": learned (empirical Bayes) from there.
+        σ², c and the variance of biases. None derives a value from the variance of the ratings;
+        "auto" starts from this value and learns a better one by empirical Bayes.
     dtype : dtype
-        Of tables of moments, float64 or float32.
+        Precision of the tables of moments, float64 or float32.
 
     References
     ----------
@@ -201,12 +212,12 @@ class MatrixFactorization(ConjugateModel):
 
     @property
     def users(self) -> UnitBlock:
-        """Their rows, in q or not."""
+        """The parameters of users, which are rows of q or local variables."""
         return UnitBlock("users", Gaussian("packed"), self._columns, self.holds_users)
 
     @property
     def items(self) -> UnitBlock:
-        """Their rows, which are always in q."""
+        """The parameters of items, which are always rows of q."""
         return UnitBlock("items", Gaussian("packed"), self._columns)
 
     @property
@@ -215,7 +226,7 @@ class MatrixFactorization(ConjugateModel):
         return {"precision": size * (size + 1) // 2, "natural_mean": size}
 
     def _held(self) -> tuple[UnitBlock, ...]:
-        """The sides of which q has the rows."""
+        """Return the sides whose rows are in q."""
         return tuple(side for side in (self.users, self.items) if side.held)
 
     def capabilities(self) -> dict[str, str | None]:
@@ -241,7 +252,7 @@ class MatrixFactorization(ConjugateModel):
             return Summary(units.total_weight, units.total_weight, 0.0, 0, *[0.0] * 4)
         values = units.values
         if weights is not None:
-            # A weight of zero is absence, from the range of ratings too.
+            # Ratings of weight zero are treated as absent, and do not widen the range either.
             values, weights = values[weights > 0], weights[weights > 0]
         shares = np.ones(1) if weights is None else weights
         mean = float(np.sum(values * shares, dtype=np.float64) / total)
@@ -262,15 +273,34 @@ class MatrixFactorization(ConjugateModel):
         model = copy(self)
         model.holds_users = hold_units
         model.intercept = summary.mean if self.fit_intercept else 0.0
-        # Equal ratings leave nothing to explain: any variance will do.
+        # If all ratings are equal there is nothing to explain, and any positive variance serves.
         scale = 1.0 if self.equal_ratings(summary) else summary.variance
         for name, value in self._asked.items():
             power, share = _SHARES[name]
             setattr(model, name, value if isinstance(value, float) else share * scale**power)
+        model._check_precision(scale)
         return model
 
+    def _check_precision(self, scale: float) -> None:
+        """Refuse variances at which the bound would be rounding; ``scale`` is that of ratings."""
+        least = _LEAST_NOISE[self.dtype.itemsize] * scale
+        if self.noise_variance < least:
+            single = ", or ratings of dtype float64" if self.dtype.itemsize == 4 else ""
+            raise ValueError(
+                f"noise_variance={self.noise_variance:g} is too small beside the variance of the "
+                f"ratings, {scale:g}: floating-point numbers would keep no digit of the lower "
+                f"bound. Give at least {least:g}{single}."
+            )
+        if self.biases and self.bias_variance > _LARGEST_BIASES * self.noise_variance:
+            raise ValueError(
+                f"bias_variance={self.bias_variance:g} is too large beside the variance of the "
+                f"noise, {self.noise_variance:g}: floating-point numbers could not tell biases of "
+                f"users from those of items. Give at most {_LARGEST_BIASES:g} times that of the "
+                "noise."
+            )
+
     def equal_ratings(self, summary: Summary) -> bool:
-        """Whether ratings differ by no more than their rounding."""
+        """Return whether the ratings differ by no more than rounding errors."""
         rounding = 8 * np.finfo(self.dtype).eps * max(abs(summary.low), abs(summary.high))
         return summary.variance <= rounding**2
 
@@ -286,7 +316,7 @@ class MatrixFactorization(ConjugateModel):
         return np.array([self.factor_variance] * self.n_components + last, dtype=float)
 
     def row_prior(self) -> Natural:
-        """λ₀ of one row."""
+        """Return λ₀ of one row."""
         precision = np.diag(1.0 / self.variances)
         return {
             "precision": precision[np.tril_indices(self.size)],
@@ -308,12 +338,13 @@ class MatrixFactorization(ConjugateModel):
     def init(
         self, units: Ratings, summary: Summary, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
-        """Means at a tenth of the prior's standard deviation, precisions of the prior."""
+        """Draw means with a tenth of the prior's standard deviation; precisions are the prior's."""
         result: Natural = {}
-        # Items first, and of users one number: what is drawn does not depend on who they are.
+        # Items are drawn first, so that their start does not depend on the users. Users take only
+        # one number from `random_state`, so that later draws do not depend on how many they are.
         for side in reversed(self._held()):
             n = self._n_rows(side, summary)
-            start = self._around(0.1 * random_state.standard_normal((n, self.size)), 0.0)
+            start = self._natural_around(0.1 * random_state.standard_normal((n, self.size)), 0.0)
             result |= side.factor.rename(start)
             random_state = np.random.RandomState(random_state.randint(2**31 - 1))
         return result
@@ -325,17 +356,22 @@ class MatrixFactorization(ConjugateModel):
         rng: np.random.Generator,
         block: Block | None = None,
     ) -> Natural:
-        """Posteriors of random factors, as sharp as an average row's."""
+        """Return Gaussians with random means, as narrow as the posterior of an average row."""
         result: Natural = {}
         for side in self._held():
             if block is None or side.owns(block.keys):
                 n = self._n_rows(side, summary)
                 start = rng.standard_normal((n, self.size))
-                result |= side.factor.rename(self._around(start, summary.n_ratings / n))
+                result |= side.factor.rename(self._natural_around(start, summary.n_ratings / n))
         return result
 
-    def _around(self, standardized: np.ndarray, n_ratings: float) -> Natural:
-        """Gaussians around prior means and deviations, after ``n_ratings`` typical ratings."""
+    def _natural_around(self, standardized: np.ndarray, n_ratings: float) -> Natural:
+        """Return Gaussians with given means and the precision that ``n_ratings`` would lead to.
+
+        Means are in units of the prior's standard deviation. The precision is that of the
+        posterior after ``n_ratings`` ratings, if rows of the other side have the squares that the
+        prior expects.
+        """
         variances = self.variances
         met = variances.copy()
         if self.biases:
@@ -363,27 +399,32 @@ class MatrixFactorization(ConjugateModel):
         known: Known | None = None,
         workers: Workers = SEQUENTIAL,
     ) -> FoldingVisit | RowsVisit:
-        what = (t, unit_temperatures, separate_noise)
+        settings = (t, unit_temperatures, separate_noise)
         if rng is not None:
-            return FoldingVisit(self, self.expectations(q, rng), *what)
+            return FoldingVisit(self, self.expectations(q, rng), *settings)
         held = self.holds_users and not evaluation
         sides = ("users", "items") if held else ("items",)
-        found = self._found(sides, q, known, workers)
+        found = self._moments_of_sides(sides, q, known, workers)
         moments = {side: entry[-1] for side, entry in found.items()}
         if not held:
-            return FoldingVisit(self, moments["items"], *what, found)
+            return FoldingVisit(self, moments["items"], *settings, found)
         visited, other = self.users, "items"
         n_rows = units.n_units
         if block is not None and not visited.owns(block.keys):
             visited, other, n_rows = self.items, "users", units.n_columns
-        rooms = RowsOfSteps.of(visited, n_rows, self.dtype)
+        row_statistics = RowsOfSteps.of(visited, n_rows, self.dtype)
         own, across = moments[visited.name], moments[other]
-        return RowsVisit(self, across, *what, found, visited.name, own, units.weights, rooms)
+        return RowsVisit(
+            self, across, *settings, found, visited.name, own, units.weights, row_statistics
+        )
 
-    def _found(
+    def _moments_of_sides(
         self, sides: tuple[str, ...], q: Natural, known: Known | None, workers: Workers = SEQUENTIAL
     ) -> Known:
-        """The moments of some sides; those that a visit found of the same arrays are used again."""
+        """Return the moments of some sides.
+
+        Moments in ``known`` are reused if they were computed from the same arrays of q.
+        """
         known = {} if known is None else known
         arrays = {side: (q[f"{side}_precision"], q[f"{side}_natural_mean"]) for side in sides}
         found: Known = {}
@@ -391,7 +432,7 @@ class MatrixFactorization(ConjugateModel):
             entry = known.get(side)
             if entry is not None and entry[0] is precision and entry[1] is natural_mean:
                 found[side] = entry
-        # What is not used again makes room before anything else is found.
+        # Moments that are not reused are released first, to make room in memory for new ones.
         known.clear()
         for side, natural in arrays.items():
             if side not in found:
@@ -399,10 +440,10 @@ class MatrixFactorization(ConjugateModel):
         return found
 
     def _moments_of_items(self, q: Natural, known: Known | None) -> Moments:
-        return self._found(("items",), q, dict(known or {}))["items"][-1]
+        return self._moments_of_sides(("items",), q, dict(known or {}))["items"][-1]
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Moments:
-        """The moments of items, or of one draw of them, as visits to users read them."""
+        """Return the moments of items, or those of one draw of the items if ``rng`` is given."""
         if rng is None:
             return self.moments_of(q["items_precision"], q["items_natural_mean"])
         factor = self.items.factor
@@ -411,7 +452,7 @@ class MatrixFactorization(ConjugateModel):
         return Moments(value, self._table(value), nothing, nothing)
 
     def _table(self, value: np.ndarray) -> np.ndarray:
-        """Second moments of rows that are known exactly."""
+        """Return the table of second moments of rows whose values are known exactly."""
         d = self.n_components
         parts = [value[:, :d], np.ones((len(value), 1)), value[:, d:]]
         g = np.concatenate(parts, axis=1)
@@ -423,7 +464,7 @@ class MatrixFactorization(ConjugateModel):
     def moments_of(
         self, precision: np.ndarray, natural_mean: np.ndarray, workers: Workers = SEQUENTIAL
     ) -> Moments:
-        """Means and second moments of Gaussian rows.
+        """Return means and second moments of Gaussian rows.
 
         Raises
         ------
@@ -463,9 +504,9 @@ class MatrixFactorization(ConjugateModel):
         weights: np.ndarray | None,
         noise: np.ndarray | None = None,
     ) -> tuple[_Sums, _Sums | None]:
-        """Sums over the ratings of each unit, of shape (n_units, …), without and with noise.
+        """Return sums over the ratings of each unit, first without and then with noise.
 
-        Those with noise are in the precision of the table.
+        The arrays have shape (n_units, …). Sums with noise have the precision of the table.
         """
         width = across.table.shape[1]
         first = kernels().first_linear(self.n_components)
@@ -490,7 +531,7 @@ class MatrixFactorization(ConjugateModel):
         return sums, None if noise is None else _Sums(*noisy, sums.squares)
 
     def _statistics(self, sums: _Sums, factor: float | np.ndarray, out: Natural) -> Natural:
-        """Expected sufficient statistics of the rows, times a factor; ``out`` with them."""
+        """Write the expected sufficient statistics of the rows, times a factor, into ``out``."""
         kernels().statistics(
             sums.second,
             sums.linear,
@@ -503,12 +544,15 @@ class MatrixFactorization(ConjugateModel):
         return out
 
     def _empty(self, sums: _Sums, prefix: str = "") -> Natural:
-        """Arrays for the statistics of the rows, in the precision of their sums."""
+        """Return empty arrays for the statistics of the rows, in the precision of their sums."""
         n, dtype = len(sums.second), sums.second.dtype
         return {prefix + key: np.empty((n, m), dtype) for key, m in self._columns.items()}
 
     def _energies(self, sums: _Sums, own: np.ndarray) -> np.ndarray:
-        """E log p of the ratings of each row, whose own table is given, nats; (n_rows,)."""
+        """Return E log p of the ratings of each row in nats, (n_rows,).
+
+        ``own`` is the table of second moments of these rows.
+        """
         d = self.n_components
         errors = np.empty(len(own))
         first = kernels().first_linear(d)
@@ -519,7 +563,7 @@ class MatrixFactorization(ConjugateModel):
         )
 
     def log_priors(self, squares: np.ndarray) -> np.ndarray:
-        """E log p of the parameters of each row, nats; (n_rows,)."""
+        """Return E log p of the parameters of each row in nats, (n_rows,)."""
         variances = self.variances
         squared = squares[:, 0] / self.factor_variance
         if self.biases:
@@ -527,35 +571,38 @@ class MatrixFactorization(ConjugateModel):
         return -0.5 * (self.size * LOG_2PI + np.log(variances).sum() + squared)
 
     def entropies(self, log_det: np.ndarray) -> np.ndarray:
-        """H of each row, nats; (n_rows,)."""
+        """Return the entropy of the Gaussian of each row in nats, (n_rows,)."""
         return 0.5 * (self.size * (1.0 + LOG_2PI) - log_det)
 
     def rows_step(self, units: Ratings, visit: RowsVisit, noise: np.ndarray | None) -> LocalStep:
-        """Statistics of rows of one side, given the Gaussians of the other side."""
-        assert visit.own is not None and visit.rooms is not None
-        t, rooms = visit.t, visit.rooms
+        """Return the statistics of rows of one side, given the Gaussians of the other side."""
+        assert visit.own is not None and visit.row_statistics is not None
+        t, arrays = visit.t, visit.row_statistics
         sums, noisy = self._add_up(units, visit.expected, units.rating_weights, noise)
         energies = self._energies(sums, visit.own.table[units.rows])
         energy = float(energies.sum() if units.weights is None else units.weights @ energies)
-        statistics = self._statistics(sums, t.statistics, rooms.without_noise.of(units.rows))
+        statistics = self._statistics(sums, t.statistics, arrays.without_noise.of(units.rows))
         if self.learns:
-            statistics[EVIDENCE] = self._counts(units, energy)
+            statistics[EVIDENCE] = self._evidence_of_ratings(units, energy)
         deviation = None
         if noisy is not None:
-            deviation = self._statistics(noisy, t.statistics, rooms.with_noise.of(units.rows))
+            deviation = self._statistics(noisy, t.statistics, arrays.with_noise.of(units.rows))
         return LocalStep(statistics, energy, 0.0, deviation=deviation, rows=units.rows)
 
     def fold_in(
         self, units: Ratings, across: Moments, factor: np.ndarray, t: Tempering
     ) -> tuple[Moments, np.ndarray, Natural]:
-        """The Gaussians of users given items: moments, E log p of their ratings, and λ."""
+        """Infer the Gaussians of users given items.
+
+        Returns their moments, E log p of the users' ratings, and their natural parameters.
+        """
         sums, _ = self._add_up(units, across, units.rating_weights)
         return self._solve(units, sums, factor, t)
 
     def _solve(
         self, units: Ratings, sums: _Sums, factor: np.ndarray, t: Tempering
     ) -> tuple[Moments, np.ndarray, Natural]:
-        """The same, given the sums over their ratings."""
+        """Infer the Gaussians of users as :meth:`fold_in` does, from sums over their ratings."""
         statistics = self._statistics(sums, factor, self._empty(sums))
         if units.known is not None:
             known = self.per_noise(units.known)
@@ -565,11 +612,11 @@ class MatrixFactorization(ConjugateModel):
         return own, self._energies(sums, own.table), natural
 
     def per_noise(self, sums: Natural) -> Natural:
-        """Statistics from sums over ratings that are kept without the factor 1/σ²."""
+        """Return statistics, given sums over ratings that lack the factor 1/σ²."""
         return {key: value / self.noise_variance for key, value in sums.items()}
 
     def solution(self, statistics: Natural, t: Tempering = Tempering()) -> Natural:  # noqa: B008
-        """λ of rows with these statistics."""
+        """Return the natural parameters of users' rows, given their statistics."""
         return self.users.fold_in(statistics, self.row_prior(), t)
 
     def items_step(
@@ -579,7 +626,7 @@ class MatrixFactorization(ConjugateModel):
         factor: np.ndarray,
         noise: np.ndarray | None = None,
     ) -> LocalStep:
-        """Statistics of items, given the Gaussians of users."""
+        """Return the statistics of items, given the Gaussians of users from :meth:`fold_in`."""
         own, energies, _ = solved
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         order, users, indptr = units.transposed()
@@ -594,7 +641,7 @@ class MatrixFactorization(ConjugateModel):
         if noisy is not None:
             deviation = self._statistics(noisy, 1.0, self._empty(noisy, "items_"))
         if self.learns:
-            counts = self._counts(units, float(weights @ energies))
+            counts = self._evidence_of_ratings(units, float(weights @ energies))
             statistics[EVIDENCE] = counts + self.evidence_of_users(own, weights)
         return LocalStep(
             statistics,
@@ -604,21 +651,28 @@ class MatrixFactorization(ConjugateModel):
             deviation=deviation,
         )
 
-    def _counts(self, units: Ratings, energy: float) -> np.ndarray:
-        """What the ratings of some units say about variances: their number and their error."""
+    def _evidence_of_ratings(self, units: Ratings, energy: float) -> np.ndarray:
+        """Return the part of the evidence about variances that ratings give.
+
+        It consists of the number of the ratings and of their expected squared error.
+        """
         count = units.n_observations
         error = -2.0 * self.noise_variance * energy
         error -= self.noise_variance * count * (LOG_2PI + np.log(self.noise_variance))
         return np.array([0.0, 0.0, 0.0, count, error])
 
     def evidence_of_users(self, users: Moments, weights: np.ndarray) -> np.ndarray:
-        """What users say about variances: their squares and their number."""
+        """Return the part of the evidence about variances that users give.
+
+        It consists of the sums of their expected squares, and of their number.
+        """
         return np.array([*(weights @ users.squares), weights.sum(), 0.0, 0.0])
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Add N(0, size² σ_μ²) to items' means, σ_μ being their prior's standard deviation.
 
-        Users follow items: of users, a weight of 2 would not get the noise of two.
+        Users are not displaced, because their next update follows the items anyway, and because a
+        user of weight 2 would get one draw where two equal users get two.
         """
         precision, name = "items_precision", "items_natural_mean"
         if name not in q:
@@ -642,7 +696,7 @@ class MatrixFactorization(ConjugateModel):
     def learned(
         self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
     ) -> tuple[ConjugateModel, Natural, Natural]:
-        """Empirical Bayes: a step towards the variances at the maximum of the bound given q."""
+        """Move the learned variances towards those that maximise the bound given q."""
         if not self.learns:
             return self, prior, q
         of_users, of_biases, n_users, count, error = scale * step.statistics[EVIDENCE]
@@ -656,17 +710,23 @@ class MatrixFactorization(ConjugateModel):
         model = copy(self)
         for name in self.learns:
             old = getattr(self, name)
-            setattr(model, name, old + rho * (max(best[name], _LEAST * old) - old))
+            setattr(model, name, old + rho * (max(best[name], _SMALLEST_FACTOR * old) - old))
         return model, model._prior(), q
 
-    # What annealing methods ask for
+    # Operations that only some annealing methods need
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """log C(x) of all ratings, exact: the volume of N(y; f, σ²)^x does not depend on f."""
+        """Return log C(x) of all ratings in nats, of the shape of ``x``.
+
+        It is exact, because the integral of N(y; f, σ²)^x over y does not depend on f.
+        """
         return summary.n_ratings * self._log_volume(x)
 
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """log C(x) of one rating, of the shape of ``x``; a user has as many times that."""
+        """Return log C(x) of one rating in nats, of the shape of ``x``.
+
+        The value for a user is this value times the number of the user's ratings.
+        """
         return self._log_volume(x)
 
     def _log_volume(self, x: np.ndarray) -> np.ndarray:
@@ -679,10 +739,11 @@ class MatrixFactorization(ConjugateModel):
         temperatures: UnitTemperatures,
         noise: np.ndarray | None = None,
     ) -> LocalStep:
-        """The local step with one temperature per user, which acts on the user's ratings.
+        """Make the local step with one temperature per user, which acts on the user's ratings.
 
-        Rounds of q(u) given the expected inverse temperatures, and of their distribution given
-        E log p of the ratings; another q(u) follows the last.
+        Each round infers q(u) given the expected inverse temperatures, and then the distribution
+        of the temperatures given E log p of the ratings. After the last round q(u) is inferred
+        once more.
         """
         inverse_temperatures, log_partition, n_rounds = temperatures
         sums, _ = self._add_up(units, expected, units.rating_weights)
@@ -702,15 +763,15 @@ class MatrixFactorization(ConjugateModel):
         step.inverse_temperatures = x
         return step
 
-    # What the fitted parameters say
+    # Functions of the fitted parameters
 
     def rows_of(self, sums: Natural) -> Moments:
-        """The moments of rows with these statistics, kept without the factor 1/σ²."""
+        """Return the moments of users' rows, given sums over ratings without the factor 1/σ²."""
         natural = self.solution(self.per_noise(sums))
         return self.moments_of(natural["precision"], natural["natural_mean"])
 
     def mean_ratings(self, users: Moments, items: Moments) -> np.ndarray:
-        """Expected ratings of all items by all users, of shape (n_users, n_items)."""
+        """Return the expected ratings of all items by all users, of shape (n_users, n_items)."""
         d = self.n_components
         ratings = users.mean[:, :d] @ items.mean[:, :d].T + self.intercept
         if self.biases:
@@ -718,18 +779,19 @@ class MatrixFactorization(ConjugateModel):
         return ratings
 
     def mean_of_pairs(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
-        """Expected ratings of pairs of rows, whose means are given; of shape (n_pairs,)."""
+        """Return the expected ratings of pairs of rows, given their means, of shape (n_pairs,)."""
         d = self.n_components
         factors = np.einsum("nk,nk->n", users[:, :d], items[:, :d])
         return self.intercept + factors + (users[:, d:] + items[:, d:]).sum(axis=1)
 
     def coefficients(self, own: Moments) -> np.ndarray:
-        """What the inner product of a user's row with an item's table must be for E[f²].
+        """Return coefficients whose inner product with an item's table is E[f²].
 
-        f = u·v + b + c is linear in g = (v, 1, c), with coefficients (u, b, 1).
+        f = u·v + b + c is linear in g = (v, 1, c), with coefficients (u, b, 1), so that f² is
+        linear in the second moments of g, which the table holds.
         """
         d = self.n_components
-        # Where (u, b, 1) lies in (u, 1, b); without biases u alone matters.
+        # The positions of (u, b, 1) in (u, 1, b). Without biases, only those of u matter.
         place = np.array([*range(d), d + 1, d] if self.biases else [*range(d), d])
         rows, columns = np.tril_indices(len(place))
         high = np.maximum(place[rows], place[columns])

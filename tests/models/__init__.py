@@ -1,12 +1,19 @@
 """Descriptions of all models for the common tests, one module per model.
 
 To add a model, write one file here and add one line to ``ENTRIES``. The file says how the estimator
-is made, how its data look, and with which exact results it is compared.
+is made, how its data look, and with which exact results it is compared. The last entry is the
+worked example of the page for developers, which is not a part of the package.
 """
 
 from __future__ import annotations
 
-from models import gaussian_mixture, hidden_markov, latent_dirichlet, matrix_factorization
+from models import (
+    gaussian_mixture,
+    geometric_mixture,
+    hidden_markov,
+    latent_dirichlet,
+    matrix_factorization,
+)
 from models._entry import Entry
 
 __all__ = ["ENTRIES", "Entry"]
@@ -16,5 +23,6 @@ ENTRIES: list[Entry] = [
     *latent_dirichlet.ENTRIES,
     *hidden_markov.ENTRIES,
     *matrix_factorization.ENTRIES,
+    *geometric_mixture.ENTRIES,
 ]
 """All models, in the order in which the common tests take them."""

@@ -1,1 +1,1 @@
-"""Components: what an observation looks like given its state, for mixtures and Markov chains."""
+"""Components: the distributions of an observation given its state, for mixtures and chains."""

@@ -1,4 +1,4 @@
-"""What mixtures and hidden Markov models ask of their components."""
+"""The interface between components and the models made of them: mixtures and Markov chains."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from sklearn.cluster import KMeans
 from ...families import Factor, Natural
 from ...inference.units import Rows
 
+# Starts by k-means look at no more than this many rows.
 _ROWS_FOR_KMEANS = 20_000
 
 
 class Components(ABC):
-    """The distributions of a row given each of K states; hyperparameters only.
+    """The distributions of a row given each of K states; an object holds hyperparameters only.
 
-    Raw statistics are arrays that add up over rows, in the layout of the kernels;
-    :meth:`statistics` brings them into the shapes of the natural parameters.
+    Raw statistics are arrays in the layout of the kernels, and those of two sets of rows can be
+    added. :meth:`statistics` converts them into the shapes of the natural parameters.
 
     Attributes
     ----------
     n_components : int
         K.
     why_no_log_volume : str or None
-        Why there is no :meth:`log_volume`; None where there is one.
+        The reason why the class does not define :meth:`log_volume`, for error messages; None if
+        it does.
     """
 
     n_components: int
@@ -34,11 +36,11 @@ class Components(ABC):
     # Data and parameters
 
     def summary(self, rows: Rows) -> Any:
-        """What priors and starts need to know of the rows; None where they need nothing."""
+        """Return the moments of the rows that priors and starts need; None if they need none."""
         return None
 
     def resolved(self, summary: Any) -> Components:
-        """The components with the priors that depend on data filled in."""
+        """Return components in which the priors that depend on data have their values."""
         return self
 
     @property
@@ -53,12 +55,15 @@ class Components(ABC):
 
     @abstractmethod
     def prior(self, summary: Any) -> Natural:
-        """λ₀ of all components."""
+        """Return λ₀ of all components."""
 
     def start(
         self, rows: Rows, n_rows: float, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
-        """The start by k-means: the posterior of ``n_rows`` rows that are labelled by clusters."""
+        """Return the start by k-means: the posterior given rows that are labelled by clusters.
+
+        The clusters are those of a sample, whose weights are scaled to a total of ``n_rows``.
+        """
         labels, sample = self._labels(rows, random_state)
         responsibilities = np.equal.outer(labels, np.arange(self.n_components)).astype(float)
         if sample.weights is not None:
@@ -69,11 +74,12 @@ class Components(ABC):
         return {key: prior[key] + value for key, value in self.statistics(raw).items()}
 
     def _labels(self, rows: Rows, random_state: np.random.RandomState) -> tuple[np.ndarray, Rows]:
-        """Clusters of some rows, and these rows."""
+        """Return a sample of the rows, preceded by the cluster of each row of the sample."""
         sample: Any = rows.subset(_ROWS_FOR_KMEANS, random_state)
         n_clusters = min(self.n_components, len(np.unique(sample.X, axis=0)))
         means = KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
-        # Rows may tie, of binary vectors most do: rounding must not choose between them.
+        # Rows can be at equal distances from two centres, as most binary vectors are. In single
+        # precision, rounding would decide between these centres.
         rows64 = np.asarray(sample.X, dtype=np.float64)
         return means.fit(rows64, sample_weight=sample.weights).labels_, sample
 
@@ -81,76 +87,94 @@ class Components(ABC):
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
     ) -> Natural:
-        """Posteriors of random components that ``counts`` (n_components,) rows belong to."""
+        """Return the posterior of random components, given the number of rows of each.
+
+        ``counts`` has these numbers, of shape (n_components,).
+        """
 
     @abstractmethod
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Any:
-        """E log p(x | z = k) in the form that :meth:`log_density` reads.
+        """Return E log p(x | z = k) in the form that :meth:`log_density` reads.
 
-        With ``rng``, it is log p(x | z = k) at one draw of the parameters.
+        With ``rng``, return log p(x | z = k) at one draw of the parameters instead.
         """
 
     @abstractmethod
     def plug_in(self, q: Natural) -> Any:
-        """log p(x | z = k) at the posterior mean parameters, in the same form."""
+        """Return log p(x | z = k) at the posterior means, in the form of :meth:`expectations`."""
 
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
-        """The counts of q times exp(size · N(0, 1)); nothing where they alone cannot move."""
+        """Return the counts of q, each multiplied by exp(size · N(0, 1)).
+
+        The result is empty if the parameters are not counts that can change independently.
+        """
         return {}
 
     @abstractmethod
     def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
-        """Where the components lie, (n_components, …), to tell those that coincide."""
+        """Return coordinates of the components, (n_components, …).
+
+        Components coincide if their coordinates are equal up to a tolerance.
+        """
 
     # Rows
 
     @abstractmethod
     def log_density(self, rows: Rows, expected: Any) -> np.ndarray:
-        """E log p(x_n | z_n = k) in nats, of shape (n_rows, n_components)."""
+        """Return E log p(x_n | z_n = k) in nats, of shape (n_rows, n_components)."""
 
     @abstractmethod
     def zeros(self, expected: Any) -> Natural:
-        """Raw statistics of no row."""
+        """Return raw statistics of zero rows, to which :meth:`add` adds."""
 
     @abstractmethod
     def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
-        """Add the statistics of rows with the given shares of the components, in place."""
+        """Add the statistics of rows to ``raw``, in place.
+
+        ``shares`` (n_rows, n_components) has the weight with which a row counts for a component.
+        """
 
     @abstractmethod
     def statistics(
         self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        """Raw statistics in the shapes of the natural parameters, of some keys or of all.
+        """Return raw statistics in the shapes of the natural parameters.
 
-        ``q`` is what statistics of one factor depend on the current parameters of another for.
+        The result has the given keys; None stands for all of them. If q has several factors for
+        the components, the statistics of one factor depend on the current parameters of the
+        other, which are read from ``q``.
         """
 
-    # What only some annealing methods ask for
+    # Operations that only some annealing methods need
 
     def log_volume(self, x: np.ndarray, summary: Any, expected: Any) -> np.ndarray:
-        """log of the sum (or integral) of p(x_n | z_n = k)^x over all rows, in nats.
+        """Return the log of the sum (or integral) of p(x_n | z_n = k)^x over all values of x_n.
 
-        Its shape is (len(x), n_components), for the inverse temperatures ``x``.
+        The result is in nats and has shape (len(x), n_components), ``x`` being inverse
+        temperatures.
         """
         raise NotImplementedError
 
 
 class Coefficients(NamedTuple):
-    """E log p(x | z = k) = x · slopes_k + constants_k + what all components share."""
+    """Coefficients in E log p(x | z = k) = x · slopes_k + constants_k + c(x)."""
 
     slopes: np.ndarray
     constants: np.ndarray
 
 
 class LinearComponents(Components):
-    """Components of independent columns whose log density is linear in them."""
+    """Components with independent columns, whose log density is a linear function of the row.
+
+    A term c(x) that is the same for all components need not be linear.
+    """
 
     def __init__(self, n_components: int, n_features: int):
         self.n_components = n_components
         self.n_features = n_features
 
     def _carrier(self, X: np.ndarray) -> Any:
-        """What the log density of each row has whatever its component is, (n_rows,) or 0."""
+        """Return the term c(x) that the log densities of all components share, (n_rows,) or 0."""
         return 0.0
 
     def log_density(self, rows: Rows, expected: Coefficients) -> np.ndarray:
@@ -167,10 +191,10 @@ class LinearComponents(Components):
 
 
 def log_means(concentration: np.ndarray) -> np.ndarray:
-    """The logarithms of the means of Dirichlet distributions, one per row."""
+    """Return the logarithms of the means of Dirichlet distributions, one per row."""
     return np.log(concentration) - np.log(concentration.sum(axis=-1, keepdims=True))
 
 
 def multiplied(counts: np.ndarray, size: float, rng: np.random.Generator) -> np.ndarray:
-    """Counts times exp(size · N(0, 1))."""
+    """Return counts, each multiplied by exp(size · N(0, 1))."""
     return counts * np.exp(size * rng.standard_normal(counts.shape))

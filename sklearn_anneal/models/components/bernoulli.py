@@ -1,4 +1,4 @@
-"""Rows of zeros and ones."""
+"""Components whose observations are rows of zeros and ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ._base import Coefficients, LinearComponents, multiplied
 
 
 class BernoulliComponents(LinearComponents):
-    """Binary vectors, independent given the component, with beta priors of their probabilities.
+    """Distributions of binary vectors, with beta priors of the probabilities of ones.
 
-    The natural parameters are ``a`` and ``b``, of shape (n_components, n_features).
+    The entries of a vector are independent given its component. The natural parameters are ``a``
+    and ``b``, of shape (n_components, n_features).
 
     Parameters
     ----------
     n_components, n_features : int
     concentration : ndarray of shape (n_components, n_features)
-        Both parameters of the priors.
+        The value of both parameters of each beta prior.
     """
 
     def __init__(self, n_components: int, n_features: int, concentration: np.ndarray):
@@ -67,7 +68,10 @@ class BernoulliComponents(LinearComponents):
         return {"a": raw["sum"], "b": raw["count"][:, None] - raw["sum"]}
 
     def log_volume(self, x: np.ndarray, summary: Any, expected: Coefficients) -> np.ndarray:
-        """log of the sum over all vectors of p(· | z_n = k)^x, of shape (len(x), n_components)."""
+        """Return the log of the sum of p(v | z_n = k)^x over all binary vectors v, in nats.
+
+        The shape is (len(x), n_components).
+        """
         powers = np.asarray(x)[:, None]
         each = np.logaddexp(0.0, powers[..., None] * expected.slopes).sum(axis=-1)
         return each + powers * expected.constants

@@ -1,4 +1,4 @@
-"""Rows of one symbol."""
+"""Components whose observations are single symbols."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ kernels = partial(compiled, "hidden_markov")
 
 
 class CategoricalComponents(Components):
-    """One symbol out of V per row, with Dirichlet priors of its probabilities.
+    """Distributions of one symbol out of V per row, with Dirichlet priors of the probabilities.
 
     The natural parameters are ``emissionprob``, of shape (n_components, V).
 
@@ -24,7 +24,7 @@ class CategoricalComponents(Components):
     ----------
     n_components : int
     concentration : ndarray of shape (n_components, V)
-        That of the priors.
+        Concentrations of the priors.
     """
 
     def __init__(self, n_components: int, concentration: np.ndarray):
@@ -33,7 +33,7 @@ class CategoricalComponents(Components):
 
     @property
     def n_symbols(self) -> int:
-        """V."""
+        """V, the number of symbols."""
         return self.concentration.shape[1]
 
     @property
@@ -83,7 +83,7 @@ class CategoricalComponents(Components):
         return {"emissionprob": raw["emissionprob"].T}
 
     def log_volume(self, x: np.ndarray, summary: Any, expected: np.ndarray) -> np.ndarray:
-        """log Σ_v p(v | z_n = k)^x of shape (len(x), n_components)."""
+        """Return log Σ_v p(v | z_n = k)^x in nats, of shape (len(x), n_components)."""
         exponents = np.asarray(x)[:, None, None] * expected
         top = exponents.max(axis=1)
         return top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))

@@ -1,4 +1,4 @@
-"""Gaussian components: means and precisions of K Gaussians, for mixtures and their kin."""
+"""Gaussian components: K Gaussians with unknown means and precisions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ from .._base import compiled
 from ._base import Components
 
 LOG_2PI = float(np.log(2.0 * np.pi))
+# Number of rows that a kernel processes at a time.
 ROWS_PER_BLOCK = 256
+# Number of rows that Python code converts or copies at a time.
 CHUNK = 8192
 
 _NOTHING = np.empty((1, 0))
-# Keys of raw statistics: their layout, and what a tied covariance has for all components.
+# Rounding may take at most this share of a prior's scale matrix.
+_LARGEST_LOSS = 1e-5
+# Keys of raw statistics: a layout for the arrays of the single components, and "shared" for the
+# one array that all components share if their covariance is tied.
 _RAW = ("full", "tied", "diag", "spherical", "shared")
 
 
@@ -39,14 +44,14 @@ class Summary:
     Attributes
     ----------
     weight : float
-        N = Σ w of all data, in a stream of those yet to come too.
+        N = Σ w of all data; in a stream, this includes data that have not arrived yet.
     seen : float
-        Σ w of the data that the moments are of.
+        Σ w of the data from which the moments were computed.
     center : ndarray of shape (n_features,)
         The origin of the model's coordinates.
     mean : ndarray of shape (n_features,)
     scatter : ndarray of shape (n_features, n_features) or (n_features,)
-        Σ w (x − mean)(x − mean)ᵀ, or its diagonal where the model needs no more.
+        Σ w (x − mean)(x − mean)ᵀ, or its diagonal if the covariance type needs no more.
     """
 
     weight: float
@@ -57,11 +62,11 @@ class Summary:
 
     @property
     def covariance(self) -> np.ndarray:
-        """Covariance (or variances), with Σ w − 1 in the denominator where there is more than 1."""
+        """Covariance (or variances), divided by Σ w − 1, or by Σ w if that is at most 1."""
         return self.scatter / (self.seen - 1 if self.seen > 1 else self.seen)
 
     def merge(self, other: Summary) -> Summary:
-        """The moments of both data sets together, in the coordinates of this one."""
+        """Return the moments of both data sets together, in the coordinates of this summary."""
         seen = self.seen + other.seen
         difference = other.mean - self.mean
         outer = np.outer(difference, difference) if self.scatter.ndim == 2 else difference**2
@@ -74,7 +79,7 @@ class Summary:
         )
 
     def continued(self, other: Summary) -> Summary:
-        """The same summary: priors and coordinates stay when a fit goes on with other data."""
+        """Return this summary, as priors and coordinates stay when a fit goes on with new data."""
         return self
 
 
@@ -84,10 +89,12 @@ class Features(NamedTuple):
     Attributes
     ----------
     layout : {"full", "tied", "diag", "spherical"}
-        Which quadratic features there are, and for ``"tied"`` that all components share their
-        coefficients.
+        The set of quadratic features. With ``"tied"`` it is the same as with ``"full"``, but all
+        components share the coefficients of these features.
     own : ndarray of shape (n_components, n_own)
+        The coefficients that each component has for itself.
     shared : ndarray of shape (1, n_shared)
+        The coefficients that all components share; empty unless the layout is ``"tied"``.
     """
 
     layout: str
@@ -95,7 +102,10 @@ class Features(NamedTuple):
     shared: np.ndarray
 
     def pack(self) -> Natural:
-        """Statistics in this layout, which their key names, as arrays that add up."""
+        """Return statistics as a dictionary of arrays, with the layout as the key.
+
+        The arrays of two such dictionaries can be added.
+        """
         raw = {self.layout: self.own}
         return raw | ({"shared": self.shared} if self.layout == "tied" else {})
 
@@ -104,24 +114,24 @@ kernels = partial(compiled, "gaussian_mixture")
 
 
 def feature_kind(layout: str) -> int:
-    """The kernels' number for the quadratic features of a layout."""
+    """Return the number by which kernels know the quadratic features of a layout."""
     kinds = {"diag": kernels().DIAGONAL, "spherical": kernels().SPHERICAL}
     return kinds.get(layout, kernels().FULL)
 
 
 class GaussianComponents(Components):
-    """K Gaussians with unknown means and precisions; hyperparameters only.
+    """K Gaussians with unknown means and precisions; an object holds hyperparameters only.
 
-    Natural parameters, K = ``n_components``, D = ``n_features``, in coordinates whose origin is
-    the center of the data:
+    The natural parameters, with K = ``n_components`` and D = ``n_features``, refer to coordinates
+    whose origin is the center of the data. They are
 
     - ``factorization="joint"``: ``mean_precision`` (K,), ``mean_natural`` (K, D), ``scatter``
       and ``dof`` of Normal–Wishart factors q(μ, Λ);
     - ``factorization="independent"``: ``mean_precision`` and ``mean_natural`` of Gaussian
       factors q(μ), ``scatter`` and ``dof`` of Wishart factors q(Λ).
 
-    The covariance type restricts the scale matrices of the Wishart factors; there are K full
-    precision matrices whatever the type is.
+    The covariance type restricts only the scale matrices of the Wishart factors. The precision
+    matrices Λ of the K components are full matrices for every covariance type.
 
     Parameters
     ----------
@@ -132,9 +142,10 @@ class GaussianComponents(Components):
     mean_precision_prior, degrees_of_freedom_prior : float or ndarray of shape (n_components,)
     mean_prior : ndarray of shape (n_features,) or (n_components, n_features)
     covariance_prior : ndarray or float
-        Of one component, or of all. None, here and before: from the data, by :meth:`resolved`.
+        One matrix for each component, or one for all. For this parameter and the priors before
+        it, None stands for a value that :meth:`resolved` computes from the data.
     covariance_prior_name : str
-        What the user calls the parameter, for error messages.
+        The name of this parameter in the estimator, for error messages.
     """
 
     def __init__(
@@ -163,7 +174,7 @@ class GaussianComponents(Components):
 
     @cached_property
     def structure(self) -> Structure:
-        """How matrices of the covariance type are stored."""
+        """The way in which matrices of the covariance type are stored."""
         return get_structure(self.covariance_type, COVARIANCE_TYPES, "covariance_type")
 
     @cached_property
@@ -196,7 +207,7 @@ class GaussianComponents(Components):
         return self.factors[factor].pick(q)
 
     def summary(self, rows: Rows) -> Summary:
-        """Moments of the rows, in one pass over them."""
+        """Return the moments of the rows, from one pass over them."""
         total = rows.total_weight
         full = self.structure.event_ndim == 2
         origin = np.zeros(self.n_features)
@@ -216,14 +227,14 @@ class GaussianComponents(Components):
         return Summary(total, total, origin + mean, origin + mean, scatter)
 
     def resolved(self, summary: Summary) -> GaussianComponents:
-        """The components with the priors that depend on data filled in.
+        """Return components in which the priors that depend on data have their values.
 
         Raises
         ------
         ValueError
-            If the data's covariance overflows; if the sample weights sum to less than 2 rows,
-            or if it is not positive definite, and ``covariance_prior`` and ``reg_covar`` are
-            both of no help.
+            If the covariance of the data overflows. If ``covariance_prior`` is None, also if the
+            sample weights sum to less than 2 rows, and if the covariance is not positive definite
+            and ``reg_covar`` is 0.
         """
         if not np.all(np.isfinite(summary.covariance)):
             raise ValueError(
@@ -254,9 +265,10 @@ class GaussianComponents(Components):
         if summary.seen < 2:
             raise ValueError(
                 f"The default {self.covariance_prior_name} needs at least 2 rows, but there is "
-                f"{summary.seen:.6g} (the sum of the sample weights, if there are any, which are "
-                "numbers of rows: multiply them by len(sample_weight) / sum(sample_weight)). Add "
-                f"rows, or give {self.covariance_prior_name}."
+                f"{summary.seen:.6g} (the number of rows, or the sum of the sample weights). "
+                "Sample weights count as numbers of rows; if only their proportions matter, multiply them "
+                "by len(sample_weight) / sum(sample_weight). Otherwise add rows, or give "
+                f"{self.covariance_prior_name}."
             )
         covariance = summary.covariance
         full = covariance.ndim == 2
@@ -276,7 +288,7 @@ class GaussianComponents(Components):
         return covariance + self.reg_covar * (np.eye(len(covariance)) if full else 1.0)
 
     def prior(self, summary: Summary) -> Natural:
-        """λ₀ of all components; the priors must be resolved."""
+        """Return λ₀ of all components; :meth:`resolved` must have set the priors."""
         k, d = self.n_components, self.n_features
         rows = () if self.structure.shared else (k,)
         inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
@@ -287,6 +299,7 @@ class GaussianComponents(Components):
         strength = np.broadcast_to(np.asarray(self.mean_precision_prior, dtype=float), k).copy()
         if self.joint:
             joint = self._normal_wishart.from_standard(mean, strength, inverse_scale, dof)
+            self._check_scatter(joint, inverse_scale)
             return self.factors[0].rename(joint)
         precision = self.structure.inverse(inverse_scale)
         precision = np.broadcast_to(precision, (k, *precision.shape[len(rows) :]))
@@ -298,6 +311,19 @@ class GaussianComponents(Components):
             "dof": dof,
         }
 
+    def _check_scatter(self, joint: Natural, inverse_scale: np.ndarray) -> None:
+        """Refuse a prior whose scatter W⁻¹ + β m mᵀ has lost the digits of W⁻¹ to β m mᵀ."""
+        kept = self._normal_wishart.to_standard(joint)["inverse_scale"]
+        lost = self.structure.relative(kept - inverse_scale, inverse_scale, self.n_features)
+        if np.abs(lost).max() > _LARGEST_LOSS:
+            raise ValueError(
+                "The prior of the means is too strong for its distance from the data: the squared "
+                f"distance, times {np.max(self.mean_precision_prior):g}, is so much larger than "
+                f"{self.covariance_prior_name} that floating-point numbers cannot hold both. "
+                "Lower the prior's precision of the means, move their prior mean towards the mean "
+                f"of the data, or give a larger {self.covariance_prior_name}."
+            )
+
     def random_natural(
         self, counts: np.ndarray, summary: Summary, prior: Natural, rng: np.random.Generator
     ) -> Natural:
@@ -306,10 +332,10 @@ class GaussianComponents(Components):
     def pseudo_data(
         self, counts: np.ndarray, summary: Summary, rng: np.random.Generator
     ) -> dict[str, np.ndarray]:
-        """Statistics of random components with the given numbers of rows.
+        """Return the statistics of random components with the given numbers of rows.
 
-        Centres are drawn from a Gaussian with the moments of the data, and every component has
-        the covariance of the data around its centre.
+        The center of each component is drawn from a Gaussian with the moments of the data. Around
+        it, every component has the covariance of the data.
         """
         noise = rng.standard_normal((self.n_components, self.n_features))
         covariance = summary.covariance
@@ -329,11 +355,11 @@ class GaussianComponents(Components):
         }
 
     def _per_row(self, values: np.ndarray) -> np.ndarray:
-        """One value per component, broadcastable to their matrices."""
+        """Reshape one value per component, so that it broadcasts to the components' matrices."""
         return values.reshape(-1, *(1,) * self.structure.event_ndim)
 
     def empty_statistics(self, layout: str) -> Features:
-        """Zeros in the layout of a kernel's statistics."""
+        """Return zeros in the layout in which kernels write statistics."""
         d = self.n_features
         pairs = d * (d + 1) // 2
         n_own = {"full": pairs, "tied": 0, "diag": d, "spherical": 1}[layout] + d + 1
@@ -341,7 +367,10 @@ class GaussianComponents(Components):
         return Features(layout, np.zeros((self.n_components, n_own)), shared)
 
     def unpack(self, raw: Natural) -> Natural:
-        """N_k, Σ R x and Σ R x xᵀ, the last stored as the covariance type asks."""
+        """Return N_k, Σ R x and Σ R x xᵀ from raw statistics, R being the responsibilities.
+
+        The matrices are stored as the covariance type requires.
+        """
         d = self.n_features
         layout, own = next((key, value) for key, value in raw.items() if key != "shared")
         second = own[:, : -d - 1]
@@ -386,7 +415,7 @@ class GaussianComponents(Components):
         )
 
     def counts(self, raw: Natural) -> np.ndarray:
-        """N_k, the weight of each component's rows, from raw statistics."""
+        """Return N_k, the total weight of each component's rows, from raw statistics."""
         return next(value for key, value in raw.items() if key != "shared")[:, -1]
 
     def statistics(
@@ -395,7 +424,7 @@ class GaussianComponents(Components):
         s = self.unpack({key: value for key, value in raw.items() if key in _RAW})
         if self.joint:
             return self._joint_statistics(s)
-        # Those of independent factors depend on the current q of the other factor.
+        # The statistics of an independent factor depend on the current q of the other factor.
         assert q is not None and keys is not None
         return self._precision_statistics(s, q) if "dof" in keys else self._mean_statistics(s, q)
 
@@ -425,14 +454,19 @@ class GaussianComponents(Components):
         }
 
     def _regularization(self, count: np.ndarray) -> np.ndarray:
-        """N_k reg_covar I, as a statistic."""
+        """Return N_k reg_covar I, which is added to the scatter statistics."""
         each = self.reg_covar * self._per_row(count)
         if self.structure.event_ndim == 2:
             each = each * np.eye(self.n_features)
         return self.structure.pool(each)
 
     def posterior_of(self, s: Natural, prior: Natural) -> Natural:
-        """λ₀ + S for given (pseudo) data; independent factors are matched to the joint ones."""
+        """Return λ₀ + S for the statistics of given data, or of pseudo data.
+
+        The statistics of independent factors would depend on q. Instead, the precisions follow
+        from the scatter of the data around the components' centers, and the means from these
+        precisions.
+        """
         if self.joint:
             return {key: prior[key] + value for key, value in self._joint_statistics(s).items()}
         root = s["first"] / np.sqrt(np.maximum(s["count"], np.finfo(float).tiny))[:, None]
@@ -450,10 +484,11 @@ class GaussianComponents(Components):
         rng: np.random.Generator | None = None,
         log_weights: np.ndarray | None = None,
     ) -> Features:
-        """Coefficients of E log p(x | z = k), or of E log p(x, z = k).
+        """Return the coefficients of E log p(x | z = k), or of E log p(x, z = k).
 
-        The latter where E log π of shape (n_components,) is given. With ``rng``, they are those at
-        one draw of the means and precisions.
+        They belong to the joint density if ``log_weights`` gives E log π, of shape
+        (n_components,). With ``rng``, the means and precisions are one draw, and no expectation
+        is taken over them.
         """
         if log_weights is None:
             log_weights = np.zeros(self.n_components)
@@ -477,7 +512,7 @@ class GaussianComponents(Components):
         return self._features(self.covariance_type, precision, mean, constant)
 
     def plug_in(self, q: Natural) -> Features:
-        """Coefficients of log p(x | z = k) at the means and covariances that q stands for."""
+        """Return the coefficients of log p(x | z = k) at posterior means and covariances."""
         standard = self.standard(q)
         covariances = self.covariances(standard["inverse_scale"], standard["dof"])
         constant = -0.5 * self.structure.log_det(covariances, self.n_features)
@@ -494,13 +529,14 @@ class GaussianComponents(Components):
             draw = self._wishart.sample(self._pick(q, 1), rng)
             draw["mean"] = self._gaussian.sample(self._pick(q, 0), rng)["value"]
         constant = log_weights + 0.5 * draw["log_det_precision"]
-        # A draw of a precision matrix is a full one, whatever its scale is restricted to.
+        # The covariance type restricts the scale of the Wishart distribution, but a draw from it
+        # is a full precision matrix.
         return self._features("full", draw["precision"], draw["mean"], constant)
 
     def _features(
         self, layout: str, precision: np.ndarray, mean: np.ndarray, constant: np.ndarray
     ) -> Features:
-        """Coefficients of constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean)."""
+        """Return the coefficients of constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean)."""
         structure = get_structure(layout, COVARIANCE_TYPES, "layout")
         linear = structure.multiply(precision, mean)
         constant = constant - 0.5 * (self.n_features * LOG_2PI + (mean * linear).sum(axis=1))
@@ -515,10 +551,14 @@ class GaussianComponents(Components):
         return Features(layout, np.hstack([quadratic, *own]), _NOTHING)
 
     def log_density(self, rows: Rows, expected: Features) -> np.ndarray:
-        """E log p(x_n | z_n = k), or E log p(x_n, z_n = k), in nats; (n_rows, n_components)."""
+        """Return E log p(x_n | z_n = k), or E log p(x_n, z_n = k), in nats.
+
+        The shape is (n_rows, n_components). Which of both it is depends on ``expected``
+        (:meth:`expectations`).
+        """
         n = rows.n_units
         out = np.empty((n, self.n_components))
-        # What is not contiguous is copied, a part at a time.
+        # Rows that are not contiguous have to be copied; copying a part at a time saves memory.
         step = max(n, 1) if rows.X.flags.c_contiguous else CHUNK
         for start in range(0, n, step):
             chunk = rows.take(slice(start, start + step))
@@ -534,9 +574,10 @@ class GaussianComponents(Components):
         return out
 
     def tempered_log_volume(self, x: np.ndarray, summary: Summary) -> np.ndarray:
-        """log ∫ N(x | μ, Λ⁻¹)^x, at the covariance of the data, of the shape of ``x``.
+        """Return log ∫ N(y | μ, Λ⁻¹)^x dy in nats, at the covariance of the data.
 
-        The expectation under the prior is infinite for most temperatures.
+        The result has the shape of ``x``. The covariance of the data is plugged in, because the
+        expectation over the prior of Λ is infinite for most temperatures.
         """
         covariance = summary.covariance
         if covariance.ndim == 2:
@@ -545,21 +586,21 @@ class GaussianComponents(Components):
             values = np.full(self.n_features, covariance.mean())
         else:
             values = covariance
-        # A constant column has no density; the regularisation gives it one.
+        # A constant column has no variance and thus no density; regularisation gives it one.
         tiny = np.finfo(float).tiny
         log_det = -np.log(np.maximum(values, 0.0) + max(self.reg_covar, tiny)).sum()
         d = self.n_features
         return 0.5 * d * ((1 - x) * LOG_2PI - np.log(x)) - 0.5 * (1 - x) * log_det
 
     def log_volume(self, x: np.ndarray, summary: Summary, expected: Any) -> np.ndarray:
-        """log ∫ p(x_n | z_n = k)^x dx_n of shape (len(x), n_components)."""
+        """Return log ∫ p(x_n | z_n = k)^x dx_n in nats, of shape (len(x), n_components)."""
         volume = self.tempered_log_volume(x, summary)
         return np.repeat(volume[:, None], self.n_components, axis=1)
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
-        """Displace the means by ``size`` prior standard deviations, keeping all else."""
+        """Displace the means at random by ``size`` prior standard deviations, and nothing else."""
         if "mean_natural" not in q:
-            return q  # the block of the precisions alone
+            return q  # `q` has only the block of the precisions
         noise = rng.standard_normal((self.n_components, self.n_features))
         deviation = size * self._prior_deviation(prior) * noise
         if self.joint:
@@ -570,11 +611,14 @@ class GaussianComponents(Components):
         return q | {"mean_natural": q["mean_natural"] + moved}
 
     def covariances(self, inverse_scale: np.ndarray, dof: np.ndarray) -> np.ndarray:
-        """W⁻¹/ν, stored as the covariance type asks."""
+        """Return W⁻¹/ν, stored as the covariance type requires."""
         return inverse_scale / dof.reshape(dof.shape + (1,) * self.structure.event_ndim)
 
     def _prior_deviation(self, prior: Natural) -> np.ndarray:
-        """σ_μ per component and feature, at the prior's expected precision."""
+        """Return the prior standard deviation of each mean, at the prior's expected precision.
+
+        The shape is (n_components, n_features), or broadcasts to it.
+        """
         if self.joint:
             standard = self._normal_wishart.to_standard(self._pick(prior, 0))
             scale, strength = standard["inverse_scale"], standard["mean_precision"]
@@ -586,13 +630,13 @@ class GaussianComponents(Components):
         return np.sqrt(variance.reshape(self.n_components, -1))
 
     def student_t(self, q: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The components of the posterior predictive density.
+        """Return the parameters of the posterior predictive density of every component.
 
         Returns
         -------
         dof : ndarray of shape (n_components,)
         mean : ndarray of shape (n_components, n_features)
-            Relative to the center.
+            Locations relative to the center of the data.
         scale : ndarray of shape (n_components, n_features, n_features)
         """
         d = self.n_features
@@ -607,7 +651,7 @@ class GaussianComponents(Components):
         return dof, standard["mean"], scale + self.structure.to_full(covariance, d)
 
     def log_student_t(self, rows: Rows, q: Natural) -> np.ndarray:
-        """Log predictive densities of the components in nats, (n_rows, n_components)."""
+        """Return the log predictive densities of the components in nats, (n_rows, n_components)."""
         d = self.n_features
         dof, mean, scale = self.student_t(q)
         root = np.linalg.inv(np.linalg.cholesky(scale))
@@ -615,7 +659,7 @@ class GaussianComponents(Components):
         half_log_det = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
         no_constant = np.full(self.n_components, 0.5 * d * LOG_2PI)
         features = self._features("full", precision, mean, no_constant)
-        # Rounding may leave a row at a mean with a distance just below zero.
+        # The distance of a row from a mean may be slightly below zero because of rounding.
         distance = np.maximum(-2.0 * self.log_density(rows, features), 0.0)
         return (
             gammaln(0.5 * (dof + d))
@@ -626,7 +670,7 @@ class GaussianComponents(Components):
         )
 
     def standard(self, q: Natural) -> dict[str, np.ndarray]:
-        """Means (centred), inverse scales and degrees of freedom of the components."""
+        """Return means (relative to the center), inverse scales and degrees of freedom."""
         if self.joint:
             return self._normal_wishart.to_standard(self._pick(q, 0))
         mean = self._gaussian.to_standard(self._pick(q, 0))["mean"]
@@ -634,7 +678,10 @@ class GaussianComponents(Components):
         return {"mean": mean, "mean_precision": q["mean_precision"], **precisions}
 
     def coordinates(self, q: Natural, summary: Summary) -> np.ndarray:
-        """Where the components lie, in units of the data's spread, for :func:`coinciding`."""
+        """Return the coordinates of the components in units of the data's spread.
+
+        They are the means and, unless the components share it, the covariance.
+        """
         standard = self.standard(q)
         spread = summary.covariance
         if spread.ndim == 2:

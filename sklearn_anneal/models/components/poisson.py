@@ -1,4 +1,4 @@
-"""Rows of counts."""
+"""Components whose observations are rows of counts."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from ._base import Coefficients, LinearComponents
 
 
 class Moments(NamedTuple):
-    """Weight and mean of the rows."""
+    """The total weight (``seen``) and the mean of some rows."""
 
     seen: float
     mean: np.ndarray
 
     def merge(self, other: Moments) -> Moments:
-        """Those of both sets of rows."""
+        """Return the moments of both sets of rows together."""
         seen = self.seen + other.seen
         return Moments(seen, self.mean + other.seen / seen * (other.mean - self.mean))
 
 
 class PoissonComponents(LinearComponents):
-    """Vectors of counts, independent given the component, with gamma priors of their rates.
+    """Distributions of vectors of counts, with gamma priors of their rates.
 
-    The natural parameters are ``shape`` and ``rate``, of shape (n_components, n_features).
+    The entries of a vector are independent given its component. The natural parameters are
+    ``shape`` and ``rate``, of shape (n_components, n_features).
 
     Parameters
     ----------
     n_components, n_features : int
     shape : ndarray of shape (n_components, n_features)
-        That of the priors.
+        Shapes of the gamma priors.
     rate : ndarray of shape (n_components, n_features) or None
-        Likewise; None: the prior's mean is that of the data.
+        Rates of the gamma priors. None chooses them so that the prior's mean is the data's mean.
     """
 
     why_no_log_volume = (
-        "log C(T) sums the tempered density of a row over all rows that there could be, and no "
-        "such sum is known for Poisson counts"
+        "log C(T) sums the tempered density of a row over all possible rows, and no formula for "
+        "this sum is known for Poisson counts"
     )
 
     def __init__(self, n_components: int, n_features: int, shape: Any, rate: Any):
@@ -55,7 +56,8 @@ class PoissonComponents(LinearComponents):
     def resolved(self, summary: Moments) -> PoissonComponents:
         rate = self.rate
         if rate is None:
-            # A column of zeros has a rate well below one.
+            # A column of zeros would have an infinite rate. Its mean is therefore taken as if
+            # there were about one event in all rows.
             rate = self.shape / np.maximum(summary.mean, 1.0 / (summary.seen + 1.0))
         return PoissonComponents(self.n_components, self.n_features, self.shape, rate)
 

@@ -1,0 +1,101 @@
+"""What a fitted estimator keeps to itself, as values that any format of files can hold.
+
+Models, summaries and the like are objects of private classes. A format that lists the classes of a
+file, so that its reader can decide whether to trust them, should list only those that its reader
+knows. So such an object is written as a dictionary with the name of its class and its attributes,
+and made again from that when the estimator is loaded. No class outside of the package is ever
+looked up by name, and no constructor runs.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ..annealing._base import Annealing, Context
+
+_CLASS, _STATE = "class of sklearn_anneal", "attributes"
+_DTYPE = "numpy.dtype"
+_PACKAGE = __name__.split(".")[0]
+_ROOMS = (f"{_PACKAGE}.models.", f"{_PACKAGE}.estimators.")
+
+
+def written(value: Any) -> Any:
+    """A value with the package's private objects, however deep they are, as dictionaries.
+
+    Parameters
+    ----------
+    value : object
+        Arrays are not copied. Objects of classes outside of the package stay as they are.
+
+    Returns
+    -------
+    object
+    """
+    kind = type(value)
+    if kind is dict:
+        return {key: written(one) for key, one in value.items()}
+    if kind is list or kind is tuple:
+        return kind(written(one) for one in value)
+    if isinstance(value, np.dtype):
+        return {_CLASS: _DTYPE, _STATE: value.str}
+    if not _is_private(kind):
+        return value
+    state = value._asdict() if issubclass(kind, tuple) else vars(value)
+    kept = {key: written(one) for key, one in state.items() if not _is_cached(kind, key)}
+    return {_CLASS: f"{kind.__module__}.{kind.__qualname__}", _STATE: kept}
+
+
+def read(value: Any) -> Any:
+    """The value of which :func:`written` made this one.
+
+    Raises
+    ------
+    ValueError
+        If a dictionary names a class that is not one of those which are written so.
+    """
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return kind(read(one) for one in value)
+    if kind is not dict:
+        return value
+    if _CLASS not in value:
+        return {key: read(one) for key, one in value.items()}
+    name, state = value[_CLASS], value[_STATE]
+    if name == _DTYPE:
+        return np.dtype(str(state))
+    cls = _class(name)
+    attributes = read(state)
+    if issubclass(cls, tuple):
+        return cls(**attributes)
+    result = object.__new__(cls)
+    result.__dict__.update(attributes)
+    return result
+
+
+def _is_private(cls: type) -> bool:
+    return cls in (Annealing, Context) or cls.__module__.startswith(_ROOMS)
+
+
+def _is_cached(cls: type, name: str) -> bool:
+    """Whether an attribute is what a cached property found, and is found again when asked for."""
+    return isinstance(getattr(cls, name, None), cached_property)
+
+
+def _class(name: str) -> type:
+    module, _, attribute = name.rpartition(".")
+    if module.startswith(f"{_PACKAGE}."):
+        try:
+            cls = getattr(import_module(module), attribute)
+        except (AttributeError, ImportError):
+            cls = None
+        if isinstance(cls, type) and _is_private(cls):
+            return cls
+    raise ValueError(
+        f"The file asks for {name!r}, which is no part of a fitted estimator of this version of "
+        "sklearn_anneal. It is damaged, or was written by another version; load it with the "
+        "version that wrote it, or fit the estimator again."
+    )

@@ -1,0 +1,81 @@
+"""A fit whose result is not finite ends with the advice of its estimator, and changes nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import assert_identical, change_models, models, quick
+
+
+def without_bound(value):
+    def change(model):
+        model.kl = lambda *args: value
+        return model
+
+    return change
+
+
+def with_statistics(value):
+    def change(model):
+        original = type(model).block_statistics
+        model.block_statistics = lambda block, raw, q: {
+            key: x + value for key, x in original(model, block, raw, q).items()
+        }
+        return model
+
+    return change
+
+
+CHANGES = {
+    "bound-nan": without_bound(np.nan),
+    "bound-infinite": without_bound(np.inf),
+    "parameters-nan": with_statistics(np.nan),
+    "parameters-infinite": with_statistics(np.inf),
+}
+
+
+def assert_refused(method, estimator, X):
+    with pytest.raises(ValueError, match="Fitting failed because") as caught:
+        with np.errstate(all="ignore"):
+            method(X)
+    assert not isinstance(caught.value, np.linalg.LinAlgError)
+    assert estimator._advice in str(caught.value)
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("how", ["batch", "minibatches", "partial_fit"])
+@pytest.mark.parametrize("entry", models())
+def test_result_that_is_not_finite_is_refused(entry, how, change, rng, monkeypatch):
+    X = entry.data(rng, 40)
+    batches = entry.in_batches(10) if how == "minibatches" else {}
+    estimator = entry.make(annealing="none", max_iter=3, **batches, **entry.first)
+    change_models(monkeypatch, type(estimator), CHANGES[change])
+
+    # A stream's first bound is that of the start; the parameters are those after the step.
+    assert_refused(estimator.partial_fit if how == "partial_fit" else estimator.fit, estimator, X)
+    assert not hasattr(estimator, "lower_bound_")
+
+
+@pytest.mark.parametrize("entry", models())
+def test_stream_stays_as_it_was_before_a_bound_that_is_not_finite(entry, rng, monkeypatch):
+    X = entry.data(rng, 40)
+    estimator, other = (entry.make(annealing="none", **entry.first) for _ in range(2))
+    estimator.partial_fit(X), other.partial_fit(X)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(estimator._inference.ctx.model), "kl", lambda *args: np.nan)
+        assert_refused(estimator.partial_fit, estimator, X)
+    assert_identical(estimator, other)
+    assert_identical(estimator.partial_fit(X), other.partial_fit(X))
+
+
+@pytest.mark.parametrize("entry", models())
+def test_bound_that_a_method_does_not_evaluate_is_no_failure(entry, rng):
+    """It is NaN in the history of a stream, where ``lower_bound_`` is the last that was found."""
+    method = quick("structured", 30, evaluate_every=2)
+    estimator = entry.make(annealing=method, **entry.first)
+    X = entry.data(rng, 40)
+    for _ in range(4):
+        estimator.partial_fit(X)
+    np.testing.assert_array_equal(np.isfinite(estimator.lower_bounds_), [True, False] * 2)
+    assert estimator.lower_bound_ == estimator.lower_bounds_[2]

@@ -1,0 +1,102 @@
+"""Fitted estimators in files of skops, whose reader decides which classes to trust."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import skops.io
+from harness import assert_identical, combinations, quick, variants
+from models import ENTRIES
+
+from sklearn_anneal.annealing import DeterministicAnnealing, NoAnnealing
+from sklearn_anneal.estimators._persistence import read, written
+
+
+def class_name(value):
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def loaded(estimator, path, trusted):
+    """The estimator from a file that asks for ``trusted`` classes of this package alone."""
+    skops.io.dump(estimator, path)
+    types = skops.io.get_untrusted_types(file=path)
+    # An entry whose model is not part of the package is written by names of its own.
+    own = [name for name in types if name.startswith("sklearn_anneal.")]
+    assert own == sorted(name for name in trusted if name.startswith("sklearn_anneal."))
+    assert set(trusted) <= set(types)
+    return skops.io.load(path, trusted=types)
+
+
+def assert_round_trip(estimator, X, path):
+    """The file names public classes alone; what it holds predicts and goes on bit for bit."""
+    trusted = {class_name(estimator), class_name(estimator.annealing_)}
+    other = loaded(estimator, path, trusted)
+    assert_identical(estimator, other)
+    for method in ("score", "transform"):
+        expected = getattr(estimator, method)(X)
+        np.testing.assert_array_equal(expected, getattr(other, method)(X))
+    assert_identical(estimator.partial_fit(X), other.partial_fit(X))
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+def test_round_trip(entry, params, name, method, rng, tmp_path):
+    X = entry.data(rng, 40)
+    estimator = entry.make(annealing=quick(name), **params)
+    assert_round_trip(getattr(estimator, method)(X), X, tmp_path / "estimator.skops")
+
+
+@pytest.mark.parametrize(("entry", "params"), variants())
+def test_round_trip_of_every_form_of_the_model(entry, params, rng, tmp_path):
+    X = entry.data(rng, 40)
+    estimator = entry.make(annealing="none", **params).fit(X)
+    assert_round_trip(estimator, X, tmp_path / "estimator.skops")
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_estimator_that_is_not_fitted(entry, rng, tmp_path):
+    estimator = entry.make(**entry.first)
+    other = loaded(estimator, tmp_path / "estimator.skops", {class_name(estimator)})
+    X = entry.data(rng, 40)
+    assert_identical(estimator.fit(X), other.fit(X))
+
+
+class Halved(NoAnnealing):
+    """A method of a user's own."""
+
+
+def test_methods_from_elsewhere_are_named_too(rng, tmp_path):
+    entry = ENTRIES[0]
+    X = entry.data(rng, 40)
+    estimator = entry.make(annealing=Halved(), **entry.first).fit(X)
+    other = loaded(
+        estimator, tmp_path / "estimator.skops", {class_name(estimator), class_name(Halved())}
+    )
+    assert type(other.annealing_) is Halved
+    assert_identical(estimator, other)
+
+
+def test_objects_from_elsewhere_stay_as_they_are():
+    method = DeterministicAnnealing()
+    assert written(method) is method
+    assert written({"a": [method]})["a"][0] is method
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os.system",
+        "builtins.object",
+        "sklearn_anneal.families.Dirichlet",
+        "sklearn_anneal.models.latent_dirichlet.np",
+        "sklearn_anneal.models.latent_dirichlet.partial",
+        "sklearn_anneal.models.nowhere.Summary",
+        "sklearn_anneal.models._base.Nowhere",
+        "sklearn_anneal",
+    ],
+)
+def test_no_other_class_is_made(name):
+    """Who trusts an estimator trusts the private classes that it needs, and no others."""
+    file = written(np.dtype(float)) | {"class of sklearn_anneal": name, "attributes": {}}
+    with pytest.raises(ValueError, match="no part of a fitted estimator of this version"):
+        read(file)

@@ -1,0 +1,101 @@
+"""When fits end by themselves: the rule alone, and fits that it must end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import models, quick, units_of
+
+from sklearn_anneal.inference.stopping import History, RiseOfBound
+
+
+def history(bounds, *, n_annealed=0, n_observations=10.0, minibatches=True, initial=-np.inf):
+    return History(list(bounds), initial, n_annealed, n_observations, minibatches)
+
+
+def test_minibatches_compare_the_best_of_ten_passes_with_the_best_of_ten_before():
+    rule = RiseOfBound(0.1)
+    before = [0.0] * 9 + [5.0]
+    # A rise of tol per observation is 1 here.
+    assert rule.settled(history(before + [5.9] + [0.0] * 9))
+    assert rule.settled(history(before + [0.0] * 9 + [5.9]))
+    assert rule.settled(history(before + [-3.0] * 10))
+    assert rule.settled(history(before[::-1] + [0.0] * 9 + [5.9]))
+    assert not rule.settled(history(before + [6.1] + [0.0] * 9))
+    assert not rule.settled(history(before + [0.0] * 9 + [6.1]))
+    # What was before the twenty passes does not count.
+    assert not rule.settled(history([100.0, *before, *[0.0] * 9, 6.1]))
+    assert not rule.settled(history([100.0] + [0.0] * 10 + [1.1] * 10))
+    assert not rule.settled(history([0.0] * 10 + [1.0] * 10))
+
+
+def test_minibatches_need_twenty_passes_after_the_schedule():
+    rule = RiseOfBound(0.1)
+    assert not rule.settled(history([1.0] * 19))
+    assert rule.settled(history([1.0] * 20))
+    assert not rule.settled(history([1.0] * 24, n_annealed=5))
+    assert rule.settled(history([1.0] * 25, n_annealed=5))
+
+
+def test_tolerance_of_zero_asks_for_all_passes():
+    assert not RiseOfBound(0.0).settled(history([1.0] * 20))
+    assert not RiseOfBound(0.0).settled(history([2.0] * 10 + [1.0] * 10))
+    assert not RiseOfBound(0.0).settled(history([1.0] * 20, minibatches=False))
+
+
+def test_batches_compare_the_last_two_passes():
+    rule = RiseOfBound(0.1)
+    assert rule.settled(history([0.0, 5.0, 5.9], minibatches=False))
+    assert rule.settled(history([0.0, 5.0, 4.1], minibatches=False))
+    assert not rule.settled(history([5.0, 5.0, 6.1], minibatches=False))
+    assert not rule.settled(history([5.0, 5.0, 3.9], minibatches=False))
+    assert not rule.settled(history([5.0, 6.0], minibatches=False))
+
+
+def test_first_pass_of_a_batch_fit_is_compared_with_the_start():
+    rule = RiseOfBound(0.1)
+    assert rule.settled(history([5.0], minibatches=False, initial=4.5))
+    assert not rule.settled(history([5.0], minibatches=False, initial=3.5))
+
+
+@pytest.mark.parametrize("n_annealed", [0, 5])
+@pytest.mark.parametrize("entry", models())
+def test_fit_in_minibatches_ends_by_its_rule(entry, n_annealed, rng):
+    """It ends after the first pass at which the best of ten has hardly risen, and not before."""
+    tol, X = 0.01, entry.data(rng, 60)
+    hot = quick("deterministic", n_annealed, initial_temperature=2.0)
+    annealing = hot if n_annealed else "none"
+    estimator = entry.make(
+        annealing=annealing, max_iter=300, tol=tol, **entry.in_batches(20), **entry.first
+    ).fit(X)
+    assert estimator.converged_
+    n = estimator.n_iter_
+    assert n_annealed + 20 <= n < n_annealed + 300
+    rule = RiseOfBound(tol)
+    size = units_of(estimator, X).n_observations
+    bounds = list(estimator.lower_bounds_)
+    for p in range(1, n):
+        so_far = history(bounds[:p], n_annealed=n_annealed, n_observations=size)
+        assert not rule.settled(so_far) or p < n_annealed + 20
+
+
+@pytest.mark.parametrize("entry", models())
+def test_fit_in_minibatches_makes_all_passes_at_tolerance_zero(entry, rng):
+    estimator = entry.make(
+        annealing="none", max_iter=25, tol=0.0, **entry.in_batches(20), **entry.first
+    ).fit(entry.data(rng, 60))
+    assert estimator.n_iter_ == 25
+    assert not estimator.converged_
+
+
+@pytest.mark.parametrize("entry", models())
+def test_finish_of_a_schedule_is_tested_after_twenty_passes(entry, rng):
+    """Just after a schedule the bound can stand still and rise again."""
+    X = entry.data(rng, 60)
+    settings = {"max_iter": 100, "tol": 1e6, **entry.first}
+    hot = quick("deterministic", 5, initial_temperature=2.0)
+    annealed = entry.make(annealing=hot, **settings).fit(X)
+    plain = entry.make(annealing="none", **settings).fit(X)
+    assert annealed.converged_ and plain.converged_
+    assert annealed.n_iter_ >= 5 + 20
+    assert plain.n_iter_ < 20

@@ -1,0 +1,177 @@
+"""Tests of streams that all models share: the schedule, the parameters, and the warnings."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from cases_latent_dirichlet import draw_corpus
+from harness import combinations, context_of, forms, largest_difference, quick
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from test_latent_dirichlet_fit import associated_press
+
+from sklearn_anneal import AnnealedHMM, AnnealedLatentDirichletAllocation, AnnealedPMF
+from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing
+
+SCHEDULED = [name for name in ANNEALING if ANNEALING[name].finish]
+
+
+# The schedule
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("calls", [1, 3, 12])
+@pytest.mark.parametrize(("entry", "params", "name"), combinations(SCHEDULED, sampled=False))
+def test_one_pass_over_a_stream_ends_at_temperature_one(entry, params, name, calls, rng):
+    est = entry.make(annealing=quick(name, 50), total_samples=60 * calls, **params)
+    for _ in range(calls):
+        est.partial_fit(entry.data(rng, 60))
+    assert not est.annealing_.is_annealing(context_of(est).state)
+    assert est.temperatures_[-1] == 1
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("entry", "params", "name"), combinations(SCHEDULED, sampled=False))
+def test_a_stream_of_unknown_size_is_plain_inference(entry, params, name, rng):
+    """It has the start of plain inference too, whatever start the method would take."""
+    streams = [entry.make(annealing=method, **params) for method in (name, "none")]
+    for _ in range(3):
+        X = entry.data(rng, 40)
+        one, plain = (est.partial_fit(X) for est in streams)
+        assert largest_difference(context_of(one).q, context_of(plain).q) == 0
+    np.testing.assert_array_equal(one.lower_bounds_, plain.lower_bounds_)
+    assert (one.temperatures_ == 1).all()
+    assert type(one.annealing_) is ANNEALING[name]
+
+
+def top_words(lda, n=8):
+    """Numbers of distinct words among the first of all topics."""
+    return len({word for words in lda.top_words(n=n) for word in words})
+
+
+def one_pass(lda, X, calls=20, seed=0):
+    order = np.random.default_rng(seed).permutation(X.shape[0])
+    lda.set_params(total_samples=X.shape[0])
+    for part in np.array_split(order, calls):
+        lda.partial_fit(X[part])
+    return lda
+
+
+def no_worse_than_plain(X, test, n_components):
+    lda = AnnealedLatentDirichletAllocation(n_components, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        annealed = one_pass(clone(lda), X)
+    plain = one_pass(clone(lda).set_params(annealing="none"), X)
+    assert annealed.temperatures_[0] > 1 and annealed.temperatures_[-1] == 1
+    assert annealed.n_effective_components_ == n_components
+    assert top_words(annealed) > 0.8 * top_words(plain)
+    # The scores of two seeds differ by some hundredths of a nat.
+    assert annealed.score(test) > plain.score(test) - 0.05
+
+
+def test_one_pass_over_topics_neither_collapses_nor_predicts_worse(rng):
+    X = draw_corpus(rng, n_documents=2500, n_words=400, n_topics=10, length=100)
+    no_worse_than_plain(X[:2000], X[2000:], 10)
+
+
+def test_one_pass_over_news_neither_collapses_nor_predicts_worse():
+    X = associated_press()
+    X = X[np.random.default_rng(0).permutation(X.shape[0])]
+    no_worse_than_plain(X[:2000], X[2000:], 15)
+
+
+def test_documents_of_a_stream_get_the_iterations_that_a_single_look_needs(rng):
+    X = draw_corpus(rng, n_documents=128)
+    lda = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0)
+    found = {
+        limit: clone(lda).set_params(max_doc_update_iter=limit).partial_fit(X).components_
+        for limit in (None, 10, 100)
+    }
+    np.testing.assert_array_equal(found[None], found[100])
+    assert not np.array_equal(found[None], found[10])
+
+
+# Parameters
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "change", [{"learning_decay": -3.0}, {"total_samples": 0}, {"tol": "small"}, {"n_jobs": 0}]
+)
+@pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
+def test_parameters_are_checked_at_every_call(entry, params, change, rng):
+    X = entry.data(rng, 40)
+    est = entry.make(**params).partial_fit(X)
+    before = pickle.dumps(vars(est.set_params(**change)))
+    (name,) = change
+    with pytest.raises(ValueError, match=f"'{name}' parameter"):
+        est.partial_fit(X)
+    assert pickle.dumps(vars(est)) == before
+
+
+def test_what_only_the_making_of_a_model_checks_is_checked_at_every_call(rng):
+    pmf = AnnealedPMF(2, random_state=0).partial_fit(rng.normal(size=(30, 8)))
+    before = pickle.dumps(pmf.set_params(clip=(5, 1)))
+    with pytest.raises(ValueError, match="is not a range"):
+        pmf.partial_fit(rng.normal(size=(30, 8)))
+    with pytest.raises(ValueError, match="is not a range"):
+        pmf.partial_fit(rng.normal(size=(30, 8)), sample_weight=np.zeros(30))
+    assert pickle.dumps(pmf) == before
+    lda = AnnealedLatentDirichletAllocation(3, random_state=0).partial_fit(draw_corpus(rng))
+    lda.set_params(init_components=np.ones((2, 2)))
+    with pytest.raises(ValueError, match="init_components must have shape"):
+        lda.partial_fit(draw_corpus(rng))
+
+
+def test_a_later_batch_may_lack_symbols_that_the_first_data_had(rng):
+    X = [rng.integers(4, size=(30, 1)) for _ in range(5)]
+    hmm = AnnealedHMM(2, emission="categorical", emissionprob_prior=np.ones((2, 4)), max_iter=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        hmm.fit(X)
+    assert np.isfinite(hmm.partial_fit([np.zeros((9, 1), dtype=int)]).lower_bound_)
+
+
+# Warnings
+
+
+def collapsed(**params):
+    """A stream whose topics become equal at a high temperature."""
+    hot = DeterministicAnnealing(initial_temperature=20.0, schedule="constant")
+    return AnnealedLatentDirichletAllocation(
+        5, annealing=hot, batch_size=20, total_samples=4000, random_state=0, **params
+    )
+
+
+def test_a_stream_warns_of_coinciding_components_once_its_schedule_is_over(rng):
+    X = draw_corpus(rng, n_documents=100, n_words=60)
+    lda = collapsed(learning_decay=0.0)
+    warned = []
+    for call in range(1, 21):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            lda.partial_fit(X)
+        for warning in caught:
+            assert warning.category is ConvergenceWarning
+            assert "Components coincide" in str(warning.message)
+            assert warning.filename == __file__
+            warned.append(call)
+    # The fourth call ends the first tenth; the stream has doubled with the eighth and sixteenth.
+    assert warned == [4, 8, 16]
+
+
+def test_a_warning_that_is_an_error_leaves_the_stream_as_it_was(rng):
+    X = draw_corpus(rng, n_documents=100, n_words=60)
+    lda = collapsed(learning_decay=0.0)
+    for _ in range(3):
+        lda.partial_fit(X)
+    before = pickle.dumps(lda)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ConvergenceWarning, match="Components coincide"):
+            lda.partial_fit(X)
+    assert pickle.dumps(lda) == before
