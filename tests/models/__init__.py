@@ -1,8 +1,8 @@
 """Descriptions of all models for the common tests, one module per model.
 
 To add a model, write one file here and add one line to ``ENTRIES``. The file says how the estimator
-is made, how its data look, and with which exact results it is compared. The last
-entry is the worked example of the page for developers, which is not a part of the package.
+is made, how its data look, and with which exact results it is compared. The last entry is the
+worked example of the page for developers, which is not a part of the package.
 """
 
 from __future__ import annotations
