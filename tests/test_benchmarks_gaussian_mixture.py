@@ -43,7 +43,7 @@ def test_sections_on_data_files_are_written_where_the_files_are():
     experiments.section_gultekin(page, plan.QUICK)
     experiments.section_objective(page, plan.QUICK)
     assert any("Pima, K = 2" in line for line in page.lines)
-    assert {"Gultekin et al. 2018", "Paisley et al. (SVI+)"} == {c.source for c in page.claims}
+    assert {"Gultekin et al. 2015", "Paisley et al. (SVI+)"} == {c.source for c in page.claims}
 
 
 def test_a_quick_run_does_not_replace_the_full_page(capsys):

@@ -80,7 +80,7 @@ def claims_of_digits(bounds: Values, accuracy: Values) -> list[Claim]:
     """Claims of Gultekin et al., given bounds on digits and accuracies by K and method."""
     found = []
     numbers = list(bounds)
-    source = "Gultekin et al. 2018"
+    source = "Gultekin et al. 2015"
     for first, second in (("stochAVI", "VI"), ("detAVI", "VI"), ("stochAVI", "detAVI")):
         pairs = [
             (f"K = {k}", np.array(bounds[k][first]), np.array(bounds[k][second])) for k in numbers

@@ -40,7 +40,7 @@ from .plan import Size
 
 _SMALLEST_CLUSTER = 0.01  # share of the rows that a component has to win to count as one
 
-# Gultekin, Zhang and Paisley (2018), section 4.3
+# Gultekin, Zhang and Paisley (2015), section 4.3
 
 
 GULTEKIN = {
@@ -83,7 +83,7 @@ def section_gultekin(page: Page, size: Size) -> None:
                 hit = np.argmax(densities, axis=0) == truth
                 accuracy[k][name].append(hit.mean())
     page.section(
-        "Digits of every class (Gultekin et al. 2018, section 4.3)",
+        "Digits of every class (Gultekin et al. 2015, section 4.3)",
         f"Independent q(μ) q(Λ), {size.n_rows} rows of each class, 30 principal components, "
         "one seed. Gain of the bound over plain inference from the same kind of start, nats, "
         "and accuracy of a classifier by the predictive densities on 100 rows of each class.",

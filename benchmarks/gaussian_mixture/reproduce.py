@@ -1,7 +1,7 @@
 """The papers' claims about Gaussian mixtures, measured; writes ``doc/results/gaussian_mixture.md``.
 
 Sections: bound, held-out density and time of every method on several data sets; the prior settings;
-mixtures of digits as in Gultekin et al. (2018); the two objectives of the SVI+ paper (Paisley et
+mixtures of digits as in Gultekin et al. (2015); the two objectives of the SVI+ paper (Paisley et
 al.) and its four clusters under an approximate Dirichlet process; what variational tempering
 (Mandt et al., 2016) and proximity variational inference (Altosaar et al., 2018) claim, as far as it
 concerns Gaussian mixtures. Fits that are compared are interleaved, one thread, paired by seed.

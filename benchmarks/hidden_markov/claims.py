@@ -21,7 +21,7 @@ from .plan import (
     SettingsKey,
 )
 
-GULTEKIN, EXPECTED, OWN = "Gultekin et al. 2018", "expected figures", OWN_QUESTION
+GULTEKIN, EXPECTED, OWN = "Gultekin et al. 2015", "expected figures", OWN_QUESTION
 # Times count as "essentially the same" if their ratio is at most this.
 SAME_TIME = 1.25
 # The share of all letters on which a method has to win for "consistently".

@@ -35,7 +35,7 @@ ALMOST = 0.02
 
 Pairs = list[tuple[str, np.ndarray, np.ndarray]]
 
-GULTEKIN, MANDT = "Gultekin et al. 2018", "Mandt et al. 2016"
+GULTEKIN, MANDT = "Gultekin et al. 2015", "Mandt et al. 2016"
 PAISLEY, HOFFMAN = "Paisley et al. (SVI+)", "Hoffman & Blei 2015"
 EXPECTED = "expected figures"
 
