@@ -197,6 +197,9 @@ class NormalWishart(Family):
         return inside & self._wishart._inside(marginal)
 
     def _strength(self, natural: Natural) -> np.ndarray:
+        if not natural["mean_natural"].any():
+            # The usual prior is centered at the origin, and needs no matrices here.
+            return natural["dof"]
         marginal = self._wishart_natural(natural)
         mean = natural["mean_natural"] / natural["mean_precision"][:, None]
         precision = self._wishart.expected_precision(marginal)
