@@ -297,7 +297,7 @@ class Family(ABC):
         Where `p` is stronger than :data:`STRONG` observations, the log-normalisers are so large
         that their difference would lose its digits. Then the divergence is evaluated without them.
         """
-        if np.any(self._strength(p) > STRONG):
+        if (self._strength(p) > STRONG).any():
             return float(np.sum(self._divergence(q, p)))
         expected = self.expectations(q)
         linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)

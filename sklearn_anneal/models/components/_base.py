@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from ...families import Factor, Natural
 from ...inference.units import Rows
@@ -75,6 +74,9 @@ class Components(ABC):
 
     def _labels(self, rows: Rows, random_state: np.random.RandomState) -> tuple[np.ndarray, Rows]:
         """Return a sample of the rows, preceded by the cluster of each row of the sample."""
+        # Imported here, because it takes a tenth of the time in which the package is imported.
+        from sklearn.cluster import KMeans
+
         sample: Any = rows.subset(_ROWS_FOR_KMEANS, random_state)
         n_clusters = min(self.n_components, len(np.unique(sample.X, axis=0)))
         means = KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
