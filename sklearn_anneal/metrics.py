@@ -327,7 +327,9 @@ def _check_counts(X: Any, name: str) -> Any:
         container((X.data, X.indices, X.indptr), shape=X.shape) if issparse(X) else csr_matrix(X)
     )
     if not counts.has_canonical_format or np.count_nonzero(counts.data) < counts.nnz:
-        counts = counts.copy()
+        # Duplicates are summed in a type in which sums of small integers do not wrap around.
+        small = counts.dtype.kind in "biu" and counts.dtype != np.uint64
+        counts = counts.astype(np.int64) if small else counts.copy()
         counts.sum_duplicates()
         counts.eliminate_zeros()
     if counts.dtype == bool:

@@ -125,6 +125,16 @@ all_counts = pytest.mark.parametrize("counts", [corpus, fractional, mixed])
 # split_documents
 
 
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.float32])
+def test_duplicates_of_small_integers_are_summed_without_wrapping_around(dtype):
+    value = 1 if dtype is bool else 100
+    data = np.array([value, value, 1], dtype=dtype)
+    X = csr_matrix((data, np.array([2, 2, 0]), np.array([0, 2, 3])), shape=(2, 3))
+    observed, held_out = split_documents(X)
+    assert (observed + held_out).toarray().tolist() == [[0, 0, 2 * value], [1, 0, 0]]
+    assert observed.dtype == (np.float32 if dtype is np.float32 else np.int64)
+
+
 @all_counts
 def test_halves_add_up(counts):
     X = counts()

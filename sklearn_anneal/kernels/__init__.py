@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 
 LOADING = threading.RLock()
-"""Held while kernels are imported or compiled.
+"""Held while kernels are imported or compiled, and while other modules are imported late.
 
 A fork waits for it. A child of the process would otherwise inherit modules that are half imported,
 or a compiler in the middle of its work, with locks that nobody is left to release.

@@ -442,8 +442,8 @@ def mean_field(
             log_norm += np.float64(c[i]) * (logs[i] + local * largest[indices[begin + i]])
         sums[0] += weight * log_norm
         if out.shape[0] > 0:
-            loud = weight * noise[d] if noise.shape[0] > 0 else weight
-            _add_statistics(indices, begin, n, c, norms, e, loud, out)
+            noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
+            _add_statistics(indices, begin, n, c, norms, e, noisy_weight, out)
         if clean.shape[0] > 0:
             _add_statistics(indices, begin, n, c, norms, e, weight, clean)
 
@@ -456,7 +456,7 @@ def _powered(value, exponent):
 
 @helper
 def _finish_assignments(
-    indices, begin, n, c, phi, alpha, base, factor, tokens, weight, loud, gamma, d, scratch,
+    indices, begin, n, c, phi, alpha, base, factor, tokens, weight, noisy_weight, gamma, d, scratch,
     expected_log, final, assigned, out, clean, theta, sums,
 ):  # fmt: skip
     """Compute the parameters, sums and statistics of a document from a given φ."""
@@ -479,7 +479,7 @@ def _finish_assignments(
         for i in range(n):
             w = indices[begin + i]
             for k in range(n_topics):
-                out[w, k] += loud * np.float64(c[i]) * np.float64(phi[i, k])
+                out[w, k] += noisy_weight * np.float64(c[i]) * np.float64(phi[i, k])
     if clean.shape[0] > 0:
         for i in range(n):
             w = indices[begin + i]
@@ -578,9 +578,9 @@ def collapsed(
             if np.float64(total(old)) < tol * n_topics:
                 break
         weight = weights[d] if weights.shape[0] > 0 else 1.0
-        loud = weight * noise[d] if noise.shape[0] > 0 else weight
+        noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
         _finish_assignments(
-            indices, begin, n, c, phi, alpha, base, factor, tokens, weight, loud, gamma, d,
+            indices, begin, n, c, phi, alpha, base, factor, tokens, weight, noisy_weight, gamma, d,
             scratch, expected_log, final, assigned, out, clean, theta, sums,
         )  # fmt: skip
 
@@ -714,10 +714,10 @@ def gibbs(
             for k in range(width):
                 phi[i, k] *= share
         weight = weights[d] if weights.shape[0] > 0 else 1.0
-        loud = weight * noise[d] if noise.shape[0] > 0 else weight
+        noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
         _finish_assignments(
-            indices, begin, n, c, phi, alpha, base, factor, n_tokens, weight, loud, gamma, d,
-            scratch, expected_log, final, assigned, out, clean, theta, sums,
+            indices, begin, n, c, phi, alpha, base, factor, n_tokens, weight, noisy_weight, gamma,
+            d, scratch, expected_log, final, assigned, out, clean, theta, sums,
         )  # fmt: skip
 
 
@@ -877,7 +877,7 @@ def locally_tempered(
                 r[m] /= norm
         found[d] = x
         weight = weights[d] if weights.shape[0] > 0 else 1.0
-        loud = weight * noise[d] if noise.shape[0] > 0 else weight
+        noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
         # H[q(z)] = Σ c log n_w − Σ_k n_k log e_k − Σ c φ x (logs), where e lacks its common factor.
         entropy = -x * (energy - shift)
         for k in range(n_topics):
@@ -893,6 +893,6 @@ def locally_tempered(
         sums[5] += weight / x
         for i in range(n):
             w = indices[begin + i]
-            share = size(loud * x) * (c[i] / norms[i])
+            share = size(noisy_weight * x) * (c[i] / norms[i])
             for k in range(n_topics):
                 out[w, k] += np.float64(share * rows[i, k] * e[k])

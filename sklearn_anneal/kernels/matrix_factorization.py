@@ -108,10 +108,10 @@ def add_ratings(
                 for j in range(m):
                     products[j] *= factors[j]
             if noisy:
-                loud = noise[start : start + m]
-                for j in range(loud.shape[0]):
-                    noisy_factors[j] = loud[j] * factors[j]
-                    noisy_products[j] = loud[j] * products[j]
+                group_noise = noise[start : start + m]
+                for j in range(group_noise.shape[0]):
+                    noisy_factors[j] = group_noise[j] * factors[j]
+                    noisy_products[j] = group_noise[j] * products[j]
                 add_rows_twice(
                     table, starts, m, first, factors, products, total, total_linear,
                     noisy_factors, noisy_products, more[i], others[i],

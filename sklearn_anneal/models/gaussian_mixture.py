@@ -18,6 +18,7 @@ from ..families import (
 from ..inference.units import Rows
 from ._base import Block, ConjugateModel, LocalStep, coinciding
 from ._weights import WEIGHTS
+from .components._base import clusterings
 from .components.gaussian import (
     CHUNK,
     ROWS_PER_BLOCK,
@@ -193,15 +194,12 @@ class GaussianMixture(ConjugateModel):
                 return r / r.sum(axis=1, keepdims=True)
 
             return uniform
-        # Imported here, because it takes a tenth of the time in which the package is imported.
-        from sklearn.cluster import KMeans, kmeans_plusplus
-
         if self.init_params == "kmeans":
-            means = KMeans(n_clusters=k, n_init=1, random_state=random_state)
+            means = clusterings().KMeans(n_clusters=k, n_init=1, random_state=random_state)
             labels = means.fit(units.X, sample_weight=weights).labels_
             return lambda rows: np.equal.outer(labels[rows], np.arange(k)).astype(float)
         if self.init_params == "k-means++":
-            _, chosen = kmeans_plusplus(
+            _, chosen = clusterings().kmeans_plusplus(
                 units.X, k, sample_weight=weights, random_state=random_state
             )
         else:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from importlib import import_module
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ...families import Factor, Natural
 from ...inference.units import Rows
+from ...kernels import LOADING
 
 # Starts by k-means look at no more than this many rows.
 _ROWS_FOR_KMEANS = 20_000
+
+
+def clusterings() -> ModuleType:
+    """Return :mod:`sklearn.cluster`.
+
+    It is imported only when a start needs it, because it would take a tenth of the time in which
+    the package is imported.
+    """
+    with LOADING:
+        return import_module("sklearn.cluster")
 
 
 class Components(ABC):
@@ -74,12 +87,9 @@ class Components(ABC):
 
     def _labels(self, rows: Rows, random_state: np.random.RandomState) -> tuple[np.ndarray, Rows]:
         """Return a sample of the rows, preceded by the cluster of each row of the sample."""
-        # Imported here, because it takes a tenth of the time in which the package is imported.
-        from sklearn.cluster import KMeans
-
         sample: Any = rows.subset(_ROWS_FOR_KMEANS, random_state)
         n_clusters = min(self.n_components, len(np.unique(sample.X, axis=0)))
-        means = KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
+        means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         # Rows can be at equal distances from two centres, as most binary vectors are. In single
         # precision, rounding would decide between these centres.
         rows64 = np.asarray(sample.X, dtype=np.float64)
