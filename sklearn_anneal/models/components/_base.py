@@ -69,6 +69,14 @@ class Components(ABC):
     def prior(self, summary: Any) -> Natural:
         """Return λ₀ of all components."""
 
+    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[Components, Natural]:
+        """Return the components and their λ₀ after a step of empirical Bayes.
+
+        Hyperparameters that are learned move by the share ρ towards the values that maximise the
+        bound given q; all others stay.
+        """
+        return self, {key: prior[key] for key in self.keys}
+
     def start(
         self, rows: Rows, n_rows: float, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
