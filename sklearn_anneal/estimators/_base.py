@@ -54,8 +54,8 @@ _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 _WORTH_THREADS = {True: 5e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 # The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
 # Low noise suffices for most data, and high noise leads out of optima of data in many dimensions.
-_NOISE_OF_REHEATS = (0.1, 0.3)
-PASSES_OF_REHEAT = 15
+_NOISE_OF_REHEATS = (0.1, 0.5)
+PASSES_OF_REHEAT = 10
 # n_reheats="auto": at most so many reheats, and the end after so many in a row without gain.
 _MOST_REHEATS = 12
 _PATIENCE = 3

@@ -140,9 +140,9 @@ class AnnealedLatentDirichletAllocation(
         end. A race takes fewer passes, and can miss a restart that rises late.
     n_reheats : int or "auto", default=0
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
-        so far, with plain inference after it; it is kept only if the lower bound is higher. Its
-        noise begins at 0.1 and 0.3 in turns, and falls to 0 in 15 passes. Reheats follow the
-        restarts. ``"auto"`` makes reheats until three in a row raise the bound by less than
+        so far, with plain inference after it; it is kept only if the lower bound is higher, and
+        ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
+        in ten passes. Reheats follow the restarts. ``"auto"`` makes reheats until three in a row raise the bound by less than
         ``tol`` per observation, but not more than twelve, and none in minibatches, where each would
         cost an extra pass for its bound. There are none with ``annealing="none"``, which is
         plain inference, and with ``"structured"``; an integer above 0 is then refused.

@@ -20,7 +20,7 @@ from ..models._base import LocalStep
 from . import visits
 from .conjugate import update
 from .parallel import SEQUENTIAL, Workers
-from .stopping import History, RiseOfBound
+from .stopping import History, Rule
 from .units import Units
 from .visits import Visited
 
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
     ----------
     max_iter : int
         Largest number of passes of the finish.
-    stop : RiseOfBound
+    stop : Rule
         The rule that decides when the finish has converged.
     batch_size : int or None
         Number of data points per update; None means all.
@@ -52,7 +52,7 @@ class Settings(NamedTuple):
     """
 
     max_iter: int
-    stop: RiseOfBound
+    stop: Rule
     batch_size: int | None
     learning_offset: float
     learning_decay: float

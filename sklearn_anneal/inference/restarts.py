@@ -24,7 +24,7 @@ from .parallel import (
     one_openmp_thread,
     seed_sequence,
 )
-from .stopping import RiseOfBound
+from .stopping import OutOfReach, Rule
 from .units import Units
 
 # Methods are calibrated on no more than this many data points.
@@ -254,7 +254,7 @@ class Search:
         n_passes = sum(p.passes for p in found if p is not None)
         return cls(kept, kept.strategy, bounds, best, n_passes)
 
-    def judge(self, stop: RiseOfBound, n_observations: float) -> None:
+    def judge(self, stop: Rule, n_observations: float) -> None:
         """Keep the reheat that has ended if its bound is higher, and throw it away otherwise."""
         trial, before = self.trial, self.kept.trace
         assert trial is not None
@@ -405,7 +405,7 @@ def _reheated(course: _Course, found: Search, plan: Plan, workers: Workers) -> S
         return found
     stored = None if checkpoint is None else checkpoint.load("reheats")
     result: Search = found if stored is None else stored
-    settings = problem.settings._replace(passes_before_test=1)
+    settings, stop = problem.settings._replace(passes_before_test=3), problem.settings.stop
     save = None
     if checkpoint is not None:
 
@@ -425,10 +425,11 @@ def _reheated(course: _Course, found: Search, plan: Plan, workers: Workers) -> S
         if monitor is not None:
             n_passes = method.schedule_length() + settings.max_iter
             after_pass = monitor.begin_reheat(number, n_passes)
-        trial = engine.fit(result.trial, problem.units, settings, workers, after_pass, save)
+        reach = settings._replace(stop=OutOfReach(stop, result.kept.trace.final))
+        trial = engine.fit(result.trial, problem.units, reach, workers, after_pass, save)
         if monitor is not None:
             monitor.end_reheat(number, trial.ctx)
-        result.judge(settings.stop, problem.units.n_observations)
+        result.judge(stop, problem.units.n_observations)
     return result
 
 

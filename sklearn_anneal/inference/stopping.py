@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 # Number of passes in minibatches whose best bounds are compared.
 _WINDOW = 10
+# What a converging bound may still gain, in units of its last rise.
+_MORE_RISES = 30.0
 
 
 class History(NamedTuple):
@@ -31,6 +33,18 @@ class History(NamedTuple):
     n_annealed: int
     n_observations: float
     minibatches: bool
+
+
+class Rule(Protocol):
+    """The methods of a stopping rule; :class:`RiseOfBound` says what they return."""
+
+    def settled(self, history: History) -> bool: ...
+
+    def converged(self, history: History) -> bool: ...
+
+    def worthwhile(self, rise: float, n_observations: float) -> bool: ...
+
+    def asks_for_bound(self, n_passes: int) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -76,3 +90,42 @@ class RiseOfBound:
     def asks_for_bound(self, n_passes: int) -> bool:
         """Return whether the rule needs the exact bound after a pass in minibatches."""
         return False
+
+
+@dataclass(frozen=True)
+class OutOfReach:
+    """A rule that also ends a fit, in batch mode, that will not reach a given bound.
+
+    It assumes that a bound that converges rises by less than thirty times its last rise.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule that decides when the fit has converged.
+    target : float
+        The bound to reach, nats.
+    """
+
+    rule: Rule
+    target: float
+
+    def settled(self, history: History) -> bool:
+        """Return whether the fit has converged, or the target is out of its reach."""
+        bounds = history.bounds
+        if not history.minibatches and len(bounds) > max(1, history.n_annealed):
+            rise = bounds[-1] - bounds[-2]
+            if bounds[-1] + _MORE_RISES * max(rise, 0.0) < self.target:
+                return True
+        return self.rule.settled(history)
+
+    def converged(self, history: History) -> bool:
+        """Return what the rule returns."""
+        return self.rule.converged(history)
+
+    def asks_for_bound(self, n_passes: int) -> bool:
+        """Return what the rule returns."""
+        return self.rule.asks_for_bound(n_passes)
+
+    def worthwhile(self, rise: float, n_observations: float) -> bool:
+        """Return what the rule returns."""
+        return self.rule.worthwhile(rise, n_observations)
