@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 
 from ...families import Beta, Factor, Natural
-from ._base import Coefficients, LinearComponents, multiplied
+from ...families._empirical_bayes import beta_pair
+from ._base import Coefficients, LinearComponents, moved, multiplied
+
+# Bounds of the two parameters of a beta prior that is learned. If a column is constant, or is the
+# same in all states, the bound would be highest at zero or at infinity.
+_BOUNDS = (0.01, 1e4)
 
 
 class BernoulliComponents(LinearComponents):
@@ -19,20 +24,45 @@ class BernoulliComponents(LinearComponents):
     Parameters
     ----------
     n_components, n_features : int
-    concentration : ndarray of shape (n_components, n_features)
-        The value of both parameters of each beta prior.
+    a, b : ndarray of shape (n_components, n_features)
+        The two parameters of each beta prior.
+    learns : bool
+        Whether both parameters are learned, for each column as one value for all components. They
+        must then begin as one value for all components.
     """
 
-    def __init__(self, n_components: int, n_features: int, concentration: np.ndarray):
+    def __init__(
+        self,
+        n_components: int,
+        n_features: int,
+        a: np.ndarray,
+        b: np.ndarray,
+        learns: bool = False,
+    ):
         super().__init__(n_components, n_features)
-        self.concentration = concentration
+        self.a = a
+        self.b = b
+        self.learns = learns
 
     @property
     def factors(self) -> tuple[Factor, ...]:
         return (Factor(Beta(), {"a": "a", "b": "b"}),)
 
     def prior(self, summary: Any) -> Natural:
-        return {"a": self.concentration, "b": self.concentration}
+        return {"a": self.a, "b": self.b}
+
+    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[BernoulliComponents, Natural]:
+        if not self.learns:
+            return self, self.prior(None)
+        (factor,) = self.factors
+        expected = factor.family.expectations(factor.pick(q))
+        logs = zip(expected["a"].mean(axis=0), expected["b"].mean(axis=0), strict=True)
+        starts = zip(self.a[0], self.b[0], strict=True)
+        best = [beta_pair(*log, start, _BOUNDS) for log, start in zip(logs, starts, strict=True)]
+        a, b = np.array(best).T
+        sizes = self.n_components, self.n_features
+        learned = BernoulliComponents(*sizes, moved(self.a, a, rho), moved(self.b, b, rho), True)
+        return learned, learned.prior(None)
 
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
