@@ -18,7 +18,15 @@ from ..models.components.bernoulli import BernoulliComponents
 from ..models.components.categorical import CategoricalComponents
 from ..models.components.gaussian import GaussianComponents
 from ..models.components.poisson import PoissonComponents
-from ._priors import checked_covariance_prior, checked_prior, numbers_of, refuse_nonpositive
+from ._priors import (
+    auto_as_none,
+    checked_covariance_prior,
+    checked_prior,
+    is_auto,
+    numbers_of,
+    refuse_nonpositive,
+)
+from ._validation import check_largest_id
 
 # The default prior concentration of a symbol is 1 / (number of symbols), but never below this.
 _LEAST_CONCENTRATION = 0.1
@@ -211,6 +219,31 @@ class CategoricalEmission(Emission[CategoricalComponents]):
         return symbols, missing if missing.any() else None
 
     @classmethod
+    def check_symbols(cls, column: np.ndarray, declared: int | None) -> None:
+        """Check that there are as many symbols as declared, or not too many if none are.
+
+        Raises
+        ------
+        ValueError
+            If a symbol is too large.
+        """
+        if declared is not None:
+            with np.errstate(invalid="ignore"):
+                unknown = column[column >= declared]
+            if len(unknown):
+                raise ValueError(
+                    f"Symbol {unknown[0]:g} was not declared: there are {declared} symbols, from 0 "
+                    f"to {declared - 1}. Fit with n_symbols={int(unknown.max()) + 1} (or more) to "
+                    "allow for symbols that the training data do not have."
+                )
+            return
+        symbols = column[column >= 0]
+        largest = symbols.max(initial=0)
+        # Numbers that are no symbols at all are refused later, where symbols are encoded.
+        if largest == np.floor(largest) and largest < 2**31:
+            check_largest_id(int(largest), len(symbols), "symbol", "frames", "n_symbols")
+
+    @classmethod
     def components(cls, estimator: Any, frames: np.ndarray) -> CategoricalComponents:
         n_symbols = estimator.n_symbols
         if n_symbols is None:
@@ -220,7 +253,7 @@ class CategoricalEmission(Emission[CategoricalComponents]):
         prior = checked_prior(
             estimator.emissionprob_prior, default, (k, n_symbols), "emissionprob_prior"
         )
-        return CategoricalComponents(k, prior)
+        return CategoricalComponents(k, prior, is_auto(estimator.emissionprob_prior))
 
     @classmethod
     def attributes(
@@ -263,10 +296,12 @@ class PoissonEmission(Emission[PoissonComponents]):
     def components(cls, estimator: Any, frames: np.ndarray) -> PoissonComponents:
         k, d = estimator.n_components, frames.shape[1]
         shape = checked_prior(estimator.lambdas_prior, 1.0, (k, d), "lambdas_prior")
-        rate = estimator.lambdas_weight
+        rate = auto_as_none(estimator.lambdas_weight)
         if rate is not None:
             rate = checked_prior(rate, None, (k, d), "lambdas_weight")
-        return PoissonComponents(k, d, shape, rate)
+        asked = {"shape": estimator.lambdas_prior, "rate": estimator.lambdas_weight}
+        learned = tuple(name for name, value in asked.items() if is_auto(value))
+        return PoissonComponents(k, d, shape, rate, learned)
 
     @classmethod
     def attributes(
@@ -306,7 +341,7 @@ class BernoulliEmission(Emission[BernoulliComponents]):
     def components(cls, estimator: Any, frames: np.ndarray) -> BernoulliComponents:
         k, d = estimator.n_components, frames.shape[1]
         prior = checked_prior(estimator.emissionprob_prior, 1.0, (k, d), "emissionprob_prior")
-        return BernoulliComponents(k, d, prior)
+        return BernoulliComponents(k, d, prior, prior, is_auto(estimator.emissionprob_prior))
 
     @classmethod
     def attributes(
@@ -353,7 +388,7 @@ def check_priors_of_others(estimator: Any) -> None:
     for emission in EMISSIONS.values():
         for name, positive in emission.prior_parameters.items():
             value = getattr(estimator, name)
-            if name in own or value is None:
+            if name in own or value is None or is_auto(value):
                 continue
             prior = numbers_of(value, name)
             # An array of means, or the entries of a matrix off its diagonal, may have any sign.

@@ -10,14 +10,27 @@ from sklearn.utils import check_array
 from ..families import COVARIANCE_TYPES, get_structure
 
 
+def is_auto(value: Any) -> bool:
+    """Return whether the user asks for a prior that is learned."""
+    return isinstance(value, str) and value == "auto"
+
+
+def auto_as_none(value: Any) -> Any:
+    """Return the value from which a prior starts: None if it is learned, else the user's."""
+    return None if is_auto(value) else value
+
+
 def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     """Check positive concentrations, or their default if they are None, and broadcast them.
+
+    A prior that is learned starts at the default.
 
     Raises
     ------
     ValueError
         If they do not fit the shape, or are not positive and finite.
     """
+    value = auto_as_none(value)
     prior = numbers_of(default if value is None else value, name)
     try:
         prior = np.broadcast_to(prior, shape).copy()

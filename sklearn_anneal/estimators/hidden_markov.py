@@ -19,10 +19,10 @@ from ..inference.units import Sequences
 from ..models.components._base import log_means
 from ..models.hidden_markov import HiddenMarkov, kernels
 from ._base import BaseAnnealed, has_unit_temperatures
-from ._emissions import EMISSIONS, check_priors_of_others
-from ._priors import check_first_rows, checked_prior
+from ._emissions import EMISSIONS, CategoricalEmission, check_priors_of_others
+from ._priors import check_first_rows, checked_prior, is_auto
 from ._sequences import SequenceData, is_list_of_sequences, read_sequences
-from ._validation import check_largest_id, checks_parameters, explains, finite
+from ._validation import checks_parameters, explains, finite
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _NOTHING = np.empty(0)
 _ONE = np.ones(1)
+_PRIOR = [None, "array-like", Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _OVERFLOW = (
     "X has frames so far from the training data that their log densities overflow. Check their "
     "units, or rescale X before fitting and predicting."
@@ -247,17 +248,17 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
         "n_symbols": [Interval(Integral, 1, None, closed="left"), None],
         "init_params": [StrOptions({"auto", "kmeans", "random"})],
-        "startprob_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
-        "transmat_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "startprob_prior": _PRIOR,
+        "transmat_prior": _PRIOR,
         "sticky": [Interval(Real, 0.0, None, closed="left")],
-        "emissionprob_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "emissionprob_prior": _PRIOR,
         "means_prior": [None, "array-like"],
         "beta_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
         "dof_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
         "scale_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
-        "lambdas_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
-        "lambdas_weight": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "lambdas_prior": _PRIOR,
+        "lambdas_weight": _PRIOR,
     }
 
     def __init__(
@@ -391,25 +392,9 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         )
         data = SequenceData(frames, data.lengths)
         if self.emission == "categorical":
-            self._check_symbols(data, reset)
+            declared = self.n_symbols if reset else self.n_symbols_
+            CategoricalEmission.check_symbols(data.X, declared)
         return data
-
-    def _check_symbols(self, data: SequenceData, reset: bool) -> None:
-        declared = self.n_symbols if reset else self.n_symbols_
-        with np.errstate(invalid="ignore"):
-            unknown = np.zeros(0) if declared is None else data.X[data.X >= declared]
-        if len(unknown):
-            raise ValueError(
-                f"Symbol {unknown[0]:g} was not declared: there are {declared} symbols, from 0 to "
-                f"{declared - 1}. Fit with n_symbols={int(unknown.max()) + 1} (or more) to allow "
-                "for symbols that the training data do not have."
-            )
-        if declared is None and reset:
-            symbols = data.X[data.X >= 0]
-            largest = symbols.max(initial=0)
-            # Numbers that are no symbols at all are refused later, where symbols are encoded.
-            if largest == np.floor(largest) and largest < 2**31:
-                check_largest_id(int(largest), len(symbols), "symbol", "frames", "n_symbols")
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         frames, missing = EMISSIONS[self.emission].encode(X.X)
@@ -464,11 +449,13 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         check_priors_of_others(self)
         k = self.n_components
         transmat = checked_prior(self.transmat_prior, 1.0 / k, (k, k), "transmat_prior")
+        chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
         return HiddenMarkov(
             kind.components(self, units.present()),
             checked_prior(self.startprob_prior, 1.0 / k, (k,), "startprob_prior"),
             transmat + self.sticky * np.eye(k),
             init_params,
+            tuple(name for name, value in chain.items() if is_auto(value)),
         )
 
     def _check_parameters(self, X: SequenceData, units: Sequences) -> None:  # type: ignore[override]

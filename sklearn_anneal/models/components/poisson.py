@@ -88,7 +88,10 @@ class PoissonComponents(LinearComponents):
         # were about one event in all rows.
         mean = np.maximum(summary.mean, 1.0 / (summary.seen + 1.0))
         follows = self.rate is None and self.learned_names == ("shape",)
-        rate = self.shape / mean if self.rate is None else self.rate
+        shape = self.shape
+        if "rate" in self.learned_names:
+            shape = np.broadcast_to(shape.mean(axis=0), shape.shape)
+        rate = shape / mean if self.rate is None else self.rate
         sizes = self.n_components, self.n_features
         return PoissonComponents(*sizes, self.shape, rate, self.learned_names, follows, mean)
 
