@@ -37,12 +37,15 @@ class Components(ABC):
     ----------
     n_components : int
         K.
+    learns : bool
+        Whether :meth:`learned` changes any hyperparameter.
     why_no_log_volume : str or None
         The reason why the class does not define :meth:`log_volume`, for error messages; None if
         it does.
     """
 
     n_components: int
+    learns: bool = False
     why_no_log_volume: ClassVar[str | None] = None
 
     # Data and parameters
