@@ -62,10 +62,11 @@ def refuse_nonpositive(prior: np.ndarray, name: str) -> None:
 
 def checked_covariance_prior(
     value: Any, covariance_type: str, n_features: int, name: str, n_components: int | None = None
-) -> np.ndarray | None:
+) -> np.ndarray | str | None:
     """Check the inverse scale of a Wishart prior and return it as an array.
 
-    None is returned as it is; it means that the prior is derived from the data. If
+    None and ``"auto"`` are returned as they are; they mean that the prior is derived from the data,
+    or learned. If
     ``n_components`` is given, an array with one prior for each component is accepted as well.
 
     Raises
@@ -73,8 +74,8 @@ def checked_covariance_prior(
     ValueError
         If its shape is not that of the covariance type, or if it is not positive definite.
     """
-    if value is None:
-        return None
+    if value is None or is_auto(value):
+        return value
     shape = {
         "full": (n_features, n_features),
         "tied": (n_features, n_features),
@@ -90,6 +91,11 @@ def checked_covariance_prior(
     if not symmetric or not np.all(structure.positive(prior)):
         raise ValueError(f"'{covariance_type} {name}' should be symmetric, positive-definite")
     return prior
+
+
+def is_auto(value: Any) -> bool:
+    """Return whether a parameter is ``"auto"``: a prior that is learned."""
+    return isinstance(value, str) and value == "auto"
 
 
 def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:

@@ -18,12 +18,13 @@ from ..families import (
 from ..inference.units import Rows, Units
 from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed, has_unit_temperatures
-from ._priors import check_first_rows, check_shape, checked_covariance_prior
+from ._priors import check_first_rows, check_shape, checked_covariance_prior, is_auto
 from ._validation import explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
 
+_POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _OVERFLOW = (
     "X has rows so far from the training data that their squared distances overflow. Check their "
     "units, or rescale X before fitting and predicting."
@@ -223,11 +224,11 @@ class AnnealedBayesianGaussianMixture(
         "weight_concentration_prior_type": [
             StrOptions({"dirichlet_process", "dirichlet_distribution"})
         ],
-        "weight_concentration_prior": [None, Interval(Real, 0.0, None, closed="neither")],
-        "mean_precision_prior": [None, Interval(Real, 0.0, None, closed="neither")],
-        "mean_prior": [None, "array-like"],
-        "degrees_of_freedom_prior": [None, Interval(Real, 0.0, None, closed="neither")],
-        "covariance_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "weight_concentration_prior": _POSITIVE,
+        "mean_precision_prior": _POSITIVE,
+        "mean_prior": [None, "array-like", StrOptions({"auto"})],
+        "degrees_of_freedom_prior": _POSITIVE,
+        "covariance_prior": [*_POSITIVE, "array-like"],
         "factorization": [StrOptions({"joint", "independent"})],
     }
 
@@ -341,20 +342,21 @@ class AnnealedBayesianGaussianMixture(
             )
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
-        if self.mean_prior is None or self.covariance_prior is None:
+        priors = self.mean_prior, self.covariance_prior
+        if any(prior is None or is_auto(prior) for prior in priors):
             X = units.X if units.weights is None else units.X[units.weights > 0]
             check_first_rows(X, self.n_components, "mean_prior and covariance_prior")
 
     def _make_model(self, X: np.ndarray, units: Units) -> GaussianMixture:
         n_features = X.shape[1]
         dof = self.degrees_of_freedom_prior
-        if dof is not None and dof <= n_features - 1:
+        if not (dof is None or is_auto(dof)) and dof <= n_features - 1:
             raise ValueError(
                 "The parameter 'degrees_of_freedom_prior' should be greater than "
                 f"{n_features - 1}, but got {dof:.3f}."
             )
         mean = self.mean_prior
-        if mean is not None:
+        if not (mean is None or is_auto(mean)):
             mean = check_array(mean, dtype=np.float64, ensure_2d=False, input_name="mean_prior")
             check_shape(mean, (n_features,), "mean_prior")
         return GaussianMixture(
@@ -402,7 +404,7 @@ class AnnealedBayesianGaussianMixture(
             "precisions_cholesky_": precisions_cholesky,
             "precisions_": precisions,
             "n_effective_components_": int((model.weights.expected_counts(q, ctx.prior) > 1).sum()),
-            "weight_concentration_prior_": model.weight_concentration_prior,
+            "weight_concentration_prior_": model.weights.concentration,
             "mean_precision_prior_": components.mean_precision_prior,
             "mean_prior_": components.mean_prior,
             "degrees_of_freedom_prior_": components.degrees_of_freedom_prior,

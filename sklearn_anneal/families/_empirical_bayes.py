@@ -74,6 +74,13 @@ def maximizer(
     return float(x)
 
 
+def damped(old: float, new: float, rho: float, above: float = 0.0) -> float:
+    """Return a number that has moved by the share ρ, on the scale of log(x − ``above``)."""
+    if rho == 1.0:
+        return new
+    return float(above + (old - above) * ((new - above) / (old - above)) ** rho)
+
+
 def dirichlet_concentration(
     log_probabilities: np.ndarray,
     start: float = 1.0,
