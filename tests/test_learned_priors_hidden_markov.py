@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from copy import copy
 
 import numpy as np
 import plain_hidden_markov as plain
@@ -26,6 +27,7 @@ from sklearn_anneal.annealing import ANNEALING
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 CHAIN = {"startprob_prior": "auto", "transmat_prior": "auto"}
+GAUSSIAN = dict.fromkeys(("means_prior", "beta_prior", "dof_prior", "scale_prior"), "auto")
 EMISSIONS = {
     "categorical": ("categorical", {"emissionprob_prior": "auto"}),
     "bernoulli": ("bernoulli", {"emissionprob_prior": "auto"}),
@@ -33,11 +35,14 @@ EMISSIONS = {
     "poisson-shape": ("poisson", {"lambdas_prior": "auto"}),
     "poisson-shape-of-rate": ("poisson", {"lambdas_prior": "auto", "lambdas_weight": [0.4, 0.8]}),
     "poisson-rate": ("poisson", {"lambdas_prior": 1.3, "lambdas_weight": "auto"}),
+    "gaussian": ("gaussian-full", GAUSSIAN),
+    "gaussian-tied": ("gaussian-tied", GAUSSIAN),
+    "gaussian-diag": ("gaussian-diag", {"dof_prior": "auto", "scale_prior": "auto"}),
 }
 PRECISE = {"xatol": 1e-9}
 PRIORS = ("_prior", "_weight")
 every_emission = pytest.mark.parametrize("case", EMISSIONS)
-one_of_each = pytest.mark.parametrize("case", ["categorical", "bernoulli", "poisson"])
+one_of_each = pytest.mark.parametrize("case", ["categorical", "bernoulli", "poisson", "gaussian"])
 
 
 def learner(case, n_components=3, chain=True, **params):
@@ -154,6 +159,21 @@ def test_gamma_priors_maximise_the_bound(case, rng):
         assert_allclose([prior[name][0, column] for name in names], best, rtol=1e-4)
 
 
+@pytest.mark.parametrize("case", [case for case in EMISSIONS if "gaussian" in case])
+def test_gaussian_priors_are_better_than_those_next_to_them(case, rng):
+    ctx, _, _ = settled_run(learner(case), sequences_of(case, rng))
+    model, prior, _ = learned(ctx)
+    best = divergence(ctx, **prior)
+    names = ("mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior", "mean_prior")
+    center = model.emission.mean_prior - ctx.summary.center
+    for name in set(names) & set(model.emission.auto):
+        for factor in (0.99, 1.01):
+            near = copy(model.emission)
+            setattr(near, name, factor * getattr(near, name))
+            mean = factor * center if name == "mean_prior" else center
+            assert best < divergence(ctx, **near.natural_prior(mean)), name
+
+
 @every_emission
 def test_both_parts_of_a_step_raise_the_bound(case, rng):
     """First the prior changes while q stays; then q changes with the prior."""
@@ -177,10 +197,11 @@ def test_both_parts_of_a_step_raise_the_bound(case, rng):
 def test_a_damped_step_goes_a_part_of_the_way(case, rng):
     ctx, _, _ = settled_run(learner(case), sequences_of(case, rng))
     whole, part = learned(ctx)[1], learned(ctx, rho=0.3)[1]
-    for key, old in ctx.prior.items():
-        if case == "poisson-shape-of-rate" and key == "rate":
-            assert_array_equal(part[key], old)
-        assert_allclose(part[key], 0.7 * old + 0.3 * whole[key], rtol=1e-9, err_msg=key)
+    for key in ("startprob", "transmat", "emissionprob", "a", "b", "shape", "rate", "dof"):
+        if key in ctx.prior:
+            least = 1.0 if key == "dof" else 0.0  # above which the logarithm is taken
+            logs = [np.log(prior[key] - least) for prior in (ctx.prior, part, whole)]
+            assert_allclose(logs[1], 0.7 * logs[0] + 0.3 * logs[2], rtol=1e-9, err_msg=key)
 
 
 def test_parameters_that_nothing_asks_to_learn_stay(rng):
@@ -390,11 +411,12 @@ def test_constant_columns(case, value, rng):
     sequences = sequences_of(case, rng)
     for frames in sequences:
         frames[:, 1] = value
-    est = learner(case, max_iter=200).fit(sequences)
+    regular = {"reg_covar": 1e-3} if "gaussian" in case else {}
+    est = learner(case, max_iter=200, **regular).fit(sequences)
     assert_sound(est, sequences)
-    assert np.diff(est.lower_bounds_).min() > -1e-7
-    ctx = context_of(est)
-    assert all(0 < x.min() <= x.max() < 1e9 for x in ctx.prior.values())
+    if not regular:
+        assert np.diff(est.lower_bounds_).min() > -1e-7
+        assert all(0 < x.min() <= x.max() < 1e9 for x in context_of(est).prior.values())
 
 
 def test_symbols_that_never_occur(rng):
@@ -417,7 +439,10 @@ def test_two_sequences_of_one_frame():
 
 @pytest.mark.parametrize(
     "name",
-    ["startprob_prior", "transmat_prior", "emissionprob_prior", "lambdas_prior", "lambdas_weight"],
+    [
+        *("startprob_prior", "transmat_prior", "emissionprob_prior"),
+        *("lambdas_prior", "lambdas_weight", *GAUSSIAN),
+    ],
 )
 def test_other_strings_are_refused(name, rng):
     for value in ("Auto", "learned", ["auto"]):

@@ -143,16 +143,20 @@ class GaussianEmission(Emission[GaussianComponents]):
         d, k = frames.shape[1], estimator.n_components
         tied = estimator.covariance_type == "tied"
         mean = estimator.means_prior
-        if mean is not None:
+        if not (mean is None or is_auto(mean)):
             mean = check_array(mean, dtype=np.float64, ensure_2d=False, input_name="means_prior")
             if mean.shape not in ((d,), (k, d)):
                 raise ValueError(
                     f"The parameter 'means_prior' should have shape {(d,)} or {(k, d)}, but has "
                     f"shape {mean.shape}."
                 )
-        beta = checked_prior(estimator.beta_prior, 1.0, (k,), "beta_prior")
-        dof = checked_prior(estimator.dof_prior, d, () if tied else (k,), "dof_prior")
-        if not (dof > d - 1).all():
+        beta: Any = estimator.beta_prior
+        if not is_auto(beta):
+            beta = checked_prior(beta, 1.0, (k,), "beta_prior")
+        dof: Any = estimator.dof_prior
+        if not is_auto(dof):
+            dof = checked_prior(dof, d, () if tied else (k,), "dof_prior")
+        if not is_auto(dof) and not (dof > d - 1).all():
             raise ValueError(
                 f"The parameter 'dof_prior' should be greater than {d - 1}, but got {dof.min():g}."
             )

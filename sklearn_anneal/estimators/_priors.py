@@ -66,8 +66,8 @@ def checked_covariance_prior(
     """Check the inverse scale of a Wishart prior and return it as an array.
 
     None and ``"auto"`` are returned as they are; they mean that the prior is derived from the data,
-    or learned. If
-    ``n_components`` is given, an array with one prior for each component is accepted as well.
+    or learned. If ``n_components`` is given, an array with one prior for each component is accepted
+    as well.
 
     Raises
     ------
@@ -91,11 +91,6 @@ def checked_covariance_prior(
     if not symmetric or not np.all(structure.positive(prior)):
         raise ValueError(f"'{covariance_type} {name}' should be symmetric, positive-definite")
     return prior
-
-
-def is_auto(value: Any) -> bool:
-    """Return whether a parameter is ``"auto"``: a prior that is learned."""
-    return isinstance(value, str) and value == "auto"
 
 
 def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:

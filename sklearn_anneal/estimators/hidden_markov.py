@@ -20,7 +20,7 @@ from ..models.components._base import log_means
 from ..models.hidden_markov import HiddenMarkov, kernels
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._emissions import EMISSIONS, CategoricalEmission, check_priors_of_others
-from ._priors import check_first_rows, checked_prior, is_auto
+from ._priors import auto_as_none, check_first_rows, checked_prior, is_auto
 from ._sequences import SequenceData, is_list_of_sequences, read_sequences
 from ._validation import checks_parameters, explains, finite
 
@@ -252,10 +252,10 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         "transmat_prior": _PRIOR,
         "sticky": [Interval(Real, 0.0, None, closed="left")],
         "emissionprob_prior": _PRIOR,
-        "means_prior": [None, "array-like"],
-        "beta_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
-        "dof_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
-        "scale_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "means_prior": [None, "array-like", StrOptions({"auto"})],
+        "beta_prior": _PRIOR,
+        "dof_prior": _PRIOR,
+        "scale_prior": _PRIOR,
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "lambdas_prior": _PRIOR,
         "lambdas_weight": _PRIOR,
@@ -435,7 +435,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 "partial_fit needs n_symbols: the first batch does not tell which symbols the "
                 "others will have."
             )
-        if self.emission == "gaussian" and (self.means_prior is None or self.scale_prior is None):
+        from_data = any(auto_as_none(p) is None for p in (self.means_prior, self.scale_prior))
+        if self.emission == "gaussian" and from_data:
             check_first_rows(units.observed().X, self.n_components, "means_prior and scale_prior")
 
     def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]

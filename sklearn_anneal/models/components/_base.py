@@ -214,9 +214,9 @@ class LinearComponents(Components):
 
 
 def moved(old: np.ndarray, new: Any, rho: float) -> np.ndarray:
-    """Return hyperparameters that have moved by the share ρ from old values towards new ones."""
+    """Return positive numbers that have moved by the share ρ, on the scale of their logarithms."""
     result = np.broadcast_to(np.asarray(new, dtype=np.float64), old.shape)
-    return result.copy() if rho == 1.0 else old + rho * (result - old)
+    return result.copy() if rho == 1.0 else old * (result / old) ** rho
 
 
 def log_means(concentration: np.ndarray) -> np.ndarray:
