@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -41,8 +42,10 @@ class Weights(ABC):
                 "the weight of a single component is 1 in any case. Give a number or None in place "
                 "of 'auto', or ask for at least two components."
             )
-        given = not (isinstance(concentration, str) or concentration is None)
-        self.concentration = concentration if given else 1.0 / n_components
+        # The value is kept as it is given, an integer for example, because it is shown to users.
+        self.concentration: Any = 1.0 / n_components
+        if not (self.learns or concentration is None):
+            self.concentration = concentration
 
     @abstractmethod
     def prior(self) -> Natural:

@@ -59,16 +59,6 @@ def learned_gaussians(
     return (new, natural) if Factors(components.factors).valid(q | moved) else (components, old)
 
 
-def learns_matrix(components: GaussianComponents) -> bool:
-    """Return whether all entries of a covariance prior are learned, and not only its scale.
-
-    A matrix is learned if there are at least as many different precision matrices as rows in it.
-    """
-    n_matrices = 1 if components.structure.shared else components.n_components
-    rows = {2: components.n_features, 1: 1, 0: 1}[components.structure.event_ndim]
-    return n_matrices >= rows
-
-
 class _Step:
     """The maximisation of the bound over the prior while q is fixed."""
 
@@ -133,7 +123,7 @@ class _Step:
             # W₀⁻¹ / β₀ is then the prior covariance of the means as well.
             weights = c.per_row(np.broadcast_to(strength, c.n_components))
             squares, shift = (weights * self._squares()).mean(axis=0), 1.0
-        if not learns_matrix(c):
+        if not c.learns_matrix:
             ratio = self.structure.multiplicity(d) / d
             mean = np.sum(ratio * reference * precision)
             spread = mean * np.sum(ratio * self.structure.inverse(reference) * squares)

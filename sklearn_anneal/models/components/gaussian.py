@@ -156,6 +156,10 @@ class GaussianComponents(Components):
         Names of the priors that are learned.
     reference : ndarray or None
         The covariance prior that None stands for, if the covariance prior is learned.
+    learns_matrix : bool
+        Whether all entries of the covariance prior are learned, or only a factor of ``reference``.
+        The data decide: with few rows, or with columns that depend on each other, components have
+        directions without any data, in which a matrix that is learned would shrink without limit.
 
     Raises
     ------
@@ -189,6 +193,7 @@ class GaussianComponents(Components):
         self.auto = tuple(name for name in PRIORS if isinstance(getattr(self, name), str))
         self.learns = bool(self.auto)
         self.reference: np.ndarray | None = None
+        self.learns_matrix = False
         if self.learns and n_components == 1:
             raise ValueError(
                 "The priors of means and covariances cannot be learned with n_components=1: they "
@@ -277,6 +282,8 @@ class GaussianComponents(Components):
             resolved.covariance_prior = self._default_covariance_prior(summary)
         if "covariance_prior" in self.auto:
             resolved.reference = resolved.covariance_prior
+            enough = self.structure.event_ndim < 2 or summary.seen >= 2 * self.n_features
+            resolved.learns_matrix = enough and not self._singular(summary)
         resolved.mean_precision_prior = given("mean_precision_prior", 1.0)
         resolved.mean_prior = given("mean_prior", summary.mean)
         resolved.degrees_of_freedom_prior = given("degrees_of_freedom_prior", self.n_features)
@@ -291,13 +298,8 @@ class GaussianComponents(Components):
                 "multiply them by len(sample_weight) / sum(sample_weight). Otherwise add rows, or "
                 f"give {self.covariance_prior_name}."
             )
-        covariance = summary.covariance
-        full = covariance.ndim == 2
-        if self.covariance_type == "spherical":
-            covariance = np.asarray(covariance.mean())
-        eigenvalues = np.linalg.eigvalsh(covariance) if full else np.atleast_1d(covariance)
-        floor = len(eigenvalues) * np.finfo(float).eps * max(eigenvalues.max(), 0.0)
-        if eigenvalues.min() > floor:
+        covariance = self._shaped(summary.covariance)
+        if not self._singular(summary):
             return covariance
         if self.reg_covar == 0:
             raise ValueError(
@@ -306,7 +308,20 @@ class GaussianComponents(Components):
                 f"default {self.covariance_prior_name}. Give {self.covariance_prior_name}, or set "
                 "reg_covar above 0."
             )
+        full = covariance.ndim == 2
         return covariance + self.reg_covar * (np.eye(len(covariance)) if full else 1.0)
+
+    def _shaped(self, covariance: np.ndarray) -> np.ndarray:
+        """Return the covariance of the data in the shape of the covariance prior."""
+        return np.asarray(covariance.mean()) if self.covariance_type == "spherical" else covariance
+
+    def _singular(self, summary: Summary) -> bool:
+        """Return whether the covariance of the data is not positive definite, up to rounding."""
+        covariance = self._shaped(summary.covariance)
+        full = covariance.ndim == 2
+        eigenvalues = np.linalg.eigvalsh(covariance) if full else np.atleast_1d(covariance)
+        floor = len(eigenvalues) * np.finfo(float).eps * max(eigenvalues.max(), 0.0)
+        return not eigenvalues.min() > floor
 
     def prior(self, summary: Summary) -> Natural:
         """Return λ₀ of all components; :meth:`resolved` must have set the priors."""
