@@ -12,7 +12,7 @@ from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _num_samples, validate_data
+from sklearn.utils.validation import validate_data
 
 from ..families import COVARIANCE_TYPES
 from ..inference.units import Sequences
@@ -21,7 +21,13 @@ from ..models.hidden_markov import HiddenMarkov, kernels
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._emissions import EMISSIONS, CategoricalEmission, check_priors_of_others
 from ._priors import auto_as_none, check_first_rows, checked_prior, is_auto
-from ._sequences import SequenceData, is_list_of_sequences, read_sequences
+from ._sequences import (
+    SequenceData,
+    check_targets,
+    draw_states,
+    read_sequences,
+    weights_of_sequences,
+)
 from ._validation import checks_parameters, explains, finite
 
 if TYPE_CHECKING:
@@ -88,36 +94,52 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         How the emissions are initialised: from clusters of at most 20,000 frames, or at random.
         ``"auto"`` is ``"random"`` for ``"categorical"`` and ``"kmeans"`` otherwise. Start and
         transition probabilities are always initialised as posteriors of random counts.
-    startprob_prior : float or array-like of shape (n_components,), default=None
+    startprob_prior : float, array-like of shape (n_components,) or "auto", default=None
         Concentration of the Dirichlet prior of the start probabilities. None: 1 / ``n_components``.
-    transmat_prior : float or array-like of shape (n_components, n_components), default=None
+        ``"auto"`` learns one number for all states (see Notes), at least 0.1 / ``n_components``.
+        Each sequence starts only once, so that it matters little unless there are many.
+    transmat_prior : float, array-like of shape (n_components, n_components) or "auto", default=None
         Concentration of the Dirichlet prior of the transition probabilities, with one row for each
-        state that is left. None: 1 / ``n_components``.
+        state that is left. None: 1 / ``n_components``. ``"auto"`` learns one number for all
+        transitions (see Notes), at least 0.1 / ``n_components``. A smaller number lets each state
+        be followed by fewer others.
     sticky : float, default=0.0
         Number that is added to the diagonal of ``transmat_prior``. It acts like so many observed
-        transitions from each state to itself, so that a larger number makes segments longer.
-    emissionprob_prior : float or array-like, default=None
+        transitions from each state to itself, so that a larger number makes segments longer. With
+        ``transmat_prior="auto"`` it stays as given, and the best number to add it to is learned.
+    emissionprob_prior : float, array-like or "auto", default=None
         For ``"categorical"``: concentration of the Dirichlet prior of the symbols, a number or an
         array of shape (n_symbols,) or (n_components, n_symbols). None: 1 / ``n_symbols``, but at
         least 0.1, because with a smaller one a state practically excludes every symbol that it
-        has not emitted so far, and annealing no longer moves symbols between states.
-        For ``"bernoulli"``: the value of both parameters of the beta prior. None: 1.
-    means_prior : array-like of shape (n_features,) or (n_components, n_features), default=None
-        Means of the prior of the means. None: the mean of the data.
-    beta_prior : float or array-like of shape (n_components,), default=None
+        has not emitted so far, and annealing no longer moves symbols between states. ``"auto"``
+        learns one number for all symbols (see Notes), at least 0.01.
+        For ``"bernoulli"``: the value of both parameters of the beta prior. None: 1. ``"auto"``
+        learns both for each column, between 0.01 and 10,000, and needs two states or more.
+    means_prior : array-like or "auto", default=None
+        Means of the prior of the means, of shape (n_features,) or (n_components, n_features). None:
+        the mean of the data. ``"auto"`` learns one mean for all states (see Notes).
+    beta_prior : float, array-like of shape (n_components,) or "auto", default=None
         Precision of the prior of the means, in units of the precision of the state. None: 1.
-    dof_prior : float or array-like of shape (n_components,), default=None
-        Degrees of freedom of the Wishart prior, above n_features − 1. None: n_features.
-    scale_prior : float or array-like, default=None
+        ``"auto"`` learns one number for all states, at most the number of frames.
+    dof_prior : float, array-like of shape (n_components,) or "auto", default=None
+        Degrees of freedom of the Wishart prior, above n_features − 1. None: n_features. ``"auto"``
+        learns one number for all states, at least n_features: below it, states of different
+        scales make a prior so wide that small states fit their frames too closely.
+    scale_prior : float, array-like or "auto", default=None
         Inverse scale of the Wishart prior, in the shape of one covariance of the given type, or
-        with one for each state. None: the covariance of the data.
+        with one for each state. None: the covariance of the data. ``"auto"`` learns one for all
+        states, or only a factor of the covariance of the data where there are too few frames for
+        more. It stays above 1e-6 times the covariance of the data. ``"auto"`` for any of these four
+        parameters needs two states or more.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
         of frames of the state. The lower bound is exact only if it is 0.
-    lambdas_prior, lambdas_weight : float or array-like, default=None
+    lambdas_prior, lambdas_weight : float, array-like or "auto", default=None
         For ``"poisson"``: shape and rate of the gamma prior of the rates, which must broadcast to
         (n_components, n_features). None: a shape of 1, and the rate with which the mean of the
-        prior is that of the data.
+        prior is that of the data. ``"auto"`` learns one value for each column (see Notes), with
+        the shape between 0.01 and 10,000 and the mean of the prior between 0.001 and 1,000 times
+        that of the data. It needs two states or more.
     batch_size : int or None, default=None
         With None, every update sees all sequences. With an integer, stochastic variational
         inference runs with that many sequences per update.
@@ -214,12 +236,27 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     concat_sequences : Join a list of sequences to ``X`` and ``groups``.
     split_sequences : Cut rows into a list of sequences.
 
+    Notes
+    -----
+    ``"auto"`` for the parameter of a prior means empirical Bayes: the prior starts at the value of
+    None, and is replaced by the one that maximises the lower bound given the posteriors. This
+    begins only when the plain inference after annealing has settled, or has made half of
+    ``max_iter`` passes, and is repeated at every pass from then on; in minibatches and streams it
+    begins after annealing and 100 updates, and moves by their step size. A prior that is learned
+    earlier is learned from states that still change, and tends to keep them as they are. The bound
+    cannot fall by learning, and the fitted attributes ``…_prior_`` have the learned values.
+
+    A learned prior saves a search and raises the lower bound, ``scale_prior`` above all. Held-out
+    scores rise with it, or fall where few frames let small states fit theirs too closely.
+
     References
     ----------
     .. [1] MacKay (1997). Ensemble learning for hidden Markov models.
     .. [2] Beal (2003). Variational algorithms for approximate Bayesian inference, chapter 3.
     .. [3] Gultekin, Zhang, Paisley (2015). Stochastic annealing for variational inference.
        arXiv preprint, section 4.2.
+    .. [4] Minka (2000). Estimating a Dirichlet distribution. It has the step that learns a
+       concentration.
 
     Examples
     --------
@@ -368,17 +405,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def _data(self, X: Any, groups: Any, lengths: Any, y: Any = None) -> SequenceData:
         categorical = self.emission == "categorical"
         data = read_sequences(X, groups, lengths, categorical)
-        if y is None or _num_samples(y) == data.shape[0]:
-            return data
-        # A search over a list of sequences splits a y with one entry per sequence. So do callbacks.
-        listed = isinstance(X, SequenceData) or is_list_of_sequences(X, categorical)
-        if listed and _num_samples(y) == len(data.lengths):
-            return data
-        per_sequence = f" of {len(data.lengths)} sequences" if listed else ""
-        raise ValueError(
-            f"y has {_num_samples(y)} entries, but X has {data.shape[0]} rows{per_sequence}. It is "
-            "ignored if it has one entry per row, or per sequence of a list; did you mean lengths=?"
-        )
+        check_targets(y, X, data, categorical)
+        return data
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
         data = read_sequences(X, None, None, self.emission == "categorical")
@@ -405,16 +433,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     ) -> np.ndarray | None:
         """Return one weight per sequence; the user gives one per row."""
         weights = super()._check_weights(sample_weight, X.X, allow_nothing)
-        if weights is None:
-            return None
-        starts = X.indptr[:-1]
-        each = weights[starts]
-        if not np.array_equal(np.repeat(each, X.lengths), weights):
-            raise ValueError(
-                "sample_weight has one entry per row, but must be constant within a sequence, "
-                "because weights are those of whole sequences."
-            )
-        return each
+        return None if weights is None else weights_of_sequences(weights, X)
 
     def _check_training(self, units: Sequences) -> None:  # type: ignore[override]
         if units.missing is None:
@@ -734,13 +753,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples is the number of frames, 1 or more; got {n_samples!r}.")
         random_state = check_random_state(self.random_state)
-        uniform = random_state.random_sample(n_samples)
-        limits = np.cumsum(self.transmat_, axis=1)
-        states = np.empty(n_samples, dtype=np.int64)
-        limit = np.cumsum(self.startprob_)
-        for t in range(n_samples):
-            states[t] = min(np.searchsorted(limit, uniform[t], "right"), len(limit) - 1)
-            limit = limits[states[t]]
+        states = draw_states(self.startprob_, self.transmat_, random_state, int(n_samples))
         kind = EMISSIONS[self.emission]
         return kind.draw(ctx.model.emission, states, self, random_state), states
 

@@ -51,7 +51,9 @@ class BernoulliComponents(LinearComponents):
     def prior(self, summary: Any) -> Natural:
         return {"a": self.a, "b": self.b}
 
-    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[BernoulliComponents, Natural]:
+    def learned(
+        self, q: Natural, prior: Natural, rho: float
+    ) -> tuple[BernoulliComponents, Natural]:
         if not self.learns:
             return self, self.prior(None)
         (factor,) = self.factors

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ...families import Factor, Gamma, Natural
-from ...families._empirical_bayes import gamma_rate, gamma_shape, gamma_shape_given_rate
+from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
 from ...inference.units import Rows
 from ._base import Coefficients, LinearComponents, moved
 
@@ -121,7 +121,7 @@ class PoissonComponents(LinearComponents):
         else:
             best = self.shape.mean(axis=0)
         if "rate" in self.learned_names:
-            rate = moved(rate, gamma_rate(means_of_prior, best), rho)
+            rate = moved(rate, best / means_of_prior, rho)
         learned = copy(self)
         learned.shape, learned.rate = shape, rate
         return learned, learned.prior(None)
@@ -139,13 +139,13 @@ class PoissonComponents(LinearComponents):
         if not (self.follows or "rate" in self.learned_names):
             excess = (logs + np.log(self.rate)).mean(axis=0)
             columns = zip(excess, starts, strict=True)
-            found = [gamma_shape_given_rate(1.0, x, start, _BOUNDS) for x, start in columns]
+            found = [gamma_shape_given_rate(1.0, log, start, _BOUNDS) for log, start in columns]
         else:
-            # The terms of the bound with a are a log a − a log m − log Γ(a) + a E log λ − a E λ / m,
-            # where m is the prior's mean. If m is E λ, the last term is −a.
+            # With the prior's mean m and the rate a / m, the bound has the terms
+            # a log(a / m) − log Γ(a) + a E log λ − a E λ / m. If m is E λ, the last one is −a.
             logs = logs.mean(axis=0) + 1.0 - means / means_of_prior
-            columns = zip(means_of_prior, logs, starts, strict=True)
-            found = [gamma_shape(mean, log, start, _BOUNDS) for mean, log, start in columns]
+            pairs = zip(means_of_prior, logs, starts, strict=True)
+            found = [gamma_shape(mean, log, start, _BOUNDS) for mean, log, start in pairs]
         return np.array(found)
 
     def random_natural(
