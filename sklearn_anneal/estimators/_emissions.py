@@ -51,6 +51,25 @@ class Emission(ABC, Generic[C]):
     prior_parameters: ClassVar[dict[str, bool]]
 
     @classmethod
+    def checked_init_params(cls, estimator: Any) -> str:
+        """Check the parameter ``init_params`` and return the start that it stands for.
+
+        Raises
+        ------
+        ValueError
+            If the emission does not support this start.
+        """
+        asked = estimator.init_params
+        if asked == "auto":
+            return cls.init_params[0]
+        if asked not in cls.init_params:
+            raise ValueError(
+                f"init_params={asked!r} is not for emission={estimator.emission!r}, whose frames "
+                f"have no distances. Use {cls.init_params[0]!r}."
+            )
+        return asked
+
+    @classmethod
     @abstractmethod
     def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Convert frames to the form that kernels read, and mark the missing ones.

@@ -460,12 +460,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
         kind = EMISSIONS[self.emission]
-        init_params = kind.init_params[0] if self.init_params == "auto" else self.init_params
-        if init_params not in kind.init_params:
-            raise ValueError(
-                f"init_params={self.init_params!r} is not for emission={self.emission!r}, whose "
-                f"frames have no distances. Use {kind.init_params[0]!r}."
-            )
+        init_params = kind.checked_init_params(self)
         check_priors_of_others(self)
         k = self.n_components
         transmat = checked_prior(self.transmat_prior, 1.0 / k, (k, k), "transmat_prior")
