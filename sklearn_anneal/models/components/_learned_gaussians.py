@@ -54,9 +54,11 @@ def learned_gaussians(
     if {"covariance_prior", "degrees_of_freedom_prior"} & set(components.auto):
         _learn_precisions(step, new, rho)
     natural = new.natural_prior(step.center)
+    # Parameters that stay are valid already.
     fixed = components.fixed_while_learning
-    moved = {key: q[key] + (natural[key] - prior[key]) for key in natural if key not in fixed}
-    return (new, natural) if Factors(components.factors).valid(q | moved) else (components, old)
+    factors = Factors(f for f in components.factors if not set(f.names.values()) & set(fixed))
+    moved = {key: q[key] + (natural[key] - prior[key]) for key in factors.keys}
+    return (new, natural) if factors.valid(moved) else (components, old)
 
 
 class _Step:
@@ -68,7 +70,7 @@ class _Step:
         self.log_det = float(np.mean(log_det))
         self.q, self.prior = q, prior
         # The prior mean of every component.
-        self.center = components.moments(prior)[0]
+        self.center = components.means(prior)
         # Each row raises the degrees of freedom of one component by 1.
         added = float(np.mean(q["dof"] - prior["dof"]))
         self.n_rows = max(components.n_components * added, 1.0)

@@ -343,8 +343,8 @@ class GaussianComponents(Components):
         if self.joint:
             joint = self._normal_wishart.from_standard(mean, strength, inverse_scale, dof)
             return self.factors[0].rename(joint)
-        precision = self.structure.inverse(inverse_scale)
-        precision = np.broadcast_to(precision, (k, *precision.shape[len(rows) :]))
+        precision = self.structure.inverse(np.asarray(self.covariance_prior, dtype=np.float64))
+        precision = np.broadcast_to(precision, (k, *event))
         precision = self.per_row(strength) * precision
         return {
             "mean_precision": precision,
@@ -575,6 +575,12 @@ class GaussianComponents(Components):
         log_det = self._wishart.log_det_expectation(natural)
         standard = self._gaussian.to_standard(self._pick(q, 0))
         return standard["mean"], standard["covariance"], precision, log_det
+
+    def means(self, q: Natural) -> np.ndarray:
+        """Return E μ of all components, relative to the center."""
+        if self.joint:
+            return q["mean_natural"] / q["mean_precision"][:, None]
+        return self._gaussian.to_standard(self._pick(q, 0))["mean"]
 
     def plug_in(self, q: Natural) -> Features:
         """Return the coefficients of log p(x | z = k) at posterior means and covariances."""
