@@ -23,6 +23,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.inference.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -366,6 +367,28 @@ def test_a_warm_start_goes_on_from_the_learned_priors(case, rng):
     loaded = pickle.loads(pickle.dumps(est))
     assert_same_fit(loaded.fit(sequences), est.fit(sequences))
     assert context_of(loaded).model.learned_names == ("startprob", "transmat")
+
+
+@one_of_each
+def test_an_interrupted_fit_goes_on_in_the_middle_of_learning(case, rng, tmp_path, monkeypatch):
+    sequences = sequences_of(case, rng)
+    straight = learner(case, max_iter=30, tol=0.0).fit(sequences)
+    save, passes = Checkpoint.save, []
+
+    def interrupted(self, index, progress):
+        save(self, index, progress)
+        passes.append(index)
+        if len(passes) == 22:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "save", interrupted)
+    resumed = learner(case, max_iter=30, tol=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        resumed.fit(sequences, checkpoint=tmp_path)
+    resumed.fit(sequences, checkpoint=tmp_path)
+    assert len(passes) < 35
+    assert_same_fit(straight, resumed)
+    assert_array_equal(straight.transmat_prior_, resumed.transmat_prior_)
 
 
 # Edges

@@ -123,14 +123,14 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ``"auto"`` learns one number for all states, at most the number of frames.
     dof_prior : float, array-like of shape (n_components,) or "auto", default=None
         Degrees of freedom of the Wishart prior, above n_features − 1. None: n_features. ``"auto"``
-        learns one number for all states, at least n_features: below it, states of different
-        scales make a prior so wide that small states fit their frames too closely.
+        learns one number for all states, at least n_features. Smaller ones, which states of very
+        different scales ask for, would let small states fit their frames too closely.
     scale_prior : float, array-like or "auto", default=None
         Inverse scale of the Wishart prior, in the shape of one covariance of the given type, or
         with one for each state. None: the covariance of the data. ``"auto"`` learns one for all
-        states, or only a factor of the covariance of the data where there are too few frames for
-        more. It stays above 1e-6 times the covariance of the data. ``"auto"`` for any of these four
-        parameters needs two states or more.
+        states, at least 1e-6 times the covariance of the data; with fewer than 2 n_features frames
+        only a factor of that covariance is learned. ``"auto"`` for any of these four parameters
+        needs two states or more.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
         of frames of the state. The lower bound is exact only if it is 0.
@@ -176,7 +176,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     startprob_posterior_, transmat_posterior_ : ndarray
         Concentrations of their Dirichlet posteriors.
     startprob_prior_, transmat_prior_ : ndarray
-        Concentrations of the Dirichlet priors that were used, including ``sticky``.
+        Concentrations of the Dirichlet priors that were used or learned, including ``sticky``.
     emissionprob_ : ndarray of shape (n_components, n_symbols) or (n_components, n_features)
         For ``"categorical"`` and ``"bernoulli"``: posterior means of the probabilities.
     emissionprob_posterior_, emissionprob_prior_ : ndarray
