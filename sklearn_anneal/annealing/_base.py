@@ -62,8 +62,9 @@ class Context:
     scale : float
         N/|S|, the total weight of the data divided by the weight of the current batch.
     exploring : bool
-        Whether local variables start anew at every visit, because that finds better optima.
-        It becomes False when the fit has nearly converged.
+        Whether local variables start anew at every visit, because that finds better optima, and
+        whether models that learn their priors late wait for it. It becomes False when the fit has
+        nearly converged.
     report : LocalStep or None
         The latest local step.
     known : object

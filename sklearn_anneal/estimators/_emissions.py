@@ -18,7 +18,15 @@ from ..models.components.bernoulli import BernoulliComponents
 from ..models.components.categorical import CategoricalComponents
 from ..models.components.gaussian import GaussianComponents
 from ..models.components.poisson import PoissonComponents
-from ._priors import checked_covariance_prior, checked_prior, numbers_of, refuse_nonpositive
+from ._priors import (
+    auto_as_none,
+    checked_covariance_prior,
+    checked_prior,
+    is_auto,
+    numbers_of,
+    refuse_nonpositive,
+)
+from ._validation import check_largest_id
 
 # The default prior concentration of a symbol is 1 / (number of symbols), but never below this.
 _LEAST_CONCENTRATION = 0.1
@@ -41,6 +49,25 @@ class Emission(ABC, Generic[C]):
 
     init_params: ClassVar[tuple[str, ...]] = ("kmeans", "random")
     prior_parameters: ClassVar[dict[str, bool]]
+
+    @classmethod
+    def checked_init_params(cls, estimator: Any) -> str:
+        """Check the parameter ``init_params`` and return the start that it stands for.
+
+        Raises
+        ------
+        ValueError
+            If the emission does not support this start.
+        """
+        asked = estimator.init_params
+        if asked == "auto":
+            return cls.init_params[0]
+        if asked not in cls.init_params:
+            raise ValueError(
+                f"init_params={asked!r} is not for emission={estimator.emission!r}, whose frames "
+                f"have no distances. Use {cls.init_params[0]!r}."
+            )
+        return asked
 
     @classmethod
     @abstractmethod
@@ -105,6 +132,17 @@ def _refuse(bad: np.ndarray, X: np.ndarray, what: str) -> None:
         raise ValueError(f"{what}, but X contains {X[bad].flat[0]:g}.")
 
 
+def _refuse_single_state(n_components: int, what: str) -> None:
+    """Raise a ValueError if there is only one state to learn a prior from."""
+    if n_components == 1:
+        raise ValueError(
+            f"The prior of the {what} cannot be learned with n_components=1: it is learned from "
+            "what states have in common, and a prior learned from a single state would repeat its "
+            "data with ever more certainty. Give a value or None in place of 'auto', or ask for at "
+            "least two states."
+        )
+
+
 class GaussianEmission(Emission[GaussianComponents]):
     """Frames with a Gaussian distribution."""
 
@@ -124,16 +162,20 @@ class GaussianEmission(Emission[GaussianComponents]):
         d, k = frames.shape[1], estimator.n_components
         tied = estimator.covariance_type == "tied"
         mean = estimator.means_prior
-        if mean is not None:
+        if not (mean is None or is_auto(mean)):
             mean = check_array(mean, dtype=np.float64, ensure_2d=False, input_name="means_prior")
             if mean.shape not in ((d,), (k, d)):
                 raise ValueError(
                     f"The parameter 'means_prior' should have shape {(d,)} or {(k, d)}, but has "
                     f"shape {mean.shape}."
                 )
-        beta = checked_prior(estimator.beta_prior, 1.0, (k,), "beta_prior")
-        dof = checked_prior(estimator.dof_prior, d, () if tied else (k,), "dof_prior")
-        if not (dof > d - 1).all():
+        beta: Any = estimator.beta_prior
+        if not is_auto(beta):
+            beta = checked_prior(beta, 1.0, (k,), "beta_prior")
+        dof: Any = estimator.dof_prior
+        if not is_auto(dof):
+            dof = checked_prior(dof, d, () if tied else (k,), "dof_prior")
+        if not is_auto(dof) and not (dof > d - 1).all():
             raise ValueError(
                 f"The parameter 'dof_prior' should be greater than {d - 1}, but got {dof.min():g}."
             )
@@ -211,6 +253,31 @@ class CategoricalEmission(Emission[CategoricalComponents]):
         return symbols, missing if missing.any() else None
 
     @classmethod
+    def check_symbols(cls, column: np.ndarray, declared: int | None) -> None:
+        """Check that there are as many symbols as declared, or not too many if none are.
+
+        Raises
+        ------
+        ValueError
+            If a symbol is too large.
+        """
+        if declared is not None:
+            with np.errstate(invalid="ignore"):
+                unknown = column[column >= declared]
+            if len(unknown):
+                raise ValueError(
+                    f"Symbol {unknown[0]:g} was not declared: there are {declared} symbols, from 0 "
+                    f"to {declared - 1}. Fit with n_symbols={int(unknown.max()) + 1} (or more) to "
+                    "allow for symbols that the training data do not have."
+                )
+            return
+        symbols = column[column >= 0]
+        largest = symbols.max(initial=0)
+        # Numbers that are no symbols at all are refused later, where symbols are encoded.
+        if largest == np.floor(largest) and largest < 2**31:
+            check_largest_id(int(largest), len(symbols), "symbol", "frames", "n_symbols")
+
+    @classmethod
     def components(cls, estimator: Any, frames: np.ndarray) -> CategoricalComponents:
         n_symbols = estimator.n_symbols
         if n_symbols is None:
@@ -220,7 +287,7 @@ class CategoricalEmission(Emission[CategoricalComponents]):
         prior = checked_prior(
             estimator.emissionprob_prior, default, (k, n_symbols), "emissionprob_prior"
         )
-        return CategoricalComponents(k, prior)
+        return CategoricalComponents(k, prior, is_auto(estimator.emissionprob_prior))
 
     @classmethod
     def attributes(
@@ -263,10 +330,14 @@ class PoissonEmission(Emission[PoissonComponents]):
     def components(cls, estimator: Any, frames: np.ndarray) -> PoissonComponents:
         k, d = estimator.n_components, frames.shape[1]
         shape = checked_prior(estimator.lambdas_prior, 1.0, (k, d), "lambdas_prior")
-        rate = estimator.lambdas_weight
+        rate = auto_as_none(estimator.lambdas_weight)
         if rate is not None:
             rate = checked_prior(rate, None, (k, d), "lambdas_weight")
-        return PoissonComponents(k, d, shape, rate)
+        asked = {"shape": estimator.lambdas_prior, "rate": estimator.lambdas_weight}
+        learned = tuple(name for name, value in asked.items() if is_auto(value))
+        if learned:
+            _refuse_single_state(k, "rates")
+        return PoissonComponents(k, d, shape, rate, learned)
 
     @classmethod
     def attributes(
@@ -306,7 +377,9 @@ class BernoulliEmission(Emission[BernoulliComponents]):
     def components(cls, estimator: Any, frames: np.ndarray) -> BernoulliComponents:
         k, d = estimator.n_components, frames.shape[1]
         prior = checked_prior(estimator.emissionprob_prior, 1.0, (k, d), "emissionprob_prior")
-        return BernoulliComponents(k, d, prior)
+        if is_auto(estimator.emissionprob_prior):
+            _refuse_single_state(k, "probabilities")
+        return BernoulliComponents(k, d, prior, prior, is_auto(estimator.emissionprob_prior))
 
     @classmethod
     def attributes(
@@ -353,7 +426,7 @@ def check_priors_of_others(estimator: Any) -> None:
     for emission in EMISSIONS.values():
         for name, positive in emission.prior_parameters.items():
             value = getattr(estimator, name)
-            if name in own or value is None:
+            if name in own or value is None or is_auto(value):
                 continue
             prior = numbers_of(value, name)
             # An array of means, or the entries of a matrix off its diagonal, may have any sign.

@@ -10,14 +10,27 @@ from sklearn.utils import check_array
 from ..families import COVARIANCE_TYPES, get_structure
 
 
+def is_auto(value: Any) -> bool:
+    """Return whether the user asks for a prior that is learned."""
+    return isinstance(value, str) and value == "auto"
+
+
+def auto_as_none(value: Any) -> Any:
+    """Return the value from which a prior starts: None if it is learned, else the user's."""
+    return None if is_auto(value) else value
+
+
 def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     """Check positive concentrations, or their default if they are None, and broadcast them.
+
+    A prior that is learned starts at the default.
 
     Raises
     ------
     ValueError
         If they do not fit the shape, or are not positive and finite.
     """
+    value = auto_as_none(value)
     prior = numbers_of(default if value is None else value, name)
     try:
         prior = np.broadcast_to(prior, shape).copy()
@@ -49,19 +62,20 @@ def refuse_nonpositive(prior: np.ndarray, name: str) -> None:
 
 def checked_covariance_prior(
     value: Any, covariance_type: str, n_features: int, name: str, n_components: int | None = None
-) -> np.ndarray | None:
+) -> np.ndarray | str | None:
     """Check the inverse scale of a Wishart prior and return it as an array.
 
-    None is returned as it is; it means that the prior is derived from the data. If
-    ``n_components`` is given, an array with one prior for each component is accepted as well.
+    None and ``"auto"`` are returned as they are; they mean that the prior is derived from the data,
+    or learned. If ``n_components`` is given, an array with one prior for each component is accepted
+    as well.
 
     Raises
     ------
     ValueError
         If its shape is not that of the covariance type, or if it is not positive definite.
     """
-    if value is None:
-        return None
+    if value is None or is_auto(value):
+        return value
     shape = {
         "full": (n_features, n_features),
         "tied": (n_features, n_features),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils.validation import _num_samples
 
 from ._validation import masked_as_nan, refuse_masked
 
@@ -224,3 +225,55 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
     if groups is not None:
         return SequenceData(X, _lengths_of_groups(groups, n_rows))
     return SequenceData(X, np.array([n_rows], dtype=np.int64))
+
+
+def check_targets(y: Any, X: Any, data: SequenceData, categorical: bool) -> None:
+    """Check that a y, which is ignored, has one entry per row, or per sequence if X is a list.
+
+    Raises
+    ------
+    ValueError
+        If it has another number of entries.
+    """
+    if y is None or _num_samples(y) == data.shape[0]:
+        return
+    # A search over a list of sequences splits a y with one entry per sequence. So do callbacks.
+    listed = isinstance(X, SequenceData) or is_list_of_sequences(X, categorical)
+    if listed and _num_samples(y) == len(data.lengths):
+        return
+    per_sequence = f" of {len(data.lengths)} sequences" if listed else ""
+    raise ValueError(
+        f"y has {_num_samples(y)} entries, but X has {data.shape[0]} rows{per_sequence}. It is "
+        "ignored if it has one entry per row, or per sequence of a list; did you mean lengths=?"
+    )
+
+
+def weights_of_sequences(weights: np.ndarray, data: SequenceData) -> np.ndarray:
+    """Return one weight per sequence, given one per row.
+
+    Raises
+    ------
+    ValueError
+        If the rows of a sequence have different weights.
+    """
+    each = weights[data.indptr[:-1]]
+    if not np.array_equal(np.repeat(each, data.lengths), weights):
+        raise ValueError(
+            "sample_weight has one entry per row, but must be constant within a sequence, because "
+            "weights are those of whole sequences."
+        )
+    return each
+
+
+def draw_states(
+    start: np.ndarray, transitions: np.ndarray, random_state: np.random.RandomState, n_frames: int
+) -> np.ndarray:
+    """Draw the states of one sequence from a Markov chain."""
+    uniform = random_state.random_sample(n_frames)
+    limits = np.cumsum(transitions, axis=1)
+    states = np.empty(n_frames, dtype=np.int64)
+    limit = np.cumsum(start)
+    for t in range(n_frames):
+        states[t] = min(np.searchsorted(limit, uniform[t], "right"), len(limit) - 1)
+        limit = limits[states[t]]
+    return states

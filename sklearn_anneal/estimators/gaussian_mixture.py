@@ -18,12 +18,13 @@ from ..families import (
 from ..inference.units import Rows, Units
 from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed, has_unit_temperatures
-from ._priors import check_first_rows, check_shape, checked_covariance_prior
+from ._priors import check_first_rows, check_shape, checked_covariance_prior, is_auto
 from ._validation import explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
 
+_POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _OVERFLOW = (
     "X has rows so far from the training data that their squared distances overflow. Check their "
     "units, or rescale X before fitting and predicting."
@@ -96,21 +97,33 @@ class AnnealedBayesianGaussianMixture(
             default="dirichlet_process"
         Prior of the weights: a truncated stick-breaking process, or a finite Dirichlet
         distribution.
-    weight_concentration_prior : float or None, default=None
+    weight_concentration_prior : float, "auto" or None, default=None
         Concentration of the prior of the weights (γ or α₀ in the literature). None: 1 /
-        ``n_components``.
-    mean_precision_prior : float or None, default=None
+        ``n_components``. ``"auto"``: learned, between 1e-4 and 1e4. It is large if components have
+        similar weights, so that fewer of them are switched off.
+    mean_precision_prior : float, "auto" or None, default=None
         Precision of the prior of the means (β₀), in units of the precision of the component. None:
-        1.
-    mean_prior : array-like of shape (n_features,), default=None
-        Mean of the prior of the means (m₀). None: the mean of the data.
-    degrees_of_freedom_prior : float or None, default=None
+        1. ``"auto"``: learned, and not larger than the number of rows.
+    mean_prior : array-like of shape (n_features,), "auto" or None, default=None
+        Mean of the prior of the means (m₀). None: the mean of the data. ``"auto"``: learned, as a
+        mean of the components' means in which all components count, whatever their weights.
+    degrees_of_freedom_prior : float, "auto" or None, default=None
         Degrees of freedom of the Wishart prior (ν₀), a number above n_features − 1. None:
-        n_features.
-    covariance_prior : float or array-like, default=None
+        n_features. ``"auto"``: learned, between n_features and n_features plus the number of rows.
+        It is large if the components have similar covariances, and then small components borrow
+        their covariance from the others. If ``covariance_prior`` is not learned as well, it seldom
+        leaves its lower limit. With "tied" and "diag" the bound often rises up to the upper limit
+        while the density of new rows falls, so that ``covariance_prior`` is better learned alone.
+    covariance_prior : float, array-like, "auto" or None, default=None
         Inverse scale of the Wishart prior (W₀⁻¹). Its shape is (n_features, n_features) for "full"
         and "tied" and (n_features,) for "diag"; it is a number for "spherical". None: the
-        covariance of the data.
+        covariance of the data, which expects that a cluster is ``degrees_of_freedom_prior`` times
+        tighter than all data together. ``"auto"``: learned. The whole matrix is learned if the
+        data have at least 2 n_features rows (for "diag", any number) and a covariance that is
+        positive definite. If not, components have directions without data, and only a factor of the
+        value of None is learned. A stream decides this by its first batch. With
+        ``factorization="independent"`` the inverse of this matrix, times ``mean_precision_prior``,
+        is also the precision of the prior of the means. It is then learned from the means too.
     factorization : {"joint", "independent"}, default="joint"
         Form of the posterior of the mean and the precision of a component: a joint Normal–Wishart
         distribution, or a Gaussian and a Wishart distribution that are independent. Independent
@@ -200,11 +213,11 @@ class AnnealedBayesianGaussianMixture(
     degrees_of_freedom_ : ndarray of shape (n_components,), or float for "tied"
         Degrees of freedom of the Wishart posteriors (ν_k).
     weight_concentration_prior_, mean_precision_prior_, degrees_of_freedom_prior_ : float
-        The values of these priors that were used.
+        The values of these priors that were used, or that were learned.
     mean_prior_ : ndarray of shape (n_features,)
-        The mean of the prior of the means that was used.
+        The mean of the prior of the means that was used, or that was learned.
     covariance_prior_ : float or ndarray
-        The inverse scale of the Wishart prior that was used.
+        The inverse scale of the Wishart prior that was used, or that was learned.
     n_features_in_ : int
         Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -214,12 +227,26 @@ class AnnealedBayesianGaussianMixture(
     --------
     sklearn.mixture.BayesianGaussianMixture : The class of scikit-learn that this one can replace.
 
+    Notes
+    -----
+    A prior that is ``"auto"`` is learned by empirical Bayes ([1]_, section 3.5, and [4]_). It
+    begins at the value of None. When the bound hardly rises any more, or after half of
+    ``max_iter`` passes, each pass also maximises the bound over the prior, for the posteriors that
+    it has found, so that the bound still never falls. All components count, empty ones too. With
+    ``batch_size`` and in streams, learning begins after 100 updates, and priors move by the step
+    size of each update. Learned priors raise the bound, and mostly the density of new rows, above
+    all with many features and few rows per component. In exchange a fit takes more passes, the
+    bound no longer compares models that were given the same prior, and a prior that few components
+    determine can fit them too closely. One component alone determines none, so that
+    ``n_components=1`` is refused.
+
     References
     ----------
     .. [1] Bishop (2006). Pattern Recognition and Machine Learning, section 10.2.
     .. [2] Blei, Jordan (2006). Variational inference for Dirichlet process mixtures. Bayesian
        Analysis 1.
     .. [3] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS.
+    .. [4] Minka (2000). Estimating a Dirichlet distribution. Technical report, MIT.
 
     Examples
     --------
@@ -242,11 +269,11 @@ class AnnealedBayesianGaussianMixture(
         "weight_concentration_prior_type": [
             StrOptions({"dirichlet_process", "dirichlet_distribution"})
         ],
-        "weight_concentration_prior": [None, Interval(Real, 0.0, None, closed="neither")],
-        "mean_precision_prior": [None, Interval(Real, 0.0, None, closed="neither")],
-        "mean_prior": [None, "array-like"],
-        "degrees_of_freedom_prior": [None, Interval(Real, 0.0, None, closed="neither")],
-        "covariance_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "weight_concentration_prior": _POSITIVE,
+        "mean_precision_prior": _POSITIVE,
+        "mean_prior": [None, "array-like", StrOptions({"auto"})],
+        "degrees_of_freedom_prior": _POSITIVE,
+        "covariance_prior": [*_POSITIVE, "array-like"],
         "factorization": [StrOptions({"joint", "independent"})],
     }
 
@@ -364,20 +391,21 @@ class AnnealedBayesianGaussianMixture(
             )
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
-        if self.mean_prior is None or self.covariance_prior is None:
+        priors = self.mean_prior, self.covariance_prior
+        if any(prior is None or is_auto(prior) for prior in priors):
             X = units.X if units.weights is None else units.X[units.weights > 0]
             check_first_rows(X, self.n_components, "mean_prior and covariance_prior")
 
     def _make_model(self, X: np.ndarray, units: Units) -> GaussianMixture:
         n_features = X.shape[1]
         dof = self.degrees_of_freedom_prior
-        if dof is not None and dof <= n_features - 1:
+        if not (dof is None or is_auto(dof)) and dof <= n_features - 1:
             raise ValueError(
                 "The parameter 'degrees_of_freedom_prior' should be greater than "
                 f"{n_features - 1}, but got {dof:.3f}."
             )
         mean = self.mean_prior
-        if mean is not None:
+        if not (mean is None or is_auto(mean)):
             mean = check_array(mean, dtype=np.float64, ensure_2d=False, input_name="mean_prior")
             check_shape(mean, (n_features,), "mean_prior")
         return GaussianMixture(
@@ -425,7 +453,7 @@ class AnnealedBayesianGaussianMixture(
             "precisions_cholesky_": precisions_cholesky,
             "precisions_": precisions,
             "n_effective_components_": int((model.weights.expected_counts(q, ctx.prior) > 1).sum()),
-            "weight_concentration_prior_": model.weight_concentration_prior,
+            "weight_concentration_prior_": model.weights.concentration,
             "mean_precision_prior_": components.mean_precision_prior,
             "mean_prior_": components.mean_prior,
             "degrees_of_freedom_prior_": components.degrees_of_freedom_prior,

@@ -12,17 +12,23 @@ from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _num_samples, validate_data
+from sklearn.utils.validation import validate_data
 
 from ..families import COVARIANCE_TYPES
 from ..inference.units import Sequences
 from ..models.components._base import log_means
 from ..models.hidden_markov import HiddenMarkov, kernels
 from ._base import BaseAnnealed, has_unit_temperatures
-from ._emissions import EMISSIONS, check_priors_of_others
-from ._priors import check_first_rows, checked_prior
-from ._sequences import SequenceData, is_list_of_sequences, read_sequences
-from ._validation import check_largest_id, checks_parameters, explains, finite
+from ._emissions import EMISSIONS, CategoricalEmission, check_priors_of_others
+from ._priors import auto_as_none, check_first_rows, checked_prior, is_auto
+from ._sequences import (
+    SequenceData,
+    check_targets,
+    draw_states,
+    read_sequences,
+    weights_of_sequences,
+)
+from ._validation import checks_parameters, explains, finite
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
 
 _NOTHING = np.empty(0)
 _ONE = np.ones(1)
+_PRIOR = [None, "array-like", Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _OVERFLOW = (
     "X has frames so far from the training data that their log densities overflow. Check their "
     "units, or rescale X before fitting and predicting."
@@ -100,36 +107,52 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         How the emissions are initialised: from clusters of at most 20,000 frames, or at random.
         ``"auto"`` is ``"random"`` for ``"categorical"`` and ``"kmeans"`` otherwise. Start and
         transition probabilities are always initialised as posteriors of random counts.
-    startprob_prior : float or array-like of shape (n_components,), default=None
+    startprob_prior : float, array-like of shape (n_components,) or "auto", default=None
         Concentration of the Dirichlet prior of the start probabilities. None: 1 / ``n_components``.
-    transmat_prior : float or array-like of shape (n_components, n_components), default=None
+        ``"auto"`` learns one number for all states (see Notes), at least 0.1 / ``n_components``.
+        Each sequence starts only once, so that it matters little unless there are many.
+    transmat_prior : float, array-like of shape (n_components, n_components) or "auto", default=None
         Concentration of the Dirichlet prior of the transition probabilities, with one row for each
-        state that is left. None: 1 / ``n_components``.
+        state that is left. None: 1 / ``n_components``. ``"auto"`` learns one number for all
+        transitions (see Notes), at least 0.1 / ``n_components``. A smaller number lets each state
+        be followed by fewer others.
     sticky : float, default=0.0
         Number that is added to the diagonal of ``transmat_prior``. It acts like so many observed
-        transitions from each state to itself, so that a larger number makes segments longer.
-    emissionprob_prior : float or array-like, default=None
+        transitions from each state to itself, so that a larger number makes segments longer. With
+        ``transmat_prior="auto"`` it stays as given, and the best number to add it to is learned.
+    emissionprob_prior : float, array-like or "auto", default=None
         For ``"categorical"``: concentration of the Dirichlet prior of the symbols, a number or an
         array of shape (n_symbols,) or (n_components, n_symbols). None: 1 / ``n_symbols``, but at
         least 0.1, because with a smaller one a state practically excludes every symbol that it
-        has not emitted so far, and annealing no longer moves symbols between states.
-        For ``"bernoulli"``: the value of both parameters of the beta prior. None: 1.
-    means_prior : array-like of shape (n_features,) or (n_components, n_features), default=None
-        Means of the prior of the means. None: the mean of the data.
-    beta_prior : float or array-like of shape (n_components,), default=None
+        has not emitted so far, and annealing no longer moves symbols between states. ``"auto"``
+        learns one number for all symbols (see Notes), at least 0.01.
+        For ``"bernoulli"``: the value of both parameters of the beta prior. None: 1. ``"auto"``
+        learns both for each column, between 0.01 and 10,000, and needs two states or more.
+    means_prior : array-like or "auto", default=None
+        Means of the prior of the means, of shape (n_features,) or (n_components, n_features). None:
+        the mean of the data. ``"auto"`` learns one mean for all states (see Notes).
+    beta_prior : float, array-like of shape (n_components,) or "auto", default=None
         Precision of the prior of the means, in units of the precision of the state. None: 1.
-    dof_prior : float or array-like of shape (n_components,), default=None
-        Degrees of freedom of the Wishart prior, above n_features − 1. None: n_features.
-    scale_prior : float or array-like, default=None
+        ``"auto"`` learns one number for all states, at most the number of frames.
+    dof_prior : float, array-like of shape (n_components,) or "auto", default=None
+        Degrees of freedom of the Wishart prior, above n_features − 1. None: n_features. ``"auto"``
+        learns one number for all states, at least n_features. Smaller ones, which states of very
+        different scales ask for, would let small states fit their frames too closely.
+    scale_prior : float, array-like or "auto", default=None
         Inverse scale of the Wishart prior, in the shape of one covariance of the given type, or
-        with one for each state. None: the covariance of the data.
+        with one for each state. None: the covariance of the data. ``"auto"`` learns one for all
+        states, at least 1e-6 times the covariance of the data; with fewer than 2 n_features frames
+        only a factor of that covariance is learned. ``"auto"`` for any of these four parameters
+        needs two states or more.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
         of frames of the state. The lower bound is exact only if it is 0.
-    lambdas_prior, lambdas_weight : float or array-like, default=None
+    lambdas_prior, lambdas_weight : float, array-like or "auto", default=None
         For ``"poisson"``: shape and rate of the gamma prior of the rates, which must broadcast to
         (n_components, n_features). None: a shape of 1, and the rate with which the mean of the
-        prior is that of the data.
+        prior is that of the data. ``"auto"`` learns one value for each column (see Notes), with
+        the shape between 0.01 and 10,000 and the mean of the prior between 0.001 and 1,000 times
+        that of the data. It needs two states or more.
     batch_size : int or None, default=None
         With None, every update sees all sequences. With an integer, stochastic variational
         inference runs with that many sequences per update.
@@ -166,7 +189,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     startprob_posterior_, transmat_posterior_ : ndarray
         Concentrations of their Dirichlet posteriors.
     startprob_prior_, transmat_prior_ : ndarray
-        Concentrations of the Dirichlet priors that were used, including ``sticky``.
+        Concentrations of the Dirichlet priors that were used or learned, including ``sticky``.
     emissionprob_ : ndarray of shape (n_components, n_symbols) or (n_components, n_features)
         For ``"categorical"`` and ``"bernoulli"``: posterior means of the probabilities.
     emissionprob_posterior_, emissionprob_prior_ : ndarray
@@ -231,12 +254,27 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     concat_sequences : Join a list of sequences to ``X`` and ``groups``.
     split_sequences : Cut rows into a list of sequences.
 
+    Notes
+    -----
+    ``"auto"`` for the parameter of a prior means empirical Bayes: the prior starts at the value of
+    None, and is replaced by the one that maximises the lower bound given the posteriors. This
+    begins only when the plain inference after annealing has settled, or has made half of
+    ``max_iter`` passes, and is repeated at every pass from then on; in minibatches and streams it
+    begins after annealing and 100 updates, and moves by their step size. A prior that is learned
+    earlier is learned from states that still change, and tends to keep them as they are. The bound
+    cannot fall by learning, and the fitted attributes ``…_prior_`` have the learned values.
+
+    A learned prior saves a search and raises the lower bound, ``scale_prior`` above all. Held-out
+    scores rise with it, or fall where few frames let small states fit theirs too closely.
+
     References
     ----------
     .. [1] MacKay (1997). Ensemble learning for hidden Markov models.
     .. [2] Beal (2003). Variational algorithms for approximate Bayesian inference, chapter 3.
     .. [3] Gultekin, Zhang, Paisley (2015). Stochastic annealing for variational inference.
        arXiv preprint, section 4.2.
+    .. [4] Minka (2000). Estimating a Dirichlet distribution. It has the step that learns a
+       concentration.
 
     Examples
     --------
@@ -265,17 +303,17 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
         "n_symbols": [Interval(Integral, 1, None, closed="left"), None],
         "init_params": [StrOptions({"auto", "kmeans", "random"})],
-        "startprob_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
-        "transmat_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "startprob_prior": _PRIOR,
+        "transmat_prior": _PRIOR,
         "sticky": [Interval(Real, 0.0, None, closed="left")],
-        "emissionprob_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
-        "means_prior": [None, "array-like"],
-        "beta_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
-        "dof_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
-        "scale_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "emissionprob_prior": _PRIOR,
+        "means_prior": [None, "array-like", StrOptions({"auto"})],
+        "beta_prior": _PRIOR,
+        "dof_prior": _PRIOR,
+        "scale_prior": _PRIOR,
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
-        "lambdas_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
-        "lambdas_weight": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
+        "lambdas_prior": _PRIOR,
+        "lambdas_weight": _PRIOR,
     }
 
     def __init__(
@@ -389,17 +427,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     def _data(self, X: Any, groups: Any, lengths: Any, y: Any = None) -> SequenceData:
         categorical = self.emission == "categorical"
         data = read_sequences(X, groups, lengths, categorical)
-        if y is None or _num_samples(y) == data.shape[0]:
-            return data
-        # A search over a list of sequences splits a y with one entry per sequence. So do callbacks.
-        listed = isinstance(X, SequenceData) or is_list_of_sequences(X, categorical)
-        if listed and _num_samples(y) == len(data.lengths):
-            return data
-        per_sequence = f" of {len(data.lengths)} sequences" if listed else ""
-        raise ValueError(
-            f"y has {_num_samples(y)} entries, but X has {data.shape[0]} rows{per_sequence}. It is "
-            "ignored if it has one entry per row, or per sequence of a list; did you mean lengths=?"
-        )
+        check_targets(y, X, data, categorical)
+        return data
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
         data = read_sequences(X, None, None, self.emission == "categorical")
@@ -413,25 +442,9 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         )
         data = SequenceData(frames, data.lengths)
         if self.emission == "categorical":
-            self._check_symbols(data, reset)
+            declared = self.n_symbols if reset else self.n_symbols_
+            CategoricalEmission.check_symbols(data.X, declared)
         return data
-
-    def _check_symbols(self, data: SequenceData, reset: bool) -> None:
-        declared = self.n_symbols if reset else self.n_symbols_
-        with np.errstate(invalid="ignore"):
-            unknown = np.zeros(0) if declared is None else data.X[data.X >= declared]
-        if len(unknown):
-            raise ValueError(
-                f"Symbol {unknown[0]:g} was not declared: there are {declared} symbols, from 0 to "
-                f"{declared - 1}. Fit with n_symbols={int(unknown.max()) + 1} (or more) to allow "
-                "for symbols that the training data do not have."
-            )
-        if declared is None and reset:
-            symbols = data.X[data.X >= 0]
-            largest = symbols.max(initial=0)
-            # Numbers that are no symbols at all are refused later, where symbols are encoded.
-            if largest == np.floor(largest) and largest < 2**31:
-                check_largest_id(int(largest), len(symbols), "symbol", "frames", "n_symbols")
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         frames, missing = EMISSIONS[self.emission].encode(X.X)
@@ -442,16 +455,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     ) -> np.ndarray | None:
         """Return one weight per sequence; the user gives one per row."""
         weights = super()._check_weights(sample_weight, X.X, allow_nothing)
-        if weights is None:
-            return None
-        starts = X.indptr[:-1]
-        each = weights[starts]
-        if not np.array_equal(np.repeat(each, X.lengths), weights):
-            raise ValueError(
-                "sample_weight has one entry per row, but must be constant within a sequence, "
-                "because weights are those of whole sequences."
-            )
-        return each
+        return None if weights is None else weights_of_sequences(weights, X)
 
     def _check_training(self, units: Sequences) -> None:  # type: ignore[override]
         if units.missing is None:
@@ -472,25 +476,23 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
                 "partial_fit needs n_symbols: the first batch does not tell which symbols the "
                 "others will have."
             )
-        if self.emission == "gaussian" and (self.means_prior is None or self.scale_prior is None):
+        from_data = any(auto_as_none(p) is None for p in (self.means_prior, self.scale_prior))
+        if self.emission == "gaussian" and from_data:
             check_first_rows(units.observed().X, self.n_components, "means_prior and scale_prior")
 
     def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
         kind = EMISSIONS[self.emission]
-        init_params = kind.init_params[0] if self.init_params == "auto" else self.init_params
-        if init_params not in kind.init_params:
-            raise ValueError(
-                f"init_params={self.init_params!r} is not for emission={self.emission!r}, whose "
-                f"frames have no distances. Use {kind.init_params[0]!r}."
-            )
+        init_params = kind.checked_init_params(self)
         check_priors_of_others(self)
         k = self.n_components
         transmat = checked_prior(self.transmat_prior, 1.0 / k, (k, k), "transmat_prior")
+        chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
         return HiddenMarkov(
             kind.components(self, units.present()),
             checked_prior(self.startprob_prior, 1.0 / k, (k,), "startprob_prior"),
             transmat + self.sticky * np.eye(k),
             init_params,
+            tuple(name for name, value in chain.items() if is_auto(value)),
         )
 
     def _check_parameters(self, X: SequenceData, units: Sequences) -> None:  # type: ignore[override]
@@ -768,13 +770,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples is the number of frames, 1 or more; got {n_samples!r}.")
         random_state = check_random_state(self.random_state)
-        uniform = random_state.random_sample(n_samples)
-        limits = np.cumsum(self.transmat_, axis=1)
-        states = np.empty(n_samples, dtype=np.int64)
-        limit = np.cumsum(self.startprob_)
-        for t in range(n_samples):
-            states[t] = min(np.searchsorted(limit, uniform[t], "right"), len(limit) - 1)
-            limit = limits[states[t]]
+        states = draw_states(self.startprob_, self.transmat_, random_state, int(n_samples))
         kind = EMISSIONS[self.emission]
         return kind.draw(ctx.model.emission, states, self, random_state), states
 

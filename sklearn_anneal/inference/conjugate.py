@@ -111,4 +111,4 @@ def _learns(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) 
         return False
     if minibatch:
         return bool(ctx.state["updates"] >= _UPDATES_BEFORE_LEARNING)
-    return not (ctx.exploring and visited.local is not None)
+    return not (ctx.exploring and visited.explores)

@@ -228,9 +228,9 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
         trace.stopped = run.stopped(progress)
     tested = p >= run.first_test
     settled = tested and run.settings.stop.settled(run.history(trace))
-    if visited.local is not None and ctx.exploring:
-        # Once this is False, local variables continue from visit to visit, and the bound cannot
-        # fall.
+    if visited.explores and ctx.exploring:
+        # Once this is False, local variables continue from visit to visit, so that the bound
+        # cannot fall, and hyperparameters are learned.
         ctx.exploring = not (settled or p >= run.n_annealed + run.settings.max_iter // 2)
         settled = False
     trace.converged = settled or (tested and run.settings.stop.converged(run.history(trace)))

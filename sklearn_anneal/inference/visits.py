@@ -37,6 +37,11 @@ class Visited(NamedTuple):
     temperature: float
     local: list[Any] | None
 
+    @property
+    def explores(self) -> bool:
+        """Whether something is put off until the bound hardly rises (``Context.exploring``)."""
+        return self.local is not None or self.visit.learns_late
+
 
 def visit(
     ctx: Context,

@@ -104,6 +104,9 @@ class Visit:
     separate_noise : bool, default=False
         Whether random weights are deviations from 1. The statistics that they produce are then
         returned separately from those of the data.
+    learns_late : bool, default=False
+        Whether the model learns hyperparameters, and should do so only when the lower bound
+        hardly rises any more.
     """
 
     model: Any
@@ -111,6 +114,7 @@ class Visit:
     t: Tempering
     unit_temperatures: UnitTemperatures | None = None
     separate_noise: bool = False
+    learns_late: bool = field(default=False, kw_only=True)
 
     tells_bound: ClassVar[bool] = True
     """Whether the lower bound can be computed from the sum of the local steps at T = 1."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
 from ..families import Beta, Dirichlet, Factor, Natural, stick_breaking_log_weights
+from ..families._empirical_bayes import damped, dirichlet_concentration, stick_concentration
 
 
 class Weights(ABC):
@@ -17,19 +20,52 @@ class Weights(ABC):
     ----------
     n_components : int
         K.
-    concentration : float
-        Concentration of the prior.
+    concentration : float, "auto" or None
+        Concentration of the prior. None stands for 1 / ``n_components``. With ``"auto"`` it is
+        learned, beginning at that value.
+
+    Raises
+    ------
+    ValueError
+        If the concentration is learned and there is only one component, whose weight is 1 whatever
+        the concentration.
     """
 
     factor: Factor
 
-    def __init__(self, n_components: int, concentration: float):
+    def __init__(self, n_components: int, concentration: float | str | None):
         self.n_components = n_components
-        self.concentration = concentration
+        self.learns = isinstance(concentration, str)
+        if self.learns and n_components == 1:
+            raise ValueError(
+                "The concentration of the weights cannot be learned with n_components=1, because "
+                "the weight of a single component is 1 in any case. Give a number or None in place "
+                "of 'auto', or ask for at least two components."
+            )
+        # The value is kept as it is given, an integer for example, because it is shown to users.
+        self.concentration: Any = 1.0 / n_components
+        if not (self.learns or concentration is None):
+            self.concentration = concentration
 
     @abstractmethod
     def prior(self) -> Natural:
         """Return λ₀, the natural parameters of the prior."""
+
+    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[Weights, Natural]:
+        """Return the weights and their λ₀ after a step of empirical Bayes.
+
+        A concentration that is learned moves by the share ρ, on the scale of its logarithm,
+        towards the value that maximises the bound given q.
+        """
+        if not self.learns:
+            return self, {name: prior[name] for name in self.factor.names.values()}
+        weights = copy(self)
+        weights.concentration = damped(self.concentration, self._best_concentration(q), rho)
+        return weights, weights.prior()
+
+    @abstractmethod
+    def _best_concentration(self, q: Natural) -> float:
+        """Return the concentration that maximises the bound given q."""
 
     @abstractmethod
     def statistics(self, counts: np.ndarray) -> Natural:
@@ -62,6 +98,9 @@ class DirichletWeights(Weights):
     def prior(self) -> Natural:
         return {"weight_concentration": np.full(self.n_components, float(self.concentration))}
 
+    def _best_concentration(self, q: Natural) -> float:
+        return dirichlet_concentration(self.log_weights(q)[None], self.concentration)
+
     def statistics(self, counts: np.ndarray) -> Natural:
         return {"weight_concentration": counts}
 
@@ -86,6 +125,9 @@ class StickBreakingWeights(Weights):
     def prior(self) -> Natural:
         k = self.n_components
         return {"stick_a": np.ones(k), "stick_b": np.full(k, float(self.concentration))}
+
+    def _best_concentration(self, q: Natural) -> float:
+        return stick_concentration(self.factor.family.expectations(self.factor.pick(q))["b"])
 
     def statistics(self, counts: np.ndarray) -> Natural:
         beyond = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..families import (
     UnitTemperatures,
 )
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, LocalStep, coinciding
+from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding
 from ._weights import WEIGHTS
 from .components._base import clusterings
 from .components.gaussian import (
@@ -46,8 +47,8 @@ class GaussianMixture(ConjugateModel):
     covariance_type : {"full", "tied", "diag", "spherical"}
     weight_prior : {"dirichlet_process", "dirichlet_distribution"}
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}
-    weight_concentration_prior : float or None
-        None stands for 1 / ``n_components``.
+    weight_concentration_prior : float, "auto" or None
+        None stands for 1 / ``n_components``, and ``"auto"`` for a value that is learned.
     **components : dict
         Further parameters of :class:`GaussianComponents`.
 
@@ -85,17 +86,14 @@ class GaussianMixture(ConjugateModel):
         covariance_type: str = "full",
         weight_prior: str = "dirichlet_process",
         init_params: str = "kmeans",
-        weight_concentration_prior: float | None = None,
+        weight_concentration_prior: float | str | None = None,
         **components: Any,
     ):
         self.components = GaussianComponents(
             n_components, n_features, covariance_type, **components
         )
         self.n_components = n_components
-        self.weight_concentration_prior = (
-            1.0 / n_components if weight_concentration_prior is None else weight_concentration_prior
-        )
-        self.weights = WEIGHTS[weight_prior](n_components, self.weight_concentration_prior)
+        self.weights = WEIGHTS[weight_prior](n_components, weight_concentration_prior)
         self.init_params = init_params
 
     def capabilities(self) -> dict[str, str | None]:
@@ -231,6 +229,31 @@ class GaussianMixture(ConjugateModel):
         if block.refresh:
             stats |= self.weights.statistics(self.components.counts(raw))
         return stats
+
+    # Hyperparameters
+
+    def visit(self, *args: Any, **kwargs: Any) -> Visit:
+        visit = super().visit(*args, **kwargs)
+        learns = self.weights.learns or self.components.learns
+        return replace(visit, learns_late=True) if learns else visit
+
+    def learned(
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+    ) -> tuple[ConjugateModel, Natural, Natural]:
+        """Maximise the bound over the priors that are learned, for fixed q, and then over q.
+
+        As q is the prior plus statistics, it is best for the new prior after the same change as
+        that of the prior.
+        """
+        if not (self.weights.learns or self.components.learns):
+            return self, prior, q
+        model = copy(self)
+        model.weights, of_weights = self.weights.learned(q, prior, rho)
+        model.components, of_components = self.components.learned(q, prior, rho)
+        new = of_weights | of_components
+        fixed = self.components.fixed_while_learning
+        moved = {key: q[key] + (new[key] - prior[key]) for key in new if key not in fixed}
+        return model, new, q | moved
 
     # The local step
 

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import polygamma, psi, softmax
 
 from ..families import Dirichlet, Factor, Factors, Natural, Tempering, UnitTemperatures
+from ..families._empirical_bayes import LARGEST, maximizer
 from ..inference.units import Sequences
-from ._base import Block, ConjugateModel, LocalStep, coinciding, compiled
-from .components._base import Components, log_means, multiplied
+from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
+from .components._base import Components, log_means, moved, multiplied
 
 _NOTHING = np.empty(0)
 
@@ -27,6 +28,12 @@ _ENTRIES = 320 * 1024
 # Every further frame adds to log C. Once that growth changes by less than this share from one
 # frame to the next, it is taken as the growth of all frames that follow.
 _SETTLED = 1e-12
+# A learned concentration of start or transition probabilities is at least this share of 1 / K.
+# Below it, states practically exclude every transition that they have not made so far.
+_LEAST_SHARE = 0.1
+# A step that learns priors leaves each parameter of q at least this share of its distance from the
+# edge of its domain. Steps of coordinate ascent never come so near.
+_MARGIN = 1e-6
 # Largest number of frames with which the gaps of a long stream are represented.
 _FRAMES_OF_GAPS = 100_000
 
@@ -252,6 +259,10 @@ class HiddenMarkov(ConjugateModel):
     startprob_prior : ndarray of shape (n_components,)
     transmat_prior : ndarray of shape (n_components, n_components)
     init_params : {"kmeans", "random"}
+    learned_names : tuple of str
+        Which of ``"startprob"`` and ``"transmat"`` have a prior with a concentration that is
+        learned, as one number for all entries. Constants that are added to single entries, such as
+        the diagonal of ``transmat_prior``, stay as they are.
 
     References
     ----------
@@ -286,12 +297,14 @@ class HiddenMarkov(ConjugateModel):
         startprob_prior: np.ndarray,
         transmat_prior: np.ndarray,
         init_params: str,
+        learned_names: tuple[str, ...] = (),
     ):
         self.emission = emission
         self.n_components = emission.n_components
         self.startprob_prior = startprob_prior
         self.transmat_prior = transmat_prior
         self.init_params = init_params
+        self.learned_names = learned_names
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(("draws", "assignments"))
@@ -379,6 +392,18 @@ class HiddenMarkov(ConjugateModel):
 
         start, transitions = logarithms("startprob"), logarithms("transmat")
         return Expected(start, transitions, self.emission.expectations(q, rng))
+
+    def visit(
+        self,
+        q: Natural,
+        units: Any,
+        t: Tempering = Tempering(),  # noqa: B008
+        **how: Any,
+    ) -> Visit:
+        # Priors that are learned while states still exchange symbols and frames would keep them
+        # from doing so: a small concentration practically excludes what a state does not have yet.
+        late = bool(self.learned_names) or self.emission.learns
+        return replace(super().visit(q, units, t, **how), learns_late=late)
 
     def plug_in(self, q: Natural) -> Expected:
         """Return the terms of log p(x, z | β) at the posterior means of β."""
@@ -492,6 +517,28 @@ class HiddenMarkov(ConjugateModel):
         moved = {key: multiplied(q[key], size, rng) for key in ("startprob", "transmat")}
         return q | moved | self.emission.multiplied_counts(q, size, rng)
 
+    # Hyperparameters
+
+    def learned(
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+    ) -> tuple[ConjugateModel, Natural, Natural]:
+        """Maximise the bound over the learned priors given q, then over q given the statistics.
+
+        The second step adds the change of the prior to q, because q is the sum of the prior and
+        the statistics.
+        """
+        if not (self.learned_names or self.emission.learns):
+            return self, prior, q
+        model, own = copy(self), {key: prior[key] for key in self.emission.keys}
+        model.emission, new = self.emission.learned(q, own, rho)
+        if "startprob" in self.learned_names:
+            model.startprob_prior = _learned_rows(prior["startprob"], q["startprob"], rho)
+        if "transmat" in self.learned_names:
+            model.transmat_prior = _learned_rows(prior["transmat"], q["transmat"], rho)
+        new = {"startprob": model.startprob_prior, "transmat": model.transmat_prior} | new
+        change = {key: new[key] - prior[key] for key in q}
+        return model, new, self.factors().backoff(q, change, 1.0, _MARGIN)
+
     # Operations that only some annealing methods need
 
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> Partition:
@@ -568,3 +615,27 @@ class HiddenMarkov(ConjugateModel):
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
         own = self.emission.coordinates(q, summary.emission)
         return coinciding(np.hstack([np.exp(log_means(q["transmat"])), own]), used)
+
+
+def _learned_rows(old: np.ndarray, q: np.ndarray, rho: float) -> np.ndarray:
+    """Return Dirichlet priors after a step that learns the concentration that all entries share.
+
+    The smallest entry of ``old`` is this concentration, and what other entries have in excess of
+    it is a constant. The expected log density is a concave function of the concentration.
+    """
+    n_entries = old.shape[-1]
+    if n_entries == 1:
+        return old
+    current = float(old.min())
+    excess = old - current
+    logs = Dirichlet().expectations({"concentration": q})["concentration"].sum()
+
+    def slope(alpha: float) -> tuple[float, float]:
+        prior = excess + alpha
+        total = prior.sum(axis=-1)
+        value = n_entries * psi(total).sum() - psi(prior).sum() + logs
+        curvature = n_entries**2 * polygamma(1, total).sum() - polygamma(1, prior).sum()
+        return float(value), float(curvature)
+
+    best = maximizer(slope, _LEAST_SHARE / n_entries, LARGEST, current)
+    return excess + moved(np.asarray(current), best, rho)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from plain_hidden_markov import hidden_markov_log_evidence
 
-from models._entry import Entry, ExpectedFailure
+from models._entry import Entry, ExpectedFailure, has_auto
 from sklearn_anneal import AnnealedHMM
 
 N_SYMBOLS = 4
@@ -17,6 +17,7 @@ ASYMMETRIC_CHAIN = {
     "transmat_prior": [[0.5, 0.2, 0.8], [1.1, 0.4, 0.3], [0.6, 0.9, 1.3]],
     "sticky": 2.0,
 }
+LEARNED_CHAIN = {"startprob_prior": "auto", "transmat_prior": "auto", "sticky": 0.5}
 
 
 class SequenceList(list):
@@ -97,6 +98,7 @@ def hidden_markov(emission: str, **fields: Any) -> Entry:
             X[i] for i in np.repeat(np.arange(len(counts)), counts)
         ),
         row_weights=lambda X, weights: np.repeat(weights, [len(sequence) for sequence in X]),
+        learns=has_auto,
         **fields,
     )
 
@@ -107,6 +109,8 @@ ENTRIES = [
         variants={
             **{t: {"covariance_type": t} for t in ("full", "tied", "diag", "spherical")},
             "sticky": ASYMMETRIC_CHAIN | {"beta_prior": 0.3, "dof_prior": 4.0},
+            "learned": LEARNED_CHAIN
+            | dict.fromkeys(("means_prior", "beta_prior", "dof_prior", "scale_prior"), "auto"),
         },
         exact=(
             ({"n_components": 1}, "6 frames"),
@@ -139,6 +143,7 @@ ENTRIES = [
         variants={
             "symmetric": {},
             "sticky": ASYMMETRIC_CHAIN | {"emissionprob_prior": [0.3, 0.9, 1.4, 0.6]},
+            "learned": LEARNED_CHAIN | {"emissionprob_prior": "auto"},
         },
         exact=(({"n_components": 1}, "6 frames"),),
         common_checks=False,
@@ -148,6 +153,7 @@ ENTRIES = [
         variants={
             "default": {},
             "sticky": ASYMMETRIC_CHAIN | {"lambdas_prior": [2.0, 0.6], "lambdas_weight": 0.3},
+            "learned": LEARNED_CHAIN | {"lambdas_prior": "auto", "lambdas_weight": "auto"},
         },
         exact=(({"n_components": 1}, "6 frames"),),
         refused=lambda params: {
@@ -161,6 +167,7 @@ ENTRIES = [
         variants={
             "uniform": {},
             "sticky": ASYMMETRIC_CHAIN | {"emissionprob_prior": [0.4, 1.7]},
+            "learned": LEARNED_CHAIN | {"emissionprob_prior": "auto"},
         },
         exact=(({"n_components": 1}, "6 frames"),),
         common_checks=False,

@@ -37,12 +37,15 @@ class Components(ABC):
     ----------
     n_components : int
         K.
+    learns : bool
+        Whether :meth:`learned` changes any hyperparameter.
     why_no_log_volume : str or None
         The reason why the class does not define :meth:`log_volume`, for error messages; None if
         it does.
     """
 
     n_components: int
+    learns: bool = False
     why_no_log_volume: ClassVar[str | None] = None
 
     # Data and parameters
@@ -208,6 +211,12 @@ class LinearComponents(Components):
     def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
         raw["count"] += shares.sum(axis=0)
         raw["sum"] += shares.T @ np.asarray(rows.X, dtype=np.float64)
+
+
+def moved(old: np.ndarray, new: Any, rho: float) -> np.ndarray:
+    """Return positive numbers that have moved by the share ρ, on the scale of their logarithms."""
+    result = np.broadcast_to(np.asarray(new, dtype=np.float64), old.shape)
+    return result.copy() if rho == 1.0 else old * (result / old) ** rho
 
 
 def log_means(concentration: np.ndarray) -> np.ndarray:

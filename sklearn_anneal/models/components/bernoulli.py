@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import polygamma, psi
 
 from ...families import Beta, Factor, Natural
-from ._base import Coefficients, LinearComponents, multiplied
+from ...families._empirical_bayes import beta_pair
+from ._base import Coefficients, LinearComponents, moved, multiplied
+
+# Bounds of the two parameters of a beta prior that is learned. If a column is constant, or is the
+# same in all states, the bound would be highest at zero or at infinity.
+_BOUNDS = (0.01, 1e4)
+# Newton's method for all columns stops at this relative precision, or after so many steps.
+_PRECISION, _STEPS = 1e-10, 20
 
 
 class BernoulliComponents(LinearComponents):
@@ -19,20 +27,45 @@ class BernoulliComponents(LinearComponents):
     Parameters
     ----------
     n_components, n_features : int
-    concentration : ndarray of shape (n_components, n_features)
-        The value of both parameters of each beta prior.
+    a, b : ndarray of shape (n_components, n_features)
+        The two parameters of each beta prior.
+    learns : bool
+        Whether both parameters are learned, for each column as one value for all components. They
+        must then begin as one value for all components.
     """
 
-    def __init__(self, n_components: int, n_features: int, concentration: np.ndarray):
+    def __init__(
+        self,
+        n_components: int,
+        n_features: int,
+        a: np.ndarray,
+        b: np.ndarray,
+        learns: bool = False,
+    ):
         super().__init__(n_components, n_features)
-        self.concentration = concentration
+        self.a = a
+        self.b = b
+        self.learns = learns
 
     @property
     def factors(self) -> tuple[Factor, ...]:
         return (Factor(Beta(), {"a": "a", "b": "b"}),)
 
     def prior(self, summary: Any) -> Natural:
-        return {"a": self.concentration, "b": self.concentration}
+        return {"a": self.a, "b": self.b}
+
+    def learned(
+        self, q: Natural, prior: Natural, rho: float
+    ) -> tuple[BernoulliComponents, Natural]:
+        if not self.learns:
+            return self, self.prior(None)
+        (factor,) = self.factors
+        expected = factor.family.expectations(factor.pick(q))
+        logs = np.array([expected["a"].mean(axis=0), expected["b"].mean(axis=0)])
+        a, b = _best_pairs(logs, np.array([self.a[0], self.b[0]]))
+        sizes = self.n_components, self.n_features
+        learned = BernoulliComponents(*sizes, moved(self.a, a, rho), moved(self.b, b, rho), True)
+        return learned, learned.prior(None)
 
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
@@ -75,3 +108,33 @@ class BernoulliComponents(LinearComponents):
         powers = np.asarray(x)[:, None]
         each = np.logaddexp(0.0, powers[..., None] * expected.slopes).sum(axis=-1)
         return each + powers * expected.constants
+
+
+def _best_pairs(logs: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Return the parameters of beta priors that maximise the bound, one pair for each column.
+
+    Parameters
+    ----------
+    logs : ndarray of shape (2, n_features)
+        The means of E log v and of E log(1 − v) over the components.
+    pairs : ndarray of shape (2, n_features)
+        The first guesses of both parameters.
+    """
+    starts, settled = pairs, np.zeros(pairs.shape[1], dtype=bool)
+    # Newton's method for all columns at once takes far less time than a search for each of them.
+    for _ in range(_STEPS):
+        total = pairs.sum(axis=0)
+        slope, curvature = psi(total) - psi(pairs) + logs, polygamma(1, pairs)
+        shared, step = polygamma(1, total), slope / curvature
+        # The Hessian is that of two separate numbers plus a constant, so that its inverse is known.
+        common = shared * step.sum(axis=0) / (1.0 - (shared / curvature).sum(axis=0))
+        new = np.clip(pairs + step + common / curvature, 0.25 * pairs, 4.0 * pairs)
+        settled = (np.abs(new - pairs) <= _PRECISION * pairs).all(axis=0)
+        pairs = new
+        if settled.all():
+            break
+    inside = ((pairs > _BOUNDS[0]) & (pairs < _BOUNDS[1])).all(axis=0)
+    for column in np.flatnonzero(~(settled & inside)):
+        (log_v, log_rest), (a, b) = logs[:, column], starts[:, column]
+        pairs[:, column] = beta_pair(log_v, log_rest, (a, b), _BOUNDS)
+    return pairs

@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...families import Dirichlet, Factor, Natural
+from ...families._empirical_bayes import dirichlet_concentration
 from ...inference.units import Rows
 from .._base import compiled
-from ._base import Components, log_means, multiplied
+from ._base import Components, log_means, moved, multiplied
+
+# Bounds of a concentration that is learned. With a smaller one, a state practically excludes every
+# symbol that it has not emitted so far, and the fit no longer moves symbols between states.
+_BOUNDS = (0.01, 1e4)
 
 kernels = partial(compiled, "hidden_markov")
 
@@ -25,11 +30,15 @@ class CategoricalComponents(Components):
     n_components : int
     concentration : ndarray of shape (n_components, V)
         Concentrations of the priors.
+    learns : bool
+        Whether the concentration is learned, as one number for all states and symbols. It must
+        then begin as one number.
     """
 
-    def __init__(self, n_components: int, concentration: np.ndarray):
+    def __init__(self, n_components: int, concentration: np.ndarray, learns: bool = False):
         self.n_components = n_components
         self.concentration = concentration
+        self.learns = learns
 
     @property
     def n_symbols(self) -> int:
@@ -42,6 +51,18 @@ class CategoricalComponents(Components):
 
     def prior(self, summary: Any) -> Natural:
         return {"emissionprob": self.concentration}
+
+    def learned(
+        self, q: Natural, prior: Natural, rho: float
+    ) -> tuple[CategoricalComponents, Natural]:
+        if not self.learns:
+            return self, self.prior(None)
+        (factor,) = self.factors
+        logs = factor.family.expectations(factor.pick(q))["concentration"]
+        old = self.concentration
+        best = dirichlet_concentration(logs, float(old[0, 0]), _BOUNDS)
+        learned = CategoricalComponents(self.n_components, moved(old, best, rho), True)
+        return learned, learned.prior(None)
 
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator

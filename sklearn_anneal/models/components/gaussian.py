@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from ...families import (
 from ...inference.units import Rows
 from .._base import compiled
 from ._base import Components
+from ._learned_gaussians import PRIORS, learned_gaussians
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Number of rows that a kernel processes at a time.
@@ -143,9 +145,26 @@ class GaussianComponents(Components):
     mean_prior : ndarray of shape (n_features,) or (n_components, n_features)
     covariance_prior : ndarray or float
         One matrix for each component, or one for all. For this parameter and the priors before
-        it, None stands for a value that :meth:`resolved` computes from the data.
+        it, None stands for a value that :meth:`resolved` computes from the data, and ``"auto"``
+        for one value for all components that begins there and is learned (:meth:`learned`).
     covariance_prior_name : str
         The name of this parameter in the estimator, for error messages.
+
+    Attributes
+    ----------
+    auto : tuple of str
+        Names of the priors that are learned.
+    reference : ndarray or None
+        The covariance prior that None stands for, if the covariance prior is learned.
+    learns_matrix : bool
+        Whether all entries of the covariance prior are learned, or only a factor of ``reference``.
+        The data decide: with few rows, or with columns that depend on each other, components have
+        directions without any data, in which a matrix that is learned would shrink without limit.
+
+    Raises
+    ------
+    ValueError
+        If a prior is learned and there is only one component.
     """
 
     def __init__(
@@ -171,6 +190,17 @@ class GaussianComponents(Components):
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.covariance_prior_name = covariance_prior_name
+        self.auto = tuple(name for name in PRIORS if isinstance(getattr(self, name), str))
+        self.learns = bool(self.auto)
+        self.reference: np.ndarray | None = None
+        self.learns_matrix = False
+        if self.learns and n_components == 1:
+            raise ValueError(
+                "The priors of means and covariances cannot be learned with n_components=1: they "
+                "are learned from what components have in common, and a prior learned from a "
+                "single component would repeat its data with ever more certainty. Give a value or "
+                "None in place of 'auto', or ask for at least two components."
+            )
 
     @cached_property
     def structure(self) -> Structure:
@@ -242,24 +272,22 @@ class GaussianComponents(Components):
                 "squares. Rescale X, for example with StandardScaler."
             )
 
-        def given(value, default):
-            return default if value is None else value
+        def given(name, default):
+            value = getattr(self, name)
+            return default if value is None or name in self.auto else value
 
+        resolved = copy(self)
         covariance = self.covariance_prior
-        if covariance is None:
-            covariance = self._default_covariance_prior(summary)
-        return GaussianComponents(
-            self.n_components,
-            self.n_features,
-            self.covariance_type,
-            self.factorization,
-            self.reg_covar,
-            given(self.mean_precision_prior, 1.0),
-            given(self.mean_prior, summary.mean),
-            given(self.degrees_of_freedom_prior, self.n_features),
-            covariance,
-            self.covariance_prior_name,
-        )
+        if covariance is None or "covariance_prior" in self.auto:
+            resolved.covariance_prior = self._default_covariance_prior(summary)
+        if "covariance_prior" in self.auto:
+            resolved.reference = resolved.covariance_prior
+            enough = self.structure.event_ndim < 2 or summary.seen >= 2 * self.n_features
+            resolved.learns_matrix = enough and not self._singular(summary)
+        resolved.mean_precision_prior = given("mean_precision_prior", 1.0)
+        resolved.mean_prior = given("mean_prior", summary.mean)
+        resolved.degrees_of_freedom_prior = given("degrees_of_freedom_prior", self.n_features)
+        return resolved
 
     def _default_covariance_prior(self, summary: Summary) -> np.ndarray:
         if summary.seen < 2:
@@ -270,13 +298,8 @@ class GaussianComponents(Components):
                 "multiply them by len(sample_weight) / sum(sample_weight). Otherwise add rows, or "
                 f"give {self.covariance_prior_name}."
             )
-        covariance = summary.covariance
-        full = covariance.ndim == 2
-        if self.covariance_type == "spherical":
-            covariance = np.asarray(covariance.mean())
-        eigenvalues = np.linalg.eigvalsh(covariance) if full else np.atleast_1d(covariance)
-        floor = len(eigenvalues) * np.finfo(float).eps * max(eigenvalues.max(), 0.0)
-        if eigenvalues.min() > floor:
+        covariance = self._shaped(summary.covariance)
+        if not self._singular(summary):
             return covariance
         if self.reg_covar == 0:
             raise ValueError(
@@ -285,25 +308,44 @@ class GaussianComponents(Components):
                 f"default {self.covariance_prior_name}. Give {self.covariance_prior_name}, or set "
                 "reg_covar above 0."
             )
+        full = covariance.ndim == 2
         return covariance + self.reg_covar * (np.eye(len(covariance)) if full else 1.0)
+
+    def _shaped(self, covariance: np.ndarray) -> np.ndarray:
+        """Return the covariance of the data in the shape of the covariance prior."""
+        return np.asarray(covariance.mean()) if self.covariance_type == "spherical" else covariance
+
+    def _singular(self, summary: Summary) -> bool:
+        """Return whether the covariance of the data is not positive definite, up to rounding."""
+        covariance = self._shaped(summary.covariance)
+        full = covariance.ndim == 2
+        eigenvalues = np.linalg.eigvalsh(covariance) if full else np.atleast_1d(covariance)
+        floor = len(eigenvalues) * np.finfo(float).eps * max(eigenvalues.max(), 0.0)
+        return not eigenvalues.min() > floor
 
     def prior(self, summary: Summary) -> Natural:
         """Return λ₀ of all components; :meth:`resolved` must have set the priors."""
+        prior = self.natural_prior(self.mean_prior - summary.center)
+        if self.joint:
+            self._check_scatter(self._pick(prior, 0))
+        return prior
+
+    def natural_prior(self, mean: np.ndarray) -> Natural:
+        """Return λ₀ at the prior mean ``mean`` relative to the center, and at the other priors."""
         k, d = self.n_components, self.n_features
         rows = () if self.structure.shared else (k,)
         inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
         event = inverse_scale.shape[inverse_scale.ndim - self.structure.event_ndim :]
         inverse_scale = np.broadcast_to(inverse_scale, rows + event).copy()
-        mean = np.broadcast_to(self.mean_prior - summary.center, (k, d))
+        mean = np.broadcast_to(mean, (k, d))
         dof = np.broadcast_to(np.asarray(self.degrees_of_freedom_prior, dtype=float), rows).copy()
         strength = np.broadcast_to(np.asarray(self.mean_precision_prior, dtype=float), k).copy()
         if self.joint:
             joint = self._normal_wishart.from_standard(mean, strength, inverse_scale, dof)
-            self._check_scatter(joint, inverse_scale)
             return self.factors[0].rename(joint)
-        precision = self.structure.inverse(inverse_scale)
-        precision = np.broadcast_to(precision, (k, *precision.shape[len(rows) :]))
-        precision = self._per_row(strength) * precision
+        precision = self.structure.inverse(np.asarray(self.covariance_prior, dtype=np.float64))
+        precision = np.broadcast_to(precision, (k, *event))
+        precision = self.per_row(strength) * precision
         return {
             "mean_precision": precision,
             "mean_natural": self.structure.multiply(precision, mean),
@@ -311,8 +353,22 @@ class GaussianComponents(Components):
             "dof": dof,
         }
 
-    def _check_scatter(self, joint: Natural, inverse_scale: np.ndarray) -> None:
+    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[GaussianComponents, Natural]:
+        return learned_gaussians(self, q, prior, rho)
+
+    @property
+    def fixed_while_learning(self) -> tuple[str, ...]:
+        """Keys of the parameters that stay when the prior changes because it was learned.
+
+        The others change as the prior does. With independent factors, q(μ) was found before
+        q(Λ). Changing both at once could lower the bound, and q(μ) is the next to be updated.
+        """
+        return () if self.joint else tuple(self.factors[0].names.values())
+
+    def _check_scatter(self, joint: Natural) -> None:
         """Refuse a prior whose scatter W⁻¹ + β m mᵀ has lost the digits of W⁻¹ to β m mᵀ."""
+        inverse_scale = np.asarray(self.covariance_prior, dtype=np.float64)
+        inverse_scale = np.broadcast_to(inverse_scale, joint["scatter"].shape)
         kept = self._normal_wishart.to_standard(joint)["inverse_scale"]
         lost = self.structure.relative(kept - inverse_scale, inverse_scale, self.n_features)
         if np.abs(lost).max() > _LARGEST_LOSS:
@@ -351,10 +407,10 @@ class GaussianComponents(Components):
         return {
             "count": counts,
             "first": counts[:, None] * centers,
-            "second": self.structure.pool(self._per_row(counts) * second),
+            "second": self.structure.pool(self.per_row(counts) * second),
         }
 
-    def _per_row(self, values: np.ndarray) -> np.ndarray:
+    def per_row(self, values: np.ndarray) -> np.ndarray:
         """Reshape one value per component, so that it broadcasts to the components' matrices."""
         return values.reshape(-1, *(1,) * self.structure.event_ndim)
 
@@ -431,14 +487,14 @@ class GaussianComponents(Components):
     def _mean_statistics(self, s: Natural, q: Natural) -> Natural:
         precision = self._wishart.expected_precision(self._pick(q, 1))
         return {
-            "mean_precision": self._per_row(s["count"]) * precision,
+            "mean_precision": self.per_row(s["count"]) * precision,
             "mean_natural": self.structure.multiply(precision, s["first"]),
         }
 
     def _precision_statistics(self, s: Natural, q: Natural) -> Natural:
         standard = self._gaussian.to_standard(self._pick(q, 0))
         spread = self.structure.outer(standard["mean"]) + standard["covariance"]
-        around = self._per_row(s["count"]) * spread
+        around = self.per_row(s["count"]) * spread
         around = around - self.structure.cross(s["first"], standard["mean"])
         return {
             "scatter": s["second"] + self.structure.pool(around) + self._regularization(s["count"]),
@@ -455,7 +511,7 @@ class GaussianComponents(Components):
 
     def _regularization(self, count: np.ndarray) -> np.ndarray:
         """Return N_k reg_covar I, which is added to the scatter statistics."""
-        each = self.reg_covar * self._per_row(count)
+        each = self.reg_covar * self.per_row(count)
         if self.structure.event_ndim == 2:
             each = each * np.eye(self.n_features)
         return self.structure.pool(each)
@@ -494,22 +550,37 @@ class GaussianComponents(Components):
             log_weights = np.zeros(self.n_components)
         if rng is not None:
             return self._drawn_features(q, log_weights, rng)
+        mean, covariance, precision, log_det = self.moments(q)
+        if covariance is None:
+            spread = self.n_features / q["mean_precision"]
+        else:
+            product = (precision * covariance).reshape(self.n_components, -1)
+            spread = self.structure.multiplicity(self.n_features) * product.sum(axis=1)
+        constant = log_weights + 0.5 * (log_det - spread)
+        return self._features(self.covariance_type, precision, mean, constant)
+
+    def moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]:
+        """Return E μ (relative to the center), Cov μ, E Λ and E log|Λ| of all components.
+
+        The matrices are stored as the covariance type requires. With a joint factor, None stands
+        for the covariance of μ, because it is Λ⁻¹ / β given Λ.
+        """
         if self.joint:
             natural = self._pick(q, 0)
             precision = self._normal_wishart.expected_precision(natural)
             log_det = self._normal_wishart.log_det_expectation(natural)
-            mean = q["mean_natural"] / q["mean_precision"][:, None]
-            spread = self.n_features / q["mean_precision"]
-        else:
-            natural = self._pick(q, 1)
-            precision = self._wishart.expected_precision(natural)
-            log_det = self._wishart.log_det_expectation(natural)
-            standard = self._gaussian.to_standard(self._pick(q, 0))
-            mean = standard["mean"]
-            product = (precision * standard["covariance"]).reshape(self.n_components, -1)
-            spread = self.structure.multiplicity(self.n_features) * product.sum(axis=1)
-        constant = log_weights + 0.5 * (log_det - spread)
-        return self._features(self.covariance_type, precision, mean, constant)
+            return q["mean_natural"] / q["mean_precision"][:, None], None, precision, log_det
+        natural = self._pick(q, 1)
+        precision = self._wishart.expected_precision(natural)
+        log_det = self._wishart.log_det_expectation(natural)
+        standard = self._gaussian.to_standard(self._pick(q, 0))
+        return standard["mean"], standard["covariance"], precision, log_det
+
+    def means(self, q: Natural) -> np.ndarray:
+        """Return E μ of all components, relative to the center."""
+        if self.joint:
+            return q["mean_natural"] / q["mean_precision"][:, None]
+        return self._gaussian.to_standard(self._pick(q, 0))["mean"]
 
     def plug_in(self, q: Natural) -> Features:
         """Return the coefficients of log p(x | z = k) at posterior means and covariances."""
@@ -622,7 +693,7 @@ class GaussianComponents(Components):
         if self.joint:
             standard = self._normal_wishart.to_standard(self._pick(prior, 0))
             scale, strength = standard["inverse_scale"], standard["mean_precision"]
-            variance = self.covariances(scale, prior["dof"]) / self._per_row(strength)
+            variance = self.covariances(scale, prior["dof"]) / self.per_row(strength)
         else:
             variance = self._gaussian.to_standard(self._pick(prior, 0))["covariance"]
         if self.structure.event_ndim == 2:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
 from ...families import Factor, Gamma, Natural
+from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
 from ...inference.units import Rows
-from ._base import Coefficients, LinearComponents
+from ._base import Coefficients, LinearComponents, moved
+
+# Bounds of a shape that is learned. If the rates of all components are equal, the bound would be
+# highest at infinity.
+_BOUNDS = (0.01, 1e4)
+# Bounds of a prior mean that is learned, in multiples of the mean of the data. A component without
+# events, or a column of zeros, would otherwise draw it towards zero.
+_MEANS = (1e-3, 1e3)
 
 
 class Moments(NamedTuple):
@@ -37,6 +46,14 @@ class PoissonComponents(LinearComponents):
         Shapes of the gamma priors.
     rate : ndarray of shape (n_components, n_features) or None
         Rates of the gamma priors. None chooses them so that the prior's mean is the data's mean.
+    learned_names : tuple of str
+        Which of ``"shape"`` and ``"rate"`` are learned, for each column as one value for all
+        components. They must begin as one value for all components.
+    follows : bool
+        Whether the rates follow a shape that is learned, so that the prior's mean stays the data's
+        mean. :meth:`resolved` determines it: they do if they were None and are not learned.
+    mean : ndarray of shape (n_features,) or None
+        The data's mean, which :meth:`resolved` determines.
     """
 
     why_no_log_volume = (
@@ -44,22 +61,39 @@ class PoissonComponents(LinearComponents):
         "this sum is known for Poisson counts"
     )
 
-    def __init__(self, n_components: int, n_features: int, shape: Any, rate: Any):
+    def __init__(
+        self,
+        n_components: int,
+        n_features: int,
+        shape: Any,
+        rate: Any,
+        learned_names: tuple[str, ...] = (),
+        follows: bool = False,
+        mean: Any = None,
+    ):
         super().__init__(n_components, n_features)
         self.shape = shape
         self.rate = rate
+        self.learned_names = learned_names
+        self.learns = bool(learned_names)
+        self.follows = follows
+        self.mean = mean
 
     def summary(self, rows: Rows) -> Moments:
         mean = np.average(np.asarray(rows.X, dtype=np.float64), axis=0, weights=rows.weights)
         return Moments(rows.total_weight, mean)
 
     def resolved(self, summary: Moments) -> PoissonComponents:
-        rate = self.rate
-        if rate is None:
-            # A column of zeros would have an infinite rate. Its mean is therefore taken as if
-            # there were about one event in all rows.
-            rate = self.shape / np.maximum(summary.mean, 1.0 / (summary.seen + 1.0))
-        return PoissonComponents(self.n_components, self.n_features, self.shape, rate)
+        # A column of zeros would have an infinite rate. Its mean is therefore taken as if there
+        # were about one event in all rows.
+        mean = np.maximum(summary.mean, 1.0 / (summary.seen + 1.0))
+        follows = self.rate is None and self.learned_names == ("shape",)
+        shape = self.shape
+        if "rate" in self.learned_names:
+            shape = np.broadcast_to(shape.mean(axis=0), shape.shape)
+        rate = shape / mean if self.rate is None else self.rate
+        sizes = self.n_components, self.n_features
+        return PoissonComponents(*sizes, self.shape, rate, self.learned_names, follows, mean)
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -67,6 +101,52 @@ class PoissonComponents(LinearComponents):
 
     def prior(self, summary: Any) -> Natural:
         return {"shape": self.shape, "rate": self.rate}
+
+    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[PoissonComponents, Natural]:
+        if not self.learns:
+            return self, self.prior(None)
+        (factor,) = self.factors
+        expected = factor.family.expectations(factor.pick(q))
+        means, logs = -expected["rate"].mean(axis=0), expected["shape"]
+        # The bound is highest where the prior's mean is that of the rates, whatever the shape.
+        means_of_prior = self.mean
+        if "rate" in self.learned_names:
+            means_of_prior = np.clip(means, _MEANS[0] * self.mean, _MEANS[1] * self.mean)
+        shape, rate = self.shape, self.rate
+        if "shape" in self.learned_names:
+            best = self._best_shapes(means, logs, means_of_prior)
+            shape = moved(shape, best, rho)
+            if self.follows:
+                rate = shape / self.mean
+        else:
+            best = self.shape.mean(axis=0)
+        if "rate" in self.learned_names:
+            rate = moved(rate, best / means_of_prior, rho)
+        learned = copy(self)
+        learned.shape, learned.rate = shape, rate
+        return learned, learned.prior(None)
+
+    def _best_shapes(
+        self, means: np.ndarray, logs: np.ndarray, means_of_prior: np.ndarray
+    ) -> np.ndarray:
+        """Return the shape of each column under which the bound is highest, (n_features,).
+
+        ``means`` are those of E λ over the components, and ``logs`` is E log λ of each. Rates that
+        neither are learned nor follow the shape stay as they are. Otherwise the shape is that of
+        the prior with the means ``means_of_prior``.
+        """
+        starts = self.shape[0]
+        if not (self.follows or "rate" in self.learned_names):
+            excess = (logs + np.log(self.rate)).mean(axis=0)
+            columns = zip(excess, starts, strict=True)
+            found = [gamma_shape_given_rate(1.0, log, start, _BOUNDS) for log, start in columns]
+        else:
+            # With the prior's mean m and the rate a / m, the bound has the terms
+            # a log(a / m) − log Γ(a) + a E log λ − a E λ / m. If m is E λ, the last one is −a.
+            logs = logs.mean(axis=0) + 1.0 - means / means_of_prior
+            pairs = zip(means_of_prior, logs, starts, strict=True)
+            found = [gamma_shape(mean, log, start, _BOUNDS) for mean, log, start in pairs]
+        return np.array(found)
 
     def random_natural(
         self, counts: np.ndarray, summary: Moments, prior: Natural, rng: np.random.Generator

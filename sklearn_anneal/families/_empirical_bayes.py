@@ -1,0 +1,294 @@
+"""Maximisation of the bound over the parameters of priors: the M-steps of empirical Bayes.
+
+Each function takes expectations under q of the variables that share a prior, and returns those
+parameters of the prior under which the expected log density is highest. As q stays fixed, a lower
+bound that contains this expected log density cannot fall. The expected log density can be highest
+at infinity, for example if all variables are equal. All results are therefore kept between bounds;
+as every function here has a single maximum, the nearest bound is then the best permitted value.
+
+References
+----------
+Minka (2000), Estimating a Dirichlet distribution; Bishop (2006), Pattern Recognition and Machine
+Learning, section 3.5 for empirical Bayes and appendix B for the expectations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import polygamma, psi
+
+SMALLEST, LARGEST = 1e-4, 1e4
+"""Default bounds of concentrations and shapes that are learned."""
+
+# Newton's method and bisection stop at this relative precision, or after so many steps.
+_PRECISION, _STEPS = 1e-13, 200
+
+
+def maximizer(
+    slope: Callable[[float], tuple[float, float]], lower: float, upper: float, start: float
+) -> float:
+    """Return where a function of one positive number has its maximum between two bounds.
+
+    Newton's method searches for the zero of the slope on the scale of the logarithm. It is
+    bracketed, and where a step would leave the bracket the bracket is halved instead.
+
+    Parameters
+    ----------
+    slope : callable
+        Maps x to the derivative of the function and the derivative of that. The derivative
+        changes its sign at most once, from plus to minus.
+    lower, upper : float
+        Bounds of x, which are positive.
+    start : float
+        The first guess.
+
+    Returns
+    -------
+    float
+        The zero of the slope, or the bound next to it if there is no zero between the bounds.
+    """
+    if slope(upper)[0] >= 0:
+        return upper
+    if slope(lower)[0] <= 0:
+        return lower
+    x = min(max(start, lower), upper)
+    for _ in range(_STEPS):
+        value, curvature = slope(x)
+        if value >= 0:
+            lower = x
+        if value <= 0:
+            upper = x
+        if upper - lower <= _PRECISION * upper:
+            break
+        # The slope with respect to log x is x f', and its derivative is x (f' + x f'').
+        decline = -(value + x * curvature)
+        log_step = value / decline if decline > 0 else np.inf
+        new = x * np.exp(log_step) if abs(log_step) < 50 else np.inf
+        if not lower < new < upper:
+            new = float(np.sqrt(lower * upper))
+        if abs(new - x) <= _PRECISION * x:
+            return float(new)
+        x = new
+    return float(x)
+
+
+def damped(old: float, new: float, rho: float, above: float = 0.0) -> float:
+    """Return a number that has moved by the share ρ, on the scale of log(x − ``above``)."""
+    if rho == 1.0:
+        return new
+    return float(above + (old - above) * ((new - above) / (old - above)) ** rho)
+
+
+def dirichlet_concentration(
+    log_probabilities: np.ndarray,
+    start: float = 1.0,
+    bounds: tuple[float, float] = (SMALLEST, LARGEST),
+) -> float:
+    """Return the concentration that rows of probabilities with a symmetric Dirichlet prior share.
+
+    Parameters
+    ----------
+    log_probabilities : ndarray of shape (..., V)
+        E log p of all rows. Rows of only one probability determine no concentration, so that
+        ``start`` is returned for them.
+    start : float, default=1.0
+        The first guess.
+    bounds : tuple of float
+        The smallest and the largest permitted value.
+
+    Returns
+    -------
+    float
+        The α that maximises the sum over rows of
+        log Γ(V α) − V log Γ(α) + (α − 1) Σ_v E log p_v.
+    """
+    n_entries = log_probabilities.shape[-1]
+    if n_entries == 1 or not log_probabilities.size:
+        return start
+    mean = float(np.mean(log_probabilities))
+
+    def slope(alpha: float) -> tuple[float, float]:
+        value = psi(n_entries * alpha) - psi(alpha) + mean
+        return value, n_entries * polygamma(1, n_entries * alpha) - polygamma(1, alpha)
+
+    return maximizer(slope, *bounds, start)
+
+
+def stick_concentration(
+    log_rest: np.ndarray, bounds: tuple[float, float] = (SMALLEST, LARGEST)
+) -> float:
+    """Return the concentration of a Dirichlet process, given its sticks v_k ~ Beta(1, α).
+
+    Parameters
+    ----------
+    log_rest : ndarray of shape (K,)
+        E log(1 − v_k).
+    bounds : tuple of float
+        The smallest and the largest permitted value.
+
+    Returns
+    -------
+    float
+        α = K / −Σ_k E log(1 − v_k), which maximises K log α + (α − 1) Σ_k E log(1 − v_k).
+    """
+    total = -float(np.sum(log_rest))
+    lower, upper = bounds
+    return upper if total * upper <= log_rest.size else max(log_rest.size / total, lower)
+
+
+def gamma_shape(
+    mean: float,
+    mean_log: float,
+    start: float = 1.0,
+    bounds: tuple[float, float] = (SMALLEST, LARGEST),
+) -> float:
+    """Return the shape of the gamma prior of positive numbers λ, if its rate is learned as well.
+
+    Parameters
+    ----------
+    mean, mean_log : float
+        The means of E λ and of E log λ over all numbers with this prior.
+    start : float, default=1.0
+        The first guess.
+    bounds : tuple of float
+        The smallest and the largest permitted value.
+
+    Returns
+    -------
+    float
+        The shape a with log a − ψ(a) = log E λ − E log λ. The rate is :func:`gamma_rate` of it.
+    """
+    gap = np.log(mean) - mean_log
+
+    def slope(shape: float) -> tuple[float, float]:
+        return np.log(shape) - psi(shape) - gap, 1.0 / shape - polygamma(1, shape)
+
+    return maximizer(slope, *bounds, start)
+
+
+def gamma_rate(mean: float, shape: float) -> float:
+    """Return the rate a / E λ of the gamma prior of numbers λ, given its shape a."""
+    return shape / mean
+
+
+def gamma_shape_given_rate(
+    rate: float,
+    mean_log: float,
+    start: float = 1.0,
+    bounds: tuple[float, float] = (SMALLEST, LARGEST),
+) -> float:
+    """Return the shape a of the gamma prior of numbers λ given its rate, ψ(a) = log rate + E log λ.
+
+    The arguments are those of :func:`gamma_shape`.
+    """
+    target = np.log(rate) + mean_log
+
+    def slope(shape: float) -> tuple[float, float]:
+        return target - psi(shape), -polygamma(1, shape)
+
+    return maximizer(slope, *bounds, start)
+
+
+def beta_pair(
+    mean_log: float,
+    mean_log_rest: float,
+    start: tuple[float, float] = (1.0, 1.0),
+    bounds: tuple[float, float] = (SMALLEST, LARGEST),
+) -> tuple[float, float]:
+    """Return both parameters of the beta prior of numbers v in (0, 1).
+
+    The expected log density is concave, so that for each a the best b is found, and among these
+    pairs the best a.
+
+    Parameters
+    ----------
+    mean_log, mean_log_rest : float
+        The means of E log v and of E log(1 − v) over all numbers with this prior.
+    start : tuple of float, default=(1.0, 1.0)
+        The first guess.
+    bounds : tuple of float
+        The smallest and the largest permitted value of each parameter.
+
+    Returns
+    -------
+    a, b : float
+        They solve ψ(a) − ψ(a + b) = E log v and ψ(b) − ψ(a + b) = E log(1 − v), unless a bound is
+        in the way.
+    """
+    lower, upper = bounds
+    b = start[1]
+
+    def slope(own: float, other: float, target: float) -> tuple[float, float]:
+        total = own + other
+        value = psi(total) - psi(own) + target
+        return value, polygamma(1, total) - polygamma(1, own)
+
+    def profile(a: float) -> tuple[float, float]:
+        nonlocal b
+        b = maximizer(lambda x: slope(x, a, mean_log_rest), lower, upper, b)
+        value, curvature = slope(a, b, mean_log)
+        if lower < b < upper:
+            mixed = polygamma(1, a + b)
+            curvature -= mixed**2 / slope(b, a, mean_log_rest)[1]
+        return value, curvature
+
+    a = maximizer(profile, lower, upper, start[0])
+    return a, maximizer(lambda x: slope(x, a, mean_log_rest), lower, upper, b)
+
+
+def wishart_dof(
+    n_features: int,
+    log_det: float,
+    log_det_scale: Callable[[float], tuple[float, float]],
+    start: float,
+    bounds: tuple[float, float],
+) -> float:
+    """Return the degrees of freedom of the Wishart prior of precision matrices Λ.
+
+    Parameters
+    ----------
+    n_features : int
+        D.
+    log_det : float
+        The mean of E log|Λ| over all matrices with this prior.
+    log_det_scale : callable
+        Maps ν to log|W⁻¹| of the prior and its derivative, where W⁻¹ is the best inverse scale
+        for ν degrees of freedom, or a fixed one.
+    start : float
+        The first guess.
+    bounds : tuple of float
+        The smallest and the largest permitted value, both above D − 1.
+
+    Returns
+    -------
+    float
+        The ν with Σ_i ψ((ν + 1 − i) / 2) + D log 2 − log|W⁻¹| = E log|Λ|.
+    """
+    constant = log_det - n_features * np.log(2.0)
+    below = np.arange(n_features)
+
+    def slope(dof: float) -> tuple[float, float]:
+        halves = 0.5 * (dof - below)
+        value, derivative = log_det_scale(dof)
+        return (
+            float(constant + value - psi(halves).sum()),
+            float(derivative - 0.5 * polygamma(1, halves).sum()),
+        )
+
+    return maximizer(slope, *bounds, start)
+
+
+def scale_root(dof: float, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positive roots y of y² − n y − a = 0 and their derivatives with respect to n.
+
+    The best inverse scale of a Wishart prior has these eigenvalues in the coordinates in which
+    the expected precision is the identity, n being its degrees of freedom. The numbers a are zero,
+    and y = n, unless the inverse scale is also the covariance of a Gaussian prior: then n is
+    reduced by 1 and a ≥ 0 has the eigenvalues of the expected squares of the Gaussian variables.
+    """
+    root = np.sqrt(dof**2 + 4.0 * spread)
+    # For negative n, the sum n + root would lose its digits.
+    y = np.where(dof >= 0, 0.5 * (dof + root), 2.0 * spread / np.maximum(root - dof, 1e-300))
+    return y, y / np.maximum(root, 1e-300)

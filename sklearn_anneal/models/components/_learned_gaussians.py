@@ -1,0 +1,221 @@
+"""Empirical Bayes for the prior of Gaussian components.
+
+All components share the prior that is learned. The bound depends on it through the expected log
+density of its K draws. One step maximises this expectation while q stays fixed: first over the
+prior mean, then over the precision of the means, and then over the inverse scale and the degrees of
+freedom of the Wishart prior together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...families import Factors, Natural
+from ...families._empirical_bayes import damped, scale_root, wishart_dof
+
+if TYPE_CHECKING:
+    from .gaussian import GaussianComponents
+
+PRIORS = ("mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior")
+"""Names of the priors that can be learned."""
+
+# The smallest permitted precision of the means, in units of the precision of a component.
+_SMALLEST_STRENGTH = 1e-8
+# The inverse scale stays above this multiple of the covariance of the data. Otherwise components
+# of equal rows could let it shrink towards zero, where the bound is infinite.
+_SMALLEST_SCALE = 1e-6
+
+
+def learned_gaussians(
+    components: GaussianComponents, q: Natural, prior: Natural, rho: float
+) -> tuple[GaussianComponents, Natural]:
+    """Return the components and their λ₀ after a step of empirical Bayes.
+
+    The priors move by the share ρ towards those that maximise the bound given q. Precisions and
+    degrees of freedom move on a logarithmic scale, the prior mean and the covariance W₀⁻¹ / ν₀ on
+    a linear one. The priors stay if q would leave its domain with the new ones, which only random
+    numbers in q can cause.
+    """
+    old = {key: prior[key] for key in components.keys}
+    if not components.auto:
+        return components, old
+    new, step = copy(components), _Step(components, q, prior)
+    if "mean_prior" in components.auto:
+        change = rho * (step.best_mean() - step.center[0])
+        new.mean_prior = components.mean_prior + change
+        step.center = step.center + change
+    if "mean_precision_prior" in components.auto:
+        best = step.best_strength()
+        new.mean_precision_prior = damped(components.mean_precision_prior, best, rho)
+    if {"covariance_prior", "degrees_of_freedom_prior"} & set(components.auto):
+        _learn_precisions(step, new, rho)
+    natural = new.natural_prior(step.center)
+    # Parameters that stay are valid already.
+    fixed = components.fixed_while_learning
+    factors = Factors(f for f in components.factors if not set(f.names.values()) & set(fixed))
+    moved = {key: q[key] + (natural[key] - prior[key]) for key in factors.keys}
+    return (new, natural) if factors.valid(moved) else (components, old)
+
+
+class _Step:
+    """The maximisation of the bound over the prior while q is fixed."""
+
+    def __init__(self, components: GaussianComponents, q: Natural, prior: Natural):
+        self.components, self.structure = components, components.structure
+        self.mean, self.covariance, self.precision, log_det = components.moments(q)
+        self.log_det = float(np.mean(log_det))
+        self.q, self.prior = q, prior
+        # The prior mean of every component.
+        self.center = components.means(prior)
+        # Each row raises the degrees of freedom of one component by 1.
+        added = float(np.mean(q["dof"] - prior["dof"]))
+        self.n_rows = max(components.n_components * added, 1.0)
+
+    def best_mean(self) -> np.ndarray:
+        """Return m₀, the mean of E μ_k, weighted by the expected prior precisions of the means."""
+        if self.components.joint:
+            strength = self.components.per_row(self.prior["mean_precision"])
+            weights = strength * self.precision
+        else:
+            weights = self.prior["mean_precision"]
+        total = self.structure.multiply(weights, self.mean).sum(axis=0)
+        return self.structure.multiply(self.structure.inverse(weights.sum(axis=0)[None]), total)[0]
+
+    def best_strength(self) -> float:
+        """Return β₀, the inverse mean square of μ_k − m₀ in units of the prior covariance of μ_k.
+
+        It is not larger than the number of rows, because it has no upper limit if all components
+        have the same mean.
+        """
+        c, old = self.components, self.components.mean_precision_prior
+        difference = self.mean - self.center
+        if c.joint:
+            moved = self.structure.multiply(self.precision, difference)
+            squares = c.n_features / self.q["mean_precision"] + (difference * moved).sum(axis=1)
+        else:
+            products = self.prior["mean_precision"] / old * self._squares()
+            squares = self.structure.multiplicity(c.n_features) * products
+        best = c.n_components * c.n_features / float(squares.sum())
+        return min(max(best, _SMALLEST_STRENGTH), max(self.n_rows, old))
+
+    def _squares(self) -> np.ndarray:
+        """Return E (μ_k − m₀)(μ_k − m₀)ᵀ with independent factors, stored like the covariance."""
+        return self.covariance + self.structure.outer(self.mean - self.center)
+
+    def dof(self, log_det_scale: Callable[[float], tuple[float, float]], old: float) -> float:
+        """Return ν₀ for the log-determinant of W₀⁻¹ as a function of ν₀, and its derivative.
+
+        It is between D and D + N, and has no upper limit if all components are alike.
+        """
+        d = self.components.n_features
+        bounds = min(float(d), old), max(d + self.n_rows, old)
+        return wishart_dof(d, self.log_det, log_det_scale, old, bounds)
+
+    def scales(self, strength: np.ndarray | float) -> _Scales:
+        """Return the best inverse scales W₀⁻¹ as a function of ν₀, given β₀."""
+        c, d = self.components, self.components.n_features
+        reference = np.asarray(c.reference)
+        precision = self.precision if self.structure.shared else self.precision.mean(axis=0)
+        squares, shift = np.zeros_like(precision), 0.0
+        if not c.joint:
+            # W₀⁻¹ / β₀ is then the prior covariance of the means as well.
+            weights = c.per_row(np.broadcast_to(strength, c.n_components))
+            squares, shift = (weights * self._squares()).mean(axis=0), 1.0
+        if not c.learns_matrix:
+            ratio = self.structure.multiplicity(d) / d
+            mean = np.sum(ratio * reference * precision)
+            spread = mean * np.sum(ratio * self.structure.inverse(reference) * squares)
+            offset = float(self.structure.log_det(reference, d)) - d * np.log(mean)
+            return _Scales(np.atleast_1d(spread), reference / mean, offset, shift, d)
+        offset = -float(self.structure.log_det(precision, d))
+        if self.structure.event_ndim < 2:
+            return _Scales(precision * squares, 1.0 / precision, offset, shift, d)
+        root = np.linalg.cholesky(precision)
+        basis, spread = np.linalg.inv(root).T, np.zeros(d)
+        if not c.joint:
+            spread, vectors = np.linalg.eigh(root.T @ squares @ root)
+            basis = basis @ vectors
+        return _Scales(np.maximum(spread, 0.0), basis, offset, shift, d)
+
+
+class _Scales:
+    """The inverse scale W₀⁻¹ that maximises the bound, as a function of ν₀.
+
+    Parameters
+    ----------
+    spread : ndarray
+        The numbers a from which :func:`scale_root` finds the eigenvalues y of W₀⁻¹.
+    basis : ndarray
+        The matrix B in W₀⁻¹ = B diag(y) Bᵀ, if it is a matrix with as many columns as there are
+        eigenvalues; otherwise W₀⁻¹ is y times ``basis``.
+    offset : float
+        log|W₀⁻¹| where all eigenvalues are 1.
+    shift : float
+        What is subtracted from ν₀ to give n.
+    n_features : int
+    """
+
+    def __init__(
+        self, spread: np.ndarray, basis: np.ndarray, offset: float, shift: float, n_features: int
+    ):
+        self.spread, self.basis, self.offset, self.shift = spread, basis, offset, shift
+        self.multiplicity = n_features / spread.size
+        self.rotated = basis.ndim == 2 and spread.shape == basis.shape[1:]
+
+    def log_det(self, dof: float) -> tuple[float, float]:
+        """Return log|W₀⁻¹| and its derivative."""
+        y, derivative = scale_root(dof - self.shift, self.spread)
+        value = self.multiplicity * np.log(y).sum() + self.offset
+        return float(value), float(self.multiplicity * (derivative / y).sum())
+
+    def best(self, dof: float) -> np.ndarray:
+        """Return W₀⁻¹."""
+        y, _ = scale_root(dof - self.shift, self.spread)
+        return (self.basis * y) @ self.basis.T if self.rotated else y.reshape(-1) * self.basis
+
+
+def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
+    """Set the covariance prior and the degrees of freedom of ``new``, or that of both to learn."""
+    c, d = step.components, step.components.n_features
+    learns_dof = "degrees_of_freedom_prior" in c.auto
+    old_dof = dof = float(np.mean(c.degrees_of_freedom_prior))
+    old = scale = np.asarray(c.covariance_prior, dtype=np.float64)
+    given = "covariance_prior" not in c.auto
+    if not given:
+        scales = step.scales(new.mean_precision_prior)
+        dof = step.dof(scales.log_det, old_dof) if learns_dof else old_dof
+        scale = scales.best(dof)
+        if _smallest(step, scale) < _SMALLEST_SCALE:
+            scale, given = _kept_above(step, old, scales.best(old_dof)), True
+    if given and learns_dof:
+        log_det = float(np.mean(step.structure.log_det(scale, d)))
+        dof = step.dof(lambda _: (log_det, 0.0), old_dof)
+    if learns_dof:
+        new.degrees_of_freedom_prior = damped(old_dof, dof, rho, d - 1)
+    if "covariance_prior" in c.auto:
+        now = float(np.mean(new.degrees_of_freedom_prior))
+        mixed = now * ((1.0 - rho) * old / old_dof + rho * scale / dof)
+        new.covariance_prior = scale if rho == 1.0 else mixed
+
+
+def _smallest(step: _Step, scale: np.ndarray) -> float:
+    """Return the smallest eigenvalue of an inverse scale relative to the covariance of the data."""
+    c = step.components
+    return float(np.min(step.structure.relative(scale, np.asarray(c.reference), c.n_features)))
+
+
+def _kept_above(step: _Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Return the inverse scale nearest to the best one, on the way there, that is large enough.
+
+    For fixed ν₀ the bound is a concave function of W₀⁻¹, so that no point on the way lowers it.
+    The smallest eigenvalue of a sum is at least the sum of the smallest eigenvalues.
+    """
+    before, after = _smallest(step, old), _smallest(step, best)
+    if after >= before:
+        return best if after >= _SMALLEST_SCALE else old
+    share = (before - _SMALLEST_SCALE) / (before - after)
+    return old + min(max(share, 0.0), 1.0) * (best - old)

@@ -1,0 +1,377 @@
+"""Tests of the priors of Gaussian mixtures that are learned by empirical Bayes (``"auto"``)."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+from cases_gaussian_mixture import (
+    COVARIANCE_TYPES,
+    all_covariance_types,
+    all_factorizations,
+    all_weight_priors,
+    clusters,
+    complete_bound,
+    full_matrix,
+)
+from scipy.optimize import minimize
+from scipy.special import psi
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.families import Factors
+
+GAUSSIAN = ("mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior")
+PRIORS = ("weight_concentration_prior", *GAUSSIAN)
+AUTO = dict.fromkeys(PRIORS, "auto")
+
+
+@cache
+def rows(seed=0, n=40, k=6, d=2):
+    """Rows of clusters whose covariances are different, but of one size."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for _ in range(k):
+        root = rng.normal(size=(d, d + 6)) / np.sqrt(d + 6)
+        parts.append(rng.normal(scale=6, size=d) + rng.normal(size=(n, d + 6)) @ root.T)
+    return rng.permutation(np.vstack(parts))
+
+
+def fitted(X, **settings):
+    settings = {"annealing": "none", "n_components": 6, "random_state": 0, **settings}
+    sample_weight = settings.pop("sample_weight", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return AnnealedBayesianGaussianMixture(**settings).fit(X, sample_weight=sample_weight)
+
+
+def values_of(mixture):
+    """The priors that were used, in one vector."""
+    return np.concatenate([np.ravel(getattr(mixture, name + "_")) for name in PRIORS])
+
+
+# One step, given q
+
+
+def numerical_best(components, q, prior):
+    """The smallest divergence from the prior that scipy finds, over all of its parameters."""
+    k, d = components.n_components, components.n_features
+    n_rows = k * float(np.mean(q["dof"] - prior["dof"]))
+    n_scale = {"full": 3, "tied": 3, "diag": 2, "spherical": 1}[components.covariance_type]
+    factors = Factors(components.factors)
+
+    def divergence(x):
+        x = np.clip(x, -15, 15)
+        trial = components.__class__.__new__(components.__class__)
+        vars(trial).update(vars(components))
+        trial.mean_precision_prior = np.exp(x[0])
+        if "degrees_of_freedom_prior" in components.auto:
+            trial.degrees_of_freedom_prior = d + n_rows / (1 + np.exp(-x[1]))
+        if n_scale == 3:
+            root = np.array([[np.exp(x[4]), 0], [x[5], np.exp(x[6])]])
+            trial.covariance_prior = root @ root.T
+        else:
+            trial.covariance_prior = np.exp(x[4:]).reshape(-1 if n_scale == 2 else ())
+        try:
+            return factors.kl(q, trial.natural_prior(x[2:4]))
+        except np.linalg.LinAlgError:
+            return 1e9
+
+    size = 4 + n_scale
+    runs = [
+        minimize(divergence, start, method="BFGS", options={"gtol": 1e-7})
+        for start in (np.zeros(size), np.full(size, 0.5), np.r_[-2.0, -2.0, np.zeros(size - 2)])
+    ]
+    return min(run.fun for run in runs)
+
+
+# The search of scipy also tries priors that are far too large.
+@pytest.mark.filterwarnings("ignore:.*encountered in log1p:RuntimeWarning")
+@all_factorizations
+@all_covariance_types
+def test_a_step_maximises_the_bound_over_the_prior(covariance_type, factorization):
+    settings = {"covariance_type": covariance_type, "factorization": factorization, "max_iter": 3}
+    # If the components share their precisions, the degrees of freedom have no finite optimum.
+    dof = {"degrees_of_freedom_prior": 4.0} if covariance_type == "tied" else {}
+    ctx = fitted(rows(), **settings, **AUTO | dof)._context()
+    components = ctx.model.components
+    q = {key: ctx.q[key] for key in components.keys}
+    factors = Factors(components.factors)
+    prior = {key: ctx.prior[key] for key in components.keys}
+    wanted = numerical_best(components, q, prior)
+    learned, new = components.learned(q, prior, 1.0)
+    assert factors.kl(q, new) < factors.kl(q, prior)
+    if factorization == "independent":
+        # The means have the precision of the same matrix, and the step maximises in two parts.
+        before = np.inf
+        while before - factors.kl(q, new) > 1e-12:
+            before = factors.kl(q, new)
+            learned, new = learned.learned(q, new, 1.0)
+    assert factors.kl(q, new) == pytest.approx(wanted, abs=1e-6 * abs(wanted))
+
+
+@pytest.mark.parametrize("name", GAUSSIAN)
+@all_factorizations
+@all_covariance_types
+def test_no_neighbour_of_a_learned_value_is_better(covariance_type, factorization, name):
+    settings = {"covariance_type": covariance_type, "factorization": factorization, "max_iter": 3}
+    ctx = fitted(rows(), **settings, **{name: "auto"})._context()
+    q = {key: ctx.q[key] for key in ctx.model.components.keys}
+    prior = {key: ctx.prior[key] for key in q}
+    learned, new = ctx.model.components.learned(q, prior, 1.0)
+    factors = Factors(learned.factors)
+    center = learned.means(new)
+    best = factors.kl(q, new)
+    for factor in (0.99, 1.01):
+        if name == "mean_prior":
+            trial = learned.natural_prior(center * factor)
+        else:
+            value = getattr(learned, name)
+            setattr(learned, name, value * factor)
+            trial = learned.natural_prior(center)
+            setattr(learned, name, value)
+            at_floor = name == "degrees_of_freedom_prior" and value == 2 and factor < 1
+            at_ceiling = name == "degrees_of_freedom_prior" and value > 200 and factor > 1
+            if at_floor or at_ceiling:
+                continue
+        assert factors.kl(q, trial) >= best - 1e-9
+
+
+# Fits
+
+
+@all_weight_priors
+@all_factorizations
+@all_covariance_types
+def test_the_bound_never_falls(covariance_type, factorization, weight_prior):
+    settings = {
+        "covariance_type": covariance_type,
+        "factorization": factorization,
+        "weight_concentration_prior_type": weight_prior,
+        "max_iter": 40,
+        "tol": 0,
+        "reg_covar": 0,
+    }
+    mixture = fitted(rows(1), **settings, **AUTO)
+    bounds = mixture.lower_bounds_
+    assert np.diff(bounds).min() >= -1e-10 * abs(bounds[-1])
+    assert mixture.lower_bound_ > fitted(rows(1), **settings).lower_bound_ + 1
+    if factorization == "joint":
+        assert mixture.lower_bound_ == pytest.approx(complete_bound(mixture, rows(1)), rel=1e-9)
+
+
+@all_covariance_types
+def test_learned_priors_solve_their_equations_in_public_attributes(covariance_type):
+    mixture = fitted(
+        rows(), covariance_type=covariance_type, tol=1e-13, max_iter=4000, reg_covar=0, **AUTO
+    )
+    k, d = mixture.means_.shape
+    nu0, beta0 = mixture.degrees_of_freedom_prior_, mixture.mean_precision_prior_
+    precision = np.broadcast_to(full_matrix(mixture, mixture.precisions_), (k, d, d))
+    mean = precision.mean(axis=0)
+    scale = full_matrix(mixture, mixture.covariance_prior_)
+    assert np.allclose(np.linalg.inv(scale) * nu0, mean, rtol=1e-3)
+    weighted = np.einsum("kij,kj->i", precision, mixture.means_)
+    assert np.allclose(mixture.mean_prior_, np.linalg.solve(precision.sum(axis=0), weighted))
+    shift = mixture.means_ - mixture.mean_prior_
+    distance = np.einsum("ki,kij,kj->k", shift, precision, shift)
+    assert beta0 == pytest.approx(k * d / (d / mixture.mean_precision_ + distance).sum(), rel=1e-3)
+    a, b = mixture.weight_concentration_
+    log_rest = psi(b) - psi(a + b)
+    assert mixture.weight_concentration_prior_ == pytest.approx(k / -log_rest.sum(), rel=1e-3)
+    n = len(rows())
+    assert d <= nu0 <= d + n
+    if nu0 < d + n:
+        dof = np.broadcast_to(mixture.degrees_of_freedom_, k)
+        log_det = psi((dof[:, None] - np.arange(d)) / 2).sum(axis=1)
+        log_det -= np.linalg.slogdet(np.linalg.inv(precision) * dof[:, None, None])[1]
+        prior = psi((nu0 - np.arange(d)) / 2).sum() - np.linalg.slogdet(scale)[1]
+        assert prior == pytest.approx(log_det.mean(), abs=1e-3)
+
+
+def test_a_learned_concentration_is_that_of_a_dirichlet_distribution():
+    mixture = fitted(
+        rows(),
+        weight_concentration_prior="auto",
+        weight_concentration_prior_type="dirichlet_distribution",
+        n_components=9,
+        tol=1e-12,
+        max_iter=1000,
+    )
+    alpha = mixture.weight_concentration_prior_
+    posterior = mixture.weight_concentration_
+    logs = psi(posterior) - psi(posterior.sum())
+    assert psi(9 * alpha) - psi(alpha) == pytest.approx(-logs.mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_priors_are_learned_one_by_one(name):
+    mixture, plain = fitted(rows(), **{name: "auto"}), fitted(rows())
+    for other in PRIORS:
+        same = np.array_equal(getattr(mixture, other + "_"), getattr(plain, other + "_"))
+        assert same == (other != name)
+        assert np.shape(getattr(mixture, other + "_")) == np.shape(getattr(plain, other + "_"))
+    assert mixture.lower_bound_ > plain.lower_bound_
+
+
+def test_learning_waits_for_the_fit_without_it():
+    """Until the bound hardly rises, a fit is the same as without learning."""
+    plain, mixture = fitted(rows()), fitted(rows(), **AUTO)
+    n = len(plain.lower_bounds_)
+    assert np.array_equal(mixture.lower_bounds_[:n], plain.lower_bounds_)
+    assert mixture.n_iter_ > n
+
+
+@pytest.mark.parametrize("annealing", ["deterministic", "stochastic", "structured", "svi_plus"])
+def test_annealed_fits_learn(annealing):
+    mixture = fitted(rows(), annealing=annealing, **AUTO)
+    assert np.isfinite(values_of(mixture)).all()
+    assert not np.allclose(mixture.covariance_prior_, fitted(rows()).covariance_prior_)
+
+
+# Weights, batches, restarts, storage
+
+
+def test_a_weight_of_two_is_a_row_that_occurs_twice():
+    X = rows()
+    start = {"init_params": "kmeans", "n_components": 3, "max_iter": 60, "tol": 0}
+    X = clusters(3, 30)[0]
+    twice = fitted(np.repeat(X, 2, axis=0), **start, **AUTO)
+    weighted = fitted(X, sample_weight=np.full(len(X), 2.0), **start, **AUTO)
+    assert np.allclose(values_of(twice), values_of(weighted), rtol=1e-6)
+
+
+@all_factorizations
+@all_covariance_types
+def test_minibatches_learn(covariance_type, factorization):
+    settings = {
+        "batch_size": 40,
+        "max_iter": 60,
+        "covariance_type": covariance_type,
+        "factorization": factorization,
+    }
+    mixture = fitted(rows(), **settings, **AUTO)
+    assert np.isfinite(values_of(mixture)).all()
+    assert mixture.lower_bound_ > fitted(rows(), **settings).lower_bound_
+
+
+def test_minibatches_end_near_priors_that_all_rows_confirm():
+    X = rows(n=100)
+    parts = fitted(X, batch_size=100, max_iter=300, **AUTO)
+    found = values_of(parts)
+    parts.set_params(batch_size=None, warm_start=True, max_iter=500, tol=1e-8).fit(X)
+    assert np.allclose(values_of(parts), found, rtol=0.25, atol=0.25)
+
+
+def test_streams_learn_after_a_hundred_batches():
+    X = rows(n=100)
+    mixture = AnnealedBayesianGaussianMixture(n_components=6, random_state=0, **AUTO)
+    for part in np.array_split(X, 10):
+        mixture.partial_fit(part)
+    before = values_of(mixture)
+    mixture.partial_fit(X[:60])
+    assert np.array_equal(values_of(mixture), before)
+    for _ in range(10):
+        for part in np.array_split(X, 10):
+            mixture.partial_fit(part)
+    assert np.isfinite(values_of(mixture)).all()
+    assert not np.allclose(values_of(mixture), before)
+
+
+def test_restarts_learn_for_themselves_and_do_not_depend_on_threads():
+    one = fitted(rows(), n_init=3, n_jobs=1, **AUTO)
+    two = fitted(rows(), n_init=3, n_jobs=2, **AUTO)
+    assert np.array_equal(values_of(one), values_of(two))
+    assert one.lower_bound_ == max(one.restart_lower_bounds_)
+
+
+def test_a_stored_mixture_goes_on_with_its_learned_priors():
+    mixture = fitted(rows(), warm_start=True, **AUTO)
+    copy = pickle.loads(pickle.dumps(mixture))
+    assert np.array_equal(values_of(copy), values_of(mixture))
+    assert np.array_equal(copy.score_samples(rows()), mixture.score_samples(rows()))
+    bound = mixture.lower_bound_
+    assert copy.fit(rows()).lower_bound_ >= bound - 1e-9 * abs(bound)
+
+
+# Edges
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_the_prior_of_a_single_component_is_refused(name):
+    with pytest.raises(ValueError, match="cannot be learned with n_components=1"):
+        fitted(rows(), n_components=1, **{name: "auto"})
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_other_words_are_refused(name):
+    with pytest.raises(ValueError, match=f"The '{name}' parameter"):
+        fitted(rows(), **{name: "learned"})
+
+
+@all_factorizations
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("reg_covar", [0.0, 1e-6])
+def test_components_of_equal_rows_leave_priors_finite(covariance_type, factorization, reg_covar):
+    X = np.repeat(clusters(0, 10)[0], 8, axis=0)
+    X = np.vstack([X, np.repeat([[20.0, 20.0], [-20.0, 3.0]], 300, axis=0)])
+    mixture = fitted(
+        X,
+        n_components=5,
+        covariance_type=covariance_type,
+        factorization=factorization,
+        reg_covar=reg_covar,
+        max_iter=200,
+        **AUTO,
+    )
+    assert np.isfinite(values_of(mixture)).all()
+    bounds = mixture.lower_bounds_
+    assert np.isfinite(bounds).all()
+    if not reg_covar:
+        assert np.diff(bounds).min() >= -1e-8 * abs(bounds[-1])
+
+
+@all_weight_priors
+@all_covariance_types
+def test_empty_components_leave_priors_finite(covariance_type, weight_prior):
+    X = clusters(2, 30)[0]
+    mixture = fitted(
+        X,
+        n_components=25,
+        covariance_type=covariance_type,
+        weight_concentration_prior_type=weight_prior,
+        init_params="random",
+        max_iter=300,
+        **AUTO,
+    )
+    assert np.isfinite(values_of(mixture)).all()
+    assert (np.diff(mixture.lower_bounds_) >= -1e-6).all()
+
+
+def test_few_rows_in_many_dimensions_teach_the_scale_alone():
+    X = np.random.default_rng(0).normal(size=(15, 10))
+    mixture = fitted(X, n_components=2, covariance_prior="auto", max_iter=300)
+    default = fitted(X, n_components=2).covariance_prior_
+    ratio = mixture.covariance_prior_ / default
+    assert np.allclose(ratio, ratio[0, 0])
+    assert not np.isclose(ratio[0, 0], 1.0)
+
+
+def test_a_constant_column_does_not_break_learning():
+    X = np.column_stack([rows(), np.ones(len(rows()))])
+    mixture = fitted(X, max_iter=300, **AUTO)
+    assert np.isfinite(values_of(mixture)).all()
+    assert np.isfinite(mixture.score(X))
+
+
+def test_one_feature():
+    X = np.random.default_rng(3).normal(size=(90, 1)) + np.repeat(
+        [[-8.0], [0.0], [9.0]], 30, axis=0
+    )
+    for factorization in ("joint", "independent"):
+        mixture = fitted(X, n_components=4, factorization=factorization, max_iter=200, **AUTO)
+        assert np.isfinite(values_of(mixture)).all()
+        assert (np.diff(mixture.lower_bounds_) >= -1e-6).all()
