@@ -99,10 +99,10 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
         ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"`` makes reheats until three in a row raise the bound by less than
-        ``tol`` per observation, but not more than twelve, and none in minibatches, where each would
-        cost an extra pass for its bound. There are none with ``annealing="none"``, which is
-        plain inference, and with ``"structured"``; an integer above 0 is then refused.
+        in ten passes. Reheats follow the restarts. ``"auto"`` makes reheats until three in a row
+        raise the bound by less than ``tol`` per observation, but not more than twelve, and none in
+        minibatches. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
+        reheats, and an integer above 0 is then refused.
     init_params : {"auto", "kmeans", "random"}, default="auto"
         How the emissions are initialised: from clusters of at most 20,000 frames, or at random.
         ``"auto"`` is ``"random"`` for ``"categorical"`` and ``"kmeans"`` otherwise. Start and

@@ -142,10 +142,10 @@ class AnnealedLatentDirichletAllocation(
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
         ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"`` makes reheats until three in a row raise the bound by less than
-        ``tol`` per observation, but not more than twelve, and none in minibatches, where each would
-        cost an extra pass for its bound. There are none with ``annealing="none"``, which is
-        plain inference, and with ``"structured"``; an integer above 0 is then refused.
+        in ten passes. Reheats follow the restarts. ``"auto"`` makes reheats until three in a row
+        raise the bound by less than ``tol`` per observation, but not more than twelve, and none in
+        minibatches. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
+        reheats, and an integer above 0 is then refused.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.
