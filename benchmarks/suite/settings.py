@@ -1,0 +1,78 @@
+"""The settings that the suite compares, by their names.
+
+To compare another one, add a line to ``SETTINGS``. Parameters that a line does not give keep their
+defaults, and so do families that it does not name. A record holds a digest of what its line said,
+so that a line which is changed is measured anew.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+)
+
+from .instances import FAMILIES
+
+ESTIMATORS: dict[str, Any] = {
+    "mixture": AnnealedBayesianGaussianMixture,
+    "sequence": AnnealedHMM,
+    "topics": AnnealedLatentDirichletAllocation,
+    "ratings": AnnealedPMF,
+}
+
+
+def every(**parameters: Any) -> dict[str, dict[str, Any]]:
+    """The same parameters for every family."""
+    return {family: dict(parameters) for family in FAMILIES}
+
+
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "default": {},
+    "plain": every(annealing="none"),
+    "stochastic": every(annealing="stochastic"),
+    "ten restarts": every(annealing="none", n_init=10),
+}
+"""Keyword arguments of our estimators, by the name of the setting and by family."""
+
+REFERENCE = "peer"
+"""The name under which the peer of a family has its records."""
+
+# To be raised where the fit of a peer changes, so that old records of it do not count.
+_PEER_VERSION = "1"
+
+
+def parameters(setting: str, family: str) -> dict[str, Any]:
+    """The keyword arguments of a setting for a family.
+
+    Raises
+    ------
+    ValueError
+        If the setting is unknown, or gives a parameter that the estimator does not have.
+    """
+    if setting not in SETTINGS:
+        raise ValueError(f"There is no setting {setting!r}; there are {sorted(SETTINGS)}.")
+    unknown_families = set(SETTINGS[setting]) - set(FAMILIES)
+    if unknown_families:
+        raise ValueError(f"The setting {setting!r} is for unknown families: {unknown_families}.")
+    found = SETTINGS[setting].get(family, {})
+    known = ESTIMATORS[family]().get_params(deep=False)
+    for name in found:
+        if name not in known:
+            raise ValueError(
+                f"The setting {setting!r} gives {name!r}, which {ESTIMATORS[family].__name__} "
+                "does not have."
+            )
+    return found
+
+
+def version(setting: str, family: str) -> str:
+    """A digest of what a setting means for a family, or the version of a peer."""
+    if setting not in SETTINGS:
+        return _PEER_VERSION
+    return sha256(repr(sorted(parameters(setting, family).items())).encode()).hexdigest()[:8]
