@@ -1,7 +1,7 @@
 """How each family of models is fitted by us and by its peer, and what is measured of a fit.
 
 A peer is the best of ten restarts of plain inference, with the default priors of its class. Its
-tolerance and its largest number of passes are our defaults. The bounds of both are complete and
+tolerance and its largest number of passes are ours at T = 1. The bounds of both are complete and
 computed by the same code.
 """
 
@@ -20,10 +20,7 @@ from sklearn_anneal.inference.units import Rows, Units
 
 from . import predictive
 from .instances import Instance
-from .settings import ESTIMATORS
-
-RESTARTS = 10
-_MAX_ITER, _TOL = 100, 1e-6
+from .settings import ESTIMATORS, MAX_ITER, PLAIN, RESTARTS, TOL
 
 Figures = dict[str, float]
 
@@ -53,7 +50,7 @@ class Family(ABC):
 
     def fit_peer(self, seed: int) -> Any:
         """The best of ten restarts of plain inference."""
-        return self.fit_ours(seed, {"annealing": "none", "n_init": RESTARTS})
+        return self.fit_ours(seed, PLAIN[self.instance.family] | {"n_init": RESTARTS})
 
     @abstractmethod
     def fit(self, estimator: Any) -> Any:
@@ -105,7 +102,7 @@ class Family(ABC):
 
     def host(self) -> Any:
         """An estimator of ours at the priors of the peer, whose posterior is to be replaced."""
-        return self.fit_ours(0, {"annealing": "none", "max_iter": 0})
+        return self.fit_ours(0, PLAIN[self.instance.family] | {"max_iter": 0})
 
     def bound_at_peer(self, fitted: Any) -> float:
         """The bound per observation of a posterior of ours at the priors of the peer."""
@@ -143,9 +140,9 @@ class Mixture(Family):
     def fit_peer(self, seed: int) -> Any:
         peer = BayesianGaussianMixture(
             n_init=RESTARTS,
-            max_iter=_MAX_ITER,
+            max_iter=MAX_ITER,
             # Its tolerance is for the bound of all rows, ours for the bound per row.
-            tol=_TOL * len(self.train),
+            tol=TOL * len(self.train),
             random_state=seed,
             **self.model,
         )
@@ -210,7 +207,7 @@ class Sequence(Family):
         gaussian = self.model["emission"] == "gaussian"
         kind = vhmm.VariationalGaussianHMM if gaussian else vhmm.VariationalCategoricalHMM
         # Its tolerance is for the bound of all frames, ours for the bound per frame.
-        settings = {"n_iter": _MAX_ITER, "tol": _TOL * self.n_observations}
+        settings = {"n_iter": MAX_ITER, "tol": TOL * self.n_observations}
         if gaussian:
             settings["covariance_type"] = self.model.get("covariance_type", "full")
         else:
@@ -259,7 +256,7 @@ class Topics(Family):
     def fit_peer(self, seed: int) -> Any:
         fits = [
             LatentDirichletAllocation(
-                max_iter=_MAX_ITER,
+                max_iter=MAX_ITER,
                 learning_method="batch",
                 random_state=RESTARTS * seed + restart,
                 **self.model,

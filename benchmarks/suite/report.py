@@ -32,9 +32,9 @@ RULES = (
     "densities of ratings. A gain is the difference of the two medians.",
     f"*Better* means above the peer by more than {TOLERANCE:g} nats, a *tie* at most that far from "
     "it. *Not worse* held out means below the peer by no more than the noise, which is half the "
-    "interquartile range over seeds of both combined (the root of the sum of the squares of the two "
-    "ranges), and at least that tolerance. *Time* is the ratio of processor times on one thread, "
-    "where all ten restarts of the peer count.",
+    "interquartile range over seeds of both combined (the root of the sum of the squares of the "
+    "two ranges), and at least that tolerance. *Time* is the ratio of processor times on one "
+    "thread, where all ten restarts of the peer count.",
 )
 
 

@@ -32,11 +32,51 @@ def every(**parameters: Any) -> dict[str, dict[str, Any]]:
     return {family: dict(parameters) for family in FAMILIES}
 
 
+RESTARTS, MAX_ITER, TOL = 10, 100, 1e-6
+
+_PRIORS = {
+    "mixture": (
+        "weight_concentration_prior",
+        "mean_precision_prior",
+        "mean_prior",
+        "degrees_of_freedom_prior",
+        "covariance_prior",
+    ),
+    "sequence": (
+        "startprob_prior",
+        "transmat_prior",
+        "emissionprob_prior",
+        "means_prior",
+        "beta_prior",
+        "dof_prior",
+        "scale_prior",
+    ),
+    "topics": ("doc_topic_prior", "topic_word_prior"),
+    "ratings": ("noise_variance", "factor_variance", "bias_variance"),
+}
+
+# All is written out, so that peers stay as they are when a default changes: None is the prior of
+# the class that ours replaces.
+PLAIN: dict[str, dict[str, Any]] = {
+    family: {
+        "annealing": "none",
+        "n_reheats": 0,
+        "restarts": "full",
+        "max_iter": MAX_ITER,
+        "tol": TOL,
+        **dict.fromkeys(priors),
+    }
+    for family, priors in _PRIORS.items()
+}
+"""One start of plain inference, by family: the algorithm and the priors of the peers."""
+
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {},
-    "plain": every(annealing="none"),
+    "plain": PLAIN,
+    "ten restarts": {family: plain | {"n_init": RESTARTS} for family, plain in PLAIN.items()},
     "stochastic": every(annealing="stochastic"),
-    "ten restarts": every(annealing="none", n_init=10),
+    "reheats": every(n_reheats="auto"),
+    "race": every(n_init=RESTARTS, restarts="race"),
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""
 
