@@ -188,6 +188,7 @@ def add_setting(page: Page, setting: str, comparisons: list[Comparison]) -> None
             "noise",
             "passes",
             "seconds",
+            "of the peer",
             "time",
         ),
         [_instance_row(c) for c in comparisons],
@@ -224,6 +225,7 @@ def _instance_row(c: Comparison) -> list[str]:
         f"{c.noise:.4f}",
         f"{np.median(c.ours['passes']):.0f}",
         quartiles(c.ours["seconds"], 2),
+        quartiles(c.peer["seconds"], 2),
         f"{c.time:.2f}",
     ]
 
