@@ -16,6 +16,16 @@ def rng():
     return np.random.default_rng(0)
 
 
+@pytest.fixture
+def few_passes_of_searches(monkeypatch):
+    """Make reheats and the rounds of a race short, so that tests are quick."""
+    from sklearn_anneal.estimators import _base
+    from sklearn_anneal.inference import restarts
+
+    monkeypatch.setattr(_base, "PASSES_OF_REHEAT", 3)
+    monkeypatch.setattr(restarts, "PASSES_OF_FIRST_ROUND", 2)
+
+
 # Scripts in ``benchmarks/``, which are in the repository only and not installed
 
 

@@ -18,13 +18,13 @@ class Interruption(BaseException):
     """What ends a program in the middle of a fit."""
 
 
-def interrupted(monkeypatch, est, X, folder, n_saved, restart=0):
-    """Run a fit until one of its restarts has been saved so many times; whether it came to that."""
+def interrupted(monkeypatch, est, X, folder, n_saved, part="restart-0"):
+    """Run a fit until a part of it has been saved so many times; whether it came to that."""
     original, saved = Checkpoint.save, [0]
 
-    def save(self, index, progress):
-        original(self, index, progress)
-        saved[0] += index == restart
+    def save(self, name, state):
+        original(self, name, state)
+        saved[0] += part in (None, name)
         if saved[0] == n_saved:
             raise Interruption
 
@@ -64,7 +64,7 @@ def test_restarts_go_on_where_each_of_them_was(entry, rng, tmp_path, monkeypatch
     settings = {**entry.first, "annealing": "none", "max_iter": 4, "tol": 0.0, "n_init": 3}
     folder = tmp_path / "fit"
     est = entry.make(**settings, random_state=None)
-    assert interrupted(monkeypatch, est, X, folder, 2, restart=1)
+    assert interrupted(monkeypatch, est, X, folder, 2, part="restart-1")
     assert not hasattr(est, "lower_bound_")
     begun = joblib.load(folder / "fit.joblib")["shared"]
     resumed = entry.make(**settings, random_state=None).fit(X, checkpoint=folder)
@@ -73,6 +73,24 @@ def test_restarts_go_on_where_each_of_them_was(entry, rng, tmp_path, monkeypatch
     assert_identical(resumed, entry.make(**settings, random_state=state).fit(X))
     # A fit that has ended is not repeated.
     assert_identical(entry.make(**settings, random_state=None).fit(X, checkpoint=folder), resumed)
+
+
+@pytest.mark.parametrize("entry", models())
+def test_a_race_and_reheats_go_on_from_after_any_pass(
+    entry, rng, tmp_path, monkeypatch, few_passes_of_searches
+):
+    X = entry.data(rng, 40)
+    settings = {**entry.first, "annealing": quick("svi_plus", 2), "max_iter": 5, "tol": 0.0}
+    settings |= {"n_init": 4, "restarts": "race", "n_reheats": 2, "n_jobs": 1}
+    whole = entry.make(**settings).fit(X)
+    n_saved = 1
+    while interrupted(
+        monkeypatch, entry.make(**settings), X, tmp_path / str(n_saved), n_saved, part=None
+    ):
+        resumed = entry.make(**settings).fit(X, checkpoint=tmp_path / str(n_saved))
+        assert_identical(resumed, whole)
+        n_saved += 1
+    assert n_saved - 1 == whole.n_passes_ + 3  # the last visits of one restart and two reheats
 
 
 @pytest.mark.parametrize("entry", models())

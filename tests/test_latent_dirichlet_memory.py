@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -80,8 +81,15 @@ def growth(**options):
         pytest.skip("the system does not tell the anonymous memory of a process")
     defaults = {"documents": 40_000, "words": 10_000, "topics": 40, "stream": False}
     task = json.dumps(defaults | {"annealing": "none", "dtype": "float64"} | options)
+    # glibc's allocator decides from the history of the process whether it returns a large array to
+    # the system at once. Here it always does.
     result = subprocess.run(
-        [sys.executable, "-c", MEASURE, task], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", MEASURE, task],
+        cwd=ROOT,
+        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)

@@ -187,6 +187,8 @@ class AnnealedGeometricMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         tol=1e-6,
         max_iter=200,
         n_init=1,
+        restarts="full",
+        n_reheats=0,
         batch_size=None,
         learning_offset=10.0,
         learning_decay=0.7,
@@ -205,6 +207,8 @@ class AnnealedGeometricMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.tol = tol
         self.max_iter = max_iter
         self.n_init = n_init
+        self.restarts = restarts
+        self.n_reheats = n_reheats
         self.batch_size = batch_size
         self.learning_offset = learning_offset
         self.learning_decay = learning_decay

@@ -21,14 +21,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from ..annealing import ANNEALING, Annealing, Context, check_capabilities
-from ..families import Natural
+from ..annealing import (
+    ANNEALING,
+    Annealing,
+    Context,
+    NoAnnealing,
+    StochasticAnnealing,
+    check_capabilities,
+)
 from ..inference import engine
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint, fingerprint, fingerprint_of
 from ..inference.engine import Progress, Settings, Trace
-from ..inference.parallel import SEQUENTIAL, Workers, one_thread
-from ..inference.restarts import prepare, restart
+from ..inference.parallel import Workers, one_thread
+from ..inference.restarts import Plan, Search, finite, prepare, search
 from ..inference.stopping import RiseOfBound
 from ..inference.units import Units
 from ..kernels import load
@@ -46,6 +52,13 @@ from ._validation import (
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 # Below these numbers of floating-point operations per pass, threads cost more time than they save.
 _WORTH_THREADS = {True: 5e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
+# The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
+# Low noise suffices for most data, and high noise leads out of optima of data in many dimensions.
+_NOISE_OF_REHEATS = (0.1, 0.3)
+PASSES_OF_REHEAT = 15
+# n_reheats="auto": at most so many reheats, and the end after so many in a row without gain.
+_MOST_REHEATS = 12
+_PATIENCE = 3
 
 
 class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
@@ -61,6 +74,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         "tol": [Interval(Real, 0.0, None, closed="left")],
         "max_iter": [Interval(Integral, 0, None, closed="left")],
         "n_init": [Interval(Integral, 1, None, closed="left")],
+        "restarts": [StrOptions({"full", "race"})],
+        "n_reheats": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
         "learning_offset": [Interval(Real, 0.0, None, closed="left")],
         "learning_decay": [Interval(Real, 0.0, 1.0, closed="both")],
@@ -242,18 +257,24 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         self._check_training(units)
         metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
         callback_X = self._callback_data(given, X)
-        monitor = FitMonitor.of(self, 1 if warm else self.n_init, callback_X, y, metadata, units)
         store = None if checkpoint is None else Checkpoint(checkpoint)
+        observed = (callback_X, y, metadata, units)
         if warm:
-            results = self._continue_fit(units, monitor, store)
-        else:
-            results = self._start_anew(X, units, monitor, store)
-        kept, bounds, best = _best(results)
-        ctx, strategy, trace = kept.ctx, kept.strategy, kept.trace
-        if warm:
+            monitor = FitMonitor.of(self, 1, 0, *observed)
+            found = Search.of([self._continue_fit(units, monitor, store)])
             strategy = self.annealing_
+        else:
+            model = self._make_model(X, units)
+            strategy = self._strategy(model)
+            plan = self._plan(strategy)
+            monitor = FitMonitor.of(self, plan.n_init, plan.n_reheats, *observed)
+            found = self._start_anew(model, strategy, plan, units, monitor, store)
+            strategy = found.strategy
+        ctx, trace = found.kept.ctx, found.kept.trace
+        if warm:
             trace.lower_bounds[:0] = list(self.lower_bounds_)
             trace.temperatures[:0] = list(self.temperatures_)
+            found.n_passes += self.n_passes_
         annealed = self._inference.annealed if warm else strategy.schedule_length()
         seen = units.total_weight
         inference = _Inference(
@@ -262,7 +283,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             annealed=min(annealed, len(trace.lower_bounds)),
             checked=seen,
         )
-        self._keep(inference, strategy, trace, bounds, best)
+        self._keep(inference, strategy, trace, found)
         self._complete_fit(ctx, units, trace)
         if monitor is not None:
             monitor.end(ctx)
@@ -290,12 +311,48 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     def _complete_fit(self, ctx: Context, units: Units, trace: Trace) -> None:
         """Set the fitted attributes that are computed from the training data again."""
 
+    def _plan(self, strategy: Annealing) -> Plan:
+        """How the fit searches for a better optimum than the first one: restarts and reheats."""
+        reason = None
+        if isinstance(strategy, NoAnnealing):
+            reason = "annealing='none' is plain inference, which ends at its first optimum"
+        elif not strategy.finish:
+            reason = (
+                f"{type(strategy).__name__} does not end with plain inference, and the lower "
+                "bound, by which reheats are judged, is not what it is chosen for"
+            )
+        n_reheats, patience = self.n_reheats, self.n_reheats
+        if n_reheats == "auto":
+            # In minibatches every reheat costs an extra pass for its bound.
+            n_reheats = _MOST_REHEATS if reason is None and self._batch_size is None else 0
+            patience = _PATIENCE
+        elif n_reheats > 0 and reason is not None:
+            raise ValueError(
+                f"n_reheats={n_reheats} cannot be combined with annealing={self.annealing!r}: "
+                f"{reason}. Give n_reheats='auto' or 0, or another annealing."
+            )
+        methods = tuple(
+            StochasticAnnealing(
+                initial_noise=noise,
+                schedule="linear",
+                n_passes=PASSES_OF_REHEAT,
+                start="init_params",
+            )
+            for noise in _NOISE_OF_REHEATS
+        )
+        return Plan(self.n_init, self.restarts == "race", n_reheats, methods, patience)
+
     def _start_anew(
-        self, X: Any, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
-    ) -> list[Progress | None]:
-        """Run all restarts of a fit; None stands for one that a callback prevented."""
-        model = self._make_model(X, units)
-        strategy, settings = self._strategy(model), self._settings()
+        self,
+        model: Model,
+        strategy: Annealing,
+        plan: Plan,
+        units: Units,
+        monitor: FitMonitor | None,
+        checkpoint: Checkpoint | None,
+    ) -> Search:
+        """Run all restarts and reheats of a fit."""
+        settings = self._settings()
         self._load_kernels()
         random_state = check_random_state(self.random_state)
         if checkpoint is not None:
@@ -303,24 +360,23 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         problem, start = prepare(model, strategy, units, settings, random_state)
         drawn = [] if start is None else [start]
         del start
-        single, size = self.n_init == 1, settings.batch_size
-        work = problem.model.operations(units)
-        if single and size is not None:
-            work *= min(1.0, size / units.n_units)
-        worth = work >= _WORTH_THREADS[single]
-        shared = monitor is not None
-        with Workers(
-            self.n_jobs, shared_memory=shared, restarts=not single, worth=worth
-        ) as workers:
-            inner, outer = (workers, SEQUENTIAL) if single else (SEQUENTIAL, workers)
-            tasks = [
-                (i, drawn if i == 0 else [], inner, monitor, checkpoint) for i in range(self.n_init)
-            ]
-            return outer.map(restart, tasks, common=(problem,))
+        work, size = problem.model.operations(units), settings.batch_size
+        of_update = work if size is None else work * min(1.0, size / units.n_units)
+
+        def workers(restarts: bool) -> Workers:
+            worth = work if restarts else of_update
+            return Workers(
+                self.n_jobs,
+                shared_memory=monitor is not None,
+                restarts=restarts,
+                worth=worth >= _WORTH_THREADS[not restarts],
+            )
+
+        return search(problem, drawn, plan, workers, monitor, checkpoint)
 
     def _continue_fit(
         self, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
-    ) -> list[Progress | None]:
+    ) -> Progress:
         """Run plain inference from the fitted parameters."""
         kept = self._checked_inference("warm_start=True goes on from the last fit", ("annealing",))
         ctx = kept.context()
@@ -329,13 +385,12 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         progress, save = Progress(ctx, engine.PLAIN), None
         if checkpoint is not None:
             self._reopened(checkpoint, units, np.random.RandomState(0), fingerprint(ctx.q))
-            progress = checkpoint.load(0) or progress
-            save = partial(checkpoint.save, 0)
-        after_pass = None if monitor is None else monitor.begin(0, self.max_iter)
+            progress = checkpoint.load("restart-0") or progress
+            save = partial(checkpoint.save, "restart-0")
+        after_pass = None if monitor is None else monitor.begin_restart(0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=monitor is not None) as workers:
             units = units.centered(ctx.summary)
-            engine.fit(progress, units, self._settings(), workers, after_pass, save)
-        return [progress]
+            return engine.fit(progress, units, self._settings(), workers, after_pass, save)
 
     def _reopened(
         self,
@@ -469,7 +524,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 share=None if self.total_samples is None else weight / self.total_samples,
             )
             # Later updates cannot repair parameters that are not finite.
-            if not _finite(ctx.q):
+            if not finite(ctx.q):
                 raise np.linalg.LinAlgError("parameters that are not finite")
         inference.annealed += inference.strategy.is_annealing(ctx.state)
         nothing = np.empty(0)
@@ -478,7 +533,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         # If the method did not evaluate the bound at this call, the last value is kept.
         final = bound if first or np.isfinite(bound) else self.lower_bound_
         trace = Trace(list(bounds), list(temperatures), final=final)
-        self._keep(inference, method, trace, np.array([final]), 0)
+        self._keep(inference, method, trace)
 
     def _open_stream(self, X: Any, units: Units) -> tuple[_Inference, Annealing]:
         """The start of a stream, and the method for the attribute ``annealing_``."""
@@ -503,10 +558,9 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         inference: _Inference,
         method: Annealing,
         trace: Trace,
-        restarts: np.ndarray,
-        best: int,
+        found: Search | None = None,
     ) -> None:
-        """Set the fitted attributes."""
+        """Set the fitted attributes; a stream has no restarts and no reheats to tell of."""
         ctx = inference.ctx
         self._inference = inference
         self.annealing_ = method
@@ -515,8 +569,11 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         self.temperatures_ = np.array(trace.temperatures)
         self.n_iter_ = len(trace.lower_bounds)
         self.converged_ = trace.converged
-        self.restart_lower_bounds_ = restarts
-        self.best_restart_ = best
+        self.n_passes_ = self.n_iter_ if found is None else found.n_passes
+        restarts = [trace.final] if found is None else found.restart_lower_bounds
+        self.restart_lower_bounds_ = np.array(restarts)
+        self.best_restart_ = 0 if found is None else found.best_restart
+        self.reheat_lower_bounds_ = np.array([] if found is None else found.reheat_lower_bounds)
         for name, value in self._fitted_attributes(ctx).items():
             setattr(self, name, value)
 
@@ -630,30 +687,9 @@ class _Inference:
         return ctx
 
 
-def _best(results: list[Progress | None]) -> tuple[Progress, np.ndarray, int]:
-    """The restart with the highest bound, the bounds of all of them, and its index.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If the bound or the parameters of the best restart are not finite.
-    """
-    # A restart that a callback prevented from beginning has no bound.
-    bounds = np.array([np.nan if result is None else result.trace.final for result in results])
-    best = int(np.argmax(np.where(np.isnan(bounds), -np.inf, bounds)))
-    kept = results[best]
-    if kept is None or not np.isfinite(bounds[best]) or not _finite(kept.ctx.q):
-        raise np.linalg.LinAlgError("results that are not finite")
-    return kept, bounds, best
-
-
 def _without_schedule(strategy: Annealing) -> Annealing:
     """Plain inference, or the method itself if it has no schedule and runs throughout."""
     return engine.PLAIN if strategy.finish else strategy
-
-
-def _finite(q: Natural) -> bool:
-    return all(bool(np.isfinite(value).all()) for value in q.values())
 
 
 def _described(value: Any) -> str:

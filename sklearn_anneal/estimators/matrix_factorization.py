@@ -124,6 +124,19 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         at the end of the schedule, or at its start where there is no schedule.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
+    restarts : {"full", "race"}, default="full"
+        Whether all restarts run to convergence, or only the best one. In a race, which is
+        successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
+        schedules, the better half twenty, and so on, until the best of the last three runs to its
+        end. A race takes fewer passes, and can miss a restart that rises late.
+    n_reheats : int or "auto", default=0
+        Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
+        so far, with plain inference after it; it is kept only if the lower bound is higher. Its
+        noise begins at 0.1 and 0.3 in turns, and falls to 0 in 15 passes. Reheats follow the
+        restarts. ``"auto"`` makes reheats until three in a row raise the bound by less than
+        ``tol`` per observation, but not more than twelve, and none in minibatches, where each would
+        cost an extra pass for its bound. There are none with ``annealing="none"``, which is
+        plain inference, and with ``"structured"``; an integer above 0 is then refused.
     batch_size : int or None, default=None
         With None, every update sees all users. With an integer, stochastic variational inference
         runs with that many users per update.
@@ -194,12 +207,17 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
         it ran to the end of its passes.
     n_iter_ : int
-        Number of passes, including those of the annealing schedule.
+        Number of passes that led to the fitted parameters, including those of the annealing
+        schedule and of the reheats that were kept.
     restart_lower_bounds_ : ndarray of shape (n_init,)
-        Final lower bound of each restart. It is NaN for a restart that a callback prevented from
-        beginning.
+        Final lower bound of each restart, or the last one that it reached before it lost a race.
+        It is NaN for a restart that a callback prevented from beginning.
     best_restart_ : int
         Index of the restart that was kept.
+    reheat_lower_bounds_ : ndarray of shape (n_reheats,)
+        Lower bound that each reheat reached, whether it was kept or not.
+    n_passes_ : int
+        Number of passes over the data in all restarts and reheats together, kept or not.
     n_features_in_ : int
         Number of columns seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -267,6 +285,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         tol=1e-6,
         max_iter=100,
         n_init=1,
+        restarts="full",
+        n_reheats=0,
         batch_size=None,
         learning_offset=1.0,
         learning_decay=0.6,
@@ -291,6 +311,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         self.tol = tol
         self.max_iter = max_iter
         self.n_init = n_init
+        self.restarts = restarts
+        self.n_reheats = n_reheats
         self.batch_size = batch_size
         self.learning_offset = learning_offset
         self.learning_decay = learning_decay

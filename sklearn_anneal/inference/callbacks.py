@@ -18,20 +18,29 @@ Attributes = Callable[[], dict[str, Any]]
 
 
 class FitCallbacks:
-    """The tree of tasks that callbacks see of one fit: its restarts, and the passes of each.
+    """The tree of tasks that callbacks see of a fit: restarts, reheats, and the passes of each.
 
     Parameters
     ----------
     estimator : estimator instance
         An estimator with ``_init_callback_context`` of scikit-learn's ``CallbackSupportMixin``.
-    n_restarts : int
+    n_restarts, n_reheats : int
+        The largest numbers of restarts and of reheats.
     X, y : array-like
         The arguments of ``fit``.
     metadata : dict
         Sample weights and similar arguments of ``fit``, which callbacks pass to their scorers.
     """
 
-    def __init__(self, estimator: Any, n_restarts: int, X: Any, y: Any, metadata: dict[str, Any]):
+    def __init__(
+        self,
+        estimator: Any,
+        n_restarts: int,
+        n_reheats: int,
+        X: Any,
+        y: Any,
+        metadata: dict[str, Any],
+    ):
         self.estimator = estimator
         self.stopped = False
         # Scoring callbacks skip tasks without y. An array of zeros avoids that, and scorers of
@@ -39,29 +48,40 @@ class FitCallbacks:
         target = np.broadcast_to(0, _num_samples(X)) if y is None else y
         self._data = {"X": X, "y": target, "metadata": metadata}
         self._root = estimator._init_callback_context(
-            max_subtasks=n_restarts, sequential_subtasks=False
+            max_subtasks=n_restarts + n_reheats, sequential_subtasks=False
         )
         self._root.call_on_fit_task_begin(estimator=estimator, **self._data)
-        self._restarts: dict[int, Any] = {}
+        self._n_restarts = n_restarts
+        self._phases: dict[str, Any] = {}
 
-    def begin_restart(self, index: int, max_passes: int) -> None:
-        """Tell the callbacks that a restart of at most ``max_passes`` passes begins."""
-        self._restarts[index] = task = self._root.subcontext(
-            task_name="restart", task_id=index, max_subtasks=max_passes
+    def begin(self, phase: str, index: int, max_passes: int) -> None:
+        """Tell the callbacks that a restart or a reheat of at most ``max_passes`` passes begins.
+
+        Nothing is told if it has begun before, and goes on after a pause.
+        """
+        name = f"{phase} {index}"
+        if name in self._phases:
+            return
+        task_id = index + (self._n_restarts if phase == "reheat" else 0)
+        self._phases[name] = task = self._root.subcontext(
+            task_name=phase, task_id=task_id, max_subtasks=max_passes
         )
         task.call_on_fit_task_begin(estimator=self.estimator, **self._data)
 
-    def end_pass(self, index: int, attributes: Attributes) -> bool:
+    def end_pass(self, phase: str, index: int, attributes: Attributes) -> bool:
         """Tell the callbacks that a pass has ended, and return whether one asks to stop."""
-        task = self._restarts[index].subcontext(task_name="pass")
+        task = self._phases[f"{phase} {index}"].subcontext(task_name="pass")
         task.call_on_fit_task_begin(estimator=self.estimator, **self._data)
         stop = self._end_task(task, attributes)
         self.stopped = self.stopped or stop
         return stop
 
-    def end_restart(self, index: int, attributes: Attributes) -> None:
-        """Tell the callbacks that a restart has ended; one may ask that no other begins."""
-        stop = self._end_task(self._restarts[index], attributes)
+    def end_phase(self, phase: str, index: int, attributes: Attributes) -> None:
+        """Tell the callbacks that a restart or a reheat has ended.
+
+        One of them may ask that no other begins.
+        """
+        stop = self._end_task(self._phases[f"{phase} {index}"], attributes)
         self.stopped = self.stopped or stop
 
     def end(self, attributes: Attributes) -> None:
@@ -87,6 +107,7 @@ class FitMonitor:
         cls,
         estimator: Any,
         n_restarts: int,
+        n_reheats: int,
         X: Any,
         y: Any,
         metadata: dict[str, Any],
@@ -95,7 +116,7 @@ class FitMonitor:
         """Return the monitor of a fit; None without callbacks and without ``verbose``."""
         callbacks = None
         if getattr(estimator, "_skl_callbacks", []):
-            callbacks = FitCallbacks(estimator, n_restarts, X, y, metadata)
+            callbacks = FitCallbacks(estimator, n_restarts, n_reheats, X, y, metadata)
         elif not estimator.verbose:
             return None
         return cls(estimator, callbacks, units)
@@ -104,28 +125,41 @@ class FitMonitor:
     def stopped(self) -> bool:
         return self.callbacks is not None and self.callbacks.stopped
 
-    def begin(self, index: int, max_passes: int) -> Monitor:
-        """Begin a restart, and return the function to call after each of its passes."""
+    def begin_restart(self, index: int, max_passes: int) -> Monitor:
+        """Begin a restart or go on with it, and return the function to call after its passes."""
+        return self._begin("restart", index, max_passes)
+
+    def begin_reheat(self, number: int, max_passes: int) -> Monitor:
+        """Begin a reheat, and return the function to call after its passes."""
+        return self._begin("reheat", number, max_passes)
+
+    def _begin(self, phase: str, index: int, max_passes: int) -> Monitor:
         if self.callbacks is not None:
-            self.callbacks.begin_restart(index, max_passes)
+            self.callbacks.begin(phase, index, max_passes)
 
         def after_pass(ctx: Context, trace: Trace) -> bool:
             n = len(trace.lower_bounds)
             if self.estimator.verbose and n % self.estimator.verbose_interval == 0:
                 print(
-                    f"restart {index}, pass {n}: lower bound {trace.lower_bounds[-1]:.6f}, "
+                    f"{phase} {index}, pass {n}: lower bound {trace.lower_bounds[-1]:.6f}, "
                     f"temperature {trace.temperatures[-1]:.4f}",
                     flush=True,
                 )
             return self.callbacks is not None and self.callbacks.end_pass(
-                index, self._attributes(ctx)
+                phase, index, self._attributes(ctx)
             )
 
         return after_pass
 
     def end_restart(self, index: int, ctx: Context) -> None:
+        self._end("restart", index, ctx)
+
+    def end_reheat(self, number: int, ctx: Context) -> None:
+        self._end("reheat", number, ctx)
+
+    def _end(self, phase: str, index: int, ctx: Context) -> None:
         if self.callbacks is not None:
-            self.callbacks.end_restart(index, self._attributes(ctx))
+            self.callbacks.end_phase(phase, index, self._attributes(ctx))
 
     def end(self, ctx: Context) -> None:
         if self.callbacks is not None:

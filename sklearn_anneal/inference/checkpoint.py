@@ -10,7 +10,6 @@ from typing import Any
 import joblib
 import numpy as np
 
-from .engine import Progress
 from .units import Units
 
 _FORMAT = 1
@@ -32,7 +31,7 @@ def fingerprint_of(units: Units) -> str:
 
 
 class Checkpoint:
-    """A folder with the state of a fit: one file for all restarts, and one for each of them.
+    """A folder with the state of a fit: one file for all restarts, one for each, one for reheats.
 
     Every file is first written under another name and then renamed. A program that is interrupted
     therefore leaves either the old file or the new one, and never an incomplete file.
@@ -86,17 +85,17 @@ class Checkpoint:
                 )
         return stored["shared"]
 
-    def load(self, index: int) -> Progress | None:
-        """Return the stored progress of a restart; None if nothing has been stored yet."""
-        path = self._path(index)
+    def load(self, name: str) -> Any:
+        """Return the stored state of a part of the fit; None if nothing has been stored yet."""
+        path = self._path(name)
         return _read(path) if path.exists() else None
 
-    def save(self, index: int, progress: Progress) -> None:
-        """Store the progress of a restart."""
-        _write(self._path(index), progress)
+    def save(self, name: str, state: Any) -> None:
+        """Store the state of a part of the fit."""
+        _write(self._path(name), state)
 
-    def _path(self, index: int) -> Path:
-        return self.folder / f"restart-{index}.joblib"
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.joblib"
 
 
 def _read(path: Path) -> Any:

@@ -30,7 +30,6 @@ PLAIN = Annealing()
 # suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
 # one pass.
 _ANNEALED_SHARE = 0.1
-_PASSES_BEFORE_TEST = 20
 
 
 class Settings(NamedTuple):
@@ -46,6 +45,10 @@ class Settings(NamedTuple):
         Number of data points per update; None means all.
     learning_offset, learning_decay : float
         τ and κ in the step size ρ_t = (τ + t)^(−κ).
+    passes_before_test : int
+        Number of passes at T = 1, after a schedule, before the rule is asked for the first time.
+        The bound can rise slowly at first, while components that the cooling has just separated
+        move apart.
     """
 
     max_iter: int
@@ -53,6 +56,7 @@ class Settings(NamedTuple):
     batch_size: int | None
     learning_offset: float
     learning_decay: float
+    passes_before_test: int = 20
 
     def learning_rate(self, updates: int) -> float:
         """The step size ρ of the update that follows ``updates`` others."""
@@ -166,6 +170,7 @@ def fit(
     monitor: Monitor | None = None,
     save: Callable[[Progress], None] | None = None,
     minibatches: bool | None = None,
+    until: int | None = None,
 ) -> Progress:
     """Anneal to the end of the schedule, then run plain inference to convergence.
 
@@ -184,21 +189,24 @@ def fit(
     minibatches : bool or None, default=None
         Whether passes are cut into minibatches. None: only if the batch size is smaller than the
         data.
+    until : int or None, default=None
+        The number of passes after which to pause, if the fit has not ended by then; None does not
+        pause. A fit that was paused goes on with the next call.
 
     Returns
     -------
     progress : Progress
-        The state at the end of the fit.
+        The state at the end of the fit, or at the pause.
     """
     strategy = progress.strategy
     n_annealed = strategy.schedule_length()
     n_passes = n_annealed + (settings.max_iter if strategy.finish else 0)
-    first_test = n_annealed + (_PASSES_BEFORE_TEST if n_annealed else 1)
+    first_test = n_annealed + (settings.passes_before_test if n_annealed else 1)
     if minibatches is None:
         minibatches = settings.batch_size is not None and settings.batch_size < units.n_units
     run = _Run(units, settings, workers, monitor, n_annealed, n_passes, first_test, minibatches)
     one_pass = _minibatch_pass if minibatches else _batch_pass
-    while not progress.finished:
+    while not progress.finished and (until is None or progress.passes < until):
         one_pass(progress, run)
         if save is not None:
             save(progress)

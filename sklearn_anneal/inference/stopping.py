@@ -69,6 +69,10 @@ class RiseOfBound:
         """Return whether the fit ends for another reason, however local variables start."""
         return False
 
+    def worthwhile(self, rise: float, n_observations: float) -> bool:
+        """Return whether a rise of the bound, in nats, is more than the rule would stop at."""
+        return rise > self.tol * n_observations
+
     def asks_for_bound(self, n_passes: int) -> bool:
         """Return whether the rule needs the exact bound after a pass in minibatches."""
         return False
