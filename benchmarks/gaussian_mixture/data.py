@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.datasets import load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
@@ -92,12 +92,6 @@ def pima(standardised: bool = True) -> np.ndarray:
     """The eight clinical measures of the Pima data, (768, 8)."""
     X = load("pima.npz")["X"]
     return StandardScaler().fit_transform(X) if standardised else X
-
-
-@cache
-def iris() -> np.ndarray:
-    """Iris, standardised, (150, 4)."""
-    return StandardScaler().fit_transform(load_iris().data)
 
 
 @cache

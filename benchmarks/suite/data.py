@@ -1,0 +1,248 @@
+"""Real data of the suite: each function returns training and held-out data, the same in every run.
+
+Files are looked for as ``benchmarks/common/data.py`` says. The ``data.py`` of the models name some
+of them; the others are ``basic_motions.npz``, ``libras.npz`` and ``daphnet_s06.npz`` with frames
+``X`` and ``lengths``, ``splice.npz`` with ``symbols`` (3190, 60), ``geyser.npz`` with ``X``
+(299, 2), ``newsgroups_basehock.npz`` with counts as CSR arrays, and ``jester.npz`` with ``user``,
+``item`` and ``rating``.
+
+Sets are cut so that one fit takes at most a few seconds. Where the same sequence occurs more than
+once, one copy is kept, because a copy in both parts would be predicted from memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn import datasets
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+
+from ..common.data import load
+from ..gaussian_mixture.data import mnist_of
+from ..hidden_markov.data import Sequences
+from ..hidden_markov.data import split as split_sequences_of
+from ..matrix_factorization.data import Ratings
+
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+# Rows, for mixtures
+
+
+def rows_of(X: np.ndarray, n_components: int | None = None, at_most: int | None = None) -> Rows:
+    """Three quarters of the rows in random order, and the other quarter, both standardised.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_columns)
+    n_components : int or None
+        Project on so many principal components of the training rows instead of scaling columns.
+    at_most : int or None
+        Take no more rows than this.
+    """
+    order = np.random.default_rng(0).permutation(len(X))[:at_most]
+    n_train = 3 * len(order) // 4
+    return _scaled(X[order[:n_train]], X[order[n_train:]], n_components)
+
+
+def _scaled(train: np.ndarray, test: np.ndarray, n_components: int | None = None) -> Rows:
+    """Standardise columns, or project them, by what the training rows say."""
+    if n_components is not None:
+        pca = PCA(n_components, random_state=0).fit(train)
+        return pca.transform(train), pca.transform(test)
+    mean, scale = train.mean(axis=0), train.std(axis=0)
+    return (train - mean) / scale, (test - mean) / scale
+
+
+def bundled(name: str, n_components: int | None = None, leave_out: Iterable[int] = ()) -> Rows:
+    """A data set that scikit-learn brings along, as rows, without some columns."""
+    X = getattr(datasets, f"load_{name}")().data
+    return rows_of(np.delete(X, list(leave_out), axis=1), n_components)
+
+
+def digits(label: int | None, n_components: int, at_most: int | None = None) -> Rows:
+    """scikit-learn's digits of one class, or of all, on their first principal components."""
+    X, y = datasets.load_digits(return_X_y=True)
+    return rows_of(X if label is None else X[y == label], n_components, at_most)
+
+
+def mnist(label: int) -> Rows:
+    """800 MNIST digits of one class on 30 principal components, and 800 others."""
+    return mnist_of(label, 800)
+
+
+def table(file: str) -> Rows:
+    """The rows of the array ``X`` of a file."""
+    return rows_of(load(file)["X"].astype(np.float64))
+
+
+def frames(file: str, every: int) -> Rows:
+    """Some frames of each sequence as rows; whole sequences are held out."""
+    train, test = sequences(file, every)
+    return _scaled(train.X, test.X)
+
+
+def pen_frames() -> Rows:
+    """One frame in 60 of the pen trajectories of all letters; whole trajectories are held out."""
+    found = load("character_trajectories.npz")
+    each = np.split(found["X"].astype(np.float64), np.cumsum(found["lengths"])[:-1])
+    # The last frames of a trajectory are padding.
+    thinned = [sequence[20:-20:30] for sequence in each[::2]]
+    train, test = _parts(thinned)
+    return _scaled(train.X, test.X)
+
+
+def gestures() -> Rows:
+    """Whole gestures as rows of 90 columns on 12 principal components, the distinct ones."""
+    flat = np.array([sequence.ravel() for sequence in _distinct(_of_file("libras.npz"))])
+    return rows_of(flat, 12)
+
+
+# Sequences
+
+
+def _of_file(file: str) -> list[np.ndarray]:
+    found = load(file)
+    return np.split(found["X"].astype(np.float64), np.cumsum(found["lengths"])[:-1])
+
+
+def _distinct(each: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """The sequences in their order, each content once."""
+    return list({sequence.tobytes(): sequence for sequence in each}.values())
+
+
+def _parts(each: list[np.ndarray], at_most: int | None = None) -> tuple[Sequences, Sequences]:
+    """Two thirds of the sequences in random order, and the other third."""
+    order = np.random.default_rng(0).permutation(len(each))[:at_most]
+    n_train = len(order) - len(order) // 3
+    train, test = ([each[i] for i in part] for part in np.split(order, [n_train]))
+    return Sequences.of(train), Sequences.of(test)
+
+
+def _changed(
+    parts: tuple[Sequences, Sequences], change: Callable[[np.ndarray], np.ndarray]
+) -> tuple[Sequences, Sequences]:
+    train, test = (Sequences(change(part.X), part.lengths) for part in parts)
+    return train, test
+
+
+def _standardised(parts: tuple[Sequences, Sequences]) -> tuple[Sequences, Sequences]:
+    mean, scale = parts[0].X.mean(axis=0), parts[0].X.std(axis=0)
+    return _changed(parts, lambda X: (X - mean) / scale)
+
+
+def sequences(
+    file: str, every: int = 1, window: int | None = None, at_most: int | None = None
+) -> tuple[Sequences, Sequences]:
+    """Sequences of a file, standardised by the training part.
+
+    Parameters
+    ----------
+    file : str
+    every : int
+        Keep one frame in so many.
+    window : int or None
+        Cut what is then left into windows of so many frames.
+    at_most : int or None
+        Take no more sequences than this.
+    """
+    each = [sequence[::every] for sequence in _distinct(_of_file(file))]
+    if window is not None:
+        each = [s[i : i + window] for s in each for i in range(0, len(s) - window + 1, window)]
+    return _standardised(_parts(each, at_most))
+
+
+def above_median(parts: tuple[Sequences, Sequences]) -> tuple[Sequences, Sequences]:
+    """Sequences of binary vectors: whether a channel is above its median in the training part."""
+    middle = np.median(parts[0].X, axis=0)
+    return _changed(parts, lambda X: X > middle)
+
+
+def pen(letter: str, at_most: int) -> tuple[Sequences, Sequences]:
+    """Every third frame of the pen trajectories of a letter."""
+    found = split_sequences_of(f"letter {letter}", "gaussian")
+    each = [
+        sequence[::3]
+        for part in (found.training, found.held_out)
+        for sequence in np.split(part.X, np.cumsum(part.lengths)[:-1])
+    ]
+    return _standardised(_parts(each, at_most))
+
+
+def pen_symbols(letter: str, at_most: int, n_symbols: int) -> tuple[Sequences, Sequences]:
+    """Pen trajectories as symbols of a codebook that k-means finds in the training frames."""
+    parts = pen(letter, at_most)
+    codebook = KMeans(n_symbols, n_init=1, random_state=0).fit(parts[0].X)
+    return _changed(parts, lambda X: codebook.predict(X)[:, None])
+
+
+def splice(at_most: int) -> tuple[Sequences, Sequences]:
+    """Windows of 60 bases, the distinct ones without ambiguous bases."""
+    symbols = load("splice.npz")["symbols"].astype(np.int64)
+    clean = symbols[(symbols >= 0).all(axis=1)]
+    return _parts([window[:, None] for window in _distinct(clean)], at_most)
+
+
+def english(at_most: int) -> tuple[Sequences, Sequences]:
+    """Paragraphs of scikit-learn's descriptions of its data sets, letter by letter."""
+    found = split_sequences_of("English", "categorical")
+    each = [
+        sequence[:80]
+        for part in (found.training, found.held_out)
+        for sequence in np.split(part.X, np.cumsum(part.lengths)[:-1])
+    ]
+    return _parts(_distinct(each), at_most)
+
+
+def digit_rows(label: int) -> tuple[Sequences, Sequences]:
+    """Images of a digit as sequences of 8 rows of 8 binary pixels."""
+    X, y = datasets.load_digits(return_X_y=True)
+    return _parts(_distinct((X[y == label] >= 8).reshape(-1, 8, 8)))
+
+
+# Corpora
+
+
+@cache
+def corpus(
+    file: str, n_documents: int, least: int = 5, shortest: int = 10
+) -> tuple[csr_matrix, csr_matrix]:
+    """So many documents of a file to train on, and half as many others.
+
+    Parameters
+    ----------
+    file : str
+    n_documents : int
+    least : int
+        Keep the words that occur in at least so many of the training documents.
+    shortest : int
+        Leave out documents with fewer tokens in all.
+    """
+    found = load(file)
+    X = csr_matrix((found["data"], found["indices"], found["indptr"]), shape=found["shape"])
+    X = X.astype(np.float64)
+    long_enough = np.flatnonzero(np.asarray(X.sum(axis=1)).ravel() >= shortest)
+    order = np.random.default_rng(0).permutation(long_enough)
+    train = X[order[:n_documents]]
+    test = X[order[n_documents : 3 * n_documents // 2]]
+    words = np.flatnonzero(np.asarray((train > 0).sum(axis=0)).ravel() >= least)
+    return train[:, words], test[:, words]
+
+
+# Ratings
+
+
+@cache
+def ratings(file: str, every: int) -> tuple[Ratings, Ratings]:
+    """Nine tenths of the ratings of every n-th user, and the other tenth."""
+    found = load(file)
+    chosen = found["user"] % every == 0
+    pairs = np.stack([found["user"][chosen] // every, found["item"][chosen]], axis=1)
+    everything = Ratings(pairs.astype(np.int64), found["rating"][chosen].astype(np.float64))
+    order = np.random.default_rng(0).permutation(len(everything))
+    held_out, rest = np.split(order, [len(order) // 10])
+    return everything.take(np.sort(rest)), everything.take(np.sort(held_out))

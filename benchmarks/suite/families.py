@@ -1,0 +1,362 @@
+"""How each family of models is fitted by us and by its peer, and what is measured of a fit.
+
+A peer is the best of ten restarts of plain inference, with the default priors of its class. Its
+tolerance and its largest number of passes are ours at T = 1. The bounds of both are complete and
+computed by the same code.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from sklearn.decomposition import LatentDirichletAllocation
+from sklearn.mixture import BayesianGaussianMixture
+
+from sklearn_anneal.inference.engine import lower_bound
+from sklearn_anneal.inference.parallel import SEQUENTIAL
+from sklearn_anneal.inference.units import Rows, Units
+
+from . import predictive
+from .instances import Instance
+from .settings import ESTIMATORS, MAX_ITER, PLAIN, RESTARTS, TOL
+
+Figures = dict[str, float]
+
+
+class Family(ABC):
+    """A family of models: an instance with its data, and how they are fitted and measured.
+
+    Parameters
+    ----------
+    instance : Instance
+    """
+
+    def __init__(self, instance: Instance):
+        self.instance = instance
+        self.train, self.test = instance.load()
+        self.model: dict[str, Any] = {"n_components": instance.n_components, **instance.model}
+
+    # What is fitted
+
+    def ours(self, seed: int, parameters: dict[str, Any]) -> Any:
+        """Our estimator with a setting, not fitted."""
+        made = ESTIMATORS[self.instance.family](**self.model)
+        return made.set_params(random_state=seed).set_params(**parameters)
+
+    def fit_ours(self, seed: int, parameters: dict[str, Any]) -> Any:
+        return self.fit(self.ours(seed, parameters))
+
+    def fit_peer(self, seed: int) -> Any:
+        """The best of ten restarts of plain inference."""
+        return self.fit_ours(seed, PLAIN[self.instance.family] | {"n_init": RESTARTS})
+
+    @abstractmethod
+    def fit(self, estimator: Any) -> Any:
+        """Fit one of our estimators to the training data, and return it."""
+
+    # What is measured
+
+    @property
+    @abstractmethod
+    def n_observations(self) -> float:
+        """The number of observations in the training data."""
+
+    def measure(self, fitted: Any) -> Figures:
+        """The figures of a fit of ours.
+
+        Returns
+        -------
+        figures : dict
+            ``bound``, the lower bound at the priors of the fit, and ``bound_at_peer``, that of the
+            same posterior at the priors of the peer (NaN where it cannot be computed), both in nats
+            per observation; what :meth:`predictions` returns; and ``passes``.
+        """
+        return {
+            "bound": fitted.lower_bound_ / self.n_observations,
+            "bound_at_peer": self.bound_at_peer(fitted),
+            "passes": float(getattr(fitted, "n_passes_", fitted.n_iter_)),
+            **self.predictions(fitted),
+        }
+
+    def measure_peer(self, fitted: Any) -> Figures:
+        """The figures of a fit of the peer, as :meth:`measure`; its priors are the peer's."""
+        return self.measure(fitted)
+
+    def measure_other(self, library: str, seed: int) -> Figures:
+        """Fit another library, and measure it; ``seconds`` are added by the caller.
+
+        Raises
+        ------
+        ImportError
+            If the library is not installed.
+        """
+        raise NotImplementedError(f"{library} has no {self.instance.family}.")
+
+    @abstractmethod
+    def predictions(self, fitted: Any) -> Figures:
+        """``held_out``, in nats per held-out observation, and ``rmse`` (NaN except for ratings)."""
+
+    # Bounds of a posterior at the priors of the peer
+
+    def host(self) -> Any:
+        """An estimator of ours at the priors of the peer, whose posterior is to be replaced."""
+        return self.fit_ours(0, PLAIN[self.instance.family] | {"max_iter": 0})
+
+    def bound_at_peer(self, fitted: Any) -> float:
+        """The bound per observation of a posterior of ours at the priors of the peer."""
+        host = self.host()
+        ours, theirs = fitted._inference.ctx.q, host._inference.ctx.q
+        same = {key: np.shape(value) for key, value in ours.items()}
+        if same != {key: np.shape(value) for key, value in theirs.items()}:
+            return float("nan")  # another family of posteriors, such as independent factors
+        return self.bound_of(host, ours)
+
+    def bound_of(self, host: Any, natural: dict[str, Any]) -> float:
+        """The bound per observation of natural parameters at the priors of an estimator.
+
+        They take the place of the estimator's own.
+        """
+        ctx = host._inference.ctx
+        ctx.q = natural
+        return lower_bound(ctx, self.units(host), SEQUENTIAL) / self.n_observations
+
+    @abstractmethod
+    def units(self, host: Any) -> Units:
+        """The training data in the form that the model of a fitted estimator reads."""
+
+
+class Mixture(Family):
+    """Gaussian mixtures; the peer is scikit-learn's class."""
+
+    @property
+    def n_observations(self) -> float:
+        return len(self.train)
+
+    def fit(self, estimator: Any) -> Any:
+        return estimator.fit(self.train)
+
+    def fit_peer(self, seed: int) -> Any:
+        peer = BayesianGaussianMixture(
+            n_init=RESTARTS,
+            max_iter=MAX_ITER,
+            # Its tolerance is for the bound of all rows, ours for the bound per row.
+            tol=TOL * len(self.train),
+            random_state=seed,
+            **self.model,
+        )
+        return peer.fit(self.train)
+
+    def measure_peer(self, fitted: Any) -> Figures:
+        bound = self.bound_of(host := self.host(), self._natural(host, fitted))
+        found = {"bound": bound, "bound_at_peer": bound, "passes": float(fitted.n_iter_)}
+        return found | self.predictions(fitted)
+
+    @staticmethod
+    def _natural(host: Any, fitted: BayesianGaussianMixture) -> dict[str, Any]:
+        """The natural parameters of scikit-learn's fitted parameters, with our model's names."""
+        ctx = host._inference.ctx
+        dof = np.asarray(fitted.degrees_of_freedom_)
+        count = dof.reshape(-1, *[1] * (fitted.covariances_.ndim - 1)) if dof.ndim else dof
+        joint = {
+            "mean": fitted.means_ - ctx.summary.center,
+            "mean_precision": fitted.mean_precision_,
+            "inverse_scale": fitted.covariances_ * count,
+            "dof": dof,
+        }
+        concentration = fitted.weight_concentration_
+        # The weights of a Dirichlet process have two parameters per component.
+        two = isinstance(concentration, tuple)
+        names = ("stick_a", "stick_b") if two else ("weight_concentration",)
+        weights = dict(zip(names, concentration if two else (concentration,), strict=True))
+        return weights | ctx.model.components.factors[0].family.from_standard(**joint)
+
+    def units(self, host: Any) -> Units:
+        return Rows(self.train, None, host._inference.ctx.summary.center)
+
+    def predictions(self, fitted: Any) -> Figures:
+        density = predictive.mixture_density(fitted, self.test)
+        return {"held_out": float(density.mean()), "rmse": float("nan")}
+
+
+class Sequence(Family):
+    """Hidden Markov models; the peer is plain inference by our class.
+
+    Its priors are hmmlearn's defaults, except that symbols have a concentration of at least 0.1.
+    """
+
+    @property
+    def n_observations(self) -> float:
+        return len(self.train.X)
+
+    def fit(self, estimator: Any) -> Any:
+        return estimator.fit(self.train.X, lengths=self.train.lengths)
+
+    def units(self, host: Any) -> Units:
+        _, _, units = host._units(self.train.X, None, self.train.lengths)
+        return units
+
+    def predictions(self, fitted: Any) -> Figures:
+        density = predictive.sequence_density(fitted, self.test, self.model)
+        return {"held_out": density, "rmse": float("nan")}
+
+    def measure_other(self, library: str, seed: int) -> Figures:
+        from hmmlearn import vhmm
+
+        gaussian = self.model["emission"] == "gaussian"
+        kind = vhmm.VariationalGaussianHMM if gaussian else vhmm.VariationalCategoricalHMM
+        # Its tolerance is for the bound of all frames, ours for the bound per frame.
+        settings = {"n_iter": MAX_ITER, "tol": TOL * self.n_observations}
+        if gaussian:
+            settings["covariance_type"] = self.model.get("covariance_type", "full")
+        else:
+            settings["n_features"] = self.model["n_symbols"]
+        fits = [
+            kind(
+                self.instance.n_components, random_state=RESTARTS * seed + restart, **settings
+            ).fit(self.train.X, self.train.lengths)
+            for restart in range(RESTARTS)
+        ]
+        best = max(fits, key=lambda fit: fit.monitor_.history[-1])
+        bound = self.bound_of(host := self.host(), self._natural(host, best))
+        passes = float(len(best.monitor_.history))
+        found = {"bound": bound, "bound_at_peer": bound, "passes": passes}
+        return found | self.predictions(best)
+
+    @staticmethod
+    def _natural(host: Any, fitted: Any) -> dict[str, Any]:
+        """The natural parameters of hmmlearn's fitted parameters, with our model's names."""
+        chain = {
+            "startprob": fitted.startprob_posterior_,
+            "transmat": fitted.transmat_posterior_,
+        }
+        if hasattr(fitted, "emissionprob_posterior_"):
+            return chain | {"emissionprob": fitted.emissionprob_posterior_}
+        ctx = host._inference.ctx
+        joint = {
+            "mean": fitted.means_posterior_ - ctx.summary.emission.center,
+            "mean_precision": fitted.beta_posterior_,
+            "inverse_scale": fitted.scale_posterior_,
+            "dof": fitted.dof_posterior_,
+        }
+        return chain | ctx.model.emission.factors[0].family.from_standard(**joint)
+
+
+class Topics(Family):
+    """Topic models; the peer is scikit-learn's class, by the bound that it calls perplexity."""
+
+    @property
+    def n_observations(self) -> float:
+        return float(self.train.sum())
+
+    def fit(self, estimator: Any) -> Any:
+        return estimator.fit(self.train)
+
+    def fit_peer(self, seed: int) -> Any:
+        fits = [
+            LatentDirichletAllocation(
+                max_iter=MAX_ITER,
+                learning_method="batch",
+                random_state=RESTARTS * seed + restart,
+                **self.model,
+            ).fit(self.train)
+            for restart in range(RESTARTS)
+        ]
+        return min(fits, key=lambda fit: fit.bound_)
+
+    def measure_peer(self, fitted: Any) -> Figures:
+        host = self.host()
+        topics = {"topic_word": np.ascontiguousarray(fitted.components_, dtype=np.float64)}
+        bound = self.bound_of(host, topics)
+        found = {"bound": bound, "bound_at_peer": bound, "passes": float(fitted.n_iter_)}
+        return found | self.predictions(host)
+
+    def units(self, host: Any) -> Units:
+        _, units = host._documents(self.train)
+        return units
+
+    def predictions(self, fitted: Any) -> Figures:
+        likelihood = predictive.topic_likelihood(fitted, self.test)
+        return {"held_out": likelihood, "rmse": float("nan")}
+
+
+class RatingSet(Family):
+    """Matrix factorisation; the peer is plain inference by our class."""
+
+    def __init__(self, instance: Instance):
+        super().__init__(instance)
+        every = np.concatenate([self.train.X, self.test.X])
+        n_users, n_items = (int(n) for n in every.max(axis=0) + 1)
+        self.model |= {"input": "pairs", "n_users": n_users, "n_items": n_items}
+
+    @property
+    def n_observations(self) -> float:
+        return len(self.train)
+
+    def fit(self, estimator: Any) -> Any:
+        return estimator.fit(self.train.X, self.train.y)
+
+    def bound_at_peer(self, fitted: Any) -> float:
+        # A fitted factorisation keeps the posterior of the items only, and the default variances
+        # are the peer's, so that both bounds agree unless a setting learns the variances.
+        return float("nan")
+
+    def units(self, host: Any) -> Units:
+        raise NotImplementedError("Bounds of ratings are only those of the fits themselves.")
+
+    def predictions(self, fitted: Any) -> Figures:
+        density = float(fitted.score(self.test.X, self.test.y))
+        return {"held_out": density, "rmse": _rmse(fitted.predict(self.test.X), self.test.y)}
+
+    def measure_other(self, library: str, seed: int) -> Figures:
+        """Fit cmfrec with the ridge that predicts a tenth of the training ratings best."""
+        order = np.random.default_rng(seed).permutation(len(self.train))
+        inner, rest = np.split(order, [len(order) // 10])
+        validation, training = self.train.take(np.sort(inner)), self.train.take(np.sort(rest))
+        ridge = min(
+            (1.0, 3.0, 10.0, 30.0, 100.0),
+            key=lambda ridge: _rmse(
+                self._by_cmfrec(training, ridge, seed)(validation.X), validation.y
+            ),
+        )
+        predict = self._by_cmfrec(self.train, ridge, seed)
+        missing = dict.fromkeys(("bound", "bound_at_peer", "passes", "held_out"), float("nan"))
+        return missing | {"rmse": _rmse(predict(self.test.X), self.test.y)}
+
+    def _by_cmfrec(self, known: Any, ridge: float, seed: int) -> Any:
+        from cmfrec import CMF
+        from scipy.sparse import coo_matrix
+
+        shape = (self.model["n_users"], self.model["n_items"])
+        model = CMF(
+            k=self.instance.n_components,
+            lambda_=ridge,
+            method="als",
+            use_cg=False,
+            niter=30,
+            nthreads=1,
+            random_state=seed,
+            verbose=False,
+        )
+        model.fit(coo_matrix((known.y, tuple(known.X.T)), shape=shape))
+
+        def predict(X: np.ndarray) -> np.ndarray:
+            # An item without ratings is predicted by the mean.
+            predicted = model.predict(user=X[:, 0], item=X[:, 1])
+            predicted = np.where(np.isnan(predicted), known.y.mean(), predicted)
+            return predicted.clip(known.y.min(), known.y.max())
+
+        return predict
+
+
+def _rmse(predicted: np.ndarray, y: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((predicted - y) ** 2)))
+
+
+FAMILY: dict[str, type[Family]] = {
+    "mixture": Mixture,
+    "sequence": Sequence,
+    "topics": Topics,
+    "ratings": RatingSet,
+}
