@@ -20,6 +20,7 @@ from ..models.components.gaussian import GaussianComponents
 from ..models.components.poisson import PoissonComponents
 from ._priors import (
     auto_as_none,
+    check_first_rows,
     checked_covariance_prior,
     checked_prior,
     is_auto,
@@ -78,6 +79,10 @@ class Emission(ABC, Generic[C]):
         is None if no frame is missing. A ValueError is raised if ``X`` cannot be data of this
         emission.
         """
+
+    @classmethod
+    def check_first_batch(cls, estimator: Any, frames: np.ndarray) -> None:
+        """Refuse a first batch of a stream that cannot tell what the parameters leave open."""
 
     @classmethod
     @abstractmethod
@@ -194,6 +199,11 @@ class GaussianEmission(Emission[GaussianComponents]):
         )
 
     @classmethod
+    def check_first_batch(cls, estimator: Any, frames: np.ndarray) -> None:
+        if any(auto_as_none(p) is None for p in (estimator.means_prior, estimator.scale_prior)):
+            check_first_rows(frames, estimator.n_components, "means_prior and scale_prior")
+
+    @classmethod
     def attributes(
         cls, components: GaussianComponents, q: Natural, prior: Natural, summary: Any
     ) -> dict[str, Any]:
@@ -251,6 +261,14 @@ class CategoricalEmission(Emission[CategoricalComponents]):
         _refuse(seen > np.iinfo(np.int32).max, seen, "Symbols are numbers below 2 ** 31")
         symbols = np.where(missing, -1, column).astype(np.int32)
         return symbols, missing if missing.any() else None
+
+    @classmethod
+    def check_first_batch(cls, estimator: Any, frames: np.ndarray) -> None:
+        if estimator.n_symbols is None:
+            raise ValueError(
+                "partial_fit needs n_symbols: the first batch does not tell which symbols the "
+                "others will have."
+            )
 
     @classmethod
     def check_symbols(cls, column: np.ndarray, declared: int | None) -> None:

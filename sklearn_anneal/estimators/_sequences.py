@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import _num_samples
 
+from ..inference.units import Sequences
 from ._validation import masked_as_nan, refuse_masked
 
 
@@ -246,6 +247,19 @@ def check_targets(y: Any, X: Any, data: SequenceData, categorical: bool) -> None
         f"y has {_num_samples(y)} entries, but X has {data.shape[0]} rows{per_sequence}. It is "
         "ignored if it has one entry per row, or per sequence of a list; did you mean lengths=?"
     )
+
+
+def refuse_all_missing(units: Sequences) -> None:
+    """Raise a ValueError if no frame is observed."""
+    if units.missing is None:
+        return
+    seen = ~units.missing
+    if units.weights is not None:
+        seen &= units.per_frame(units.weights) > 0
+    if not seen.any():
+        raise ValueError(
+            "All frames of X are missing (or have weight zero), so there is nothing to learn from."
+        )
 
 
 def weights_of_sequences(weights: np.ndarray, data: SequenceData) -> np.ndarray:

@@ -20,12 +20,13 @@ from ..models.components._base import log_means
 from ..models.hidden_markov import HiddenMarkov, kernels
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._emissions import EMISSIONS, CategoricalEmission, check_priors_of_others
-from ._priors import auto_as_none, check_first_rows, checked_prior, is_auto
+from ._priors import checked_prior, is_auto
 from ._sequences import (
     SequenceData,
     check_targets,
     draw_states,
     read_sequences,
+    refuse_all_missing,
     weights_of_sequences,
 )
 from ._validation import checks_parameters, explains, finite
@@ -458,27 +459,11 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         return None if weights is None else weights_of_sequences(weights, X)
 
     def _check_training(self, units: Sequences) -> None:  # type: ignore[override]
-        if units.missing is None:
-            return
-        seen = ~units.missing
-        if units.weights is not None:
-            seen &= units.per_frame(units.weights) > 0
-        if not seen.any():
-            raise ValueError(
-                "All frames of X are missing (or have weight zero), so there is nothing to learn "
-                "from."
-            )
+        refuse_all_missing(units)
 
     def _check_first_batch(self, units: Sequences, model: Any) -> None:  # type: ignore[override]
-        self._check_training(units)
-        if self.emission == "categorical" and self.n_symbols is None:
-            raise ValueError(
-                "partial_fit needs n_symbols: the first batch does not tell which symbols the "
-                "others will have."
-            )
-        from_data = any(auto_as_none(p) is None for p in (self.means_prior, self.scale_prior))
-        if self.emission == "gaussian" and from_data:
-            check_first_rows(units.observed().X, self.n_components, "means_prior and scale_prior")
+        refuse_all_missing(units)
+        EMISSIONS[self.emission].check_first_batch(self, units.observed().X)
 
     def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
         kind = EMISSIONS[self.emission]
@@ -516,8 +501,6 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
             "n_sequences_": ctx.summary.n_sequences,
             **EMISSIONS[self.emission].attributes(model.emission, q, prior, ctx.summary.emission),
         }
-
-    # Public methods
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
