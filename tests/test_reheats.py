@@ -54,7 +54,7 @@ def assert_own_bound(est, X):
 def test_a_fit_keeps_the_best_of_its_first_optimum_and_its_reheats(entry, params, name, rng):
     X = entry.data(rng, 60)
     settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1}
-    first = entry.make(**settings).fit(X)
+    first = entry.make(**settings, n_reheats=0).fit(X)
     reheated = entry.make(**settings, n_reheats=3).fit(X)
     reached = reheated.reheat_lower_bounds_
     assert reached.shape == (3,)
@@ -92,11 +92,26 @@ def test_a_rejected_reheat_leaves_the_fit_as_it_was():
         np.testing.assert_array_equal(getattr(est, name), getattr(first, name))
 
 
-def test_auto_ends_after_three_reheats_in_vain_or_at_the_limit():
-    est = mixture(n_components=3, n_reheats="auto").fit(easy_rows())
+def test_auto_ends_after_three_reheats_in_vain_or_at_the_limit(monkeypatch):
+    monkeypatch.setattr(AnnealedBayesianGaussianMixture, "_most_reheats", {"reheating": 8})
+    est = mixture(n_components=3, annealing="reheating").fit(easy_rows())
     assert len(est.reheat_lower_bounds_) == 3
-    reached = mixture(n_components=12, n_reheats="auto").fit(rows(400, 12)).reheat_lower_bounds_
-    assert 3 < len(reached) <= 12
+    est = mixture(n_components=12, annealing="reheating").fit(rows(400, 12))
+    assert 3 < len(est.reheat_lower_bounds_) <= 8
+
+
+def test_auto_is_the_number_that_suits_model_and_method():
+    assert len(mixture(annealing="reheating").fit(rows()).reheat_lower_bounds_) == 2
+    assert len(mixture(annealing="deterministic").fit(rows()).reheat_lower_bounds_) == 0
+    assert (
+        len(
+            mixture(batch_size=200)
+            .set_params(annealing="reheating")
+            .fit(rows())
+            .reheat_lower_bounds_
+        )
+        == 2
+    )
 
 
 @pytest.mark.parametrize("name", ["none", "structured"])
@@ -107,8 +122,8 @@ def test_methods_without_a_finish_have_no_reheats(name):
 
 
 def test_minibatches_are_reheated_only_if_asked():
-    params = {"batch_size": 50, "max_iter": 10}
-    assert len(mixture(**params, n_reheats="auto").fit(rows()).reheat_lower_bounds_) == 0
+    params = {"batch_size": 50, "max_iter": 10, "annealing": "reheating"}
+    assert len(mixture(**params).fit(rows()).reheat_lower_bounds_) == 0
     est = mixture(**params, n_reheats=2).fit(rows())
     assert len(est.reheat_lower_bounds_) == 2
     assert_own_bound(est, rows())
@@ -124,13 +139,11 @@ def test_streams_and_warm_starts_have_no_reheats():
     assert est.n_passes_ - n_passes == est.n_iter_ - n_iter > 0
 
 
-def test_reheats_do_the_work_where_the_schedule_is_not_used():
-    """At an initial temperature of 1 there is no annealed phase."""
-    params = {"annealing": ANNEALING["deterministic"](initial_temperature=1.0)}
+def test_reheating_starts_as_plain_inference():
     plain = mixture(annealing="none").fit(rows())
-    unheated = mixture(**params).fit(rows())
+    unheated = mixture(annealing="reheating", n_reheats=0).fit(rows())
     np.testing.assert_array_equal(unheated.lower_bounds_, plain.lower_bounds_)
-    assert mixture(**params, n_reheats=4).fit(rows()).lower_bound_ > plain.lower_bound_
+    assert mixture(annealing="reheating", n_reheats=4).fit(rows()).lower_bound_ > plain.lower_bound_
 
 
 # The race
@@ -158,6 +171,7 @@ def test_a_race_of_one_is_a_fit():
 def test_races_of_every_method(entry, params, name, rng):
     X = entry.data(rng, 60)
     settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1, "n_init": 5}
+    settings |= {"n_reheats": 0}
     full = entry.make(**settings).fit(X)
     race = entry.make(**settings, restarts="race").fit(X)
     assert race.lower_bound_ == full.restart_lower_bounds_[race.best_restart_]

@@ -188,7 +188,7 @@ class AnnealedGeometricMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         max_iter=200,
         n_init=1,
         restarts="full",
-        n_reheats=0,
+        n_reheats="auto",
         batch_size=None,
         learning_offset=10.0,
         learning_decay=0.7,

@@ -9,6 +9,7 @@ from ._base import Context as Context
 from .deterministic import DeterministicAnnealing
 from .none import NoAnnealing
 from .proximity import ProximityVI
+from .reheating import Reheating
 from .stochastic import StochasticAnnealing
 from .structured import StructuredVI
 from .svi_plus import SVIPlus
@@ -20,6 +21,7 @@ __all__ = [
     "LocalVariationalTempering",
     "NoAnnealing",
     "ProximityVI",
+    "Reheating",
     "StochasticAnnealing",
     "StructuredVI",
     "SVIPlus",
@@ -28,6 +30,7 @@ __all__ = [
 
 ANNEALING: dict[str, type[Annealing]] = {
     "none": NoAnnealing,
+    "reheating": Reheating,
     "deterministic": DeterministicAnnealing,
     "stochastic": StochasticAnnealing,
     "tempering": VariationalTempering,

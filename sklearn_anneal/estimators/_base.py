@@ -56,8 +56,7 @@ _WORTH_THREADS = {True: 5e7, False: 2e7}  # True: one restart, in chunks; False:
 # Low noise suffices for most data, and high noise leads out of optima of data in many dimensions.
 _NOISE_OF_REHEATS = (0.1, 0.5)
 PASSES_OF_REHEAT = 10
-# n_reheats="auto": at most so many reheats, and the end after so many in a row without gain.
-_MOST_REHEATS = 12
+# With n_reheats="auto" a fit ends after so many reheats in a row without gain.
 _PATIENCE = 3
 
 
@@ -105,6 +104,9 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     # Parameters of the estimator that define the model. They must not change while the fitted
     # parameters are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
+
+    # With n_reheats="auto": the largest number of reheats, by the name of the annealing method.
+    _most_reheats: dict[str, int] = {"reheating": 6}
 
     # The module with the compiled kernels of the model; None for a model in plain numpy.
     _kernel_module: str | None = None
@@ -167,8 +169,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         if isinstance(method, str):
             method = ANNEALING[method]()
         method._validate_params()
-        name = next((n for n, cls in ANNEALING.items() if isinstance(method, cls)), "")
-        strategy = method.resolve(model.recommended.get(name, {}))
+        strategy = method.resolve(model.recommended.get(_name(method), {}))
         strategy._validate_params()
         check_capabilities(strategy, model, self.annealing, type(self).__name__)
         return strategy
@@ -266,7 +267,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         else:
             model = self._make_model(X, units)
             strategy = self._strategy(model)
-            plan = self._plan(strategy)
+            plan = self._plan(strategy, units)
             monitor = FitMonitor.of(self, plan.n_init, plan.n_reheats, *observed)
             found = self._start_anew(model, strategy, plan, units, monitor, store)
             strategy = found.strategy
@@ -311,7 +312,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     def _complete_fit(self, ctx: Context, units: Units, trace: Trace) -> None:
         """Set the fitted attributes that are computed from the training data again."""
 
-    def _plan(self, strategy: Annealing) -> Plan:
+    def _plan(self, strategy: Annealing, units: Units) -> Plan:
         """How the fit searches for a better optimum than the first one: restarts and reheats."""
         reason = None
         if isinstance(strategy, NoAnnealing):
@@ -324,7 +325,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         n_reheats, patience = self.n_reheats, self.n_reheats
         if n_reheats == "auto":
             # In minibatches every reheat costs an extra pass for its bound.
-            n_reheats = _MOST_REHEATS if reason is None and self._batch_size is None else 0
+            minibatches = self._batch_size is not None and self._batch_size < units.n_units
+            n_reheats = 0 if minibatches else self._most_reheats.get(_name(strategy), 0)
             patience = _PATIENCE
         elif n_reheats > 0 and reason is not None:
             raise ValueError(
@@ -685,6 +687,11 @@ class _Inference:
         ctx.state = dict(ctx.state)
         ctx.scale = 1.0
         return ctx
+
+
+def _name(method: Annealing) -> str:
+    """The name of an annealing method; empty for a method of the user's own."""
+    return next((name for name, cls in ANNEALING.items() if isinstance(method, cls)), "")
 
 
 def _without_schedule(strategy: Annealing) -> Annealing:

@@ -58,11 +58,13 @@ class AnnealedBayesianGaussianMixture(
         How the scale matrices of the posterior over precisions are restricted: one unrestricted
         matrix per component, one matrix that all components share, one diagonal matrix per
         component, or one number per component.
-    annealing : str or Annealing, default="deterministic"
-        How the fit avoids the local optimum next to its start: ``"none"``, ``"deterministic"``,
-        ``"stochastic"``, ``"tempering"``, ``"local_tempering"``, ``"svi_plus"``, ``"structured"``,
-        ``"proximity"``, or an instance from :mod:`sklearn_anneal.annealing`. A name selects the
-        method with the settings recommended for mixtures.
+    annealing : str or Annealing, default="reheating"
+        How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
+        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
+        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
+        :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
+        mixtures. ``"reheating"`` won against ten restarts on real data, in bound and held-out
+        density, and ``"deterministic"`` took longer.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         row.
@@ -79,13 +81,14 @@ class AnnealedBayesianGaussianMixture(
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
         end. A race takes fewer passes, and can miss a restart that rises late.
-    n_reheats : int or "auto", default=0
+    n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
         ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"`` makes reheats until three in a row
-        raise the bound by less than ``tol`` per observation, but not more than twelve, and none in
-        minibatches. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
+        in ten passes. Reheats follow the restarts. ``"auto"``: at most two if ``annealing`` is
+        ``"reheating"``, fewer after three in a row that raise the bound by less than ``tol`` per
+        observation, and none with other methods and in minibatches. More of them raise the bound
+        further. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
         reheats, and an integer above 0 is then refused.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
         How the responsibilities are initialised. ``"kmeans"`` takes the labels of k-means.
@@ -282,13 +285,13 @@ class AnnealedBayesianGaussianMixture(
         *,
         n_components=1,
         covariance_type="full",
-        annealing="deterministic",
+        annealing="reheating",
         tol=1e-6,
         reg_covar=1e-6,
         max_iter=100,
         n_init=1,
         restarts="full",
-        n_reheats=0,
+        n_reheats="auto",
         init_params="kmeans",
         weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior=None,
@@ -334,6 +337,7 @@ class AnnealedBayesianGaussianMixture(
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
+    _most_reheats = {"reheating": 2}
     _kernel_module = "gaussian_mixture"
     _advice = (
         "some components have ill-defined covariances (of too few rows, or of rows whose scales "

@@ -76,13 +76,13 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         For ``"categorical"``: the number of symbols, which ``partial_fit`` needs. None: the largest
         symbol seen in ``fit``, plus 1. That symbol must then be below 100,000, or below ten times
         the number of frames if that is more, because tables have one column per symbol.
-    annealing : str or Annealing, default="deterministic"
-        How the fit avoids the local optimum next to its start: ``"none"``, ``"deterministic"``,
-        ``"stochastic"``, ``"tempering"``, ``"local_tempering"``, ``"svi_plus"``, ``"structured"``,
-        ``"proximity"``, or an instance from :mod:`sklearn_anneal.annealing`. A name selects the
-        method with the settings recommended for hidden Markov models. ``"tempering"`` and
-        ``"local_tempering"`` are refused for ``"poisson"``, because the normalising constant of its
-        tempered density is not known.
+    annealing : str or Annealing, default="reheating"
+        How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
+        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
+        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
+        :mod:`sklearn_anneal.annealing`. A name selects the method with the recommended settings.
+        ``"tempering"`` and ``"local_tempering"`` are refused for ``"poisson"``, because the
+        normalising constant of its tempered density is not known.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         frame.
@@ -96,13 +96,14 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
         end. A race takes fewer passes, and can miss a restart that rises late.
-    n_reheats : int or "auto", default=0
+    n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
         ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"`` makes reheats until three in a row
-        raise the bound by less than ``tol`` per observation, but not more than twelve, and none in
-        minibatches. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
+        in ten passes. Reheats follow the restarts. ``"auto"``: at most six if ``annealing`` is
+        ``"reheating"``, fewer after three in a row that raise the bound by less than ``tol`` per
+        observation, and none with other methods and in minibatches. More of them raise the bound
+        further. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
         reheats, and an integer above 0 is then refused.
     init_params : {"auto", "kmeans", "random"}, default="auto"
         How the emissions are initialised: from clusters of at most 20,000 frames, or at random.
@@ -324,12 +325,12 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         emission="gaussian",
         covariance_type="full",
         n_symbols=None,
-        annealing="deterministic",
+        annealing="reheating",
         tol=1e-6,
         max_iter=100,
         n_init=1,
         restarts="full",
-        n_reheats=0,
+        n_reheats="auto",
         init_params="auto",
         startprob_prior=None,
         transmat_prior=None,

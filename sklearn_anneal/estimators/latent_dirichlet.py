@@ -78,12 +78,13 @@ class AnnealedLatentDirichletAllocation(
         fewer words. None: 1 / ``n_components``. ``"auto"`` maximises the lower bound over η as it
         does for α, with one value for all words.
     annealing : str or Annealing, default="deterministic"
-        How the fit avoids the local optimum next to its start: ``"none"``, ``"deterministic"``,
-        ``"stochastic"``, ``"tempering"``, ``"local_tempering"``, ``"svi_plus"``, ``"structured"``,
-        ``"proximity"``, or an instance from :mod:`sklearn_anneal.annealing`. A name selects the
-        method with the settings recommended for topics. ``"deterministic"`` then tempers the prior
-        and the counts (``form="posterior"``), beginning at T = 1.35: this raised the bound and the
-        held-out likelihood on three corpora, while higher temperatures switch topics off.
+        How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
+        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
+        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
+        :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
+        topics. ``"deterministic"`` then tempers the prior and the counts (``form="posterior"``),
+        beginning at T = 1.35: this raised the bound and the held-out likelihood on three corpora,
+        while higher temperatures switch topics off.
         ``"structured"`` often predicts held-out words best.
     local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
         How the topics of words are inferred in training: by mean-field updates, by collapsed
@@ -138,14 +139,15 @@ class AnnealedLatentDirichletAllocation(
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
         end. A race takes fewer passes, and can miss a restart that rises late.
-    n_reheats : int or "auto", default=0
+    n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
         ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"`` makes reheats until three in a row
-        raise the bound by less than ``tol`` per observation, but not more than twelve, and none in
-        minibatches. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
-        reheats, and an integer above 0 is then refused.
+        in ten passes. Reheats follow the restarts. ``"auto"``: at most four if ``annealing`` is
+        ``"deterministic"`` or ``"reheating"``, fewer after three in a row that raise the bound by
+        less than ``tol`` per observation, and none with other methods and in minibatches. More of
+        them raise the bound further. ``annealing="none"``, which is plain inference, and
+        ``"structured"`` have no reheats, and an integer above 0 is then refused.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.
@@ -259,6 +261,7 @@ class AnnealedLatentDirichletAllocation(
         "init_components": ["array-like", None],
     }
 
+    _most_reheats = {"deterministic": 4, "reheating": 4}
     _kernel_module = "latent_dirichlet"
     _advice = (
         "the Dirichlet parameters of some topics are not positive numbers: counts or priors are "
@@ -293,7 +296,7 @@ class AnnealedLatentDirichletAllocation(
         init_components=None,
         n_init=1,
         restarts="full",
-        n_reheats=0,
+        n_reheats="auto",
         n_jobs=None,
         random_state=None,
         warm_start=False,

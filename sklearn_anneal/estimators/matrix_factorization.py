@@ -86,11 +86,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         Form in which the ratings are given. It is never guessed from X.
     annealing : str or Annealing, default="deterministic"
         How the fit avoids slow convergence and the local optimum next to its start: ``"none"``,
-        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
-        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
-        :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
-        ratings. ``form="local"`` is refused, because it tempers assignments, which this model does
-        not have.
+        ``"reheating"``, ``"deterministic"``, ``"stochastic"``, ``"tempering"``,
+        ``"local_tempering"``, ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance
+        from :mod:`sklearn_anneal.annealing`. A name selects the method with the settings
+        recommended for ratings. ``form="local"`` is refused, because it tempers assignments, which
+        this model does not have.
     n_users, n_items : int or None, default=None
         Numbers of users and items. None: the largest id plus 1, or the number of columns of the
         matrix. ``n_users`` is used with ``"pairs"`` only. Items without ratings keep their prior.
@@ -129,13 +129,14 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
         end. A race takes fewer passes, and can miss a restart that rises late.
-    n_reheats : int or "auto", default=0
+    n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
         ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"`` makes reheats until three in a row
-        raise the bound by less than ``tol`` per observation, but not more than twelve, and none in
-        minibatches. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
+        in ten passes. Reheats follow the restarts. ``"auto"``: at most six if ``annealing`` is
+        ``"reheating"``, fewer after three in a row that raise the bound by less than ``tol`` per
+        observation, and none with other methods and in minibatches. More of them raise the bound
+        further. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
         reheats, and an integer above 0 is then refused.
     batch_size : int or None, default=None
         With None, every update sees all users. With an integer, stochastic variational inference
@@ -286,7 +287,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         max_iter=100,
         n_init=1,
         restarts="full",
-        n_reheats=0,
+        n_reheats="auto",
         batch_size=None,
         learning_offset=1.0,
         learning_decay=0.6,
