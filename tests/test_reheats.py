@@ -100,9 +100,21 @@ def test_auto_ends_after_three_reheats_in_vain_or_at_the_limit(monkeypatch):
     assert 3 < len(est.reheat_lower_bounds_) <= 8
 
 
+def test_a_fit_without_an_annealed_phase_is_reheated_and_says_so(capsys):
+    """The automatic initial temperature is 1 where the start leaves assignments in doubt."""
+    est = mixture(annealing="deterministic", verbose=1).fit(rows())
+    assert est.annealing_.initial_temperature == 1
+    assert len(est.reheat_lower_bounds_) == 2
+    assert "restart 0: the initial temperature is 1: there is no" in capsys.readouterr().out
+    est = mixture(annealing="deterministic", verbose=1, n_components=3).fit(easy_rows())
+    assert est.annealing_.initial_temperature > 1
+    assert len(est.reheat_lower_bounds_) == 0
+    assert "restart 0: annealing begins at temperature" in capsys.readouterr().out
+
+
 def test_auto_is_the_number_that_suits_model_and_method():
     assert len(mixture(annealing="reheating").fit(rows()).reheat_lower_bounds_) == 2
-    assert len(mixture(annealing="deterministic").fit(rows()).reheat_lower_bounds_) == 0
+    assert len(mixture(annealing="svi_plus").fit(rows()).reheat_lower_bounds_) == 0
     assert (
         len(
             mixture(batch_size=200)

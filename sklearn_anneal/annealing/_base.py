@@ -172,6 +172,10 @@ class Annealing(BaseEstimator):
         """Number of passes before the finish."""
         return int(getattr(self, "n_passes", 0))
 
+    def note(self) -> str | None:
+        """What ``verbose`` says about the method as it was calibrated; None for nothing."""
+        return None
+
     def progress(self, state: State) -> float:
         """The share of the schedule that has passed; 1 or more after its end."""
         n = self.schedule_length()

@@ -129,6 +129,11 @@ class DeterministicAnnealing(Annealing):
         # If the temperature is 1 from the start, the finish can begin at once.
         return 0 if self.initial_temperature == 1 else super().schedule_length()
 
+    def note(self) -> str | None:
+        if self.initial_temperature != 1:
+            return f"annealing begins at temperature {self.initial_temperature:.4g}"
+        return "the initial temperature is 1: there is no annealed phase"
+
     def temperature(self, ctx: Context) -> float:
         """T of the coming update."""
         start = float(self.initial_temperature)

@@ -268,7 +268,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             model = self._make_model(X, units)
             strategy = self._strategy(model)
             plan = self._plan(strategy, units)
-            monitor = FitMonitor.of(self, plan.n_init, plan.n_reheats, *observed)
+            most = max(plan.n_reheats, plan.n_without_schedule)
+            monitor = FitMonitor.of(self, plan.n_init, most, *observed)
             found = self._start_anew(model, strategy, plan, units, monitor, store)
             strategy = found.strategy
         ctx, trace = found.kept.ctx, found.kept.trace
@@ -322,12 +323,14 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 f"{type(strategy).__name__} does not end with plain inference, and the lower "
                 "bound, by which reheats are judged, is not what it is chosen for"
             )
-        n_reheats, patience = self.n_reheats, self.n_reheats
+        n_reheats = patience = n_without_schedule = self.n_reheats
         if n_reheats == "auto":
+            n_reheats, n_without_schedule, patience = 0, 0, _PATIENCE
             # In minibatches every reheat costs an extra pass for its bound.
             minibatches = self._batch_size is not None and self._batch_size < units.n_units
-            n_reheats = 0 if minibatches else self._most_reheats.get(_name(strategy), 0)
-            patience = _PATIENCE
+            if reason is None and not minibatches:
+                n_without_schedule = self._most_reheats["reheating"] * strategy.calibrates
+                n_reheats = self._most_reheats.get(_name(strategy), 0)
         elif n_reheats > 0 and reason is not None:
             raise ValueError(
                 f"n_reheats={n_reheats} cannot be combined with annealing={self.annealing!r}: "
@@ -342,7 +345,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             )
             for noise in _NOISE_OF_REHEATS
         )
-        return Plan(self.n_init, self.restarts == "race", n_reheats, methods, patience)
+        race = self.restarts == "race"
+        return Plan(self.n_init, race, n_reheats, n_without_schedule, methods, patience)
 
     def _start_anew(
         self,

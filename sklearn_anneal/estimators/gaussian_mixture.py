@@ -86,10 +86,10 @@ class AnnealedBayesianGaussianMixture(
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
         ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
         in ten passes. Reheats follow the restarts. ``"auto"``: at most two if ``annealing`` is
-        ``"reheating"``, fewer after three in a row that raise the bound by less than ``tol`` per
-        observation, and none with other methods and in minibatches. More of them raise the bound
-        further. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
-        reheats, and an integer above 0 is then refused.
+        ``"reheating"`` or finds no initial temperature above 1, fewer after three in a row
+        that raise the bound by less than ``tol`` per observation, and none with other methods and
+        in minibatches. More of them raise the bound further. ``annealing="none"``, which is plain
+        inference, and ``"structured"`` have no reheats, and an integer above 0 is then refused.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
         How the responsibilities are initialised. ``"kmeans"`` takes the labels of k-means.
         ``"k-means++"`` and ``"random_from_data"`` assign a single row to each component, chosen by

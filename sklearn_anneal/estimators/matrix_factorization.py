@@ -134,10 +134,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
         ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
         in ten passes. Reheats follow the restarts. ``"auto"``: at most six if ``annealing`` is
-        ``"reheating"``, fewer after three in a row that raise the bound by less than ``tol`` per
-        observation, and none with other methods and in minibatches. More of them raise the bound
-        further. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
-        reheats, and an integer above 0 is then refused.
+        ``"reheating"``, fewer after three in a row
+        that raise the bound by less than ``tol`` per observation, and none with other methods and
+        in minibatches. More of them raise the bound further. ``annealing="none"``, which is plain
+        inference, and ``"structured"`` have no reheats, and an integer above 0 is then refused.
     batch_size : int or None, default=None
         With None, every update sees all users. With an integer, stochastic variational inference
         runs with that many users per update.

@@ -125,8 +125,13 @@ class FitMonitor:
     def stopped(self) -> bool:
         return self.callbacks is not None and self.callbacks.stopped
 
-    def begin_restart(self, index: int, max_passes: int) -> Monitor:
-        """Begin a restart or go on with it, and return the function to call after its passes."""
+    def begin_restart(self, index: int, max_passes: int, note: str | None = None) -> Monitor:
+        """Begin a restart or go on with it, and return the function to call after its passes.
+
+        The note is what there is to say about its annealing method.
+        """
+        if note is not None and self.estimator.verbose:
+            print(f"restart {index}: {note}", flush=True)
         return self._begin("restart", index, max_passes)
 
     def begin_reheat(self, number: int, max_passes: int) -> Monitor:

@@ -100,6 +100,9 @@ class Plan(NamedTuple):
         Whether only the best restart runs to its end.
     n_reheats : int
         Largest number of reheats.
+    n_without_schedule : int
+        Largest number of reheats if the method turns out to have no annealed phase, because it is
+        calibrated to an initial temperature of 1. Without reheats the fit would be plain inference.
     methods : tuple of Annealing
         The annealing methods of the reheats, which take turns.
     patience : int
@@ -110,8 +113,14 @@ class Plan(NamedTuple):
     n_init: int = 1
     race: bool = False
     n_reheats: int = 0
+    n_without_schedule: int = 0
     methods: tuple[Annealing, ...] = ()
     patience: int = 1
+
+    def reheats_after(self, strategy: Annealing) -> int:
+        """Return the largest number of reheats, given the method as it was calibrated."""
+        scheduled = strategy.schedule_length() > 0
+        return self.n_reheats if scheduled else max(self.n_reheats, self.n_without_schedule)
 
 
 def prepare(
@@ -203,7 +212,7 @@ def search(
         result = Search.of(found)
         if not several:
             return _reheated(course, result, plan, pool)
-    if plan.n_reheats == 0:
+    if plan.reheats_after(result.strategy) == 0:
         return result
     with workers(False) as pool:
         return _reheated(course, result, plan, pool)
@@ -389,7 +398,8 @@ def restart(
     after_pass = None
     if monitor is not None:
         finish = problem.settings.max_iter if progress.strategy.finish else 0
-        after_pass = monitor.begin_restart(index, n_annealed + finish)
+        note = progress.strategy.note() if progress.passes == 0 else None
+        after_pass = monitor.begin_restart(index, n_annealed + finish, note)
     until = None if n_passes is None else n_annealed + n_passes
     ended = progress.finished
     engine.fit(progress, problem.units, problem.settings, workers, after_pass, save, until=until)
@@ -401,7 +411,8 @@ def restart(
 def _reheated(course: _Course, found: Search, plan: Plan, workers: Workers) -> Search:
     """Reheat the best restart until the plan is fulfilled, or several reheats were in vain."""
     problem, monitor, checkpoint = course
-    if plan.n_reheats == 0:
+    n_reheats = plan.reheats_after(found.strategy)
+    if n_reheats == 0:
         return found
     stored = None if checkpoint is None else checkpoint.load("reheats")
     result: Search = found if stored is None else stored
@@ -413,7 +424,7 @@ def _reheated(course: _Course, found: Search, plan: Plan, workers: Workers) -> S
             checkpoint.save("reheats", result)
 
     while (
-        len(result.reheat_lower_bounds) < plan.n_reheats
+        len(result.reheat_lower_bounds) < n_reheats
         and result.in_vain < plan.patience
         and not course.stopped
     ):
