@@ -172,7 +172,7 @@ def medians(rows):
 
 def print_table(results):
     """Print medians over the seeds, line by line as they come, and return all results."""
-    print(*(f"{column}: {name}" for column, name in COLUMNS.items()), sep="; ")
+    print(*(f"{column}: {name}" for column, name in COLUMNS.items()), sep="\n")
     heads = ("lower bound", "held-out density", "seconds")
     print(f"\n{'':10}", *(f"{head:>23}" for head in heads), sep="")
     print(
@@ -211,7 +211,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--methods", action="store_true", help="compare all annealing methods")
     methods = METHODS if parser.parse_args().methods else ()
-    print("The first fits compile their loops, which takes some seconds the first time.\n")
+    print("The loops are compiled; the first time this takes some seconds.\n")
     results = print_table(compare(load_data(), methods=methods))
     print("", *conclusions(results), sep="\n")
 
