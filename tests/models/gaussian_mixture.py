@@ -68,7 +68,12 @@ ENTRIES = [
             {"n_components": 2, "batch_size": 10},
             {"n_components": 2, "annealing": "none", "batch_size": 10},
             {"n_components": 2, "factorization": "independent"},
-            {"n_components": 2, "covariance_type": "tied", "init_params": "k-means++"},
+            {
+                "n_components": 2,
+                "covariance_type": "tied",
+                "init_params": "k-means++",
+                "annealing": "none",
+            },
         ),
         expected_failures={
             # Stochastic annealing starts from the moments of the data, not from single rows.
