@@ -33,6 +33,7 @@ def small_fit(n_features, covariance_type, weight_prior, factorization):
         weight_concentration_prior_type=weight_prior,
         factorization=factorization,
         random_state=0,
+        **PEER_OF_MIXTURES,
     ).fit(few_rows(n_features))
 
 

@@ -391,8 +391,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         'give stronger priors, rescale X, or, with emission="gaussian", increase reg_covar.'
     )
     _advice_coinciding = (
-        "Lower the initial temperature or give the annealing jitter, start from another init_params "
-        "or random_state, or ask for fewer states."
+        "Lower the initial temperature or give the annealing jitter, start from another "
+        "init_params or random_state, or ask for fewer states."
     )
     _model_parameters = (
         "n_components",

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from enumeration import gaussian_mixture_log_evidence
+from peer_priors import MIXTURE_PRIORS, PEER_OF_MIXTURES
 from quadrature import integral_of_density
 
-from models._entry import Entry, ExpectedFailure
+from models._entry import Entry, ExpectedFailure, has_auto
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 
 ONE_FULL_COMPONENT = {"n_components": 1, "covariance_type": "full"}
@@ -29,7 +30,7 @@ def clusters(n_features: int) -> Callable[[np.random.Generator, int], np.ndarray
 
 def small_gaussian_mixture(**params: Any) -> AnnealedBayesianGaussianMixture:
     settings = {"n_components": 3, "reg_covar": 0.0, "max_iter": 5, "random_state": 0}
-    return AnnealedBayesianGaussianMixture(**(settings | params))
+    return AnnealedBayesianGaussianMixture(**(settings | PEER_OF_MIXTURES | params))
 
 
 def gaussian_mixture_variants() -> dict[str, dict[str, Any]]:
@@ -50,7 +51,8 @@ ENTRIES = [
         "gaussian_mixture",
         make=small_gaussian_mixture,
         data=clusters(3),
-        variants=gaussian_mixture_variants(),
+        variants=gaussian_mixture_variants() | {"learned": dict.fromkeys(MIXTURE_PRIORS, "auto")},
+        learns=has_auto,
         tiny={"D=1": lambda rng: clusters(1)(rng, 6), "D=2": lambda rng: clusters(2)(rng, 6)},
         log_evidence=gaussian_mixture_log_evidence,
         exact=(
