@@ -11,6 +11,7 @@ from cases_gaussian_mixture import (
     all_weight_priors,
     clusters,
 )
+from peer_priors import PEER_OF_MIXTURES
 from sklearn.metrics import roc_auc_score
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture

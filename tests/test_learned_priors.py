@@ -96,8 +96,11 @@ def numerical_best(components, q, prior):
 @all_factorizations
 @all_covariance_types
 def test_a_step_maximises_the_bound_over_the_prior(covariance_type, factorization):
-    settings = {"covariance_type": covariance_type, "factorization": factorization, "max_iter": 3}
-    ctx = fitted(rows(), **settings, **AUTO)._context()
+    # After three passes priors have been learned already, but not to the end. Means that are learned
+    # without precisions, from the same factors as before, would be at their end.
+    passes = 0 if (covariance_type, factorization) == ("tied", "independent") else 3
+    settings = {"covariance_type": covariance_type, "factorization": factorization}
+    ctx = fitted(rows(), max_iter=passes, **settings, **AUTO)._context()
     components = ctx.model.components
     q = {key: ctx.q[key] for key in components.keys}
     factors = Factors(components.factors)
@@ -332,7 +335,7 @@ def test_components_that_share_a_covariance_do_not_learn_its_prior(factorization
 
 def test_priors_are_learned_by_default():
     X = rows()
-    default = AnnealedBayesianGaussianMixture(6, max_iter=300, random_state=0).fit(X)
+    default = AnnealedBayesianGaussianMixture(n_components=6, max_iter=300, random_state=0).fit(X)
     asked = fitted(X, annealing=default.annealing, max_iter=300, **AUTO)
     assert np.array_equal(values_of(default), values_of(asked))
 
