@@ -96,8 +96,8 @@ def numerical_best(components, q, prior):
 @all_factorizations
 @all_covariance_types
 def test_a_step_maximises_the_bound_over_the_prior(covariance_type, factorization):
-    # After three passes priors have been learned already, but not to the end. Means that are learned
-    # without precisions, from the same factors as before, would be at their end.
+    # After three passes priors have been learned already, but not to the end. Priors of means that
+    # are learned without those of precisions, from the same factors, would be at their end.
     passes = 0 if (covariance_type, factorization) == ("tied", "independent") else 3
     settings = {"covariance_type": covariance_type, "factorization": factorization}
     ctx = fitted(rows(), max_iter=passes, **settings, **AUTO)._context()
