@@ -1,7 +1,8 @@
 """Priors of the estimators that the benchmarks measure.
 
 The pages compare with other packages and with papers, whose models have these priors. The
-estimators learn priors by default, so that the benchmarks give None, which selects the peers' value.
+estimators learn priors by default, so that the benchmarks give None, which selects the values of
+the peers.
 """
 
 from __future__ import annotations

@@ -81,7 +81,8 @@ class MatrixFactorization(ConjugateModel):
     biases, fit_intercept : bool
     noise_variance, factor_variance, bias_variance : float, "auto" or None
         σ², c and the variance of biases. None derives a value from the variance of the ratings;
-        "auto" starts from this value and learns a better one by empirical Bayes.
+        "auto" starts from this value and learns a better one by empirical Bayes, unless all ratings
+        are equal.
     dtype : dtype
         Precision of the tables of moments, float64 or float32.
 
@@ -216,7 +217,10 @@ class MatrixFactorization(ConjugateModel):
         model.holds_users = hold_units
         model.intercept = summary.mean if self.fit_intercept else 0.0
         # If all ratings are equal there is nothing to explain, and any positive variance serves.
-        scale = 1.0 if self.equal_ratings(summary) else summary.variance
+        # There is also nothing to learn from: the variances would fall towards zero.
+        scale = summary.variance
+        if self.equal_ratings(summary):
+            scale, model.learns = 1.0, ()
         for name, value in self._asked.items():
             power, share = _SHARES[name]
             setattr(model, name, value if isinstance(value, float) else share * scale**power)
