@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from peer_priors import PEER_OF_MIXTURES
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
@@ -148,7 +149,9 @@ def test_densities_of_mixtures_are_those_of_our_class_and_serve_scikit_learn(cov
 
     X = load_iris().data
     model = {"n_components": 3, "covariance_type": covariance_type, "random_state": 0}
-    ours = AnnealedBayesianGaussianMixture(annealing="none", tol=1e-12, max_iter=2000, **model)
+    ours = AnnealedBayesianGaussianMixture(
+        annealing="none", tol=1e-12, max_iter=2000, **PEER_OF_MIXTURES, **model
+    )
     theirs = BayesianGaussianMixture(tol=1e-10, max_iter=2000, **model).fit(X)
     density = mixture_density(ours.fit(X), X)
     np.testing.assert_allclose(density, ours.score_samples(X), rtol=1e-9)

@@ -259,11 +259,12 @@ class AnnealedBayesianGaussianMixture(
     --------
     >>> import numpy as np
     >>> from sklearn_anneal import AnnealedBayesianGaussianMixture
-    >>> X = np.array([[1, 2], [1, 4], [1, 0], [4, 2], [12, 4], [10, 7]])
-    >>> mixture = AnnealedBayesianGaussianMixture(n_components=2, random_state=42).fit(X)
-    >>> mixture.means_.round(1)
-    array([[2.5, 2.3],
-           [8.4, 4.5]])
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(center, size=(50, 2)) for center in (0.0, 5.0)])
+    >>> mixture = AnnealedBayesianGaussianMixture(n_components=2, random_state=1).fit(X)
+    >>> mixture.means_.round(1) + 0.0
+    array([[0. , 0.2],
+           [4.9, 5. ]])
     >>> mixture.predict([[0, 0], [9, 3]])
     array([0, 1])
     """

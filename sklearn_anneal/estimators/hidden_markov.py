@@ -286,7 +286,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     >>> X = 5.0 * states[:, None] + rng.standard_normal((100, 1))
     >>> hmm = AnnealedHMM(2, random_state=0).fit(X, lengths=[50, 50])
     >>> np.sort(hmm.means_.ravel()).round(1)
-    array([0.1, 5.1])
+    array([0. , 5.1])
     >>> len(np.unique(hmm.predict(X[:25])))
     1
     """
