@@ -36,7 +36,7 @@ def small_gaussian_mixture(**params: Any) -> AnnealedBayesianGaussianMixture:
 def gaussian_mixture_variants() -> dict[str, dict[str, Any]]:
     types = ("full", "tied", "diag", "spherical")
     priors = ("dirichlet_process", "dirichlet_distribution")
-    return {
+    variants = {
         f"{covariance}-{prior.split('_')[1]}-{factorization}": {
             "covariance_type": covariance,
             "weight_concentration_prior_type": prior,
@@ -44,6 +44,8 @@ def gaussian_mixture_variants() -> dict[str, dict[str, Any]]:
         }
         for factorization, covariance, prior in product(("joint", "independent"), types, priors)
     }
+    learned = variants["full-process-joint"] | dict.fromkeys(MIXTURE_PRIORS, "auto")
+    return variants | {"learned": learned}
 
 
 ENTRIES = [
@@ -51,7 +53,7 @@ ENTRIES = [
         "gaussian_mixture",
         make=small_gaussian_mixture,
         data=clusters(3),
-        variants=gaussian_mixture_variants() | {"learned": dict.fromkeys(MIXTURE_PRIORS, "auto")},
+        variants=gaussian_mixture_variants(),
         learns=has_auto,
         tiny={"D=1": lambda rng: clusters(1)(rng, 6), "D=2": lambda rng: clusters(2)(rng, 6)},
         log_evidence=gaussian_mixture_log_evidence,
