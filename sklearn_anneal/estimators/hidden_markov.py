@@ -102,9 +102,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
         in ten passes. Reheats follow the restarts. ``"auto"``: at most six if ``annealing`` is
         ``"reheating"``, fewer after three in a row that raise the bound by less than ``tol`` per
-        observation, and none with other methods and in minibatches. More of them raise the bound
-        further. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
-        reheats, and an integer above 0 is then refused.
+        observation, and none with other methods and in minibatches. More raise the bound further.
+        ``annealing="none"``, plain inference, and ``"structured"`` have none and refuse a number.
     init_params : {"auto", "kmeans", "random"}, default="auto"
         How the emissions are initialised: from clusters of at most 20,000 frames, or at random.
         ``"auto"`` is ``"random"`` for ``"categorical"`` and ``"kmeans"`` otherwise. Start and
@@ -116,8 +115,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
     transmat_prior : float, array-like, "auto" or None, default="auto"
         Concentration of the Dirichlet prior of the transition probabilities, a number or an array
         of shape (n_components, n_components), with one row for each state that is left. ``"auto"``
-        learns one number for all transitions (see Notes), at least 0.1 / ``n_components``. A
-        smaller number lets each state be followed by fewer others. None: 1 / ``n_components``.
+        learns one number for all (see Notes), at least 0.1 / ``n_components``. A smaller number
+        lets each state be followed by fewer others. None: 1 / ``n_components``.
     sticky : float, default=0.0
         Number that is added to the diagonal of ``transmat_prior``. It acts like so many observed
         transitions from each state to itself, so that a larger number makes segments longer. With
