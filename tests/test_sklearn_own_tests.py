@@ -29,8 +29,9 @@ class MustFail(NamedTuple):
 class Peer(NamedTuple):
     """A class of scikit-learn, ours that replaces it, and where its tests are.
 
-    ``priors`` selects the priors of scikit-learn where ours are others. ``known`` are names of tests that have to be found, so that a new layout of scikit-learn's
-    tests is not taken for success.
+    ``priors`` selects the priors of scikit-learn where ours are others. ``known`` are names of
+    tests that have to be found, so that a new layout of scikit-learn's tests is not taken for
+    success.
     """
 
     original: type
