@@ -9,7 +9,6 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from peer_priors import PEER_OF_MIXTURES
 from joblib import parallel_config, register_parallel_backend
 from joblib.parallel import BACKENDS, ParallelBackendBase
 from sklearn import config_context, get_config
@@ -273,8 +272,7 @@ def worth(monkeypatch):
 
 
 def make_mixture(**parameters):
-    # Without priors to learn, a fit ends after the first pass that is tested for convergence.
-    settings = {"n_components": 3, "max_iter": 5, "tol": 1e9, "random_state": 0} | PEER_OF_MIXTURES
+    settings = {"n_components": 3, "max_iter": 5, "tol": 1e9, "random_state": 0}
     return AnnealedBayesianGaussianMixture(**settings | parameters)
 
 
