@@ -114,7 +114,12 @@ def test_score_and_fit_take_weights_through_a_pipeline():
 def test_best_restart_is_kept(annealing):
     X = real_data("wine")[:, :4]
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=4, annealing=annealing, init_params="random", n_init=4, random_state=0
+        n_components=4,
+        annealing=annealing,
+        init_params="random",
+        n_init=4,
+        n_reheats=0,
+        random_state=0,
     ).fit(X)
     bounds = mixture.restart_lower_bounds_
     assert bounds.shape == (4,)
