@@ -6,10 +6,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from peer_priors import PEER_OF_MIXTURES
 from scipy.special import betaln, digamma, gammaln, logsumexp, multigammaln
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.decomposition import PCA
 
+from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import ANNEALING
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
@@ -31,6 +33,11 @@ all_covariance_types = pytest.mark.parametrize("covariance_type", COVARIANCE_TYP
 all_weight_priors = pytest.mark.parametrize("weight_prior", WEIGHT_PRIORS)
 all_factorizations = pytest.mark.parametrize("factorization", FACTORIZATIONS)
 all_methods = pytest.mark.parametrize("annealing", ANNEALING)
+
+
+def as_scikit_learn(**settings):
+    """An estimator that does what scikit-learn's class does."""
+    return AnnealedBayesianGaussianMixture(**PEER_OF_MIXTURES | {"annealing": "none"} | settings)
 
 
 @cache

@@ -7,6 +7,7 @@ import plain_hidden_markov as plain
 import pytest
 from harness import attributes_of, context_of, open_run
 from numpy.testing import assert_allclose, assert_array_equal
+from peer_priors import PEER_OF_SEQUENCES
 
 from sklearn_anneal import AnnealedHMM
 
@@ -63,7 +64,7 @@ def draw(variant, rng, lengths, missing=None):
 
 def small(variant="gaussian-full", n_components=2, **params):
     settings = {"annealing": "none", "random_state": 0, "max_iter": 8, "reg_covar": 0.0}
-    settings |= VARIANTS[variant]
+    settings |= PEER_OF_SEQUENCES | VARIANTS[variant]
     return AnnealedHMM(n_components, **(settings | params))
 
 

@@ -40,7 +40,7 @@ def documents(X, weights=None):
 
 
 def small(n_components=3, **params):
-    settings = {"annealing": "none", "max_iter": 8, "random_state": 0}
+    settings = {"annealing": "none", "n_reheats": 0, "max_iter": 8, "random_state": 0}
     return AnnealedLatentDirichletAllocation(n_components, **(settings | params))
 
 

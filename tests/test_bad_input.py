@@ -390,7 +390,7 @@ def test_parameter_of_a_strategy(strategy, name):
 
 def test_nested_parameters_that_do_not_exist():
     with pytest.raises(ValueError, match="Invalid parameter 'heat' for estimator Deterministic"):
-        mixture().set_params(annealing__heat=3)
+        mixture(annealing="deterministic").set_params(annealing__heat=3)
     with pytest.raises(ValueError, match="annealing='simulated' has no parameters.*'stochastic'"):
         mixture(annealing="simulated").set_params(annealing__n_passes=3)
 

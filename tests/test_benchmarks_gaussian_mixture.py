@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from peer_priors import PEER_OF_MIXTURES
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
@@ -85,5 +86,7 @@ def test_bounds_of_both_libraries_are_complete():
         "random_state": 0,
     }
     theirs = BayesianGaussianMixture(**params, tol=1e-9).fit(X)
-    ours = AnnealedBayesianGaussianMixture(**params, annealing="none", tol=1e-12).fit(X)
+    ours = AnnealedBayesianGaussianMixture(
+        **PEER_OF_MIXTURES, **params, annealing="none", tol=1e-12
+    ).fit(X)
     np.testing.assert_allclose(speed.complete_bound(theirs, X), ours.lower_bound_, rtol=1e-4)

@@ -11,13 +11,17 @@ from sklearn_anneal.annealing import ANNEALING
 
 
 def estimators(entry):
-    """The defaults, every value of ``annealing`` with two components, and the entry's own list."""
+    """The defaults, every value of ``annealing`` with two components, and the entry's own list.
+
+    Reheats draw random numbers for every data point, and a weight of 2 is one data point. They are
+    therefore left to the defaults, which have more components than the data of the checks.
+    """
     if not entry.common_checks:
         return
     cls = type(entry.make())
     yield cls()
     for name in ANNEALING.keys() - entry.refused({}).keys():
-        yield cls(n_components=2, annealing=name)
+        yield cls(n_components=2, annealing=name, n_reheats=0)
     for params in entry.checked:
         yield cls(**params)
 

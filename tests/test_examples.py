@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from peer_priors import PEER_OF_MIXTURES
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
 
@@ -95,7 +96,7 @@ def test_the_peer_is_measured_as_this_package_measures_itself(example, n_compone
         "covariance_prior": None,
     }
     peer = BayesianGaussianMixture(**params).fit(train)
-    ours = AnnealedBayesianGaussianMixture(annealing="none", **params).fit(train)
+    ours = AnnealedBayesianGaussianMixture(annealing="none", **PEER_OF_MIXTURES | params).fit(train)
     assert example.complete_bound(peer, len(train)) == pytest.approx(ours.lower_bound_, abs=1e-6)
     assert example.predictive_score(peer, test) == pytest.approx(ours.score(test), abs=1e-6)
 

@@ -9,6 +9,7 @@ from cases_gaussian_mixture import (
     all_factorizations,
     all_methods,
     all_weight_priors,
+    as_scikit_learn,
     clusters,
     complete_bound,
     full_matrix,
@@ -60,7 +61,7 @@ def test_scikit_learns_bound_is_the_complete_one_but_for_a_constant(
     peer = BayesianGaussianMixture(**settings, max_iter=5).fit(X)
     expected = peer.lower_bound_ + constant_of_scikit_learn(peer, len(X))
     assert complete_bound(peer, X, before) == pytest.approx(expected, rel=1e-10)
-    ours = AnnealedBayesianGaussianMixture(**settings, max_iter=5, annealing="none").fit(X)
+    ours = as_scikit_learn(**settings, max_iter=5).fit(X)
     assert ours.lower_bound_ == pytest.approx(complete_bound(peer, X), rel=1e-10)
     assert ours.lower_bound_ > expected, "the best responsibilities are no better than others"
 

@@ -17,6 +17,7 @@ from cases_gaussian_mixture import (
     real_data,
 )
 from harness import change_models, finish_run, open_run
+from peer_priors import PEER_OF_MIXTURES
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -113,7 +114,12 @@ def test_score_and_fit_take_weights_through_a_pipeline():
 def test_best_restart_is_kept(annealing):
     X = real_data("wine")[:, :4]
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=4, annealing=annealing, init_params="random", n_init=4, random_state=0
+        n_components=4,
+        annealing=annealing,
+        init_params="random",
+        n_init=4,
+        n_reheats=0,
+        random_state=0,
     ).fit(X)
     bounds = mixture.restart_lower_bounds_
     assert bounds.shape == (4,)
@@ -134,6 +140,7 @@ def test_warm_start_goes_on_at_temperature_1():
         reg_covar=0,
         random_state=0,
         warm_start=True,
+        **PEER_OF_MIXTURES,
     ).fit(X)
     bounds, temperatures = mixture.lower_bounds_, mixture.temperatures_
     parameters = parameters_of(mixture)
@@ -202,7 +209,7 @@ def test_max_iter_counts_the_finish_alone():
 def test_tol_is_the_rise_per_row():
     X = real_data("wine")[:, :4]
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=4, annealing="none", tol=1e-4, max_iter=500, random_state=0
+        n_components=4, annealing="none", tol=1e-4, max_iter=500, random_state=0, **PEER_OF_MIXTURES
     ).fit(X)
     rises = np.abs(np.diff(mixture.lower_bounds_)) / len(X)
     assert mixture.converged_

@@ -11,6 +11,7 @@ from cases_gaussian_mixture import (
     all_weight_priors,
     clusters,
 )
+from peer_priors import PEER_OF_MIXTURES
 from sklearn.metrics import roc_auc_score
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
@@ -33,6 +34,7 @@ def small_fit(n_features, covariance_type, weight_prior, factorization):
         weight_concentration_prior_type=weight_prior,
         factorization=factorization,
         random_state=0,
+        **PEER_OF_MIXTURES,
     ).fit(few_rows(n_features))
 
 

@@ -12,6 +12,7 @@ from cases_gaussian_mixture import (
     all_covariance_types,
     all_methods,
     all_weight_priors,
+    as_scikit_learn,
     clusters,
     parameters_of,
     real_data,
@@ -49,7 +50,7 @@ def test_parameters_are_those_of_scikit_learn(name, covariance_type, weight_prio
     }
     for n_passes in (20, 100):
         peer = BayesianGaussianMixture(**settings, max_iter=n_passes).fit(real_data(name))
-        ours = AnnealedBayesianGaussianMixture(**settings, max_iter=n_passes, annealing="none")
+        ours = as_scikit_learn(**settings, max_iter=n_passes)
         ours.fit(real_data(name))
         assert ours.n_iter_ == len(ours.lower_bounds_) == n_passes
         assert_same_parameters(ours, peer, 1e-6)
@@ -68,7 +69,7 @@ def test_predictions_and_draws_are_those_of_scikit_learn(covariance_type, weight
         "tol": 0,
     }
     peer = BayesianGaussianMixture(**settings).fit(X[::2])
-    ours = AnnealedBayesianGaussianMixture(**settings, annealing="none").fit(X[::2])
+    ours = as_scikit_learn(**settings).fit(X[::2])
     np.testing.assert_array_equal(ours.predict(X), peer.predict(X))
     np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X), rtol=0, atol=1e-8)
     rows, labels = ours.sample(50)
@@ -81,7 +82,7 @@ def test_predictions_and_draws_are_those_of_scikit_learn(covariance_type, weight
 def test_max_iter_0_is_the_start_of_scikit_learn(init_params):
     settings = {"n_components": 3, "init_params": init_params, "random_state": 5, "max_iter": 0}
     peer = BayesianGaussianMixture(**settings).fit(real_data("iris"))
-    ours = AnnealedBayesianGaussianMixture(**settings, annealing="none").fit(real_data("iris"))
+    ours = as_scikit_learn(**settings).fit(real_data("iris"))
     assert_same_parameters(ours, peer, 1e-9)
 
 

@@ -14,6 +14,7 @@ from cases_gaussian_mixture import (
     clusters,
     parameters_of,
 )
+from peer_priors import PEER_OF_MIXTURES
 from sklearn.base import clone
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
@@ -188,6 +189,7 @@ def test_minibatches_reach_nearly_the_bound_of_batches(factorization, annealing)
         init_params="kmeans",
         max_iter=20,
         random_state=0,
+        **PEER_OF_MIXTURES,
     )
     # Noise and temperature are milder than by default, because the defaults lead to another optimum
     # than the one next to the start.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from peer_priors import PEER_OF_RATINGS
 from scipy.sparse import bsr_matrix, coo_array, coo_matrix, csc_array, csr_array, csr_matrix
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.preprocessing import OrdinalEncoder
@@ -31,7 +32,7 @@ def hmm(emission="gaussian", **params):
 
 
 def pmf(**params):
-    return AnnealedPMF(2, **{**FAST, **params})
+    return AnnealedPMF(2, **{**FAST, **PEER_OF_RATINGS, **params})
 
 
 # Entries of a sparse matrix of counts that are given several times

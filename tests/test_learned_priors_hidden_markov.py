@@ -22,6 +22,7 @@ from scipy.special import gammaln, psi
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from sklearn_anneal import AnnealedHMM
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.inference.checkpoint import Checkpoint
 
@@ -290,7 +291,7 @@ def test_every_method_learns(case, name, rng):
     how = {"annealing": quick(name), "n_init": 2, "max_iter": 12}
     est = learner(case, **how).fit(sequences)
     assert_sound(est, sequences)
-    assert est.lower_bound_ == est.restart_lower_bounds_.max()
+    assert est.lower_bound_ == max(*est.restart_lower_bounds_, *est.reheat_lower_bounds_)
     assert est.transmat_prior_[0, 0] != pytest.approx(1 / 3, rel=1e-6)
     prior, q = (plain.parameters_of(est, which) for which in ("prior", "posterior"))
     bound = plain.lower_bound(plain.emission_of(est), q, prior, sequences)
@@ -413,10 +414,29 @@ def test_a_single_state_has_no_transitions_to_learn_from(rng):
 
 
 @pytest.mark.parametrize("case", [case for case in EMISSIONS if case != "categorical"])
-def test_a_single_state_is_refused_where_its_prior_would_repeat_it(case, rng):
-    for fit in ("fit", "partial_fit"):
-        with pytest.raises(ValueError, match="n_components=1"):
-            getattr(learner(case, 1), fit)(sequences_of(case, rng))
+def test_a_single_state_keeps_the_priors_of_none(case, rng):
+    """A prior that is learned from a single state would repeat its data."""
+    sequences = sequences_of(case, rng)
+    est = learner(case, 1).fit(sequences)
+    assert_same_fit(est, unlearned(est).fit(sequences))
+    for name in ("startprob_prior_", "transmat_prior_"):
+        assert_array_equal(getattr(est, name), np.ones_like(getattr(est, name)))
+    learner(case, 1).partial_fit(sequences)
+
+
+def test_states_that_share_a_covariance_do_not_learn_its_prior(rng):
+    sequences = sequences_of("gaussian-tied", rng)
+    est = learner("gaussian-tied", max_iter=30).fit(sequences)
+    plain_fit = unlearned(est).fit(sequences)
+    for name in ("dof_prior_", "scale_prior_"):
+        assert_allclose(getattr(est, name), getattr(plain_fit, name), rtol=1e-12)
+    assert (est.beta_prior_ != plain_fit.beta_prior_).all()
+
+
+def test_defaults_learn_chains_and_means():
+    asked = {name for name, value in AnnealedHMM().get_params().items() if str(value) == "auto"}
+    learned_ones = {name for name in asked if name.endswith(PRIORS)}
+    assert learned_ones == {"startprob_prior", "transmat_prior", "beta_prior", "means_prior"}
 
 
 @one_of_each

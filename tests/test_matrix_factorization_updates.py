@@ -304,10 +304,13 @@ def test_given_variances_stay(batch_size, rng):
 def test_equal_ratings_leave_nothing_to_explain(value, dtype):
     est = AnnealedPMF(1, random_state=0).fit(np.full((4, 5), value, dtype=dtype))
     assert est.noise_variance_ == pytest.approx(0.63)
+    assert est.bias_variance_ == pytest.approx(0.237)
     assert est.predict_ratings([0], [0]) == pytest.approx(value, rel=1e-5)
 
 
 def test_factors_that_are_off_are_reported(rng):
     noise = 3.0 + rng.standard_normal((40, 15))
     with pytest.warns(ConvergenceWarning, match="All factors are switched off"):
-        AnnealedPMF(2, noise_variance=2.0, factor_variance=0.05, random_state=0).fit(noise)
+        AnnealedPMF(2, noise_variance=2.0, factor_variance=0.05, max_iter=1000, random_state=0).fit(
+            noise
+        )

@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from peer_priors import PEER_OF_MIXTURES
 from sklearn.base import clone
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
@@ -28,12 +29,14 @@ class MustFail(NamedTuple):
 class Peer(NamedTuple):
     """A class of scikit-learn, ours that replaces it, and where its tests are.
 
-    ``known`` are names of tests that have to be found, so that a new layout of scikit-learn's
-    tests is not taken for success.
+    ``priors`` selects the priors of scikit-learn where ours are others. ``known`` are names of
+    tests that have to be found, so that a new layout of scikit-learn's tests is not taken for
+    success.
     """
 
     original: type
     ours: type
+    priors: dict[str, None]
     modules: tuple[str, ...]
     known: set[str]
     must_fail: dict[str, MustFail]
@@ -45,13 +48,14 @@ class Peer(NamedTuple):
     def replacement(self, *args: Any, **parameters: Any) -> Any:
         """Ours under the name of scikit-learn's, which its tests look for in messages."""
         cls = type(self.name, (self.ours,), {"__module__": __name__})
-        return cls(*args, annealing="none", **parameters)
+        return cls(*args, annealing="none", **self.priors | parameters)
 
 
 PEERS = (
     Peer(
         BayesianGaussianMixture,
         AnnealedBayesianGaussianMixture,
+        PEER_OF_MIXTURES,
         tuple(
             f"sklearn.mixture.tests.{name}"
             for name in ("test_bayesian_mixture", "test_mixture", "test_gaussian_mixture")
@@ -67,6 +71,7 @@ PEERS = (
     Peer(
         LatentDirichletAllocation,
         AnnealedLatentDirichletAllocation,
+        {},
         ("sklearn.decomposition.tests.test_online_lda",),
         {"test_lda_fit_batch", "test_lda_multi_jobs", "test_verbosity"},
         {

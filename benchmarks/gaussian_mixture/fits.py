@@ -16,6 +16,8 @@ from sklearn_anneal.annealing import (
     SVIPlus,
 )
 
+from ..common.priors import PEER_OF_MIXTURES
+
 
 class DrawnStart:
     """Mixin: start from a random pseudo data set, as stochastic annealing does.
@@ -50,7 +52,10 @@ def fit(X: np.ndarray, n_components: int, seed: int, annealing: Any, **parameter
     """Fit a mixture with Dirichlet weights, to convergence if the method allows this."""
     settings = {"weight_concentration_prior_type": "dirichlet_distribution", "max_iter": 300}
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=n_components, annealing=annealing, random_state=seed, **settings | parameters
+        n_components=n_components,
+        annealing=annealing,
+        random_state=seed,
+        **PEER_OF_MIXTURES | settings | parameters,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 
 from ..common.measuring import interleaved, progress, spread, wall_seconds
+from ..common.priors import PEER_OF_MIXTURES
 from ..common.report import Page
 from .workload import Size, blobs
 
@@ -36,6 +37,7 @@ def measure_jobs(size: Size) -> list[str]:
                 init_params="random",
                 random_state=0,
                 n_jobs=n_jobs,
+                **PEER_OF_MIXTURES,
             ).fit(X)
 
         fit(2)

@@ -44,6 +44,7 @@ from ..common.measuring import (
     wall_seconds,
 )
 from ..common.memory import STATUS, Sampler
+from ..common.priors import PEER_OF_MIXTURES
 from ..common.report import Page
 from .data import digits_of, mnist_of
 from .processes import measure_jobs
@@ -167,7 +168,7 @@ def _against_restarts(
     for seed in range(n_seeds):
         theirs = BayesianGaussianMixture(**shared, tol=1e-6 * len(X), n_init=10, random_state=seed)
         mine = AnnealedBayesianGaussianMixture(
-            **shared, tol=1e-6, annealing="stochastic", random_state=seed
+            **shared, **PEER_OF_MIXTURES, tol=1e-6, annealing="stochastic", random_state=seed
         )
         fits = {"theirs": theirs, "mine": mine}
         for name in list(fits) if seed % 2 == 0 else list(fits)[::-1]:
@@ -181,6 +182,7 @@ def complete_bound(fitted: BayesianGaussianMixture, X: np.ndarray) -> float:
     """The complete lower bound of scikit-learn's fitted parameters, in nats."""
     names = ("n_components", "covariance_type", "reg_covar", "weight_concentration_prior_type")
     settings = {name: getattr(fitted, name) for name in names}
+    settings |= PEER_OF_MIXTURES
     model = AnnealedBayesianGaussianMixture(annealing="none", max_iter=0, **settings).fit(X)
     ctx = model._inference.ctx
     joint = {

@@ -16,6 +16,7 @@ from sklearn.mixture import BayesianGaussianMixture
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 
 from ..common.measuring import interleaved, wall_seconds
+from ..common.priors import PEER_OF_MIXTURES
 
 FEW, MANY = 2, 12
 
@@ -108,7 +109,7 @@ def ours(annealing: Any, k: int, **kwargs: Any) -> Make:
             method, finish = annealing(n), 0
         settings = {"n_components": k, "tol": 0, "init_params": "random", "random_state": 0}
         return AnnealedBayesianGaussianMixture(
-            annealing=method, max_iter=finish, **{**settings, **kwargs}
+            annealing=method, max_iter=finish, **{**PEER_OF_MIXTURES, **settings, **kwargs}
         )
 
     return make

@@ -15,6 +15,7 @@ from sklearn_anneal import AnnealedHMM
 from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
 from sklearn_anneal.models.hidden_markov import HiddenMarkov
 
+from ..common.priors import PEER_OF_SEQUENCES
 from ..common.reproduction import BaseSpec, Settings, settings_of
 from .data import Sequences, split
 
@@ -79,6 +80,7 @@ class Spec(BaseSpec):
             max_iter=_LONGEST_FINISH,
             n_jobs=1,
             random_state=self.seed,
+            **PEER_OF_SEQUENCES,
         )
 
     def run(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.units import Sequences
 
 from ..common.peers import is_there
+from ..common.priors import PEER_OF_SEQUENCES
 from .data import trajectories
 
 try:
@@ -162,7 +163,7 @@ def symbols(size: Size) -> Data:
 def estimator(data: Data, k: int, **parameters: Any) -> AnnealedHMM:
     """An estimator without annealing and without any test of convergence."""
     settings = {"annealing": "none", "tol": 0, "reg_covar": 0.0, "random_state": 0}
-    return AnnealedHMM(k, **data.emission, **{**settings, **parameters})
+    return AnnealedHMM(k, **data.emission, **{**PEER_OF_SEQUENCES, **settings, **parameters})
 
 
 class Ours:

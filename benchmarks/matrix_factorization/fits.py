@@ -17,6 +17,7 @@ from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.models.matrix_factorization import MatrixFactorization
 
 from ..common.peers import is_there
+from ..common.priors import PEER_OF_RATINGS
 from ..common.reproduction import BaseSpec, Settings, settings_of
 from .data import STARS, Ratings, ratings, split
 
@@ -102,7 +103,7 @@ class Spec(BaseSpec):
             annealing=annealing,
             max_iter=_LONGEST_FINISH,
             random_state=self.seed,
-            **dict(self.model),
+            **PEER_OF_RATINGS | dict(self.model),
         )
         if self.passes is None:
             return pmf

@@ -33,6 +33,7 @@ from ..common.measuring import (
     reached,
     spread,
 )
+from ..common.priors import PEER_OF_RATINGS
 from ..common.report import Page
 from .data import draw
 from .processes import TASKS, measure_jobs, measure_large
@@ -189,7 +190,9 @@ def _whole_fits(d: int, size: Size) -> list[list[str]]:
     passes: dict[str, int] = {}
 
     def fit(name: str) -> None:
-        passes[name] = AnnealedPMF(d, annealing=name, random_state=0).fit(X).n_iter_
+        passes[name] = (
+            AnnealedPMF(d, annealing=name, random_state=0, **PEER_OF_RATINGS).fit(X).n_iter_
+        )
 
     methods = ["none", *COSTS]
     for name in methods:

@@ -20,6 +20,7 @@ from sklearn_anneal.annealing import StructuredVI
 
 from ..common.measuring import interleaved, processor_seconds
 from ..common.peers import is_there
+from ..common.priors import PEER_OF_RATINGS
 from .data import Shape
 
 try:
@@ -94,13 +95,16 @@ Fit = Callable[[int], Any]
 
 def estimator(d: int, n_passes: int, annealing: str = "none", **parameters: Any) -> AnnealedPMF:
     """An estimator that makes a given number of passes, without any test of convergence."""
-    pmf = AnnealedPMF(d, tol=0, max_iter=n_passes, random_state=0, annealing="none", **parameters)
+    settings = {"tol": 0, "max_iter": n_passes, "random_state": 0, "annealing": "none"}
+    pmf = AnnealedPMF(d, **PEER_OF_RATINGS | settings | parameters)
     if annealing == "none":
         return pmf
     if annealing == "structured":
         # The evaluation of its bound takes another pass, which must not be measured.
         made = StructuredVI(n_passes=n_passes, evaluate_every=_NEVER)
         return pmf.set_params(annealing=made, max_iter=0)
+    if annealing == "reheating":
+        return pmf.set_params(annealing=annealing, n_reheats=0)
     return pmf.set_params(annealing=annealing, annealing__n_passes=n_passes, max_iter=0)
 
 

@@ -38,6 +38,8 @@ from sklearn_anneal.annealing import (
     VariationalTempering,
 )
 
+from ..common.priors import PEER_OF_MIXTURES, PEER_OF_RATINGS, PEER_OF_SEQUENCES
+
 METHODS: dict[str, Callable[[], Any]] = {
     "none": NoAnnealing,
     "deterministic": lambda: DeterministicAnnealing(n_passes=6),
@@ -119,14 +121,15 @@ def cases() -> Iterator[Case]:
     for name, params in mixtures.items():
 
         def mixture(params: dict[str, Any] = params) -> Any:
-            return AnnealedBayesianGaussianMixture(n_components=5, **shared, **params)
+            settings = PEER_OF_MIXTURES | shared | params
+            return AnnealedBayesianGaussianMixture(n_components=5, **settings)
 
         yield f"gaussian_mixture {name}", mixture, rows, batches
     for emission in ("gaussian", "categorical", "poisson", "bernoulli"):
 
         def markov(emission: str = emission) -> Any:
             symbols = {"n_symbols": 4} if emission == "categorical" else {}
-            return AnnealedHMM(4, emission=emission, **shared, **symbols)
+            return AnnealedHMM(4, emission=emission, **PEER_OF_SEQUENCES, **shared, **symbols)
 
         yield f"hidden_markov {emission}", markov, sequences(emission), batches
     topics: dict[str, dict[str, Any]] = {
@@ -153,7 +156,7 @@ def cases() -> Iterator[Case]:
     for name, params in factorizations.items():
 
         def factorization(params: dict[str, Any] = params) -> Any:
-            return AnnealedPMF(3, **shared, **params)
+            return AnnealedPMF(3, **PEER_OF_RATINGS | shared | params)
 
         yield f"matrix_factorization {name}", factorization, ratings, batches
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..common.interpreters import in_fresh_interpreter, run_task
 from ..common.memory import STATUS, Sampler, anonymous_megabytes
+from ..common.priors import PEER_OF_MIXTURES
 
 LIMITS = {"memmap": 300.0, "array": 100.0}
 BLOCK = 250_000
@@ -58,6 +59,7 @@ def fit_memmap(options: dict[str, Any]) -> dict[str, float]:
         batch_size=options["batch_size"],
         max_iter=options["passes"],
         random_state=0,
+        **PEER_OF_MIXTURES,
     )
     if options["annealing"] != "none":
         mixture.set_params(annealing__n_passes=options["passes"])
@@ -79,6 +81,7 @@ def fit_array(options: dict[str, Any]) -> dict[str, float]:
         init_params="random",
         max_iter=options["passes"],
         random_state=0,
+        **PEER_OF_MIXTURES,
     )
     if options["annealing"] != "none":
         mixture.set_params(annealing__n_passes=options["passes"])

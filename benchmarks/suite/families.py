@@ -218,7 +218,9 @@ class Sequence(Family):
             ).fit(self.train.X, self.train.lengths)
             for restart in range(RESTARTS)
         ]
-        best = max(fits, key=lambda fit: fit.monitor_.history[-1])
+        # Some of its restarts end with a bound and parameters that are not numbers.
+        sound = [fit for fit in fits if np.isfinite(fit.monitor_.history[-1])]
+        best = max(sound, key=lambda fit: fit.monitor_.history[-1])
         bound = self.bound_of(host := self.host(), self._natural(host, best))
         passes = float(len(best.monitor_.history))
         found = {"bound": bound, "bound_at_peer": bound, "passes": passes}

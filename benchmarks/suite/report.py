@@ -11,7 +11,7 @@ from scipy.stats import iqr
 from ..common.report import Page, machine, quartiles
 from ..common.reproduction import Cache, Record
 from .fits import Spec
-from .instances import FAMILIES, Instance, halves
+from .instances import FAMILIES, HALVES, Instance, halves
 from .settings import REFERENCE, SETTINGS
 
 TOLERANCE = 1e-4
@@ -156,10 +156,17 @@ def add_setting(page: Page, setting: str, comparisons: list[Comparison]) -> None
     given = SETTINGS[setting]
     said = "defaults only" if not given else f"`{given}`"
     page.section(f"Setting: {setting}", f"Parameters by family: {said}.")
-    reached = goals(comparisons)
+    # The goals are those of *confirm*; *choose*, on which the settings were chosen, is beside it.
+    of_half = {
+        half: [c for c in comparisons if halves()[c.instance.name] == half] for half in HALVES
+    }
+    found = {half: goals(some) for half, some in reversed(of_half.items()) if some}
     page.table(
-        ("goal", "measured", "verdict"),
-        [(g.text, g.figure, "**reached**" if g.reached else "**not reached**") for g in reached],
+        ("goal", *(f"{half}: {what}" for half in found for what in ("measured", "verdict"))),
+        [
+            (row[0].text, *(cell for g in row for cell in (g.figure, _verdict(g))))
+            for row in zip(*found.values(), strict=True)
+        ],
     )
     page.table(
         (
@@ -193,6 +200,10 @@ def add_setting(page: Page, setting: str, comparisons: list[Comparison]) -> None
         ),
         [_instance_row(c) for c in comparisons],
     )
+
+
+def _verdict(goal: Goal) -> str:
+    return "**reached**" if goal.reached else "**not reached**"
 
 
 def _family_row(family: str, comparisons: list[Comparison]) -> list[str]:
@@ -246,9 +257,10 @@ def add_others(
     page.section(
         "Other libraries",
         "They decide about no goal. hmmlearn's classes are the best of ten restarts at their own "
-        "default priors. cmfrec's ridge is tuned on a tenth of the training ratings; it is "
-        "compared by the root mean square error, because it has neither a bound nor a density. The "
-        "times of both include the tuning and the measurement.",
+        "default priors, without restarts that end with a bound of NaN. cmfrec's ridge is tuned on "
+        "a tenth of the training ratings; it is compared by the root mean square error, because it "
+        "has neither a bound nor a density. The times of both include the tuning and the "
+        "measurement.",
     )
     page.table(("instance", "fit", "bound", "held out", "RMSE", "seconds"), rows)
 

@@ -13,7 +13,7 @@ class NoAnnealing(Annealing):
 
     See Also
     --------
-    DeterministicAnnealing : The default method of the estimators.
+    Reheating : Plain inference, and short annealed phases from its optimum.
 
     Examples
     --------

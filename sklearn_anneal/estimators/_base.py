@@ -376,6 +376,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
                 shared_memory=monitor is not None,
                 restarts=restarts,
                 worth=worth >= _WORTH_THREADS[not restarts],
+                # The reheats that follow several restarts have nothing new to say.
+                announce=restarts or plan.n_init == 1,
             )
 
         return search(problem, drawn, plan, workers, monitor, checkpoint)

@@ -137,17 +137,6 @@ def _refuse(bad: np.ndarray, X: np.ndarray, what: str) -> None:
         raise ValueError(f"{what}, but X contains {X[bad].flat[0]:g}.")
 
 
-def _refuse_single_state(n_components: int, what: str) -> None:
-    """Raise a ValueError if there is only one state to learn a prior from."""
-    if n_components == 1:
-        raise ValueError(
-            f"The prior of the {what} cannot be learned with n_components=1: it is learned from "
-            "what states have in common, and a prior learned from a single state would repeat its "
-            "data with ever more certainty. Give a value or None in place of 'auto', or ask for at "
-            "least two states."
-        )
-
-
 class GaussianEmission(Emission[GaussianComponents]):
     """Frames with a Gaussian distribution."""
 
@@ -352,9 +341,7 @@ class PoissonEmission(Emission[PoissonComponents]):
         if rate is not None:
             rate = checked_prior(rate, None, (k, d), "lambdas_weight")
         asked = {"shape": estimator.lambdas_prior, "rate": estimator.lambdas_weight}
-        learned = tuple(name for name, value in asked.items() if is_auto(value))
-        if learned:
-            _refuse_single_state(k, "rates")
+        learned = tuple(name for name, value in asked.items() if k > 1 and is_auto(value))
         return PoissonComponents(k, d, shape, rate, learned)
 
     @classmethod
@@ -395,9 +382,8 @@ class BernoulliEmission(Emission[BernoulliComponents]):
     def components(cls, estimator: Any, frames: np.ndarray) -> BernoulliComponents:
         k, d = estimator.n_components, frames.shape[1]
         prior = checked_prior(estimator.emissionprob_prior, 1.0, (k, d), "emissionprob_prior")
-        if is_auto(estimator.emissionprob_prior):
-            _refuse_single_state(k, "probabilities")
-        return BernoulliComponents(k, d, prior, prior, is_auto(estimator.emissionprob_prior))
+        learns = k > 1 and is_auto(estimator.emissionprob_prior)
+        return BernoulliComponents(k, d, prior, prior, learns)
 
     @classmethod
     def attributes(

@@ -39,7 +39,7 @@ class AnnealedBayesianGaussianMixture(
     To use it in place of :class:`sklearn.mixture.BayesianGaussianMixture`, change the name of the
     class. The parameters, methods and attributes of that class exist here with the same names,
     shapes and meaning, and ``annealing="none"`` runs the same algorithm from the same start.
-    There are four intended differences:
+    There are five intended differences:
 
     - ``tol`` is a rise of the lower bound per row, not of the total bound. To keep a tolerance
       of scikit-learn's class, divide it by the number of rows.
@@ -48,6 +48,8 @@ class AnnealedBayesianGaussianMixture(
       be compared by it.
     - ``score_samples`` and ``score`` evaluate the posterior predictive density (a mixture of
       Student-t densities), which integrates to 1.
+    - Priors that are not given are learned (see Notes), which fits most data better, in the lower
+      bound and in the density of new rows. None for each of them selects those of scikit-learn.
 
     Parameters
     ----------
@@ -100,31 +102,36 @@ class AnnealedBayesianGaussianMixture(
             default="dirichlet_process"
         Prior of the weights: a truncated stick-breaking process, or a finite Dirichlet
         distribution.
-    weight_concentration_prior : float, "auto" or None, default=None
-        Concentration of the prior of the weights (γ or α₀ in the literature). None: 1 /
-        ``n_components``. ``"auto"``: learned, between 1e-4 and 1e4. It is large if components have
-        similar weights, so that fewer of them are switched off.
-    mean_precision_prior : float, "auto" or None, default=None
-        Precision of the prior of the means (β₀), in units of the precision of the component. None:
-        1. ``"auto"``: learned, and not larger than the number of rows.
-    mean_prior : array-like of shape (n_features,), "auto" or None, default=None
-        Mean of the prior of the means (m₀). None: the mean of the data. ``"auto"``: learned, as a
-        mean of the components' means in which all components count, whatever their weights.
-    degrees_of_freedom_prior : float, "auto" or None, default=None
-        Degrees of freedom of the Wishart prior (ν₀), a number above n_features − 1. None:
-        n_features. ``"auto"``: learned, between n_features and n_features plus the number of rows.
-        It is large if the components have similar covariances, and then small components borrow
-        their covariance from the others. If ``covariance_prior`` is not learned as well, it seldom
-        leaves its lower limit. With "tied" and "diag" the bound often rises up to the upper limit
-        while the density of new rows falls, so that ``covariance_prior`` is better learned alone.
-    covariance_prior : float, array-like, "auto" or None, default=None
+    weight_concentration_prior : float, "auto" or None, default="auto"
+        Concentration of the prior of the weights (γ or α₀ in the literature). ``"auto"``: learned,
+        between 1e-4 and 1e4. It is large if components have similar weights, so that fewer of them
+        are switched off. None: 1 / ``n_components``, as in scikit-learn, which switches off more.
+    mean_precision_prior : float, "auto" or None, default="auto"
+        Precision of the prior of the means (β₀), in units of the precision of the component.
+        ``"auto"``: learned, and not larger than the number of rows, so that it fits how far the
+        components lie apart. None: 1, as in scikit-learn.
+    mean_prior : array-like of shape (n_features,), "auto" or None, default="auto"
+        Mean of the prior of the means (m₀). ``"auto"``: learned, as a mean of the components' means
+        in which all components count, whatever their weights. None: the mean of the data, as in
+        scikit-learn.
+    degrees_of_freedom_prior : float, "auto" or None, default="auto"
+        Degrees of freedom of the Wishart prior (ν₀), a number above n_features − 1. ``"auto"``:
+        learned, between n_features and n_features plus the number of rows per component. It is
+        large if the components have similar covariances, and then small components borrow their
+        covariance from the others. If ``covariance_prior`` is not learned as well, it seldom leaves
+        its lower limit. For "tied" it is not learned, because there is a single matrix to learn it
+        from. None: n_features, as in scikit-learn.
+    covariance_prior : float, array-like, "auto" or None, default="auto"
         Inverse scale of the Wishart prior (W₀⁻¹). Its shape is (n_features, n_features) for "full"
-        and "tied" and (n_features,) for "diag"; it is a number for "spherical". None: the
-        covariance of the data, which expects that a cluster is ``degrees_of_freedom_prior`` times
-        tighter than all data together. ``"auto"``: learned. The whole matrix is learned if the
-        data have at least 2 n_features rows (for "diag", any number) and a covariance that is
-        positive definite. If not, components have directions without data, and only a factor of the
-        value of None is learned. A stream decides this by its first batch. With
+        and "tied" and (n_features,) for "diag"; it is a number for "spherical". ``"auto"``:
+        learned, which fits real data better than None in the bound and in the density of new rows.
+        None: the covariance of the data, as in scikit-learn, which expects that a cluster is
+        ``degrees_of_freedom_prior`` times tighter than all data together. With ``"auto"`` the whole
+        matrix is learned if the data have at least 2 n_features rows (for "diag", any number) and a
+        covariance that is positive definite. If not, components have directions without data, and
+        only a factor of the value of None is learned. A stream decides this by its first batch. For
+        "tied" ``"auto"`` is None, because one shared matrix would be learned from itself with ever
+        more certainty. With
         ``factorization="independent"`` the inverse of this matrix, times ``mean_precision_prior``,
         is also the precision of the prior of the means. It is then learned from the means too.
     factorization : {"joint", "independent"}, default="joint"
@@ -240,8 +247,8 @@ class AnnealedBayesianGaussianMixture(
     size of each update. Learned priors raise the bound, and mostly the density of new rows, above
     all with many features and few rows per component. In exchange a fit takes more passes, the
     bound no longer compares models that were given the same prior, and a prior that few components
-    determine can fit them too closely. One component alone determines none, so that
-    ``n_components=1`` is refused.
+    determine can fit them too closely. One component alone determines none, so that with
+    ``n_components=1`` all priors keep the values of None.
 
     References
     ----------
@@ -255,11 +262,12 @@ class AnnealedBayesianGaussianMixture(
     --------
     >>> import numpy as np
     >>> from sklearn_anneal import AnnealedBayesianGaussianMixture
-    >>> X = np.array([[1, 2], [1, 4], [1, 0], [4, 2], [12, 4], [10, 7]])
-    >>> mixture = AnnealedBayesianGaussianMixture(n_components=2, random_state=42).fit(X)
-    >>> mixture.means_.round(1)
-    array([[2.5, 2.3],
-           [8.4, 4.5]])
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(center, size=(50, 2)) for center in (0.0, 5.0)])
+    >>> mixture = AnnealedBayesianGaussianMixture(n_components=2, random_state=1).fit(X)
+    >>> mixture.means_.round(1) + 0.0
+    array([[0. , 0.2],
+           [4.9, 5. ]])
     >>> mixture.predict([[0, 0], [9, 3]])
     array([0, 1])
     """
@@ -294,11 +302,11 @@ class AnnealedBayesianGaussianMixture(
         n_reheats="auto",
         init_params="kmeans",
         weight_concentration_prior_type="dirichlet_process",
-        weight_concentration_prior=None,
-        mean_precision_prior=None,
-        mean_prior=None,
-        degrees_of_freedom_prior=None,
-        covariance_prior=None,
+        weight_concentration_prior="auto",
+        mean_precision_prior="auto",
+        mean_prior="auto",
+        degrees_of_freedom_prior="auto",
+        covariance_prior="auto",
         factorization="joint",
         batch_size=None,
         learning_offset=1.0,

@@ -100,19 +100,19 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         If True, μ is the mean of the training ratings; otherwise it is 0.
     biases : bool, default=True
         Whether users and items have biases b_i and c_j.
-    noise_variance : float, "auto" or None, default=None
-        The variance σ² of a rating about its mean, in squared units of the ratings. None: 0.63
-        times the variance of the ratings, which is 0.8 for stars from 1 to 5. ``"auto"`` learns it
-        by empirical Bayes at T = 1. That improves predictive densities with few factors, and
-        worsens them with many factors, to which it overfits.
+    noise_variance : float, "auto" or None, default="auto"
+        The variance σ² of a rating about its mean, in squared units of the ratings. ``"auto"``
+        learns it by empirical Bayes at T = 1, which fits most ratings better, in bound and
+        predictive density, but may overfit to many factors. None: 0.63 times the variance of the
+        ratings, which is 0.8 for stars from 1 to 5.
     factor_variance : float, "auto" or None, default=None
         The prior variance c of the factors. A smaller one shrinks them more. None: 0.089 times the
         standard deviation of the ratings, which is 0.1 for stars from 1 to 5. ``"auto"`` learns it;
         with 20 factors for 100,000 ratings the learned value was near 0, which switches all factors
         off.
-    bias_variance : float, "auto" or None, default=None
-        The prior variance of the biases. None: 0.237 times the variance of the ratings, which is
-        0.3 for stars from 1 to 5. ``"auto"`` learns it.
+    bias_variance : float, "auto" or None, default="auto"
+        The prior variance of the biases. ``"auto"`` learns it, which fits most ratings better, as
+        above. None: 0.237 times the variance of the ratings, which is 0.3 for stars from 1 to 5.
     clip : bool or tuple of two floats, default=True
         If True, predicted means are clipped to the range of the training ratings. A tuple (low,
         high) gives another range.
@@ -233,10 +233,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     terms of q(u) for that user to its lower bound, so that only the lower bounds of batches of
     equal size can be compared.
 
-    The default variances suit ratings with weak factors, such as ratings of films. If factors
-    explain most of the ratings, predictions are better with a smaller ``noise_variance`` and a
-    larger ``factor_variance``, or with ``noise_variance="auto"``. A warning is given if all
-    factors were switched off.
+    The default ``factor_variance`` suits ratings with weak factors, such as ratings of films. If
+    factors explain most of the ratings, predictions are better with a larger one. Variances that
+    are learned begin at the values of None. A warning is given if all factors were switched off.
 
     References
     ----------
@@ -253,7 +252,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     >>> pmf = AnnealedPMF(1, noise_variance=0.3, factor_variance=1.0, random_state=0).fit(X)
     >>> mean, std = pmf.predict_ratings(users=[0, 2], items=[2, 1], return_std=True)
     >>> mean.round(1)
-    array([1.3, 2.2])
+    array([1.5, 1.9])
     """
 
     _parameter_constraints: dict = {
@@ -279,9 +278,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         n_items=None,
         fit_intercept=True,
         biases=True,
-        noise_variance=None,
+        noise_variance="auto",
         factor_variance=None,
-        bias_variance=None,
+        bias_variance="auto",
         clip=True,
         tol=1e-6,
         max_iter=100,

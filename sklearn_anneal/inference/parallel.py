@@ -219,6 +219,8 @@ class Workers:
         chunks of a pass: they take less time than the way there, and stay on this machine.
     worth : bool, default=True
         Whether the work is large enough for more than one worker.
+    announce : bool, default=True
+        Whether a warning says that the backend of the user's choice is not used.
 
     Warns
     -----
@@ -245,6 +247,7 @@ class Workers:
         shared_memory: bool = False,
         restarts: bool = False,
         worth: bool = True,
+        announce: bool = True,
     ):
         self.n_workers = 1
         self._running = False
@@ -270,7 +273,8 @@ class Workers:
         elif remote and not restarts:
             reason = "the chunks of a pass stay on this machine, and only restarts (n_init) travel"
         if reason is not None and not threads:
-            _say_that_work_stays(backend, reason)
+            if announce:
+                _say_that_work_stays(backend, reason)
             how = {"require": "sharedmem"}
             backend, _ = get_active_backend(**how)
             asked = Parallel(n_jobs=n_jobs, **how).n_jobs
@@ -363,7 +367,7 @@ def _say_that_work_stays(backend: Any, reason: str) -> None:
         f"joblib's {type(backend).__name__} is not used for these data: {reason}. "
         'parallel_config(backend="threading") does without this warning.',
         UserWarning,
-        stacklevel=8,
+        stacklevel=10,
     )
 
 

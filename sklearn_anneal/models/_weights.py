@@ -22,29 +22,19 @@ class Weights(ABC):
         K.
     concentration : float, "auto" or None
         Concentration of the prior. None stands for 1 / ``n_components``. With ``"auto"`` it is
-        learned, beginning at that value.
-
-    Raises
-    ------
-    ValueError
-        If the concentration is learned and there is only one component, whose weight is 1 whatever
-        the concentration.
+        learned, beginning at that value; it keeps it if there is only one component, whose weight
+        is 1 whatever the concentration.
     """
 
     factor: Factor
 
     def __init__(self, n_components: int, concentration: float | str | None):
         self.n_components = n_components
-        self.learns = isinstance(concentration, str)
-        if self.learns and n_components == 1:
-            raise ValueError(
-                "The concentration of the weights cannot be learned with n_components=1, because "
-                "the weight of a single component is 1 in any case. Give a number or None in place "
-                "of 'auto', or ask for at least two components."
-            )
+        auto = isinstance(concentration, str)
+        self.learns = auto and n_components > 1
         # The value is kept as it is given, an integer for example, because it is shown to users.
         self.concentration: Any = 1.0 / n_components
-        if not (self.learns or concentration is None):
+        if not (auto or concentration is None):
             self.concentration = concentration
 
     @abstractmethod

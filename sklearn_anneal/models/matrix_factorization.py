@@ -81,7 +81,8 @@ class MatrixFactorization(ConjugateModel):
     biases, fit_intercept : bool
     noise_variance, factor_variance, bias_variance : float, "auto" or None
         σ², c and the variance of biases. None derives a value from the variance of the ratings;
-        "auto" starts from this value and learns a better one by empirical Bayes.
+        "auto" starts from this value and learns a better one by empirical Bayes, unless all ratings
+        are equal.
     dtype : dtype
         Precision of the tables of moments, float64 or float32.
 
@@ -139,6 +140,8 @@ class MatrixFactorization(ConjugateModel):
             self._asked["bias_variance"] = bias_variance
         self.learns = tuple(name for name, value in self._asked.items() if value == "auto")
         self.noise_variance = self.factor_variance = self.bias_variance = 1.0
+        # Smallest permitted variance of the noise; :meth:`resolved` computes it from the ratings.
+        self.least_noise = 0.0
         self.dtype = np.dtype(dtype)
         self.intercept = 0.0
         self.holds_users = False
@@ -214,16 +217,20 @@ class MatrixFactorization(ConjugateModel):
         model.holds_users = hold_units
         model.intercept = summary.mean if self.fit_intercept else 0.0
         # If all ratings are equal there is nothing to explain, and any positive variance serves.
-        scale = 1.0 if self.equal_ratings(summary) else summary.variance
+        # There is also nothing to learn from: the variances would fall towards zero.
+        scale = summary.variance
+        if self.equal_ratings(summary):
+            scale, model.learns = 1.0, ()
         for name, value in self._asked.items():
             power, share = _SHARES[name]
             setattr(model, name, value if isinstance(value, float) else share * scale**power)
+        model.least_noise = _LEAST_NOISE[self.dtype.itemsize] * scale
         model._check_precision(scale)
         return model
 
     def _check_precision(self, scale: float) -> None:
         """Refuse variances at which the bound would be rounding; ``scale`` is that of ratings."""
-        least = _LEAST_NOISE[self.dtype.itemsize] * scale
+        least = self.least_noise
         if self.noise_variance < least:
             single = ", or ratings of dtype float64" if self.dtype.itemsize == 4 else ""
             raise ValueError(
@@ -651,6 +658,8 @@ class MatrixFactorization(ConjugateModel):
         for name in self.learns:
             old = getattr(self, name)
             setattr(model, name, old + rho * (max(best[name], _SMALLEST_FACTOR * old) - old))
+        if "noise_variance" in self.learns:
+            model.noise_variance = max(model.noise_variance, self.least_noise)
         return model, model._prior(), q
 
     # Operations that only some annealing methods need

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from enumeration import gaussian_mixture_log_evidence
+from peer_priors import MIXTURE_PRIORS, PEER_OF_MIXTURES
 from quadrature import integral_of_density
 
-from models._entry import Entry, ExpectedFailure
+from models._entry import Entry, ExpectedFailure, has_auto
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 
 ONE_FULL_COMPONENT = {"n_components": 1, "covariance_type": "full"}
@@ -29,13 +30,13 @@ def clusters(n_features: int) -> Callable[[np.random.Generator, int], np.ndarray
 
 def small_gaussian_mixture(**params: Any) -> AnnealedBayesianGaussianMixture:
     settings = {"n_components": 3, "reg_covar": 0.0, "max_iter": 5, "random_state": 0}
-    return AnnealedBayesianGaussianMixture(**(settings | params))
+    return AnnealedBayesianGaussianMixture(**(settings | PEER_OF_MIXTURES | params))
 
 
 def gaussian_mixture_variants() -> dict[str, dict[str, Any]]:
     types = ("full", "tied", "diag", "spherical")
     priors = ("dirichlet_process", "dirichlet_distribution")
-    return {
+    variants = {
         f"{covariance}-{prior.split('_')[1]}-{factorization}": {
             "covariance_type": covariance,
             "weight_concentration_prior_type": prior,
@@ -43,6 +44,8 @@ def gaussian_mixture_variants() -> dict[str, dict[str, Any]]:
         }
         for factorization, covariance, prior in product(("joint", "independent"), types, priors)
     }
+    learned = variants["full-process-joint"] | dict.fromkeys(MIXTURE_PRIORS, "auto")
+    return variants | {"learned": learned}
 
 
 ENTRIES = [
@@ -51,6 +54,7 @@ ENTRIES = [
         make=small_gaussian_mixture,
         data=clusters(3),
         variants=gaussian_mixture_variants(),
+        learns=has_auto,
         tiny={"D=1": lambda rng: clusters(1)(rng, 6), "D=2": lambda rng: clusters(2)(rng, 6)},
         log_evidence=gaussian_mixture_log_evidence,
         exact=(
@@ -68,7 +72,12 @@ ENTRIES = [
             {"n_components": 2, "batch_size": 10},
             {"n_components": 2, "annealing": "none", "batch_size": 10},
             {"n_components": 2, "factorization": "independent"},
-            {"n_components": 2, "covariance_type": "tied", "init_params": "k-means++"},
+            {
+                "n_components": 2,
+                "covariance_type": "tied",
+                "init_params": "k-means++",
+                "annealing": "none",
+            },
         ),
         expected_failures={
             # Stochastic annealing starts from the moments of the data, not from single rows.

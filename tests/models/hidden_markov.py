@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from peer_priors import PEER_OF_SEQUENCES
 from plain_hidden_markov import hidden_markov_log_evidence
 
 from models._entry import Entry, ExpectedFailure, has_auto
@@ -84,7 +85,7 @@ def hidden_markov(emission: str, **fields: Any) -> Entry:
         if np.ndim(transmat_prior):
             transmat_prior = np.asarray(transmat_prior)[:n_components, :n_components]
         settings = {"emission": emission, "max_iter": 5, "random_state": 0, "reg_covar": 0.0}
-        settings |= {"transmat_prior": transmat_prior, **declared, **params}
+        settings |= PEER_OF_SEQUENCES | {"transmat_prior": transmat_prior, **declared, **params}
         return AnnealedHMM(n_components, **settings)
 
     return Entry(

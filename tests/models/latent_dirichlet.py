@@ -43,7 +43,7 @@ def small_topics(
     n_components: int = 3, doc_topic_prior: Any = None, **params: Any
 ) -> AnnealedLatentDirichletAllocation:
     """A small estimator; if priors are given for more topics, only a part of them is used."""
-    settings = {"max_iter": 5, "random_state": 0}
+    settings = {"max_iter": 5, "n_reheats": 0, "random_state": 0}
     if np.ndim(doc_topic_prior):
         doc_topic_prior = doc_topic_prior[:n_components]
     return AnnealedLatentDirichletAllocation(
@@ -103,7 +103,7 @@ ENTRIES = [
             {"n_components": 2, "learning_method": "online", "batch_size": 10},
             {"n_components": 2, "doc_topic_prior": "auto", "topic_word_prior": "auto"},
             *(
-                {"n_components": 2, "annealing": name, "local_step": local_step}
+                {"n_components": 2, "annealing": name, "local_step": local_step, "n_reheats": 0}
                 for local_step in ("cvb0", "gibbs")
                 for name in ANNEALING.keys() - {"local_tempering"}
             ),

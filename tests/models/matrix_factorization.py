@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from peer_priors import PEER_OF_RATINGS
 from plain_matrix_factorization import matrix_factorization_log_evidence
 
 from models._entry import Entry, ExpectedFailure, has_auto
@@ -30,7 +31,7 @@ def ratings(
 
 
 def small_factorization(n_components: int = 2, **params: Any) -> AnnealedPMF:
-    settings = {"max_iter": 5, "random_state": 0} | params
+    settings = {"max_iter": 5, "random_state": 0} | PEER_OF_RATINGS | params
     return AnnealedPMF(n_components, **settings)
 
 

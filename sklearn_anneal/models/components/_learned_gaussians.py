@@ -20,14 +20,23 @@ from ...families._empirical_bayes import damped, scale_root, wishart_dof
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
 
-PRIORS = ("mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior")
-"""Names of the priors that can be learned."""
+_OF_MEANS = ("mean_precision_prior", "mean_prior")
+_OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
 
 # The smallest permitted precision of the means, in units of the precision of a component.
 _SMALLEST_STRENGTH = 1e-8
 # The inverse scale stays above this multiple of the covariance of the data. Otherwise components
 # of equal rows could let it shrink towards zero, where the bound is infinite.
 _SMALLEST_SCALE = 1e-6
+
+
+def learnable(covariance_type: str) -> tuple[str, ...]:
+    """Return the names of the priors that can be learned from two or more components.
+
+    Components with a ``"tied"`` covariance share one precision matrix. Its prior would be learned
+    from this matrix alone, and repeat it with ever more certainty.
+    """
+    return _OF_MEANS if covariance_type == "tied" else _OF_MEANS + _OF_PRECISIONS
 
 
 def learned_gaussians(
@@ -51,7 +60,7 @@ def learned_gaussians(
     if "mean_precision_prior" in components.auto:
         best = step.best_strength()
         new.mean_precision_prior = damped(components.mean_precision_prior, best, rho)
-    if {"covariance_prior", "degrees_of_freedom_prior"} & set(components.auto):
+    if set(_OF_PRECISIONS) & set(components.auto):
         _learn_precisions(step, new, rho)
     natural = new.natural_prior(step.center)
     # Parameters that stay are valid already.
@@ -72,8 +81,8 @@ class _Step:
         # The prior mean of every component.
         self.center = components.means(prior)
         # Each row raises the degrees of freedom of one component by 1.
-        added = float(np.mean(q["dof"] - prior["dof"]))
-        self.n_rows = max(components.n_components * added, 1.0)
+        self.rows_each = max(float(np.mean(q["dof"] - prior["dof"])), 0.0)
+        self.n_rows = max(components.n_components * self.rows_each, 1.0)
 
     def best_mean(self) -> np.ndarray:
         """Return m₀, the mean of E μ_k, weighted by the expected prior precisions of the means."""
@@ -109,17 +118,18 @@ class _Step:
     def dof(self, log_det_scale: Callable[[float], tuple[float, float]], old: float) -> float:
         """Return ν₀ for the log-determinant of W₀⁻¹ as a function of ν₀, and its derivative.
 
-        It is between D and D + N, and has no upper limit if all components are alike.
+        It would have no upper limit if all components were alike. Its limit is D + N / K, so that
+        the prior never counts more than the rows that a component has on average.
         """
         d = self.components.n_features
-        bounds = min(float(d), old), max(d + self.n_rows, old)
+        bounds = min(float(d), old), max(d + self.rows_each, old)
         return wishart_dof(d, self.log_det, log_det_scale, old, bounds)
 
     def scales(self, strength: np.ndarray | float) -> _Scales:
         """Return the best inverse scales W₀⁻¹ as a function of ν₀, given β₀."""
         c, d = self.components, self.components.n_features
         reference = np.asarray(c.reference)
-        precision = self.precision if self.structure.shared else self.precision.mean(axis=0)
+        precision = self.precision.mean(axis=0)
         squares, shift = np.zeros_like(precision), 0.0
         if not c.joint:
             # W₀⁻¹ / β₀ is then the prior covariance of the means as well.

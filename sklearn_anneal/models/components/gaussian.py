@@ -23,7 +23,7 @@ from ...families import (
 from ...inference.units import Rows
 from .._base import compiled
 from ._base import Components
-from ._learned_gaussians import PRIORS, learned_gaussians
+from ._learned_gaussians import learnable, learned_gaussians
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Number of rows that a kernel processes at a time.
@@ -146,25 +146,23 @@ class GaussianComponents(Components):
     covariance_prior : ndarray or float
         One matrix for each component, or one for all. For this parameter and the priors before
         it, None stands for a value that :meth:`resolved` computes from the data, and ``"auto"``
-        for one value for all components that begins there and is learned (:meth:`learned`).
+        for one value for all components that begins there and is learned (:meth:`learned`), if
+        there are components to learn it from.
     covariance_prior_name : str
         The name of this parameter in the estimator, for error messages.
 
     Attributes
     ----------
     auto : tuple of str
-        Names of the priors that are learned.
+        Names of the priors that are learned: those that are ``"auto"``, except that a single
+        component does not tell what components have in common, and components that share one
+        precision matrix do not tell how precision matrices differ.
     reference : ndarray or None
         The covariance prior that None stands for, if the covariance prior is learned.
     learns_matrix : bool
         Whether all entries of the covariance prior are learned, or only a factor of ``reference``.
         The data decide: with few rows, or with columns that depend on each other, components have
         directions without any data, in which a matrix that is learned would shrink without limit.
-
-    Raises
-    ------
-    ValueError
-        If a prior is learned and there is only one component.
     """
 
     def __init__(
@@ -190,17 +188,11 @@ class GaussianComponents(Components):
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.covariance_prior_name = covariance_prior_name
-        self.auto = tuple(name for name in PRIORS if isinstance(getattr(self, name), str))
+        can = () if n_components == 1 else learnable(covariance_type)
+        self.auto = tuple(name for name in can if isinstance(getattr(self, name), str))
         self.learns = bool(self.auto)
         self.reference: np.ndarray | None = None
         self.learns_matrix = False
-        if self.learns and n_components == 1:
-            raise ValueError(
-                "The priors of means and covariances cannot be learned with n_components=1: they "
-                "are learned from what components have in common, and a prior learned from a "
-                "single component would repeat its data with ever more certainty. Give a value or "
-                "None in place of 'auto', or ask for at least two components."
-            )
 
     @cached_property
     def structure(self) -> Structure:
@@ -262,9 +254,9 @@ class GaussianComponents(Components):
         Raises
         ------
         ValueError
-            If the covariance of the data overflows. If ``covariance_prior`` is None, also if the
-            sample weights sum to less than 2 rows, and if the covariance is not positive definite
-            and ``reg_covar`` is 0.
+            If the covariance of the data overflows. If ``covariance_prior`` is not given, also if
+            the sample weights sum to less than 2 rows, and if the covariance is not positive
+            definite and ``reg_covar`` is 0.
         """
         if not np.all(np.isfinite(summary.covariance)):
             raise ValueError(
@@ -274,11 +266,11 @@ class GaussianComponents(Components):
 
         def given(name, default):
             value = getattr(self, name)
-            return default if value is None or name in self.auto else value
+            return default if value is None or isinstance(value, str) else value
 
         resolved = copy(self)
         covariance = self.covariance_prior
-        if covariance is None or "covariance_prior" in self.auto:
+        if covariance is None or isinstance(covariance, str):
             resolved.covariance_prior = self._default_covariance_prior(summary)
         if "covariance_prior" in self.auto:
             resolved.reference = resolved.covariance_prior

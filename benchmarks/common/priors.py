@@ -1,0 +1,24 @@
+"""Priors of the estimators that the benchmarks measure.
+
+The pages compare with other packages and with papers, whose models have these priors. The
+estimators learn priors by default, so that the benchmarks give None, which selects the values of
+the peers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PEER_OF_MIXTURES: dict[str, Any] = dict.fromkeys(
+    (
+        "weight_concentration_prior",
+        "mean_precision_prior",
+        "mean_prior",
+        "degrees_of_freedom_prior",
+        "covariance_prior",
+    )
+)
+PEER_OF_SEQUENCES: dict[str, Any] = dict.fromkeys(
+    ("startprob_prior", "transmat_prior", "beta_prior", "means_prior")
+)
+PEER_OF_RATINGS: dict[str, Any] = dict.fromkeys(("noise_variance", "bias_variance"))
