@@ -87,7 +87,7 @@ def test_readme_example_runs(capsys):
     (example,) = fenced_blocks("python")
     exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 3
+    assert len(printed) == 2
     assert all("lower bound" in line for line in printed)
 
 
