@@ -251,6 +251,15 @@ def test_verbose_tells_of_reheats(capsys):
     assert len(found) == est.n_passes_
 
 
+def test_verbose_tells_of_the_rounds_of_a_race(capsys):
+    mixture(n_init=8, restarts="race", verbose=1, verbose_interval=100).fit(rows())
+    found = re.findall(
+        r"race: pass (\d+) after the schedule for restarts (.*)", capsys.readouterr().out
+    )
+    assert [int(n) for n, _ in found] == [2, 4, 8]
+    assert [len(names.split(", ")) for _, names in found] == [8, 4, 2]
+
+
 def test_a_search_that_ends_early_warns_as_a_fit_does():
     with pytest.warns(ConvergenceWarning, match="did not converge"):
         mixture(max_iter=2, tol=0, n_reheats=1).fit(rows())

@@ -130,9 +130,14 @@ class FitMonitor:
 
         The note is what there is to say about its annealing method.
         """
-        if note is not None and self.estimator.verbose:
-            print(f"restart {index}: {note}", flush=True)
+        if note is not None:
+            self.say(f"restart {index}: {note}")
         return self._begin("restart", index, max_passes)
+
+    def say(self, text: str) -> None:
+        """Print a line if ``verbose`` asks for lines."""
+        if self.estimator.verbose:
+            print(text, flush=True)
 
     def begin_reheat(self, number: int, max_passes: int) -> Monitor:
         """Begin a reheat, and return the function to call after its passes."""
@@ -145,10 +150,9 @@ class FitMonitor:
         def after_pass(ctx: Context, trace: Trace) -> bool:
             n = len(trace.lower_bounds)
             if self.estimator.verbose and n % self.estimator.verbose_interval == 0:
-                print(
+                self.say(
                     f"{phase} {index}, pass {n}: lower bound {trace.lower_bounds[-1]:.6f}, "
-                    f"temperature {trace.temperatures[-1]:.4f}",
-                    flush=True,
+                    f"temperature {trace.temperatures[-1]:.4f}"
                 )
             return self.callbacks is not None and self.callbacks.end_pass(
                 phase, index, self._attributes(ctx)

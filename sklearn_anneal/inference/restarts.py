@@ -335,6 +335,9 @@ def _raced(
     found: list[Progress | None] = [None] * n_init
     racing, n_passes = list(range(n_init)), PASSES_OF_FIRST_ROUND
     while len(racing) > 1 and not course.stopped:
+        if course.monitor is not None:
+            names = ", ".join(map(str, racing))
+            course.monitor.say(f"race: pass {n_passes} after the schedule for restarts {names}")
         course.run(racing, found, drawn, n_passes, workers)
         standings = {i: _standing(found[i], n_passes) for i in racing}
         ranked = sorted(racing, key=lambda i: (-standings[i], i))
