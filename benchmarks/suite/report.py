@@ -34,7 +34,9 @@ RULES = (
     "it. *Not worse* held out means below the peer by no more than the noise, which is half the "
     "interquartile range over seeds of both combined (the root of the sum of the squares of the "
     "two ranges), and at least that tolerance. *Time* is the ratio of processor times on one "
-    "thread, where all ten restarts of the peer count.",
+    "thread, where all ten restarts of the peer count. scikit-learn's topics make all their "
+    "passes, because their class tests convergence only where it computes a bound, so that the "
+    "ratios of topics flatter ours.",
 )
 
 

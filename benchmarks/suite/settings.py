@@ -70,19 +70,22 @@ PLAIN: dict[str, dict[str, Any]] = {
 }
 """One start of plain inference, by family: the algorithm and the priors of the peers."""
 
-LEARNED = {"covariance_prior": "auto", "degrees_of_freedom_prior": "auto"}
-
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {},
     "plain": PLAIN,
     "ten restarts": {family: plain | {"n_init": RESTARTS} for family, plain in PLAIN.items()},
     "stochastic": every(annealing="stochastic"),
-    "reheats": every(n_reheats="auto"),
-    "learned": {"mixture": LEARNED, "sequence": {"transmat_prior": "auto"}},
-    "learned, reheats": {
-        "mixture": LEARNED | {"n_reheats": "auto"},
-        "sequence": {"transmat_prior": "auto", "n_reheats": "auto"},
+    "six reheats": every(n_reheats=6),
+    "annealed, usual priors": {
+        family: plain | {"annealing": "deterministic"}
+        for family, plain in PLAIN.items()
+        if family in ("mixture", "sequence")
     },
+    "all priors of frames learned": {
+        "sequence": {"emissionprob_prior": "auto", "dof_prior": "auto", "scale_prior": "auto"}
+    },
+    "structured": {"topics": {"annealing": "structured"}},
+    "all variances learned": {"ratings": {"factor_variance": "auto"}},
     "race": every(n_init=RESTARTS, restarts="race"),
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""
