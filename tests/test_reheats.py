@@ -238,6 +238,7 @@ def test_a_callback_that_stops_a_race_keeps_what_had_been_reached():
     stopper = Recorder(stop_at=("pass", 7))
     est = mixture(n_init=3, restarts="race", n_reheats=2).set_callbacks(stopper).fit(rows())
     assert stopper.ended("pass") == 7
+    assert stopper.begun("restart") == stopper.ended("restart") == 2
     assert np.isfinite(est.restart_lower_bounds_).tolist() == [True, True, False]
     assert_own_bound(est, rows())
 

@@ -310,9 +310,12 @@ class _Course(NamedTuple):
         ):
             found[i] = progress
 
-    def end(self, index: int, progress: Progress | None) -> None:
-        if self.monitor is not None and progress is not None:
-            self.monitor.end_restart(index, progress.ctx)
+    def end(self, indices: list[int], found: list[Progress | None]) -> None:
+        """Report the end of restarts that will not go on after a pause."""
+        for i in indices:
+            progress = found[i]
+            if self.monitor is not None and progress is not None and not progress.finished:
+                self.monitor.end_restart(i, progress.ctx)
 
 
 def _completed(
@@ -342,10 +345,7 @@ def _raced(
         standings = {i: _standing(found[i], n_passes) for i in racing}
         ranked = sorted(racing, key=lambda i: (-standings[i], i))
         n_left = 1 if len(ranked) <= _LAST_ROUND else -(-len(ranked) // 2)
-        for i in ranked[n_left:]:
-            progress = found[i]
-            if progress is not None and not progress.finished:
-                course.end(i, progress)
+        course.end(ranked if course.stopped else ranked[n_left:], found)
         racing, n_passes = sorted(ranked[:n_left]), 2 * n_passes
     if not course.stopped:
         course.run(racing, found, drawn, None, workers)
