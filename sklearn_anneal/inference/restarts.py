@@ -287,9 +287,8 @@ class _Course(NamedTuple):
     monitor: FitMonitor | None
     checkpoint: Checkpoint | None
 
-    @property
     def stopped(self) -> bool:
-        """Whether a callback has asked to stop."""
+        """Return whether a callback has asked to stop."""
         return self.monitor is not None and self.monitor.stopped
 
     def run(
@@ -337,7 +336,7 @@ def _raced(
     """
     found: list[Progress | None] = [None] * n_init
     racing, n_passes = list(range(n_init)), PASSES_OF_FIRST_ROUND
-    while len(racing) > 1 and not course.stopped:
+    while len(racing) > 1 and not course.stopped():
         if course.monitor is not None:
             names = ", ".join(map(str, racing))
             course.monitor.say(f"race: pass {n_passes} after the schedule for restarts {names}")
@@ -345,9 +344,9 @@ def _raced(
         standings = {i: _standing(found[i], n_passes) for i in racing}
         ranked = sorted(racing, key=lambda i: (-standings[i], i))
         n_left = 1 if len(ranked) <= _LAST_ROUND else -(-len(ranked) // 2)
-        course.end(ranked if course.stopped else ranked[n_left:], found)
+        course.end(ranked if course.stopped() else ranked[n_left:], found)
         racing, n_passes = sorted(ranked[:n_left]), 2 * n_passes
-    if not course.stopped:
+    if not course.stopped():
         course.run(racing, found, drawn, None, workers)
     return found
 
@@ -429,7 +428,7 @@ def _reheated(course: _Course, found: Search, plan: Plan, workers: Workers) -> S
     while (
         len(result.reheat_lower_bounds) < n_reheats
         and result.in_vain < plan.patience
-        and not course.stopped
+        and not course.stopped()
     ):
         number = len(result.reheat_lower_bounds)
         method = plan.methods[number % len(plan.methods)]
