@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -92,19 +92,20 @@ class Components(ABC):
         if sample.weights is not None:
             responsibilities *= sample.weights[:, None]
         responsibilities *= n_rows / max(responsibilities.sum(), 1e-300)
-        raw = self.zeros(self.expectations(prior))
-        self.add(sample, responsibilities, raw)
+        expected = self.for_rows(self.expectations(prior), sample)
+        raw = self.zeros(expected)
+        self.add(sample, responsibilities, raw, expected)
         return {key: prior[key] + value for key, value in self.statistics(raw).items()}
 
     def _labels(self, rows: Rows, random_state: np.random.RandomState) -> tuple[np.ndarray, Rows]:
         """Return a sample of the rows, preceded by the cluster of each row of the sample."""
         sample: Any = rows.subset(_ROWS_FOR_KMEANS, random_state)
-        n_clusters = min(self.n_components, len(np.unique(sample.X, axis=0)))
-        means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         # Rows can be at equal distances from two centres, as most binary vectors are. In single
         # precision, rounding would decide between these centres.
-        rows64 = np.asarray(sample.X, dtype=np.float64)
-        return means.fit(rows64, sample_weight=sample.weights).labels_, sample
+        points = self.embedding(sample)
+        n_clusters = min(self.n_components, len(np.unique(points, axis=0)))
+        means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
+        return means.fit(points, sample_weight=sample.weights).labels_, sample
 
     @abstractmethod
     def random_natural(
@@ -121,6 +122,10 @@ class Components(ABC):
 
         With ``rng``, return log p(x | z = k) at one draw of the parameters instead.
         """
+
+    def draw(self, q: Natural, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+        """Return one draw of the parameters, with an entry for each factor."""
+        return [factor.family.sample(factor.pick(q), rng) for factor in self.factors]
 
     @abstractmethod
     def plug_in(self, q: Natural) -> Any:
@@ -142,19 +147,39 @@ class Components(ABC):
 
     # Rows
 
+    def for_rows(self, expected: Any, rows: Rows) -> Any:
+        """Return ``expected`` in the form that suits the way in which these rows are stored.
+
+        :meth:`log_density` and :meth:`add` read this form. It is the same for all parts of a data
+        set, so that a visit needs it only once.
+        """
+        return expected
+
     @abstractmethod
     def log_density(self, rows: Rows, expected: Any) -> np.ndarray:
-        """Return E log p(x_n | z_n = k) in nats, of shape (n_rows, n_components)."""
+        """Return E log p(x_n | z_n = k) in nats, of shape (n_rows, n_components).
+
+        The density is that of the observed cells of a row.
+        """
+
+    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
+        """Return the log posterior predictive densities in nats, of shape (n_rows, n_components).
+
+        The parameters of a component are integrated out; the density is that of the observed cells
+        of one row. With Dirichlet or beta priors it is the density at the posterior means.
+        """
+        return self.log_density(rows, self.for_rows(self.plug_in(q), rows))
 
     @abstractmethod
     def zeros(self, expected: Any) -> Natural:
         """Return raw statistics of zero rows, to which :meth:`add` adds."""
 
     @abstractmethod
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any) -> None:
         """Add the statistics of rows to ``raw``, in place.
 
         ``shares`` (n_rows, n_components) has the weight with which a row counts for a component.
+        ``expected`` is that of :meth:`log_density`; missing cells may be completed by it.
         """
 
     @abstractmethod
@@ -168,6 +193,32 @@ class Components(ABC):
         other, which are read from ``q``.
         """
 
+    def imputed(
+        self, rows: Rows, shares: np.ndarray, q: Natural
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the most probable levels, or the posterior means, of all cells of some rows.
+
+        ``shares`` (n_rows, n_components) has the posterior probabilities of the components. The
+        second result has the standard deviations of the posterior predictive distributions; it is
+        None for levels. Both have shape (n_rows, n_features). Only cells that are missing have a
+        use for them.
+        """
+        raise NotImplementedError
+
+    def embedding(self, rows: Rows) -> np.ndarray:
+        """Return rows as points among which k-means can measure distances, float64.
+
+        The shape is (n_rows, n_coordinates). Missing cells have the means of their columns.
+        """
+        X = np.asarray(rows.X, dtype=np.float64)
+        mask = np.isnan(X)
+        return np.where(mask, _column_means(X, mask), X) if mask.any() else X
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of free parameters of all components, for information criteria."""
+        raise NotImplementedError
+
     # Operations that only some annealing methods need
 
     def log_volume(self, x: np.ndarray, summary: Any, expected: Any) -> np.ndarray:
@@ -179,38 +230,10 @@ class Components(ABC):
         raise NotImplementedError
 
 
-class Coefficients(NamedTuple):
-    """Coefficients in E log p(x | z = k) = x · slopes_k + constants_k + c(x)."""
-
-    slopes: np.ndarray
-    constants: np.ndarray
-
-
-class LinearComponents(Components):
-    """Components with independent columns, whose log density is a linear function of the row.
-
-    A term c(x) that is the same for all components need not be linear.
-    """
-
-    def __init__(self, n_components: int, n_features: int):
-        self.n_components = n_components
-        self.n_features = n_features
-
-    def _carrier(self, X: np.ndarray) -> Any:
-        """Return the term c(x) that the log densities of all components share, (n_rows,) or 0."""
-        return 0.0
-
-    def log_density(self, rows: Rows, expected: Coefficients) -> np.ndarray:
-        X = np.asarray(rows.X, dtype=np.float64)
-        carrier = np.asarray(self._carrier(X))
-        return X @ expected.slopes.T + expected.constants + carrier.reshape(-1, 1)
-
-    def zeros(self, expected: Coefficients) -> Natural:
-        return {"count": np.zeros(self.n_components), "sum": np.zeros(expected.slopes.shape)}
-
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
-        raw["count"] += shares.sum(axis=0)
-        raw["sum"] += shares.T @ np.asarray(rows.X, dtype=np.float64)
+def _column_means(X: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return the mean of the entries of each column that are not masked; 0 if there are none."""
+    observed = np.maximum((~mask).sum(axis=0), 1)
+    return np.where(mask, 0.0, X).sum(axis=0) / observed
 
 
 def moved(old: np.ndarray, new: Any, rho: float) -> np.ndarray:
