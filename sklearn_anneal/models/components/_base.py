@@ -92,8 +92,9 @@ class Components(ABC):
         if sample.weights is not None:
             responsibilities *= sample.weights[:, None]
         responsibilities *= n_rows / max(responsibilities.sum(), 1e-300)
-        raw = self.zeros(self.expectations(prior))
-        self.add(sample, responsibilities, raw)
+        expected = self.expectations(prior)
+        raw = self.zeros(expected)
+        self.add(sample, responsibilities, raw, expected)
         return {key: prior[key] + value for key, value in self.statistics(raw).items()}
 
     def _labels(self, rows: Rows, random_state: np.random.RandomState) -> tuple[np.ndarray, Rows]:
@@ -151,10 +152,12 @@ class Components(ABC):
         """Return raw statistics of zero rows, to which :meth:`add` adds."""
 
     @abstractmethod
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any) -> None:
         """Add the statistics of rows to ``raw``, in place.
 
         ``shares`` (n_rows, n_components) has the weight with which a row counts for a component.
+        ``expected`` is what :meth:`log_density` read for these rows. It determines the expected
+        values of cells that are missing.
         """
 
     @abstractmethod
@@ -208,7 +211,7 @@ class LinearComponents(Components):
     def zeros(self, expected: Coefficients) -> Natural:
         return {"count": np.zeros(self.n_components), "sum": np.zeros(expected.slopes.shape)}
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any) -> None:
         raw["count"] += shares.sum(axis=0)
         raw["sum"] += shares.T @ np.asarray(rows.X, dtype=np.float64)
 
