@@ -152,7 +152,7 @@ class GaussianMixture(ConjugateModel):
             r = responsibilities(slice(begin, begin + chunk.n_units))
             if chunk.weights is not None:
                 r = r * chunk.weights[:, None]
-            self.components.add(chunk, np.ascontiguousarray(r, dtype=np.float64), raw)
+            self.components.add(chunk, np.ascontiguousarray(r, dtype=np.float64), raw, None)
         scale = summary.weight / units.total_weight
         start = self.components.unpack({key: scale * value for key, value in raw.items()})
         if layout == "tied" and self.init_params not in ("kmeans", "random"):

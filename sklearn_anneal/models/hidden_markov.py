@@ -472,7 +472,7 @@ class HiddenMarkov(ConjugateModel):
                     posteriors[units.indptr[part.start] : units.indptr[part.stop]] = shares
                 if some.missing is not None:
                     shares[some.missing] = 0.0
-                self.emission.add(some.rows(), shares, own[i])
+                self.emission.add(some.rows(), shares, own[i], expected.emission)
         return _Sweep([a | b for a, b in zip(chain, own, strict=True)], log_norms, energies)
 
     def local_step(

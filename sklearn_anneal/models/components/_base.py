@@ -179,7 +179,8 @@ class Components(ABC):
         """Add the statistics of rows to ``raw``, in place.
 
         ``shares`` (n_rows, n_components) has the weight with which a row counts for a component.
-        ``expected`` is that of :meth:`log_density`; missing cells may be completed by it.
+        ``expected`` is what :meth:`log_density` read for these rows. It determines the expected
+        values of cells that are missing.
         """
 
     @abstractmethod

@@ -95,7 +95,7 @@ class CategoricalComponents(Components):
     def zeros(self, expected: np.ndarray) -> Natural:
         return {"emissionprob": np.zeros(expected.shape)}
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: np.ndarray) -> None:
         kernels().categorical_statistics(shares, rows.X, raw["emissionprob"])
 
     def statistics(

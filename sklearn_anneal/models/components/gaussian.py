@@ -450,7 +450,7 @@ class GaussianComponents(Components):
     def zeros(self, expected: Features) -> Natural:
         return self.empty_statistics(expected.layout).pack()
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any) -> None:
         layout = next(key for key in raw if key != "shared")
         kernels().statistics_of(
             rows.contiguous(),
