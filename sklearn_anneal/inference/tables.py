@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 # A code has at most this many values, unless a single column has more.
 _LARGEST_CODE = 256
 # Tables with an entry for every value of every code should not be larger than this, in bytes.
 _TABLE_SIZE = 1 << 20
-# Columns are packed for this many rows at a time.
-_CHUNK = 65_536
 
 
 @dataclass(frozen=True)
@@ -135,14 +133,19 @@ class Coded:
     packing: Packing
 
     @classmethod
-    def of(cls, levels: np.ndarray, n_levels: Any, n_components: int) -> Coded:
-        """Pack rows of levels, (n_rows, n_columns), in which missing cells are −1."""
-        missing = (levels < 0).any(axis=0)
+    def of_chunks(
+        cls, chunks: list[np.ndarray], n_levels: Any, missing: Any, n_components: int
+    ) -> Coded:
+        """Pack levels, (n_rows, n_columns) in several chunks, in which missing cells are −1.
+
+        ``missing`` says which columns have such cells.
+        """
         packing = Packing.of(n_levels, missing, n_components)
-        codes = np.empty((len(levels), packing.n_codes), dtype=packing.dtype)
-        for start in range(0, len(levels), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            codes[part] = packing.pack(levels[part])
+        codes = np.empty((sum(map(len, chunks)), packing.n_codes), dtype=packing.dtype)
+        start = 0
+        for chunk in chunks:
+            codes[start : start + len(chunk)] = packing.pack(chunk)
+            start += len(chunk)
         return cls(codes, packing)
 
     @property
@@ -196,11 +199,11 @@ class Blocks:
         return Blocks({name: part[index] for name, part in self.parts.items()})
 
 
-def missing_cells(X: Any) -> np.ndarray | None:
+def missing_cells(X: Any) -> Any:
     """Mark the missing cells of an array, :class:`Coded` or :class:`Blocks`; None without any.
 
-    A missing cell of a sparse matrix is an entry that is stored as NaN. Its result is dense, so
-    that a part of a large sparse matrix should be given.
+    The mask is a bool array of the shape of ``X``. A missing cell of a sparse matrix is an entry
+    that is stored as NaN, and its mask is sparse.
     """
     if isinstance(X, Blocks):
         masks = [missing_cells(part) for part in X.parts.values()]
@@ -212,8 +215,31 @@ def missing_cells(X: Any) -> np.ndarray | None:
     if isinstance(X, Coded):
         return X.levels() < 0 if any(X.packing.missing) else None
     if issparse(X):
-        if not np.isnan(X.data).any():
-            return None
-        return np.isnan(X.toarray())
+        mask = np.isnan(X.data)
+        return csr_array((mask, X.indices, X.indptr), shape=X.shape) if mask.any() else None
     mask = np.isnan(X)
     return mask if mask.any() else None
+
+
+def merged_rows(X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray] | None:
+    """Return the distinct rows of packed categories, and the sum of the weights of each.
+
+    The result is None if this would not halve the number of rows, or if columns are not packed.
+    """
+    parts = list(X.parts.values()) if isinstance(X, Blocks) else [X]
+    if not all(isinstance(part, Coded) for part in parts) or len(X) == 0:
+        return None
+    rng = np.random.default_rng(0)
+    keys = np.zeros(len(X), dtype=np.uint64)
+    for part in parts:
+        for code in part.codes.T:
+            # Different rows get the same key very seldom; this is checked below.
+            keys ^= code + rng.integers(2**63, dtype=np.uint64)
+            keys *= rng.integers(2**62, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+            keys ^= keys >> np.uint64(29)
+    _, first, where = np.unique(keys, return_index=True, return_inverse=True)
+    if 2 * len(first) > len(X):
+        return None
+    if not all(np.array_equal(part.codes[first][where], part.codes) for part in parts):
+        return None
+    return X[first], np.bincount(where, weights, len(first))

@@ -42,11 +42,15 @@ class Components(ABC):
     why_no_log_volume : str or None
         The reason why the class does not define :meth:`log_volume`, for error messages; None if
         it does.
+    why_no_exact_gradient : str or None
+        The reason why the families of the class do not define ``exact_gradient_statistics``, for
+        error messages; None if all of them do.
     """
 
     n_components: int
     learns: bool = False
     why_no_log_volume: ClassVar[str | None] = None
+    why_no_exact_gradient: ClassVar[str | None] = None
 
     # Data and parameters
 
@@ -127,9 +131,22 @@ class Components(ABC):
         """Return one draw of the parameters, with an entry for each factor."""
         return [factor.family.sample(factor.pick(q), rng) for factor in self.factors]
 
+    def coefficients(self, draws: Any) -> Any:
+        """Return log p(x | z = k) at one draw (:meth:`draw`), in the form of :meth:`expectations`."""
+        raise NotImplementedError
+
     @abstractmethod
     def plug_in(self, q: Natural) -> Any:
         """Return log p(x | z = k) at the posterior means, in the form of :meth:`expectations`."""
+
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
+        """Return q after a random displacement, which multiplies every count by default."""
+        return q | self.multiplied_counts(q, size, rng)
+
+    @property
+    def fixed_while_learning(self) -> tuple[str, ...]:
+        """Keys of the parameters that stay when the prior changes because it was learned."""
+        return ()
 
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
         """Return the counts of q, each multiplied by exp(size · N(0, 1)).
@@ -221,6 +238,13 @@ class Components(ABC):
         raise NotImplementedError
 
     # Operations that only some annealing methods need
+
+    def log_volumes(self, x: np.ndarray, summary: Any, expected: Any) -> np.ndarray:
+        """Return the terms of :meth:`log_volume` that each column contributes.
+
+        The shape is (len(x), n_components, n_features).
+        """
+        raise NotImplementedError
 
     def log_volume(self, x: np.ndarray, summary: Any, expected: Any) -> np.ndarray:
         """Return the log of the sum (or integral) of p(x_n | z_n = k)^x over all values of x_n.

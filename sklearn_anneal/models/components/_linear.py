@@ -127,10 +127,6 @@ class LinearComponents(Components):
     # What a subclass adds
 
     @abstractmethod
-    def coefficients(self, draws: Any) -> Coefficients:
-        """Return the coefficients at one draw of the parameters (:meth:`Components.draw`)."""
-
-    @abstractmethod
     def expected_coefficients(self, q: Natural) -> Coefficients:
         """Return the coefficients of E log p(x | z = k)."""
 
@@ -216,13 +212,6 @@ class LinearComponents(Components):
                 raw["missing"] += shares.T @ mask
 
     # Operations that only some annealing methods need
-
-    def log_volumes(self, x: np.ndarray, summary: Any, expected: Coefficients) -> np.ndarray:
-        """Return the terms of :meth:`log_volume` that each column contributes.
-
-        The shape is (len(x), n_components, n_features).
-        """
-        raise NotImplementedError
 
     def log_volume(self, x: np.ndarray, summary: Any, expected: Coefficients) -> np.ndarray:
         return self.log_volumes(x, summary, expected).sum(axis=-1)

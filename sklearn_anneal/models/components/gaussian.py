@@ -165,6 +165,11 @@ class GaussianComponents(Components):
         directions without any data, in which a matrix that is learned would shrink without limit.
     """
 
+    why_no_exact_gradient = (
+        "the gradient of a draw with respect to the parameters of a Wishart distribution is not "
+        "available"
+    )
+
     def __init__(
         self,
         n_components: int,

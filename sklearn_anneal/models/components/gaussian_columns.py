@@ -89,6 +89,11 @@ class GaussianColumns(LinearComponents):
         What is added to the variance of a constant column.
     """
 
+    why_no_exact_gradient = (
+        "the gradient of a draw with respect to the parameters of a "
+        "Normal–Gamma distribution is not available"
+    )
+
     def __init__(
         self,
         n_components: int,

@@ -58,6 +58,10 @@ class PoissonComponents(LinearComponents):
         The data's mean, which :meth:`resolved` determines.
     """
 
+    why_no_exact_gradient = (
+        "the gradient of a draw with respect to both parameters of a "
+        "gamma distribution is not available"
+    )
     why_no_log_volume = (
         "log C(T) sums the tempered density of a row over all possible rows, and no formula for "
         "this sum is known for Poisson counts"
