@@ -57,7 +57,8 @@ class Packing:
         radices = np.asarray(n_levels, dtype=np.int64) + np.asarray(missing, dtype=np.int64)
         largest = _LARGEST_CODE
         first_column = _groups(radices, largest)
-        while largest > 16 and _n_values(radices, first_column) * n_components * 8 > _TABLE_SIZE:
+        width = -(-n_components // 8) * 64
+        while largest > 16 and _n_values(radices, first_column) * width > _TABLE_SIZE:
             largest //= 2
             first_column = _groups(radices, largest)
         sizes = [

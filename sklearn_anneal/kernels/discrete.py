@@ -12,61 +12,58 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import CODES, kernel
+from ._compile import CODES, helper, kernel
+from ._simd import add_to_rows, sum_rows
 
-# Rows that are processed at a time. Their densities and one part of the table fit the fastest
-# cache together.
-_BLOCK = 256
+
+@helper
+def _locate(codes, i, begins, n_columns, starts):
+    """Find the positions in the table at which the entries of a row's codes begin."""
+    for g in range(codes.shape[1]):
+        starts[g] = (begins[g] + np.int64(codes[i, g])) * n_columns
 
 
 @kernel("rows pointer matrix out2", dtypes=CODES)
-def add_log_density(codes, begins, table, out):
-    """Add the table's entries of each row to ``out``.
+def log_density(codes, begins, table, out):
+    """Sum the table's entries of each row.
 
     Parameters
     ----------
     codes : array of shape (n, n_codes)
     begins : array of shape (n_codes + 1,)
         Where the entries of each code begin in the table.
-    table : array of shape (n_entries, n_components)
+    table : array of shape (n_entries, n_padded)
+        Columns beyond n_components are padding, up to a multiple of 8.
     out : array of shape (n, n_components)
     """
     n, n_codes = codes.shape
-    n_components = table.shape[1]
-    for start in range(0, n, _BLOCK):
-        stop = min(start + _BLOCK, n)
-        for g in range(0, n_codes - 1, 2):
-            for i in range(start, stop):
-                a = table[begins[g] + np.int64(codes[i, g])]
-                b = table[begins[g + 1] + np.int64(codes[i, g + 1])]
-                row = out[i]
-                for k in range(n_components):
-                    row[k] += a[k] + b[k]
-        if n_codes % 2 == 1:
-            g = n_codes - 1
-            for i in range(start, stop):
-                a = table[begins[g] + np.int64(codes[i, g])]
-                row = out[i]
-                for k in range(n_components):
-                    row[k] += a[k]
+    n_components, n_padded = out.shape[1], table.shape[1]
+    starts = np.empty(n_codes, dtype=np.int64)
+    sums = np.empty(n_padded)
+    for i in range(n):
+        _locate(codes, i, begins, n_padded, starts)
+        sum_rows(table, starts, n_codes, sums)
+        row = out[i]
+        for k in range(n_components):
+            row[k] = sums[k]
 
 
 @kernel("rows pointer matrix out2", dtypes=CODES)
 def add_shares(codes, begins, shares, table):
     """Add the shares of each row, of shape (n, n_components), to the table's entries of its codes.
 
-    The arguments are those of :func:`add_log_density`, but the table is the output.
+    The arguments are those of :func:`log_density`, but the table is the output.
     """
     n, n_codes = codes.shape
-    n_components = table.shape[1]
-    for start in range(0, n, _BLOCK):
-        stop = min(start + _BLOCK, n)
-        for g in range(n_codes):
-            for i in range(start, stop):
-                entry = table[begins[g] + np.int64(codes[i, g])]
-                row = shares[i]
-                for k in range(n_components):
-                    entry[k] += row[k]
+    n_components, n_padded = shares.shape[1], table.shape[1]
+    starts = np.empty(n_codes, dtype=np.int64)
+    padded = np.zeros(n_padded)
+    for i in range(n):
+        _locate(codes, i, begins, n_padded, starts)
+        row = shares[i]
+        for k in range(n_components):
+            padded[k] = row[k]
+        add_to_rows(padded, starts, n_codes, table)
 
 
 @kernel("rows pointer pointer pointer pointer out2", dtypes=("float64",))
@@ -85,9 +82,10 @@ def fill_table(levels, first_level, radices, first_column, begins, table):
     first_column : array of shape (n_codes + 1,)
         The first column of each code. Columns that come first have the higher place values.
     begins : array of shape (n_codes + 1,)
-    table : array of shape (n_entries, n_components)
+    table : array of shape (n_entries, n_padded)
     """
-    n_components = table.shape[1]
+    n_components = levels.shape[1]
+    table[:, n_components:] = 0.0
     for g in range(begins.shape[0] - 1):
         part = table[begins[g] : begins[g + 1]]
         part[0] = 0.0
@@ -110,25 +108,31 @@ def fill_table(levels, first_level, radices, first_column, begins, table):
 def collect_levels(table, first_level, radices, first_column, begins, levels):
     """Add the entries of a table to the levels that they stand for; the table is overwritten.
 
-    The arguments are those of :func:`fill_table`, but ``levels`` is the output.
+    The arguments are those of :func:`fill_table`, but ``levels``, of shape (n_levels, n_padded), is
+    the output.
     """
-    n_components = table.shape[1]
+    width = table.shape[1]
+    flat = table.reshape(table.size)
+    out = levels.reshape(levels.size)
     for g in range(begins.shape[0] - 1):
-        part = table[begins[g] : begins[g + 1]]
+        part = flat[begins[g] * width : begins[g + 1] * width]
         size = begins[g + 1] - begins[g]
         for c in range(first_column[g + 1] - 1, first_column[g] - 1, -1):
             radix = radices[c]
-            n_levels = first_level[c + 1] - first_level[c]
             size //= radix
+            own = out[first_level[c] * width : first_level[c + 1] * width]
+            # The entries of one value of the columns before this one lie next to each other.
             for e in range(size):
-                for v in range(n_levels):
-                    for k in range(n_components):
-                        levels[first_level[c] + v, k] += part[e * radix + v, k]
-                if e * radix > e:
-                    part[e] = part[e * radix]
+                entries = part[e * radix * width : (e + 1) * radix * width]
+                for j in range(own.shape[0]):
+                    own[j] += entries[j]
+                target = part[e * width : (e + 1) * width]
+                for k in range(width):
+                    target[k] = entries[k]
                 for v in range(1, radix):
-                    for k in range(n_components):
-                        part[e, k] += part[e * radix + v, k]
+                    other = entries[v * width : (v + 1) * width]
+                    for k in range(width):
+                        target[k] += other[k]
 
 
 @kernel("values index pointer matrix matrix out2", dtypes=("float64", "float32"))

@@ -17,6 +17,7 @@ from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding
 from ._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
 from ._weights import WEIGHTS
 from .components._base import Components, clusterings
+from .components._linear import column_sums
 
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
@@ -331,7 +332,7 @@ class Mixture(ConjugateModel):
     def _raw(self, units: Rows, shares: np.ndarray, expected: tuple[np.ndarray, Any]) -> Natural:
         raw = self.components.zeros(expected[1])
         self.components.add(units, shares, raw, expected[1])
-        return raw | {_NUMBER: shares.sum(axis=0)}
+        return raw | {_NUMBER: column_sums(shares)}
 
     def locally_tempered_step(
         self,
