@@ -11,7 +11,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, Transfor
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..annealing import SVIPlus
 from ..families import COVARIANCE_TYPES
@@ -372,6 +372,7 @@ class AnnealedBayesianMixture(
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = self.emission in ("bernoulli", "poisson")
         tags.input_tags.positive_only = self.emission in ("bernoulli", "categorical", "poisson")
@@ -386,6 +387,10 @@ class AnnealedBayesianMixture(
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> Any:
         """X in the form that the model reads."""
+        return self._encoded(X, reset, ensure_min_samples)[0]
+
+    def _encoded(self, X: Any, reset: bool, ensure_min_samples: int) -> tuple[Any, Any]:
+        """X in the form that the model reads, and the dtype of responsibilities of its rows."""
         refuse_masked(X, "X")
         check_sparse(X)
         given = X
@@ -417,7 +422,7 @@ class AnnealedBayesianMixture(
         encoded = cells_of(X, self.emission, blocks, self.n_components, declared)
         if reset:
             self._blocks = blocks
-        return encoded
+        return encoded, np.float32 if X.dtype == np.float32 else np.float64
 
     def _declared(self, blocks: list[Block] | None) -> dict[str, Any]:
         """The numbers of categories that ``n_categories`` declares, by the name of the block."""
@@ -573,9 +578,12 @@ class AnnealedBayesianMixture(
         Returns
         -------
         responsibilities : ndarray of shape (n_samples, n_components)
-            They sum to 1 over the components.
+            They sum to 1 over the components. They are float32 if X is, else float64.
         """
-        return self._responsibilities(self._rows(X))
+        check_is_fitted(self)
+        encoded, dtype = self._encoded(X, False, 1)
+        rows = Rows(encoded).centered(self._context().summary)
+        return self._responsibilities(rows).astype(dtype, copy=False)
 
     def transform(self, X):
         """Responsibilities of the components for each row, as :meth:`predict_proba`.

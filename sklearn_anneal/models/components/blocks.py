@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,26 @@ from ...inference.units import Rows
 from ._base import Components
 
 
-class Summaries(dict):
+@dataclass(frozen=True)
+class Summaries:
     """The summaries of blocks, by their names."""
+
+    parts: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.parts[name]
 
     @property
     def center(self) -> dict[str, Any]:
         """The origin of each block's coordinates; None for a block without any."""
-        return {name: getattr(summary, "center", None) for name, summary in self.items()}
+        return {name: getattr(part, "center", None) for name, part in self.parts.items()}
 
     def merge(self, other: Summaries) -> Summaries:
         """Return the summaries of both sets of rows together."""
         return Summaries(
             {
-                name: None if summary is None else summary.merge(other[name])
-                for name, summary in self.items()
+                name: None if part is None else part.merge(other[name])
+                for name, part in self.parts.items()
             }
         )
 
