@@ -17,6 +17,30 @@ def _transpose(matrices: np.ndarray) -> np.ndarray:
     return np.swapaxes(matrices, -1, -2)
 
 
+# Inverting the blocks of triangular matrices one by one is worth it for matrices of a higher order
+# than this, and from this number of entries on.
+_SMALL_ORDER, _SMALL_SIZE = 8, 2048
+
+
+def inverse_of_lower(roots: np.ndarray) -> np.ndarray:
+    """Return the inverses of lower triangular matrices of shape (..., D, D).
+
+    The inverse of [[A, 0], [B, C]] is [[A⁻¹, 0], [−C⁻¹ B A⁻¹, C⁻¹]], which takes half the time of
+    ``numpy.linalg.inv``, as that does not know that the upper triangles are zero.
+    """
+    order = roots.shape[-1]
+    if order <= _SMALL_ORDER or roots.size < _SMALL_SIZE:
+        return np.linalg.inv(roots)
+    first, last = slice(order // 2), slice(order // 2, None)
+    result = np.zeros_like(roots)
+    top = inverse_of_lower(roots[..., first, first])
+    bottom = inverse_of_lower(roots[..., last, last])
+    result[..., first, first] = top
+    result[..., last, last] = bottom
+    result[..., last, first] = -(bottom @ (roots[..., last, first] @ top))
+    return result
+
+
 def symmetrize(matrices: np.ndarray) -> np.ndarray:
     """Return the symmetric part of matrices of shape (..., D, D)."""
     return 0.5 * (matrices + _transpose(matrices))
@@ -72,6 +96,12 @@ class Structure(ABC):
         Raises LinAlgError if a matrix is not positive definite.
         """
 
+    def inverse_and_log_det(
+        self, stored: np.ndarray, n_features: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return :meth:`inverse` and :meth:`log_det`, which can share a factorisation."""
+        return self.inverse(stored), self.log_det(stored, n_features)
+
     @abstractmethod
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Return the products with vectors of shape (..., D)."""
@@ -82,7 +112,7 @@ class Structure(ABC):
 
     def relative(self, left: np.ndarray, right: np.ndarray, n_features: int) -> np.ndarray:
         """Return the eigenvalues of `right`^{-1} `left`, (..., D); `right` is positive definite."""
-        root = np.linalg.inv(np.linalg.cholesky(self.to_full(right, n_features)))
+        root = inverse_of_lower(np.linalg.cholesky(self.to_full(right, n_features)))
         return np.linalg.eigvalsh(root @ self.to_full(left, n_features) @ _transpose(root))
 
     @abstractmethod
@@ -108,12 +138,16 @@ class _Full(Structure):
         return stored
 
     def log_det(self, stored: np.ndarray, n_features: int) -> np.ndarray:
-        root = np.linalg.cholesky(stored)
-        return 2.0 * np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
+        return _log_det_of_root(np.linalg.cholesky(stored))
 
     def inverse(self, stored: np.ndarray) -> np.ndarray:
-        inverse_root = np.linalg.inv(np.linalg.cholesky(stored))
-        return _transpose(inverse_root) @ inverse_root
+        return _inverse_of_root(np.linalg.cholesky(stored))
+
+    def inverse_and_log_det(
+        self, stored: np.ndarray, n_features: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        root = np.linalg.cholesky(stored)
+        return _inverse_of_root(root), _log_det_of_root(root)
 
     def multiply(self, stored: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return (stored @ vectors[..., None])[..., 0]
@@ -268,6 +302,17 @@ class _Spherical(Structure):
 
     def smallest(self, stored: np.ndarray) -> np.ndarray:
         return np.where(np.isfinite(stored), stored, 0.0)
+
+
+def _inverse_of_root(root: np.ndarray) -> np.ndarray:
+    """Return the inverse of L L^T."""
+    inverse_root = inverse_of_lower(root)
+    return _transpose(inverse_root) @ inverse_root
+
+
+def _log_det_of_root(root: np.ndarray) -> np.ndarray:
+    """Return log|L L^T|."""
+    return 2.0 * np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
 
 
 def _require_positive(stored: np.ndarray) -> np.ndarray:

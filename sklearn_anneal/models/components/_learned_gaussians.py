@@ -79,7 +79,7 @@ class _Step:
         self.log_det = float(np.mean(log_det))
         self.q, self.prior = q, prior
         # The prior mean of every component.
-        self.center = components.means(prior)
+        self.center = components.prior_means(prior)
         # Each row raises the degrees of freedom of one component by 1.
         self.rows_each = max(float(np.mean(q["dof"] - prior["dof"])), 0.0)
         self.n_rows = max(components.n_components * self.rows_each, 1.0)
