@@ -422,11 +422,14 @@ def test_moments_from_one_factorisation_are_those_from_two(case):
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (200, 9, 9), (4, 5, 30, 30), (64, 64)])
-def test_triangular_matrices_are_inverted_block_by_block(rng, shape):
+def test_triangular_matrices_are_inverted_as_any_others(rng, shape):
     roots = np.tril(rng.standard_normal(shape)) + 2 * shape[-1] * np.eye(shape[-1])
     inverses = inverse_of_lower(roots)
     np.testing.assert_allclose(inverses, np.linalg.inv(roots), rtol=1e-11, atol=1e-15)
     assert not np.triu(inverses, 1).any()
+    roots[..., 0, 0] = 0.0
+    with pytest.raises(np.linalg.LinAlgError):
+        inverse_of_lower(roots)
 
 
 @cases("wishart", "normal_wishart")
