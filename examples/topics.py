@@ -32,7 +32,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
-from sklearn_anneal import AnnealedLatentDirichletAllocation, warm_up
+from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import DeterministicAnnealing
 from sklearn_anneal.inspection import LowerBoundDisplay, TopicsDisplay
 from sklearn_anneal.metrics import (
@@ -161,31 +161,22 @@ def predictive_score(lda, X):
 # The work
 # --------
 # The methods take turns within each seed and have one thread each, so that their times compare.
-
-
-def progress(jobs):
-    """The jobs one by one, behind a progress bar where rich is installed."""
-    try:
-        from rich.progress import track
-    except ImportError:
-        return jobs
-    return track(jobs, description="Fitting")
+# First fits to a few documents, which do not count, compile the loops that each of them needs. A
+# line is printed as soon as a fit is done.
 
 
 def compare(train, test, n_seeds=3, n_components=20):
     """Measures of shape (n_seeds, 4) by method, and the fits of the first seed."""
-    jobs = [
-        (method, lda)
-        for seed in range(n_seeds)
-        for method, lda in contestants(n_components, seed).items()
-    ]
     results, first_fits = defaultdict(list), {}
-    print("Loading kernels; the first time they are compiled, which takes some seconds.")
-    warm_up()
     with threadpool_limits(1):
-        for method, lda in progress(jobs):
-            results[method].append(measure(lda, train, test))
-            first_fits.setdefault(method, lda)
+        for lda in contestants(n_components, 0).values():
+            lda.fit(train[:20])
+        for seed in range(n_seeds):
+            for method, lda in contestants(n_components, seed).items():
+                results[method].append(measure(lda, train, test))
+                first_fits.setdefault(method, lda)
+                seconds = results[method][-1][-1]
+                print(f"seed {seed + 1} of {n_seeds}: {method:25}{seconds:7.2f} s", flush=True)
     return {method: np.array(runs) for method, runs in results.items()}, first_fits
 
 
@@ -250,6 +241,7 @@ if __name__ == "__main__":
         f"{train.shape[0]} with {train.sum()} tokens of {len(words)} words to fit, "
         f"{test.shape[0]} with {test.sum()} tokens held out"
     )
+    print("The loops are compiled; the first time this takes some seconds.\n", flush=True)
     results, fits = compare(train, test)
     print_table(results)
     print("", *conclusions(results), sep="\n")

@@ -172,6 +172,19 @@ def test_a_quick_run_on_speed_does_not_replace_the_full_page(model, capsys):
     assert "--output" in capsys.readouterr().err
 
 
+def test_a_section_that_is_measured_alone_replaces_its_own(quick_speed):
+    first = quick_speed("gaussian_mixture", "passes", "learning")
+    second = quick_speed("gaussian_mixture", "learning", "where")
+    head, passes, learning, where = re.split(r"^(?=## )", second, flags=re.MULTILINE)
+    old = re.split(r"^(?=## )", first, flags=re.MULTILINE)
+    assert [head, passes] == old[:2]
+    assert learning.splitlines()[0] == old[2].splitlines()[0]
+    for section in (learning, where):
+        assert "Measured apart from the other sections." in section
+        assert "Written by" not in section
+    assert "Measured apart" not in first + head + passes
+
+
 @every_reproduction
 def test_a_quick_reproduction_writes_every_section(model, quick_fits, reproduce, tmp_path):
     page = tmp_path / "page.md"

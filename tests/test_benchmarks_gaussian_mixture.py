@@ -57,11 +57,28 @@ def test_a_quick_run_does_not_replace_the_full_page(capsys):
 
 def test_a_quick_run_of_the_speed_of_mixtures_needs_no_file(no_data, quick_speed):
     text = quick_speed("gaussian_mixture")
-    for part in ("Time per pass", "annealing costs", "ten restarts", "Two jobs", "Where the time"):
+    parts = ("Time per pass", "annealing costs", "ten restarts", "Two jobs", "Where the time")
+    for part in (*parts, "learning the priors"):
         assert part in text
     assert "A quick run" in text
     assert "gaussian_mixture.speed --write" in text
     assert not re.search(r"\bnan\b", text)
+
+
+@pytest.mark.parametrize("factorization", ["joint", "independent"])
+def test_passes_with_and_without_learning_have_the_same_bound(factorization):
+    from benchmarks.gaussian_mixture import speed, workload
+
+    X = workload.blobs(500, 3)
+    contexts = speed.learning(X, 3, factorization)
+    ends = {name: speed.single_pass(ctx, X)() for name, ctx in contexts.items()}
+    before, fixed = ends["learned"].trace.initial, ends["fixed"].trace.initial
+    assert before == pytest.approx(fixed, rel=1e-10)
+    # One of them learns in its pass, the other does not, and neither changes where both began.
+    q, moved = contexts["learned"].q, ends["learned"].ctx.prior
+    assert contexts["fixed"].q is q
+    assert any(not np.array_equal(moved[key], contexts["learned"].prior[key]) for key in moved)
+    assert ends["fixed"].ctx.prior is contexts["fixed"].prior
 
 
 def test_without_its_file_a_section_on_restarts_is_left_out(no_data, capsys):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from peer_priors import PEER_OF_MIXTURES
+from scipy.sparse import csr_matrix
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedLatentDirichletAllocation
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+)
 from sklearn_anneal.annealing import ANNEALING
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -167,12 +171,6 @@ def test_the_figure_is_written_where_it_says(example, compared, tmp_path, monkey
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", ["topics", "segmentation"])
-def test_progress_needs_no_rich(name, request, monkeypatch):
-    monkeypatch.setitem(sys.modules, "rich.progress", None)
-    assert list(request.getfixturevalue(name).progress([1, 2])) == [1, 2]
-
-
 @pytest.fixture(scope="module")
 def documents(topics):
     return topics.load_documents()
@@ -257,6 +255,25 @@ def test_topics_are_measured_once_per_seed(topics, corpus, topic_fits):
     assert (results[topics.RESTARTS][:, 0] >= results[topics.SINGLE][:, 0]).all()
 
 
+def test_a_line_is_printed_for_every_fit(topics, segmentation, stars, capsys):
+    """A log without a terminal has them too, so that the examples do not seem to hang."""
+    words = np.random.default_rng(0).poisson(1.0, (30, 8))
+    frames = [line[:, None] for line in np.random.default_rng(0).normal(size=(8, 20))]
+    ratings = stars.split_ratings(*stars.draw_ratings(n_users=20, n_items=30, most=20)[:2])
+    for example, data in (
+        (topics, (csr_matrix(words[:20]), csr_matrix(words[20:]))),
+        (segmentation, (frames[:6], frames[6:])),
+        (stars, ratings),
+    ):
+        results, _ = example.compare(*data, 2, 2)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(": ")[1].rsplit(maxsplit=2)[0] for line in lines] == 2 * list(results)
+        assert [line.split(": ")[0] for line in lines[:: len(results)]] == [
+            "seed 1 of 2",
+            "seed 2 of 2",
+        ]
+
+
 def test_what_is_printed_of_topics(topics, corpus, topic_fits, capsys):
     results, fits = topic_fits
     train, _, words = corpus
@@ -324,6 +341,7 @@ def test_segmentations_are_measured_once_per_seed(segmentation, photograph, segm
     results, fits = segmented
     train, test = segmentation.split_lines(photograph)
     assert set(results) == set(fits) == set(segmentation.contestants(3, 0))
+    assert AnnealedHMM().annealing in results
     for method, values in results.items():
         assert values.shape == (2, 3)
         assert np.isfinite(values).all()

@@ -27,6 +27,7 @@ from sklearn_anneal.families import (
     posterior,
     stick_breaking_log_weights,
 )
+from sklearn_anneal.families._structure import inverse_of_lower
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 N_DRAWS = 20_000
@@ -411,6 +412,24 @@ def test_entropy_agrees_with_scipy(case):
         log_det = case.family.log_det_expectation(case.q)
         total += 0.5 * np.sum(constant - case.n_features * log_beta - log_det)
     np.testing.assert_allclose(case.family.entropy(case.q), total, rtol=1e-9, atol=1e-9)
+
+
+@cases("wishart", "normal_wishart")
+def test_moments_from_one_factorisation_are_those_from_two(case):
+    precision, log_det = case.family.moments(case.q)
+    np.testing.assert_allclose(precision, case.family.expected_precision(case.q), rtol=1e-12)
+    np.testing.assert_allclose(log_det, case.family.log_det_expectation(case.q), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (200, 9, 9), (4, 5, 30, 30), (64, 64)])
+def test_triangular_matrices_are_inverted_as_any_others(rng, shape):
+    roots = np.tril(rng.standard_normal(shape)) + 2 * shape[-1] * np.eye(shape[-1])
+    inverses = inverse_of_lower(roots)
+    np.testing.assert_allclose(inverses, np.linalg.inv(roots), rtol=1e-11, atol=1e-15)
+    assert not np.triu(inverses, 1).any()
+    roots[..., 0, 0] = 0.0
+    with pytest.raises(np.linalg.LinAlgError):
+        inverse_of_lower(roots)
 
 
 @cases("wishart", "normal_wishart")

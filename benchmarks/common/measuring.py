@@ -160,6 +160,32 @@ def load() -> str:
 # Scripts
 
 
+def renewed(page: Sequence[str], measured: Sequence[str], circumstances: str) -> list[str]:
+    """Return a page in which the sections that were measured again replace the old ones.
+
+    Sections that the page does not have yet follow its last one. Each section that was measured
+    ends with the circumstances of its run, because those at the top of the page are not its own.
+    """
+    old, new = _sections(page), _sections(measured)
+    for title, lines in new.items():
+        if title:
+            old[title] = [*lines, f"Measured apart from the other sections. {circumstances}", ""]
+    return [line for lines in old.values() for line in lines]
+
+
+def _sections(page: Sequence[str]) -> dict[str, list[str]]:
+    """Return the lines of each section by its title, with those before the first under ""."""
+    sections: dict[str, list[str]] = {"": []}
+    for line in page:
+        if line.startswith("## "):
+            sections[line] = []
+        sections[list(sections)[-1]].append(line)
+    last = list(sections)[-1]
+    if sections[last] and sections[last][-1]:
+        sections[last].append("")
+    return sections
+
+
 class Script(NamedTuple):
     """A script of measurements.
 
@@ -221,14 +247,21 @@ class Script(NamedTuple):
         if arguments.quick:
             page[2] += " A quick run, whose figures mean nothing."
         if arguments.write:
+            if set(arguments.names) < set(self.benchmarks) and arguments.output.exists():
+                before = arguments.output.read_text(encoding="utf-8").splitlines()
+                page = renewed(before, page, page[2].replace(f" {self.author}", ""))
             text = "\n".join(page).rstrip("\n")
             arguments.output.write_text(f"{text}\n", encoding="utf-8")
 
+    @property
+    def author(self) -> str:
+        """The sentence that says which command writes the page."""
+        return f"Written by `python -m benchmarks.{self.model}.speed --write`."
+
     def page(self, names: Sequence[str], size: Any) -> list[str]:
         """Run some sections and print each as soon as it is complete."""
-        by = f"Written by `python -m benchmarks.{self.model}.speed --write`."
         libraries = ", ".join(filter(None, (f"numba {version('numba')}", versions(self.peers))))
-        page = [f"# {self.title}", "", f"{machine()} {libraries}. {by}", ""]
+        page = [f"# {self.title}", "", f"{machine()} {libraries}. {self.author}", ""]
         before = load()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

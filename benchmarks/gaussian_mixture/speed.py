@@ -6,6 +6,7 @@ runs. They use one thread, unless a section says otherwise.
     python -m benchmarks.gaussian_mixture.speed            # everything, some ten minutes
     python -m benchmarks.gaussian_mixture.speed passes methods
     python -m benchmarks.gaussian_mixture.speed --write    # also into doc/results/speed.md
+    python -m benchmarks.gaussian_mixture.speed learning --write    # only this section of the page
     python -m benchmarks.gaussian_mixture.speed --quick --write --output /tmp/quick.md
 
 The section on restarts needs a file, see ``data.py`` in this folder; a quick run takes
@@ -15,12 +16,14 @@ scikit-learn's digits and needs no file.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from sklearn.mixture import BayesianGaussianMixture
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import (
+    Context,
     DeterministicAnnealing,
     LocalVariationalTempering,
     ProximityVI,
@@ -29,8 +32,9 @@ from sklearn_anneal.annealing import (
     SVIPlus,
     VariationalTempering,
 )
-from sklearn_anneal.inference.engine import lower_bound
+from sklearn_anneal.inference.engine import PLAIN, Progress, Settings, fit, lower_bound
 from sklearn_anneal.inference.parallel import SEQUENTIAL
+from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.models.components.gaussian import ROWS_PER_BLOCK
 
@@ -240,12 +244,74 @@ def measure_where(size: Size) -> list[str]:
     return page.lines
 
 
+# A fit learns its priors in the second half of its passes at the latest.
+_PASSES_BEFORE_LEARNING = 20
+FACTORIZATIONS = ("joint", "independent")
+
+
+def measure_learning(size: Size) -> list[str]:
+    """Time of a pass that learns all priors against that of a pass with fixed priors."""
+    page = Page()
+    page.section(
+        "What learning the priors costs per pass",
+        'Processor time of a pass that learns all priors (`"auto"`), over that of the same pass '
+        f"with fixed priors, N = {size.n_rows:,}, full covariances, one thread: median and "
+        f"quartiles of {size.learning_rounds} ratios of neighbouring passes.",
+        "A fit learns only in its last passes, so that whole fits would hide the cost. The loop of "
+        f"inference therefore makes single passes from the parameters of a fit of "
+        f"{_PASSES_BEFORE_LEARNING} passes, the second half of which learned. The fixed priors are "
+        "those that this fit has learned. A pass is a visit to all rows, the lower bound, and the "
+        "update; the two kinds take turns and always start from the same parameters.",
+    )
+    spaces = size.spaces[:2]
+    cells: dict[str, list[str]] = {name: [] for name in FACTORIZATIONS}
+    for d, k in spaces:
+        X = blobs(size.n_rows, d)
+        for name in FACTORIZATIONS:
+            progress(f"learning, D = {d}, K = {k}, {name}")
+            runs = {key: single_pass(ctx, X) for key, ctx in learning(X, k, name).items()}
+            times = interleaved(runs, size.learning_rounds)
+            cells[name].append(spread(times["learned"] / times["fixed"], digits=3))
+    header = ["factorization", *(f"D = {d}, K = {k}" for d, k in spaces)]
+    page.table(header, [[name, *cell] for name, cell in cells.items()])
+    return page.lines
+
+
+def learning(X: np.ndarray, k: int, factorization: str) -> dict[str, Context]:
+    """The context of a fit that learns all priors, and one with its priors fixed at their values.
+
+    Both have the same parameters.
+    """
+    settings = {"annealing": "none", "factorization": factorization, "n_components": k}
+    priors = dict.fromkeys(PEER_OF_MIXTURES, "auto")
+    mixture = AnnealedBayesianGaussianMixture(
+        max_iter=_PASSES_BEFORE_LEARNING, tol=0, random_state=0, **settings, **priors
+    ).fit(X)
+    values = {name: getattr(mixture, f"{name}_") for name in priors}
+    same = AnnealedBayesianGaussianMixture(max_iter=0, random_state=0, **settings, **values).fit(X)
+    learned, fixed = (replace(m._inference.ctx, exploring=False) for m in (mixture, same))
+    fixed.q = learned.q
+    return {"learned": learned, "fixed": fixed}
+
+
+def single_pass(ctx: Context, X: np.ndarray) -> Callable[[], Progress]:
+    """A call of the loop for one pass from these parameters, which stay as they are."""
+    units = Rows(X, None, ctx.summary.center)
+    settings = Settings(10, RiseOfBound(0.0), None, 1.0, 0.6)
+
+    def run() -> Progress:
+        return fit(Progress(replace(ctx), PLAIN), units, settings, SEQUENTIAL, until=1)
+
+    return run
+
+
 BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "passes": (measure_passes, True),
     "methods": (measure_methods, True),
     "restarts": (measure_restarts, True),
     "jobs": (measure_jobs, False),
     "where": (measure_where, True),
+    "learning": (measure_learning, True),
 }
 
 

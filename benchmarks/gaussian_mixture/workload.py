@@ -44,6 +44,9 @@ class Size:
         Number of rows of each of these classes, and K.
     rounds, annealed_rounds : int
         Number of interleaved repetitions of plain and of annealed passes.
+    learning_rounds : int
+        Number of interleaved passes with and without the learning of priors. Their times differ by
+        little, so that many are needed.
     seeds : int
         Number of repetitions of one fit against ten restarts, and of all other comparisons in
         seconds.
@@ -71,11 +74,12 @@ class Size:
     digit_components: int = 12
     rounds: int = 7
     annealed_rounds: int = 15
+    learning_rounds: int = 150
     seeds: int = 5
     quick: bool = False
 
     def with_rounds(self, n: int) -> Size:
-        return replace(self, rounds=n, annealed_rounds=n, seeds=n)
+        return replace(self, rounds=n, annealed_rounds=n, learning_rounds=n, seeds=n)
 
 
 FULL = Size()
@@ -88,6 +92,7 @@ QUICK = Size(
     digit_components=2,
     rounds=2,
     annealed_rounds=2,
+    learning_rounds=2,
     seeds=1,
     quick=True,
 )

@@ -9,42 +9,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.callback import with_callbacks
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from ..families import COVARIANCE_TYPES
 from ..inference.units import Sequences
 from ..models.components._base import log_means
-from ..models.hidden_markov import HiddenMarkov, kernels
-from ._base import BaseAnnealed, has_unit_temperatures
+from ..models.hidden_markov import HiddenMarkov
+from ._base import BaseAnnealed
 from ._emissions import EMISSIONS, CategoricalEmission, check_priors_of_others
 from ._priors import checked_prior, is_auto
 from ._sequences import (
     SequenceData,
     check_targets,
-    draw_states,
     read_sequences,
     refuse_all_missing,
     weights_of_sequences,
 )
-from ._validation import checks_parameters, explains, finite
+from ._state_predictions import StatePredictions
+from ._validation import checks_parameters
 
 if TYPE_CHECKING:
     from ..annealing import Context
 
 
-_NOTHING = np.empty(0)
-_ONE = np.ones(1)
 _PRIOR = [None, "array-like", Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
-_OVERFLOW = (
-    "X has frames so far from the training data that their log densities overflow. Check their "
-    "units, or rescale X before fitting and predicting."
-)
 
 
-class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
+class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredictions):
     """Bayesian hidden Markov model, fitted by annealed variational inference.
 
     Every method that takes sequences accepts them in two forms:
@@ -293,10 +285,6 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
 
     __metadata_request__fit = {"groups": True}
     __metadata_request__partial_fit = {"groups": True}
-    __metadata_request__score = {"groups": True}
-    __metadata_request__predict = {"groups": True}
-    __metadata_request__predict_proba = {"groups": True}
-    __metadata_request__transform = {"groups": True}
 
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
@@ -600,201 +588,3 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnneale
         """
         how = {"groups": groups, "lengths": lengths}
         return self.fit(X, y, **how, sample_weight=sample_weight).transform(X, **how)
-
-    def predict(self, X, *, groups=None, lengths=None):
-        """The most probable path of states of each sequence, by the Viterbi algorithm.
-
-        The parameters are set to their posterior means. Ties go to the state of lowest index.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Sequences.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-
-        Returns
-        -------
-        states : ndarray of int, shape (n_frames,)
-            One state per frame.
-        """
-        return self.decode(X, groups=groups, lengths=lengths)[1]
-
-    @explains("Prediction")
-    def decode(self, X, *, groups=None, lengths=None):
-        """The most probable path of states of each sequence, and its probability.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Sequences.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-
-        Returns
-        -------
-        log_probability : float
-            Sum over sequences of the log joint density of frames and path, in nats.
-        states : ndarray of int, shape (n_frames,)
-            One state per frame.
-        """
-        ctx, _, units = self._units(X, groups, lengths)
-        expected = ctx.model.plug_in(ctx.q)
-        states = np.empty(int(units.indptr[-1]), dtype=np.int64)
-        log_probabilities = np.empty(units.n_units)
-        for part in ctx.model.parts(units):
-            some = units.take(part)
-            kernels().viterbi(
-                finite(ctx.model.log_density(some, expected), _OVERFLOW),
-                some.indptr,
-                expected.startprob,
-                expected.transmat,
-                states[units.indptr[part.start] : units.indptr[part.stop]],
-                log_probabilities[part],
-            )
-        return float(log_probabilities.sum()), states
-
-    def predict_proba(self, X, *, groups=None, lengths=None):
-        """Posterior probabilities of the states of each frame, given its whole sequence.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Sequences.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-
-        Returns
-        -------
-        posteriors : ndarray of shape (n_frames, n_components)
-            They sum to 1 over the states. The dtype is that of X if X is floating, else float64.
-        """
-        ctx, data, units = self._units(X, groups, lengths)
-        posteriors = np.empty((int(units.indptr[-1]), ctx.model.n_components))
-        self._log_likelihoods(ctx, units, posteriors)
-        return posteriors.astype(data.X.dtype, copy=False)
-
-    def transform(self, X, *, groups=None, lengths=None):
-        """Posterior probabilities of the states of each frame, as :meth:`predict_proba`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Sequences.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-
-        Returns
-        -------
-        posteriors : ndarray of shape (n_frames, n_components)
-            One column per state.
-        """
-        return self.predict_proba(X, groups=groups, lengths=lengths)
-
-    def score_sequences(self, X, *, groups=None, lengths=None):
-        """Log-likelihood of each sequence at the posterior mean parameters.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Sequences.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-
-        Returns
-        -------
-        log_likelihoods : ndarray of shape (n_sequences,)
-            Log-likelihoods in nats, summed over the observed frames of a sequence.
-        """
-        return self._log_likelihoods(*self._units(X, groups, lengths)[::2])
-
-    def score(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
-        """Mean log-likelihood per frame at the posterior mean parameters.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Sequences.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-        sample_weight : array-like of shape (n_frames,), default=None
-            Weights, constant within a sequence.
-
-        Returns
-        -------
-        log_likelihood : float
-            In nats per frame; missing frames count in the denominator. Higher is better.
-        """
-        ctx, data, units = self._units(X, groups, lengths, y)
-        weights = self._check_weights(sample_weight, data)
-        if weights is None:
-            weights = np.ones(units.n_units)
-        return float(weights @ self._log_likelihoods(ctx, units) / (weights @ units.lengths))
-
-    @explains("Sampling")
-    def sample(self, n_samples=1):
-        """Draw one sequence from the fitted model, at the posterior mean parameters.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of frames.
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, n_features)
-            The frames.
-        states : ndarray of int, shape (n_samples,)
-            Their states.
-        """
-        ctx = self._context()
-        if not isinstance(n_samples, Integral) or n_samples < 1:
-            raise ValueError(f"n_samples is the number of frames, 1 or more; got {n_samples!r}.")
-        random_state = check_random_state(self.random_state)
-        states = draw_states(self.startprob_, self.transmat_, random_state, int(n_samples))
-        kind = EMISSIONS[self.emission]
-        return kind.draw(ctx.model.emission, states, self, random_state), states
-
-    @available_if(has_unit_temperatures)
-    @explains("Prediction")
-    def inverse_temperatures(self, X, *, groups=None, lengths=None):
-        """Expected inverse temperature of each sequence, low for outliers.
-
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the sequence's log-likelihood.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            Sequences.
-        groups, lengths : array-like, default=None
-            The id of the sequence of every row, or the number of rows of each sequence.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_sequences,)
-            E[1/T], in (0, 1].
-        """
-        ctx, _, units = self._units(X, groups, lengths)
-        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
-
-    def _units(
-        self, X: Any, groups: Any, lengths: Any, y: Any = None
-    ) -> tuple[Context, SequenceData, Sequences]:
-        ctx = self._context()
-        data = self._data(X, groups, lengths, y)
-        data = self._validate_data(data, reset=False, ensure_min_samples=1)
-        return ctx, data, self._make_units(data, None).centered(ctx.summary)
-
-    @explains("Prediction")
-    def _log_likelihoods(
-        self, ctx: Context, units: Sequences, posteriors: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Log-likelihoods of sequences; ``posteriors`` is filled with those of states if given."""
-        expected = ctx.model.plug_in(ctx.q)
-        found = ctx.model.sweep(units, expected, _ONE, [_NOTHING], posteriors)
-        # Energies, unlike normalisers, also show densities that are not finite in some states only.
-        finite(found.energies, _OVERFLOW)
-        return finite(found.log_norms, _OVERFLOW)

@@ -99,8 +99,8 @@ class Gaussian(Family):
         """Return (h^T P^{-1} h - log|P| + D log 2 pi) / 2, of shape (...), in nats."""
         precision, natural_mean = natural["precision"], natural["natural_mean"]
         n_features = natural_mean.shape[-1]
-        mean = self._structure.multiply(self._structure.inverse(precision), natural_mean)
-        log_det = self._structure.log_det(precision, n_features)
+        covariance, log_det = self._structure.inverse_and_log_det(precision, n_features)
+        mean = self._structure.multiply(covariance, natural_mean)
         quadratic = (natural_mean * mean).sum(-1)
         return 0.5 * (quadratic - log_det + n_features * np.log(2.0 * np.pi))
 

@@ -95,18 +95,24 @@ class NormalWishart(Family):
         """Return E[Lambda] = nu W, stored like the scatter."""
         return self._wishart.expected_precision(self._wishart_natural(natural))
 
+    def moments(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
+        """Return :meth:`expected_precision` and :meth:`log_det_expectation`.
+
+        The matrices are factorised once for both.
+        """
+        return self._wishart.moments(self._wishart_natural(natural))
+
     def expectations(self, natural: Natural) -> Natural:
         """Return the expectations of (-mu^T Lambda mu, 2 Lambda mu, -Lambda, log|Lambda|) / 2.
 
         The third is restricted like the scatter. For tied, the last two are summed over the rows.
         """
         marginal = self._wishart_natural(natural)
-        precision = self._wishart.expected_precision(marginal)
+        precision, log_det = self._wishart._moments(marginal)
         beta = natural["mean_precision"]
         mean = natural["mean_natural"] / beta[:, None]
         weighted = self._structure.multiply(precision, mean)
         quadratic = self.n_features / beta + (mean * weighted).sum(-1)
-        log_det = self._wishart._log_det_expectation(marginal)
         return {
             "mean_precision": -0.5 * quadratic,
             "mean_natural": weighted,

@@ -101,27 +101,38 @@ class Wishart(Family):
 
     def log_det_expectation(self, natural: Natural) -> np.ndarray:
         """Return E log|Lambda| in nats, of shape (...), (n_rows,) for tied (Bishop, Eq. B.81)."""
-        return self._rows(self._log_det_expectation(natural))
-
-    def _log_det_expectation(self, natural: Natural) -> np.ndarray:
-        n_features = self._size(natural)
-        halves = 0.5 * (natural["dof"][..., None] - np.arange(n_features))
-        log_det = self._structure.log_det(natural["scatter"], n_features)
-        return psi(halves).sum(-1) + n_features * np.log(2.0) - log_det
+        log_det = self._structure.log_det(natural["scatter"], self._size(natural))
+        return self._rows(self._log_det_of(natural, log_det))
 
     def expected_precision(self, natural: Natural) -> np.ndarray:
         """Return E[Lambda] = nu W, stored like the scatter (Bishop, Eq. B.80)."""
-        inverse = self._structure.inverse(natural["scatter"])
+        return self._times_dof(natural, self._structure.inverse(natural["scatter"]))
+
+    def moments(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
+        """Return :meth:`expected_precision` and :meth:`log_det_expectation`.
+
+        The matrices are factorised once for both.
+        """
+        precision, log_det = self._moments(natural)
+        return precision, self._rows(log_det)
+
+    def _moments(self, natural: Natural) -> tuple[np.ndarray, np.ndarray]:
+        size = self._size(natural)
+        inverse, log_det = self._structure.inverse_and_log_det(natural["scatter"], size)
+        return self._times_dof(natural, inverse), self._log_det_of(natural, log_det)
+
+    def _times_dof(self, natural: Natural, matrices: np.ndarray) -> np.ndarray:
         dof = natural["dof"]
-        return dof.reshape(dof.shape + (1,) * self._structure.event_ndim) * inverse
+        return dof.reshape(dof.shape + (1,) * self._structure.event_ndim) * matrices
+
+    def _log_det_of(self, natural: Natural, log_det_scatter: np.ndarray) -> np.ndarray:
+        n_features = self._size(natural)
+        halves = 0.5 * (natural["dof"][..., None] - np.arange(n_features))
+        return psi(halves).sum(-1) + n_features * np.log(2.0) - log_det_scatter
 
     def expectations(self, natural: Natural) -> Natural:
         """Return (-E[Lambda] / 2, E log|Lambda| / 2), restricted and summed as the arrays are."""
-        return self._expectations(
-            self.expected_precision(natural),
-            self._log_det_expectation(natural),
-            self._size(natural),
-        )
+        return self._expectations(*self._moments(natural), self._size(natural))
 
     def _expectations(
         self, expected_precision: np.ndarray, log_det: np.ndarray, n_features: int

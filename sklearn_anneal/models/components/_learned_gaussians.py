@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...families import Factors, Natural
 from ...families._empirical_bayes import damped, scale_root, wishart_dof
+from ...families._structure import inverse_of_lower
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -79,7 +81,7 @@ class _Step:
         self.log_det = float(np.mean(log_det))
         self.q, self.prior = q, prior
         # The prior mean of every component.
-        self.center = components.means(prior)
+        self.center = components.prior_means(prior)
         # Each row raises the degrees of freedom of one component by 1.
         self.rows_each = max(float(np.mean(q["dof"] - prior["dof"])), 0.0)
         self.n_rows = max(components.n_components * self.rows_each, 1.0)
@@ -106,13 +108,17 @@ class _Step:
             moved = self.structure.multiply(self.precision, difference)
             squares = c.n_features / self.q["mean_precision"] + (difference * moved).sum(axis=1)
         else:
-            products = self.prior["mean_precision"] / old * self._squares()
+            products = self.prior["mean_precision"] / old * self.squares
             squares = self.structure.multiplicity(c.n_features) * products
         best = c.n_components * c.n_features / float(squares.sum())
         return min(max(best, _SMALLEST_STRENGTH), max(self.n_rows, old))
 
-    def _squares(self) -> np.ndarray:
-        """Return E (μ_k − m₀)(μ_k − m₀)ᵀ with independent factors, stored like the covariance."""
+    @cached_property
+    def squares(self) -> np.ndarray:
+        """E (μ_k − m₀)(μ_k − m₀)ᵀ with independent factors, stored like the covariance.
+
+        It is first read when m₀ has its new value.
+        """
         return self.covariance + self.structure.outer(self.mean - self.center)
 
     def dof(self, log_det_scale: Callable[[float], tuple[float, float]], old: float) -> float:
@@ -134,7 +140,7 @@ class _Step:
         if not c.joint:
             # W₀⁻¹ / β₀ is then the prior covariance of the means as well.
             weights = c.per_row(np.broadcast_to(strength, c.n_components))
-            squares, shift = (weights * self._squares()).mean(axis=0), 1.0
+            squares, shift = (weights * self.squares).mean(axis=0), 1.0
         if not c.learns_matrix:
             ratio = self.structure.multiplicity(d) / d
             mean = np.sum(ratio * reference * precision)
@@ -145,7 +151,7 @@ class _Step:
         if self.structure.event_ndim < 2:
             return _Scales(precision * squares, 1.0 / precision, offset, shift, d)
         root = np.linalg.cholesky(precision)
-        basis, spread = np.linalg.inv(root).T, np.zeros(d)
+        basis, spread = inverse_of_lower(root).T, np.zeros(d)
         if not c.joint:
             spread, vectors = np.linalg.eigh(root.T @ squares @ root)
             basis = basis @ vectors
@@ -199,7 +205,7 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
         scales = step.scales(new.mean_precision_prior)
         dof = step.dof(scales.log_det, old_dof) if learns_dof else old_dof
         scale = scales.best(dof)
-        if _smallest(step, scale) < _SMALLEST_SCALE:
+        if not _is_above(step, scale):
             scale, given = _kept_above(step, old, scales.best(old_dof)), True
     if given and learns_dof:
         log_det = float(np.mean(step.structure.log_det(scale, d)))
@@ -210,6 +216,12 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
         now = float(np.mean(new.degrees_of_freedom_prior))
         mixed = now * ((1.0 - rho) * old / old_dof + rho * scale / dof)
         new.covariance_prior = scale if rho == 1.0 else mixed
+
+
+def _is_above(step: _Step, scale: np.ndarray) -> bool:
+    """Return whether an inverse scale is large enough, by one factorisation."""
+    floor = _SMALLEST_SCALE * np.asarray(step.components.reference)
+    return bool(np.all(step.structure.positive(scale - floor)))
 
 
 def _smallest(step: _Step, scale: np.ndarray) -> float:

@@ -563,21 +563,23 @@ class GaussianComponents(Components):
         for the covariance of μ, because it is Λ⁻¹ / β given Λ.
         """
         if self.joint:
-            natural = self._pick(q, 0)
-            precision = self._normal_wishart.expected_precision(natural)
-            log_det = self._normal_wishart.log_det_expectation(natural)
+            precision, log_det = self._normal_wishart.moments(self._pick(q, 0))
             return q["mean_natural"] / q["mean_precision"][:, None], None, precision, log_det
-        natural = self._pick(q, 1)
-        precision = self._wishart.expected_precision(natural)
-        log_det = self._wishart.log_det_expectation(natural)
+        precision, log_det = self._wishart.moments(self._pick(q, 1))
         standard = self._gaussian.to_standard(self._pick(q, 0))
         return standard["mean"], standard["covariance"], precision, log_det
 
-    def means(self, q: Natural) -> np.ndarray:
-        """Return E μ of all components, relative to the center."""
+    def prior_means(self, prior: Natural) -> np.ndarray:
+        """Return m₀ of all components, relative to the center.
+
+        ``prior`` is λ₀ of these components (:meth:`natural_prior`). No matrix has to be inverted:
+        the prior precision of the means is the inverse of a hyperparameter.
+        """
         if self.joint:
-            return q["mean_natural"] / q["mean_precision"][:, None]
-        return self._gaussian.to_standard(self._pick(q, 0))["mean"]
+            return prior["mean_natural"] / prior["mean_precision"][:, None]
+        strength = np.asarray(self.mean_precision_prior, dtype=np.float64).reshape(-1, 1)
+        covariance = np.asarray(self.covariance_prior, dtype=np.float64)
+        return self.structure.multiply(covariance, prior["mean_natural"]) / strength
 
     def plug_in(self, q: Natural) -> Features:
         """Return the coefficients of log p(x | z = k) at posterior means and covariances."""
