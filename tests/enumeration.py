@@ -114,7 +114,8 @@ def mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
     for z in product(range(k), repeat=len(X)):
         assigned = np.equal.outer(np.arange(k), z)
         term = _log_prior_of_counts(estimator, assigned.sum(axis=1))
-        terms.append(term + sum(m(j, members) for j, members in enumerate(assigned) for m in columns))
+        of_components = [m(j, row) for j, row in enumerate(assigned) for m in columns]
+        terms.append(term + sum(of_components))
     return float(logsumexp(terms))
 
 

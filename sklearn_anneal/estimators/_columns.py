@@ -364,9 +364,7 @@ def cells_of(
     return Blocks(parts)
 
 
-def components_of(
-    estimator: Any, X: Any, emission: Any, blocks: list[Block] | None
-) -> Components:
+def components_of(estimator: Any, X: Any, emission: Any, blocks: list[Block] | None) -> Components:
     """Check the estimator's priors and make the components from them."""
     if blocks is None:
         return COLUMN_EMISSIONS[emission].components(estimator, X)

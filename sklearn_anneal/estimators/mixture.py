@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..annealing import SVIPlus
 from ..families import COVARIANCE_TYPES
-from ..inference.tables import Blocks, merged_rows, missing_cells
+from ..inference.tables import merged_rows, missing_cells
 from ..inference.units import Rows, Units
 from ..models.components.blocks import BlockComponents
 from ..models.components.categorical_columns import CategoricalColumns
@@ -417,12 +417,21 @@ class AnnealedBayesianMixture(
         if issparse(X):
             X = as_csr(X)
         _refuse_infinite(X.data if issparse(X) else X)
-        blocks = blocks_of(self.emission, given if hasattr(given, "iloc") else X)
-        declared = self._declared(blocks) if reset else self._known_levels()
-        encoded = cells_of(X, self.emission, blocks, self.n_components, declared)
         if reset:
-            self._blocks = blocks
+            blocks = blocks_of(self.emission, given if hasattr(given, "iloc") else X)
+            # Plain tuples, because files of fitted estimators name all other classes.
+            columns = None if blocks is None else [(*block,) for block in blocks]
+            self._columns: list[tuple[str, str, np.ndarray]] | None = columns
+        declared = self._declared(self._blocks) if reset else self._known_levels()
+        encoded = cells_of(X, self.emission, self._blocks, self.n_components, declared)
         return encoded, np.float32 if X.dtype == np.float32 else np.float64
+
+    @property
+    def _blocks(self) -> list[Block] | None:
+        """The blocks of columns of the training data; None if ``emission`` is a single name."""
+        if self._columns is None:
+            return None
+        return [Block(name, emission, columns) for name, emission, columns in self._columns]
 
     def _declared(self, blocks: list[Block] | None) -> dict[str, Any]:
         """The numbers of categories that ``n_categories`` declares, by the name of the block."""

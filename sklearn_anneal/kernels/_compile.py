@@ -101,9 +101,7 @@ class Kernel:
         return variant
 
 
-def kernel(
-    arguments: str, dtypes: tuple[str, ...] = FLOATS
-) -> Callable[[Callable], Kernel]:
+def kernel(arguments: str, dtypes: tuple[str, ...] = FLOATS) -> Callable[[Callable], Kernel]:
     """Decorate a function to make it a :class:`Kernel`."""
     return lambda function: Kernel(function, arguments, dtypes)
 

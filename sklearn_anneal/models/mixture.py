@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -238,9 +238,7 @@ class Mixture(ConjugateModel):
         points = points / np.where(spread > 0, spread, 1.0)
         if self.init_params == "kmeans":
             n_clusters = min(k, len(np.unique(points, axis=0)))
-            means = clusterings().KMeans(
-                n_clusters=n_clusters, n_init=1, random_state=random_state
-            )
+            means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
             labels = means.fit(points, sample_weight=rows.weights).labels_
             return rows, lambda part: np.equal.outer(labels[part], np.arange(k)).astype(float)
         if self.init_params == "k-means++":
@@ -250,9 +248,9 @@ class Mixture(ConjugateModel):
         else:
             share = None if rows.weights is None else rows.weights / rows.weights.sum()
             chosen = random_state.choice(rows.n_units, size=k, replace=False, p=share)
-        return rows, lambda part: np.equal.outer(
-            np.arange(part.start, part.stop), chosen
-        ).astype(float)
+        return rows, lambda part: np.equal.outer(np.arange(part.start, part.stop), chosen).astype(
+            float
+        )
 
     def random_natural(
         self,
@@ -401,9 +399,7 @@ class Mixture(ConjugateModel):
         complete = logsumexp(powers[:, None] * log_weights + volume, axis=1)
         columns = self.components.log_volumes(powers, own, components)
         columns = np.einsum("mkd,k->md", columns, self.weights.mean(q))
-        return Partition(
-            complete[:-1] - x * complete[-1], columns[:-1] - np.outer(x, columns[-1])
-        )
+        return Partition(complete[:-1] - x * complete[-1], columns[:-1] - np.outer(x, columns[-1]))
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """Return log C(x) of all rows in nats, of the shape of ``x``."""

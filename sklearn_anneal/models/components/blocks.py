@@ -106,7 +106,8 @@ class BlockComponents(Components):
         return self._joined((n, part.prior(summary[n])) for n, part in self.parts.items())
 
     def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[BlockComponents, Natural]:
-        model, new = copy(self), {}
+        model = copy(self)
+        new: Natural = {}
         model.parts = {}
         for name, part in self.parts.items():
             found = part.learned(self.own(name, q), self.own(name, prior), rho)
@@ -194,9 +195,7 @@ class BlockComponents(Components):
         return np.hstack(values), np.hstack(deviations)
 
     def embedding(self, rows: Rows) -> np.ndarray:
-        return np.hstack(
-            [part.embedding(self.rows_of(n, rows)) for n, part in self.parts.items()]
-        )
+        return np.hstack([part.embedding(self.rows_of(n, rows)) for n, part in self.parts.items()])
 
     @property
     def n_parameters(self) -> int:
@@ -209,8 +208,6 @@ class BlockComponents(Components):
         each = [part.log_volumes(x, summary[n], expected[n]) for n, part in parts]
         return np.concatenate(each, axis=-1)
 
-    def log_volume(
-        self, x: np.ndarray, summary: Summaries, expected: dict[str, Any]
-    ) -> np.ndarray:
+    def log_volume(self, x: np.ndarray, summary: Summaries, expected: dict[str, Any]) -> np.ndarray:
         parts = self.parts.items()
         return sum(part.log_volume(x, summary[n], expected[n]) for n, part in parts)  # type: ignore[return-value]

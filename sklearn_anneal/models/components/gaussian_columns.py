@@ -287,7 +287,9 @@ class GaussianColumns(LinearComponents):
         now = self.standard(q)
         precision = now["dof"] / now["inverse_scale"]
         log_precision = psi(0.5 * now["dof"]) + np.log(2.0) - np.log(now["inverse_scale"])
-        return self._coefficients(now["mean"], precision, log_precision, 1.0 / now["mean_precision"])
+        return self._coefficients(
+            now["mean"], precision, log_precision, 1.0 / now["mean_precision"]
+        )
 
     def coefficients(self, draws: Any) -> Coefficients:
         (draw,) = draws
