@@ -92,7 +92,7 @@ class Components(ABC):
         if sample.weights is not None:
             responsibilities *= sample.weights[:, None]
         responsibilities *= n_rows / max(responsibilities.sum(), 1e-300)
-        expected = self.expectations(prior)
+        expected = self.expectations_of_start(sample, prior)
         raw = self.zeros(expected)
         self.add(sample, responsibilities, raw, expected)
         return {key: prior[key] + value for key, value in self.statistics(raw).items()}
@@ -100,12 +100,16 @@ class Components(ABC):
     def _labels(self, rows: Rows, random_state: np.random.RandomState) -> tuple[np.ndarray, Rows]:
         """Return a sample of the rows, preceded by the cluster of each row of the sample."""
         sample: Any = rows.subset(_ROWS_FOR_KMEANS, random_state)
-        n_clusters = min(self.n_components, len(np.unique(sample.X, axis=0)))
-        means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         # Rows can be at equal distances from two centres, as most binary vectors are. In single
         # precision, rounding would decide between these centres.
-        rows64 = np.asarray(sample.X, dtype=np.float64)
+        rows64 = sample.completed(np.float64)
+        n_clusters = min(self.n_components, len(np.unique(rows64, axis=0)))
+        means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         return means.fit(rows64, sample_weight=sample.weights).labels_, sample
+
+    def expectations_of_start(self, rows: Rows, prior: Natural) -> Any:
+        """Return the expectations with which the cells that rows lack are completed in a start."""
+        return self.expectations(prior)
 
     @abstractmethod
     def random_natural(
