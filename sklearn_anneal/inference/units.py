@@ -47,6 +47,8 @@ def cell_patterns(X: np.ndarray) -> np.ndarray | None:
     patterns : ndarray of uint64, shape (n_rows,), or None
         None if no cell of ``X`` is missing, which takes no more than a sum to find out.
     """
+    if X.ndim != 2 or X.dtype.kind != "f":
+        return None
     n, d = X.shape
     size = max(_CELLS_AT_A_TIME // max(d, 1), 1)
     parts = [X[start : start + size] for start in range(0, n, size)]

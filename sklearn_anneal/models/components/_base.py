@@ -185,6 +185,13 @@ class Components(ABC):
         """
         raise NotImplementedError
 
+    def row_volume(self, summary: Any) -> Any:
+        """Return how :meth:`log_volume` changes if some cells of rows are missing.
+
+        None stands for components that know no missing cells.
+        """
+        return None
+
 
 class Coefficients(NamedTuple):
     """Coefficients in E log p(x | z = k) = x · slopes_k + constants_k + c(x)."""

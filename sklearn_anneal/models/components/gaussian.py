@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -457,7 +458,7 @@ class GaussianComponents(Components):
         """Return the log density of the data as one Gaussian, for all components alike."""
         if rows.patterns is None:
             return self.expectations(prior)
-        return self.of_all_rows(self.summary(rows))
+        return self.of_all_rows(replace(self.summary(rows), center=rows.center))
 
     def of_all_rows(self, summary: Summary) -> Features:
         """Return the coefficients of one Gaussian with the moments of the data, for all components.
