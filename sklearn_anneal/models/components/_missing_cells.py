@@ -179,7 +179,7 @@ def imputed(
     Returns
     -------
     means, variances : ndarray of shape (len(order), n_features)
-        Observed cells have a variance of zero.
+        Those of missing cells; the others have no meaning.
     """
     mean, precision = gaussians.mean, gaussians.precision
     n, d = len(order), mean.shape[1]

@@ -115,7 +115,8 @@ def impute(
     divisor = dof + n_observed - 2.0
     factors = np.full(distance.shape, np.inf)
     np.divide(dof + distance, divisor, out=factors, where=divisor > 0)
-    found, variances[order] = missing_cells.imputed(rows, order, shares[order], factors, gaussians)
+    found, spread = missing_cells.imputed(rows, order, shares[order], factors, gaussians)
     missing = np.isnan(rows.X[order])
     means[order] = np.where(missing, found + rows.center, means[order])
+    variances[order] = np.where(missing, spread, 0.0)
     return means, variances
