@@ -7,7 +7,6 @@ from itertools import product
 
 import numpy as np
 from models import gaussian_mixture
-from numpy.polynomial.legendre import leggauss
 
 (MIXTURE,) = gaussian_mixture.ENTRIES
 TYPES = ("full", "tied", "diag", "spherical")
@@ -32,9 +31,9 @@ GAPPED = replace(MIXTURE, data=with_gaps(MIXTURE.data))
 
 
 def nodes(center, reach, n=400):
-    """Points and weights of an integral over center ± reach."""
-    x, w = leggauss(n)
-    return center + reach * x, reach * w
+    """Points and weights of an integral over center ± reach, of a smooth density inside it."""
+    step = 2 * reach / n
+    return center - reach + step * (np.arange(n) + 0.5), np.full(n, step)
 
 
 def filled(row, column, values):
