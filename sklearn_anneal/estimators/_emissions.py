@@ -76,7 +76,8 @@ class Emission(ABC, Generic[C]):
         """Convert frames to the form that kernels read, and mark the missing ones.
 
         ``X`` has shape (n_frames, n_columns), and its entries are finite or NaN. The second result
-        is None if no frame is missing. A ValueError is raised if ``X`` cannot be data of this
+        is None if no frame is missing. Frames that are missing in part keep their NaN if the
+        emission allows them. A ValueError is raised if ``X`` cannot be data of this
         emission.
         """
 
@@ -108,24 +109,29 @@ class Emission(ABC, Generic[C]):
         """
 
 
-def _missing_rows(X: np.ndarray) -> np.ndarray | None:
-    """Mark the rows that are missing, which hold nothing but NaN; None if there are none."""
+def _missing_rows(X: np.ndarray, partly: bool) -> np.ndarray | None:
+    """Mark the rows that are missing, which hold nothing but NaN; None if there are none.
+
+    Rows with both numbers and NaN are refused unless ``partly`` allows them.
+    """
     unknown = np.isnan(X)
     if not unknown.any():
         return None
     missing = unknown.all(axis=1)
-    partly = np.flatnonzero(unknown.any(axis=1) & ~missing)
-    if len(partly):
+    if partly:
+        return missing if missing.any() else None
+    bad = np.flatnonzero(unknown.any(axis=1) & ~missing)
+    if len(bad):
         raise ValueError(
-            f"Row {partly[0]} of X is partly NaN (or masked). A frame is missing as a whole (a row "
+            f"Row {bad[0]} of X is partly NaN (or masked). A frame is missing as a whole (a row "
             "of NaN) or not at all: impute single values, or set the whole row to NaN."
         )
     return missing
 
 
-def _filled(X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+def _filled(X: np.ndarray, partly: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
     """Replace missing rows by zeros; also return which rows these are, or None."""
-    missing = _missing_rows(X)
+    missing = _missing_rows(X, partly)
     if missing is None:
         return X, None
     return np.where(missing[:, None], X.dtype.type(0), X), missing
@@ -149,7 +155,7 @@ class GaussianEmission(Emission[GaussianComponents]):
 
     @classmethod
     def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        return _filled(X)
+        return _filled(X, partly=True)
 
     @classmethod
     def components(cls, estimator: Any, frames: np.ndarray) -> GaussianComponents:

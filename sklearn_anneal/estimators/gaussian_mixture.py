@@ -6,6 +6,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -15,11 +16,12 @@ from sklearn.utils.validation import validate_data
 from ..families import (
     COVARIANCE_TYPES,
 )
-from ..inference.units import Rows, Units
+from ..inference.units import Rows, Units, cell_patterns
+from ..models.components._predictive_gaussians import impute
 from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._priors import check_first_rows, check_shape, checked_covariance_prior, is_auto
-from ._validation import explains, finite, refuse_masked
+from ._validation import explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -372,6 +374,7 @@ class AnnealedBayesianGaussianMixture(
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.allow_nan = True
         return tags
 
     @property
@@ -381,19 +384,21 @@ class AnnealedBayesianGaussianMixture(
     # Methods that the base class calls
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
-        refuse_masked(X, "X")
+        refuse_masked(X, "X", nan_is_missing=True)
         return validate_data(
             self,
             X,
             reset=reset,
             dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
             ensure_min_samples=ensure_min_samples,
         )
 
     def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
-        return Rows(X, sample_weight)
+        return Rows(X, sample_weight, patterns=cell_patterns(X))
 
-    def _check_training(self, units: Units) -> None:
+    def _check_training(self, units: Rows) -> None:  # type: ignore[override]
+        refuse_unobserved_columns(units)
         n_samples = units.n_units if units.weights is None else np.count_nonzero(units.weights)
         if n_samples < self.n_components:
             raise ValueError(
@@ -403,6 +408,7 @@ class AnnealedBayesianGaussianMixture(
             )
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
+        refuse_unobserved_columns(units)
         priors = self.mean_prior, self.covariance_prior
         if any(prior is None or is_auto(prior) for prior in priors):
             X = units.X if units.weights is None else units.X[units.weights > 0]
@@ -529,6 +535,41 @@ class AnnealedBayesianGaussianMixture(
         joint /= joint.sum(axis=1, keepdims=True)
         return joint.astype(X.dtype, copy=False)
 
+    @explains("Prediction")
+    def impute(self, X, return_std=False):
+        """Replace missing cells by their posterior means, given the observed cells of their rows.
+
+        A missing cell has a mixture of the conditional Student-t densities of the components. Its
+        weights are the responsibilities, which follow from the observed cells (:meth:`transform`).
+        Cells are taken to be missing at random: whether a cell is missing may depend on the
+        observed cells of its row, but not on its own value.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, in which missing cells are NaN.
+        return_std : bool, default=False
+            Whether to return the standard deviations as well.
+
+        Returns
+        -------
+        X_imputed : ndarray of shape (n_samples, n_features)
+            The rows, with their means in the place of missing cells. Observed cells are unchanged.
+            The dtype is that of X if X has floating-point numbers, else float64.
+        std : ndarray of shape (n_samples, n_features)
+            Standard deviations of the mixture, which include the differences between components;
+            0 for observed cells. They are infinite in rows with so few observed cells that one of
+            the Student-t densities has no variance, that is if its degrees of freedom (ν_k + 1 −
+            n_features) and the number of observed cells sum to 2 or less. Only returned if
+            ``return_std`` is True.
+        """
+        ctx, X, units = self._units(X)
+        joint = finite(ctx.model.log_joint(units, ctx.model.expectations(ctx.q)), _OVERFLOW)
+        shares = softmax(joint, axis=1)
+        means, variances = impute(ctx.model.components, units, ctx.q, shares)
+        imputed = means.astype(X.dtype, copy=False)
+        return (imputed, np.sqrt(variances)) if return_std else imputed
+
     def transform(self, X):
         """Responsibilities of the components for each row, as :meth:`predict_proba`.
 
@@ -562,8 +603,7 @@ class AnnealedBayesianGaussianMixture(
         log_density : ndarray of shape (n_samples,)
             Log densities in nats.
         """
-        ctx, X = self._context(), self._validate_again(X)
-        units = Rows(X, None, ctx.summary.center)
+        ctx, _, units = self._units(X)
         return finite(ctx.model.log_predictive(units, ctx.q), _OVERFLOW)
 
     def score(self, X, y=None, sample_weight=None):
@@ -653,16 +693,16 @@ class AnnealedBayesianGaussianMixture(
         inverse_temperatures : ndarray of shape (n_samples,)
             E[1/T], in (0, 1].
         """
-        ctx, X = self._context(), self._validate_again(X)
-        units = Rows(X, None, ctx.summary.center)
+        ctx, _, units = self._units(X)
         return self.annealing_.inverse_temperatures(ctx, units)
 
-    def _validate_again(self, X: Any) -> np.ndarray:
-        return self._validate_data(X, reset=False, ensure_min_samples=1)
+    def _units(self, X: Any) -> tuple[Context, np.ndarray, Rows]:
+        ctx = self._context()
+        X = self._validate_data(X, reset=False, ensure_min_samples=1)
+        return ctx, X, self._make_units(X, None).centered(ctx.summary)
 
     @explains("Prediction")
     def _log_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        ctx, X = self._context(), self._validate_again(X)
-        units = Rows(X, None, ctx.summary.center)
+        ctx, X, units = self._units(X)
         joint = ctx.model.log_joint(units, ctx.model.expectations(ctx.q))
         return X, finite(joint, _OVERFLOW)

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from ..families import COVARIANCE_TYPES
-from ..inference.units import Sequences
+from ..inference.units import Sequences, cell_patterns
 from ..models.components._base import log_means
 from ..models.hidden_markov import HiddenMarkov
 from ._base import BaseAnnealed
@@ -437,7 +437,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredic
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         frames, missing = EMISSIONS[self.emission].encode(X.X)
-        return Sequences(frames, X.indptr, sample_weight, missing)
+        return Sequences(frames, X.indptr, sample_weight, missing, patterns=cell_patterns(frames))
 
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False

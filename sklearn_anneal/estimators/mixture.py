@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..annealing import SVIPlus
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import merged_rows, missing_cells
-from ..inference.units import Rows, Units
+from ..inference.units import Rows, Units, cell_patterns
 from ..models.components.blocks import BlockComponents
 from ..models.components.categorical_columns import CategoricalColumns
 from ..models.mixture import Mixture
@@ -468,7 +468,7 @@ class AnnealedBayesianMixture(
             merged = merged_rows(X, sample_weight)
             if merged is not None:
                 return Rows(*merged)
-        return Rows(X, sample_weight)
+        return _rows_of(X, sample_weight)
 
     def _check_training(self, units: Units) -> None:
         n_rows = units.total_weight if units.weights is None else np.count_nonzero(units.weights)
@@ -591,7 +591,7 @@ class AnnealedBayesianMixture(
         """
         check_is_fitted(self)
         encoded, dtype = self._encoded(X, False, 1)
-        rows = Rows(encoded).centered(self._context().summary)
+        rows = _rows_of(encoded, None).centered(self._context().summary)
         return self._responsibilities(rows).astype(dtype, copy=False)
 
     def transform(self, X):
@@ -817,7 +817,7 @@ class AnnealedBayesianMixture(
     def _rows(self, X: Any) -> Rows:
         ctx = self._context()
         encoded = self._validate_data(X, reset=False, ensure_min_samples=1)
-        return Rows(encoded, None).centered(ctx.summary)
+        return _rows_of(encoded, None).centered(ctx.summary)
 
     @explains("Prediction")
     def _log_joint(self, rows: Rows) -> np.ndarray:
@@ -842,6 +842,11 @@ class AnnealedBayesianMixture(
         if weights is None:
             return float(each.sum()), float(len(each))
         return float(weights @ each), float(weights.sum())
+
+
+def _rows_of(X: Any, weights: np.ndarray | None) -> Rows:
+    patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
+    return Rows(X, weights, patterns=patterns)
 
 
 def _levels(value: Any) -> np.ndarray:

@@ -16,6 +16,7 @@ from ..families._empirical_bayes import LARGEST, maximizer
 from ..inference.units import Sequences
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
 from .components._base import Components, log_means, moved, multiplied
+from .components._missing_cells import RowVolume, tempered_volume
 
 _NOTHING = np.empty(0)
 
@@ -171,6 +172,8 @@ class Partition(NamedTuple):
         A^x.
     top : ndarray of shape (M + 1,)
         The largest log volume of an emission at each x.
+    cells : RowVolume or None
+        The volumes of frames in which some cells are missing; None if the emission has none.
     """
 
     table: np.ndarray
@@ -179,6 +182,7 @@ class Partition(NamedTuple):
     volume: np.ndarray
     transfer: np.ndarray
     top: np.ndarray
+    cells: RowVolume | None = None
 
     def of_lengths(self, lengths: np.ndarray) -> np.ndarray:
         """Return log C(x) of sequences without gaps, (n_sequences, M)."""
@@ -205,7 +209,20 @@ class Partition(NamedTuple):
         gaps = Gaps.of(units, with_gaps)
         if gaps is not None:
             found[with_gaps] = self.of_gaps(gaps)
+        if units.patterns is not None:
+            found += self._of_cells(units)
         return found
+
+    def _of_cells(self, units: Sequences) -> np.ndarray:
+        """Return the change of log C(x) by frames that are missing in part, (n_sequences, M).
+
+        All states have the same volumes, so that each frame adds its own change.
+        """
+        assert self.cells is not None
+        n_cells, log_dets = self.cells.of_rows(units.rows())
+        changes = [n_cells - units.frames.shape[1], log_dets - self.cells.log_det]
+        sums = [np.diff(np.append(0.0, np.cumsum(change))[units.indptr]) for change in changes]
+        return tempered_volume(self.x[:-1], sums[0][:, None], sums[1][:, None])
 
 
 def _with_gaps(units: Sequences) -> np.ndarray:
@@ -567,7 +584,8 @@ class HiddenMarkov(ConjugateModel):
             state = np.einsum("mi,mij->mj", state / total[:, None], transfer)
         table = np.array(rows)
         table = table[:, :-1] - x[:-1] * table[:, -1:]
-        return Partition(table, x, start, volume, transfer, top)
+        cells = self.emission.row_volume(summary.emission)
+        return Partition(table, x, start, volume, transfer, top, cells)
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """Return log C(x) of all sequences in nats, of the shape of ``x``."""
@@ -575,6 +593,12 @@ class HiddenMarkov(ConjugateModel):
         total = summary.numbers @ partition.of_lengths(summary.lengths)
         if summary.gaps is not None:
             total = total + summary.gaps.weights @ partition.of_gaps(summary.gaps)
+        if getattr(summary.emission, "cells", None) is not None:
+            assert partition.cells is not None
+            n_cells, log_det = partition.cells.mean(summary.emission)
+            n_cells -= len(summary.emission.mean)
+            change = tempered_volume(x, n_cells, log_det - partition.cells.log_det)
+            total = total + summary.emission.seen * change
         return summary.weight / summary.seen * total
 
     def locally_tempered_step(
