@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
@@ -28,7 +29,7 @@ _OVERFLOW = (
 )
 
 
-class StatePredictions(BaseAnnealed):
+class StatePredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
     """Methods of :class:`AnnealedHMM` that predict states, score sequences and draw new ones."""
 
     __metadata_request__score = {"groups": True}

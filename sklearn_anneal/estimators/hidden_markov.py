@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PRIOR = [None, "array-like", Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 
 
-class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredictions):
+class AnnealedHMM(StatePredictions):
     """Bayesian hidden Markov model, fitted by annealed variational inference.
 
     Every method that takes sequences accepts them in two forms:

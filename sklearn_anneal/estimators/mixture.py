@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from ..annealing import SVIPlus
 from ..families import COVARIANCE_TYPES
@@ -20,8 +18,9 @@ from ..inference.units import Rows, Units, cell_patterns
 from ..models.components.blocks import BlockComponents
 from ..models.components.categorical_columns import CategoricalColumns
 from ..models.mixture import Mixture
-from ._base import BaseAnnealed, has_unit_temperatures
+from ._base import BaseAnnealed
 from ._columns import COLUMN_EMISSIONS, Block, as_csr, blocks_of, cells_of, components_of
+from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._validation import check_sparse, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -29,15 +28,9 @@ if TYPE_CHECKING:
 
 _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIOR = [*_POSITIVE, "array-like"]
-_OVERFLOW = (
-    "X has rows so far from the training data that their squared distances overflow. Check their "
-    "units, or rescale X before fitting and predicting."
-)
 
 
-class AnnealedBayesianMixture(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseAnnealed
-):
+class AnnealedBayesianMixture(MixturePredictions):
     """Bayesian mixture of columns of any kind, fitted by annealed variational inference.
 
     Given its component, the columns of a row are independent: Bernoulli, categorical, Poisson or
@@ -542,73 +535,6 @@ class AnnealedBayesianMixture(
 
     # Public methods
 
-    def fit_predict(self, X, y=None, sample_weight=None):
-        """Fit the model and return the most probable component of each row.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training data.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-            Component labels.
-        """
-        return self.fit(X, y, sample_weight=sample_weight).predict(X)
-
-    def predict(self, X):
-        """Most probable component of each row, by the variational responsibilities at T = 1.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-            Component labels.
-        """
-        return self._log_joint(self._rows(X)).argmax(axis=1)
-
-    def predict_proba(self, X):
-        """Variational responsibilities of the components for each row, at T = 1.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        responsibilities : ndarray of shape (n_samples, n_components)
-            They sum to 1 over the components. They are float32 if X is, else float64.
-        """
-        check_is_fitted(self)
-        encoded, dtype = self._encoded(X, False, 1)
-        rows = _rows_of(encoded, None).centered(self._context().summary)
-        return self._responsibilities(rows).astype(dtype, copy=False)
-
-    def transform(self, X):
-        """Responsibilities of the components for each row, as :meth:`predict_proba`.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        responsibilities : ndarray of shape (n_samples, n_components)
-            One column per component.
-        """
-        return self.predict_proba(X)
-
     @explains("Prediction")
     def score_samples(self, X):
         """Log of the posterior predictive density (or probability) of each row.
@@ -627,30 +553,9 @@ class AnnealedBayesianMixture(
         log_density : ndarray of shape (n_samples,)
             Log densities in nats.
         """
-        rows = self._rows(X)
+        rows, _ = self._again(X)
         ctx = self._context()
-        return finite(ctx.model.log_predictive(rows, ctx.q), _OVERFLOW)
-
-    def score(self, X, y=None, sample_weight=None):
-        """Mean log predictive density per row.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights with which the rows enter the mean.
-
-        Returns
-        -------
-        log_density : float
-            The mean in nats per row; higher is better.
-        """
-        scores = self.score_samples(X)
-        weights = self._check_weights(sample_weight, np.asarray(scores))
-        return float(np.average(scores, weights=weights))
+        return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
     def aic(self, X, sample_weight=None):
         """Akaike's information criterion at the posterior means.
@@ -734,7 +639,7 @@ class AnnealedBayesianMixture(
             of missing counts and real numbers, 0 for observed cells, and NaN for missing
             categories. They are infinite where a component has too few rows to determine one.
         """
-        rows = self._rows(X)
+        rows, _ = self._again(X)
         if issparse(rows.X):
             raise ValueError("impute returns a dense array. Give dense rows, a few at a time.")
         shares = self._responsibilities(rows)
@@ -791,51 +696,21 @@ class AnnealedBayesianMixture(
         assert order is not None
         return np.hstack(parts)[:, np.argsort(order)], labels
 
-    @available_if(has_unit_temperatures)
-    @explains("Prediction")
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each row, low for outliers.
-
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the log-likelihood of the row.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        rows = self._rows(X)
-        return self.annealing_.inverse_temperatures(self._context(), rows)
-
     # Parts of the public methods
 
-    def _rows(self, X: Any) -> Rows:
+    def _again(self, X: Any) -> tuple[Rows, Any]:
         ctx = self._context()
-        encoded = self._validate_data(X, reset=False, ensure_min_samples=1)
-        return _rows_of(encoded, None).centered(ctx.summary)
+        encoded, dtype = self._encoded(X, False, 1)
+        return _rows_of(encoded, None).centered(ctx.summary), dtype
 
-    @explains("Prediction")
-    def _log_joint(self, rows: Rows) -> np.ndarray:
+    def _expected(self, rows: Rows) -> Any:
         ctx = self._context()
         log_weights, components = ctx.model.expectations(ctx.q)
-        expected = log_weights, ctx.model.components.for_rows(components, rows)
-        return finite(ctx.model.log_joint(rows, expected), _OVERFLOW)
-
-    def _responsibilities(self, rows: Rows) -> np.ndarray:
-        joint = self._log_joint(rows)
-        joint -= joint.max(axis=1, keepdims=True)
-        np.exp(joint, out=joint)
-        joint /= joint.sum(axis=1, keepdims=True)
-        return joint
+        return log_weights, ctx.model.components.for_rows(components, rows)
 
     def _log_likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
         """The log-likelihood of all rows at the posterior means, and the sum of their weights."""
-        rows = self._rows(X)
+        rows, _ = self._again(X)
         ctx = self._context()
         each = ctx.model.log_likelihood(rows, ctx.q)
         weights = self._check_weights(sample_weight, each)
