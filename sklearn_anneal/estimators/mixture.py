@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils import Bunch, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
@@ -15,11 +15,9 @@ from ..annealing import SVIPlus
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import merged_rows, missing_cells
 from ..inference.units import Rows, Units, cell_patterns
-from ..models.components.blocks import BlockComponents
-from ..models.components.categorical_columns import CategoricalColumns
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed
-from ._columns import COLUMN_EMISSIONS, Block, as_csr, blocks_of, cells_of, components_of
+from ._columns import COLUMN_EMISSIONS, TablesOfColumns, as_csr, cells_of
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._validation import check_sparse, explains, finite, refuse_masked
 
@@ -30,7 +28,7 @@ _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"aut
 _PRIOR = [*_POSITIVE, "array-like"]
 
 
-class AnnealedBayesianMixture(MixturePredictions):
+class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     """Bayesian mixture of columns of any kind, fitted by annealed variational inference.
 
     Given its component, the columns of a row are independent: Bernoulli, categorical, Poisson or
@@ -342,6 +340,7 @@ class AnnealedBayesianMixture(MixturePredictions):
 
     _most_reheats = {"reheating": 2}
     _kernel_module = "discrete"
+    _levels_parameter = "n_categories"
     _advice_coinciding = (
         "Lower the initial temperature or give the annealing jitter, start from another "
         "init_params or random_state, or ask for fewer components."
@@ -411,49 +410,12 @@ class AnnealedBayesianMixture(MixturePredictions):
             X = as_csr(X)
         _refuse_infinite(X.data if issparse(X) else X)
         if reset:
-            blocks = blocks_of(self.emission, given if hasattr(given, "iloc") else X)
-            # Plain tuples, because files of fitted estimators name all other classes.
-            columns = None if blocks is None else [(*block,) for block in blocks]
-            self._columns: list[tuple[str, str, np.ndarray]] | None = columns
-        declared = self._declared(self._blocks) if reset else self._known_levels()
+            self._find_blocks(given if hasattr(given, "iloc") else X)
+            declared = self._declared()
+        else:
+            declared = self._known_levels(self._context().model.components)
         encoded = cells_of(X, self.emission, self._blocks, self.n_components, declared)
         return encoded, np.float32 if X.dtype == np.float32 else np.float64
-
-    @property
-    def _blocks(self) -> list[Block] | None:
-        """The blocks of columns of the training data; None if ``emission`` is a single name."""
-        if self._columns is None:
-            return None
-        return [Block(name, emission, columns) for name, emission, columns in self._columns]
-
-    def _declared(self, blocks: list[Block] | None) -> dict[str, Any]:
-        """The numbers of categories that ``n_categories`` declares, by the name of the block."""
-        value = self.n_categories
-        if value is None:
-            return {}
-        if blocks is None:
-            if isinstance(value, dict):
-                raise ValueError("n_categories is a dictionary only if emission is a list.")
-            return {"": _levels(value)} if self.emission == "categorical" else {}
-        named = [block.name for block in blocks if block.emission == "categorical"]
-        if not isinstance(value, dict):
-            return {name: _levels(value) for name in named}
-        unknown = sorted(set(value) - set(named))
-        if unknown:
-            raise ValueError(
-                f"n_categories names {unknown[0]!r}, but the blocks of categories are {named}."
-            )
-        return {name: _levels(number) for name, number in value.items()}
-
-    def _known_levels(self) -> dict[str, Any]:
-        """The numbers of categories of the fitted model, by the name of the block."""
-        components = self._context().model.components
-        parts = components.parts if isinstance(components, BlockComponents) else {"": components}
-        return {
-            name: np.array(part.n_levels)
-            for name, part in parts.items()
-            if isinstance(part, CategoricalColumns)
-        }
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
         single = self.batch_size is not None and self.batch_size < len(X) if not issparse(X) else 0
@@ -471,39 +433,14 @@ class AnnealedBayesianMixture(MixturePredictions):
                 "Expected n_samples >= n_components but got n_components = "
                 f"{self.n_components}, n_samples = {n_rows:g}"
             )
-        X: Any = units.X  # type: ignore[attr-defined]
-        mask = missing_cells(X)
-        observed = units.n_units - (0 if mask is None else np.asarray(mask.sum(axis=0)))
-        if np.any(observed == 0):
-            column = int(np.flatnonzero(observed == 0)[0])
-            raise ValueError(
-                f"Column {self._position(column)} of X has no observed cell, so that nothing is "
-                "known of it. Drop it from X."
-            )
-
-    def _position(self, column: int) -> int:
-        """The position in X of a column, given its position in the order of the blocks."""
-        order = self._order()
-        return column if order is None else int(order[column])
-
-    def _order(self) -> np.ndarray | None:
-        """The positions in X of the columns of all blocks; None if there are no blocks."""
-        if self._blocks is None:
-            return None
-        return np.concatenate([block.columns for block in self._blocks])
+        self._refuse_unobserved(units.X)  # type: ignore[attr-defined]
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
-        blocks = self._blocks or [Block("", self.emission, np.empty(0))]
-        names = {block.name for block in blocks if block.emission == "categorical"}
-        if not names <= set(self._declared(self._blocks)):
-            raise ValueError(
-                "partial_fit needs n_categories: the first batch does not tell which categories "
-                "the others will have."
-            )
+        self._check_all_declared()
 
     def _make_model(self, X: Any, units: Units) -> Mixture:
         return Mixture(
-            components_of(self, X, self.emission, self._blocks),
+            self._components(X),
             self.weight_concentration_prior_type,
             self.init_params,
             self.weight_concentration_prior,
@@ -521,17 +458,13 @@ class AnnealedBayesianMixture(MixturePredictions):
             "n_effective_components_": int((model.weights.expected_counts(q, prior) > 1).sum()),
             "weight_concentration_prior_": model.weights.concentration,
         }
-        c, own = model.components, ctx.summary.components
-        if self._blocks is None:
-            emission = COLUMN_EMISSIONS[self.emission]
-            return attributes | emission.attributes(c, q, prior, own)
-        blocks = {}
-        for block in self._blocks:
-            found = COLUMN_EMISSIONS[block.emission].attributes(
-                c.parts[block.name], c.own(block.name, q), c.own(block.name, prior), own[block.name]
-            )
-            blocks[block.name] = Bunch(columns=block.columns, **found)
-        return attributes | {"blocks_": blocks}
+        own = ctx.summary.components
+        return attributes | self._attributes_of_components(model.components, q, prior, own)
+
+    @staticmethod
+    def usual_concentration(n_levels: int) -> float:
+        """The prior concentration of each of so many categories that None stands for."""
+        return 1.0
 
     # Public methods
 
@@ -682,19 +615,7 @@ class AnnealedBayesianMixture(MixturePredictions):
         random_state = check_random_state(self.random_state)
         counts = random_state.multinomial(n_samples, self.weights_)
         labels = np.repeat(np.arange(len(counts)), counts)
-        c = ctx.model.components
-        if self._blocks is None:
-            draw = COLUMN_EMISSIONS[self.emission].draw
-            return draw(c, labels, self, random_state), labels
-        parts = [
-            COLUMN_EMISSIONS[b.emission].draw(
-                c.parts[b.name], labels, self.blocks_[b.name], random_state
-            )
-            for b in self._blocks
-        ]
-        order = self._order()
-        assert order is not None
-        return np.hstack(parts)[:, np.argsort(order)], labels
+        return self._draw(ctx.model.components, labels, random_state), labels
 
     # Parts of the public methods
 
@@ -722,14 +643,6 @@ class AnnealedBayesianMixture(MixturePredictions):
 def _rows_of(X: Any, weights: np.ndarray | None) -> Rows:
     patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
     return Rows(X, weights, patterns=patterns)
-
-
-def _levels(value: Any) -> np.ndarray:
-    """Check numbers of categories and return them as an array."""
-    levels = np.asarray(value)
-    if levels.dtype.kind not in "iu" or levels.size == 0 or (levels < 1).any():
-        raise ValueError(f"n_categories should have positive integers, but is {value!r}.")
-    return levels
 
 
 def _refuse_infinite(values: np.ndarray) -> None:

@@ -197,7 +197,11 @@ class BlockComponents(Components):
         return np.hstack(values), np.hstack(deviations)
 
     def embedding(self, rows: Rows) -> np.ndarray:
-        return np.hstack([part.embedding(self.rows_of(n, rows)) for n, part in self.parts.items()])
+        parts = self.parts.items()
+        points = np.hstack([part.embedding(self.rows_of(n, rows)) for n, part in parts])
+        # Columns of different kinds have no common unit.
+        spread = points.std(axis=0)
+        return points / np.where(spread > 0, spread, 1.0)
 
     @property
     def n_parameters(self) -> int:
