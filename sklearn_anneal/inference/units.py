@@ -227,8 +227,9 @@ class Rows(Units):
         weights = None if self.weights is None else self.weights[index]
         return Rows(self.X[index], weights, self.center)
 
+    @cached_property
     def by_completeness(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the numbers of the rows without missing cells, with some, and with nothing else.
+        """The numbers of the rows without missing cells, with some, and with nothing else.
 
         Rows with the same missing cells follow each other among those with some.
         """

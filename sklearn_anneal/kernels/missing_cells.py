@@ -204,15 +204,16 @@ def add_moments(x, center, order, precision, mean, shares, block, second, first,
                 if fresh[i] == 1:
                     _factorise(matrix, columns, number, root)
                     share = 0.0
-                _half_solve(root, product[i], columns, number, y)
-                _complete(root, columns, number, y, residual[i])
                 r = shares[start + i, k]
+                if r != 0.0:
+                    _half_solve(root, product[i], columns, number, y)
+                    _complete(root, columns, number, y, residual[i])
                 share += r
                 count[k] += r
                 for d in range(n_features):
                     first[k, d] += r * residual[i, d]
                     product[i, d] = r * residual[i, d]
-                if i + 1 == m or fresh[i + 1] == 1:
+                if (i + 1 == m or fresh[i + 1] == 1) and share != 0.0:
                     _invert(root, number, work, inverse)
                     for a in range(number):
                         for b in range(a):

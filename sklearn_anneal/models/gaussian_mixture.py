@@ -180,7 +180,7 @@ class GaussianMixture(ConjugateModel):
             if chunk.weights is not None:
                 r = r * chunk.weights[:, None]
             self.components.add(chunk, np.ascontiguousarray(r, dtype=np.float64), raw, expected)
-            blank += r[chunk.by_completeness()[2]].sum(axis=0)
+            blank += r[chunk.by_completeness[2]].sum(axis=0)
         scale = summary.weight / units.total_weight
         start = self.components.unpack({key: scale * value for key, value in raw.items()})
         if layout == "tied" and self.init_params not in ("kmeans", "random"):
@@ -387,7 +387,7 @@ class GaussianMixture(ConjugateModel):
 
         def add(rows: Rows, shares: np.ndarray, raw: Natural) -> None:
             self.components.add(rows, shares, raw, expected)
-            raw[_BLANK] += shares[rows.by_completeness()[2]].sum(axis=0)
+            raw[_BLANK] += shares[rows.by_completeness[2]].sum(axis=0)
 
         densities = Densities(
             lambda rows: self.components.log_density(rows, expected),
@@ -395,7 +395,7 @@ class GaussianMixture(ConjugateModel):
             add,
             None if temperatures is None else temperatures.log_partition.of,
         )
-        complete, some, blank = units.by_completeness()
+        complete, some, blank = units.by_completeness
         others = np.concatenate([some, blank])
         whole, e = units.whole(complete), chosen(noise, complete)
         if temperatures is None:

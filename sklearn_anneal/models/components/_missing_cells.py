@@ -259,7 +259,7 @@ class RowVolume(NamedTuple):
         """Return the number of observed cells and log|C_oo| of each row."""
         n, d = rows.X.shape
         sizes, log_dets = np.full(n, float(d)), np.full(n, self.log_det)
-        _, some, blank = rows.by_completeness()
+        _, some, blank = rows.by_completeness
         if len(some):
             assert rows.patterns is not None
             _, where, which = np.unique(rows.patterns[some], return_index=True, return_inverse=True)

@@ -56,7 +56,7 @@ def log_student_t(components: GaussianComponents, rows: Rows, q: Natural) -> np.
         # The distance of a row from a mean may be slightly below zero because of rounding.
         distance = np.maximum(-2.0 * components.log_density(rows, features), 0.0)
         return _log_density(distance, dof, half_log_det, d)
-    complete, some, _ = rows.by_completeness()
+    complete, some, _ = rows.by_completeness
     out = np.zeros((rows.n_units, components.n_components))
     out[complete] = log_student_t(components, rows.whole(complete), q)
     gaussians, half_log_det = _gaussians_of_scales(components, mean, scale)
@@ -106,7 +106,7 @@ def impute(
     """
     means = np.array(rows.X, dtype=np.float64)
     variances = np.zeros(means.shape)
-    _, some, blank = rows.by_completeness()
+    _, some, blank = rows.by_completeness
     order = np.concatenate([some, blank])
     dof, mean, scale = components.student_t(q)
     gaussians, _ = _gaussians_of_scales(components, mean, scale)

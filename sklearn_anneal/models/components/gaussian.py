@@ -593,7 +593,7 @@ class GaussianComponents(Components):
         return out
 
     def _log_density_of_cells(self, rows: Rows, expected: Features) -> np.ndarray:
-        complete, some, blank = rows.by_completeness()
+        complete, some, blank = rows.by_completeness
         out = np.empty((rows.n_units, self.n_components))
         gaussians = self.gaussians_of(expected)
         out[complete] = self.log_density(rows.whole(complete), expected)
@@ -603,7 +603,7 @@ class GaussianComponents(Components):
 
     def _add_cells(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Features) -> None:
         """Add the statistics of rows with missing cells; those without any other add nothing."""
-        complete, some, _ = rows.by_completeness()
+        complete, some, _ = rows.by_completeness
         if len(complete):
             whole = np.ascontiguousarray(shares[complete])
             self.add(rows.whole(complete), whole, raw, expected)
