@@ -82,7 +82,7 @@ def test_missing_frames_have_no_share_of_the_emissions(variant, rng):
         assert_allclose(est.lambdas_weight_prior_, [1 / observed.mean(axis=0)] * 3)
 
 
-@pytest.mark.parametrize("variant", ["gaussian-full", "poisson", "bernoulli"])
+@pytest.mark.parametrize("variant", ["poisson", "bernoulli"])
 def test_rows_that_are_partly_missing_are_refused(variant, rng):
     est = fitted(variant, rng)
     (X,) = draw(variant, rng, [6])

@@ -161,10 +161,18 @@ def test_masked_frames_are_missing(emission):
     )
 
 
-def test_a_frame_that_is_masked_in_part_is_refused():
+def test_masked_cells_of_gaussian_frames_are_missing():
     X = np.ma.array(frames("gaussian"), mask=False)
     X[4, 1] = np.ma.masked
-    est = hmm().fit(frames("gaussian"))
+    est, other = hmm().fit(X), hmm().fit(X.filled(np.nan))
+    assert est.lower_bound_ == other.lower_bound_
+    assert_array_equal(est.transform(X), other.transform(X.filled(np.nan)))
+
+
+def test_a_frame_that_is_masked_in_part_is_refused():
+    X = np.ma.array(frames("poisson"), mask=False)
+    X[4, 1] = np.ma.masked
+    est = hmm("poisson").fit(frames("poisson"))
     for call in (est.fit, est.partial_fit, est.predict, est.transform, est.score):
         with pytest.raises(ValueError, match=r"Row 4 of X is partly NaN \(or masked\)"):
             call(X)

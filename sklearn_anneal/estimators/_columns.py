@@ -6,15 +6,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
+from sklearn.utils import Bunch
 from sklearn.utils._indexing import _get_column_indices
 
 from ..families import Natural
-from ..inference.tables import Blocks, Coded
+from ..inference.tables import Blocks, Coded, missing_cells
 from ..models.components._base import Components
 from ..models.components.blocks import BlockComponents
 from ..models.components.categorical_columns import CategoricalColumns
 from ..models.components.gaussian_columns import GaussianColumns
 from ._emissions import (
+    EMISSIONS,
     BernoulliEmission,
     Emission,
     GaussianEmission,
@@ -202,7 +204,10 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
         value = estimator.emissionprob_prior
         if auto_as_none(value) is not None:
             refuse_nonpositive(numbers_of(value, "emissionprob_prior"), "emissionprob_prior")
-        priors = [checked_prior(value, 1.0, (k, n), "emissionprob_prior") for n in n_levels]
+        priors = [
+            checked_prior(value, estimator.usual_concentration(n), (k, n), "emissionprob_prior")
+            for n in n_levels
+        ]
         return CategoricalColumns(k, n_levels, priors, is_auto(value) and k > 1)
 
     @classmethod
@@ -332,6 +337,10 @@ COLUMN_EMISSIONS: dict[str, Any] = {
 """The emissions of columns, by the values of the parameter ``emission``."""
 
 
+FRAME_EMISSIONS: dict[str, Any] = EMISSIONS | {"gaussian": RealColumns}
+"""The emissions of frames of a single kind, by the values of the parameter ``emission``."""
+
+
 def cells_of(
     X: Any,
     emission: Any,
@@ -364,18 +373,6 @@ def cells_of(
     return Blocks(parts)
 
 
-def components_of(estimator: Any, X: Any, emission: Any, blocks: list[Block] | None) -> Components:
-    """Check the estimator's priors and make the components from them."""
-    if blocks is None:
-        return COLUMN_EMISSIONS[emission].components(estimator, X)
-    return BlockComponents(
-        {
-            block.name: COLUMN_EMISSIONS[block.emission].components(estimator, X.parts[block.name])
-            for block in blocks
-        }
-    )
-
-
 def as_csr(X: Any) -> csr_array:
     """Return a sparse matrix in the format CSR, with one entry for each cell."""
     X = csr_array(X)
@@ -383,3 +380,142 @@ def as_csr(X: Any) -> csr_array:
         X = X.copy()
         X.sum_duplicates()
     return X
+
+
+class TablesOfColumns:
+    """Mixin of estimators with a parameter ``emission`` that can be a list of blocks.
+
+    Attributes
+    ----------
+    _levels_parameter : str
+        The name of the parameter that declares numbers of categories.
+    """
+
+    _levels_parameter: ClassVar[str]
+    _columns: list[tuple[str, str, np.ndarray]] | None
+    emission: Any
+    blocks_: dict[str, Any]
+
+    @property
+    def _blocks(self) -> list[Block] | None:
+        """The blocks of columns of the training data; None if ``emission`` is a single name."""
+        if self._columns is None:
+            return None
+        return [Block(name, emission, columns) for name, emission, columns in self._columns]
+
+    def _find_blocks(self, X: Any) -> None:
+        """Find the columns of the blocks in training data."""
+        blocks = blocks_of(self.emission, X)
+        # Plain tuples, because files of fitted estimators name all other classes.
+        self._columns = None if blocks is None else [(*block,) for block in blocks]
+
+    def _order(self) -> np.ndarray | None:
+        """The positions in X of the columns of all blocks; None if there are no blocks."""
+        if self._blocks is None:
+            return None
+        return np.concatenate([block.columns for block in self._blocks])
+
+    def _declared(self) -> dict[str, Any]:
+        """The declared numbers of categories, by the name of the block."""
+        value, name, blocks = getattr(self, self._levels_parameter), self._levels_parameter, None
+        if value is None:
+            return {}
+        blocks = self._blocks
+        if blocks is None:
+            if isinstance(value, dict):
+                raise ValueError(f"{name} is a dictionary only if emission is a list.")
+            return {"": _levels(value, name)} if self.emission == "categorical" else {}
+        named = [block.name for block in blocks if block.emission == "categorical"]
+        if not isinstance(value, dict):
+            return {block: _levels(value, name) for block in named}
+        unknown = sorted(set(value) - set(named))
+        if unknown:
+            raise ValueError(
+                f"{name} names {unknown[0]!r}, but the blocks of categories are {named}."
+            )
+        return {block: _levels(number, name) for block, number in value.items()}
+
+    def _check_all_declared(self) -> None:
+        """Refuse a first batch of a stream without declared numbers of categories."""
+        blocks = self._blocks or [Block("", self.emission, np.empty(0))]
+        names = {block.name for block in blocks if block.emission == "categorical"}
+        if not names <= set(self._declared()):
+            raise ValueError(
+                f"partial_fit needs {self._levels_parameter}: the first batch does not tell which "
+                "categories the others will have."
+            )
+
+    @staticmethod
+    def _known_levels(components: Components) -> dict[str, Any]:
+        """The numbers of categories of fitted components, by the name of the block."""
+        parts = components.parts if isinstance(components, BlockComponents) else {"": components}
+        return {
+            name: np.array(part.n_levels)
+            for name, part in parts.items()
+            if isinstance(part, CategoricalColumns)
+        }
+
+    def _components(self, X: Any) -> Components:
+        """Check the priors and make the components from them; X is in the form they read."""
+        if self._blocks is None:
+            return COLUMN_EMISSIONS[self.emission].components(self, X)
+        return BlockComponents(
+            {
+                block.name: COLUMN_EMISSIONS[block.emission].components(self, X.parts[block.name])
+                for block in self._blocks
+            }
+        )
+
+    def _attributes_of_components(
+        self, components: Any, q: Natural, prior: Natural, summary: Any
+    ) -> dict[str, Any]:
+        """The fitted attributes of the components, by name."""
+        if self._blocks is None:
+            return COLUMN_EMISSIONS[self.emission].attributes(components, q, prior, summary)
+        found = {}
+        for block in self._blocks:
+            own = components.own(block.name, q), components.own(block.name, prior)
+            part = components.parts[block.name]
+            emission = COLUMN_EMISSIONS[block.emission]
+            attributes = emission.attributes(part, *own, summary[block.name])
+            found[block.name] = Bunch(columns=block.columns, **attributes)
+        return {"blocks_": found}
+
+    def _draw(
+        self, components: Any, labels: np.ndarray, random_state: np.random.RandomState
+    ) -> np.ndarray:
+        """Draw one row for each component or state, at the posterior means."""
+        if self._blocks is None:
+            return COLUMN_EMISSIONS[self.emission].draw(components, labels, self, random_state)
+        fitted = self.blocks_
+        parts = [
+            COLUMN_EMISSIONS[b.emission].draw(
+                components.parts[b.name], labels, fitted[b.name], random_state
+            )
+            for b in self._blocks
+        ]
+        order = self._order()
+        assert order is not None
+        return np.hstack(parts)[:, np.argsort(order)]
+
+    def _refuse_unobserved(self, X: Any) -> None:
+        """Refuse training data with a column in which no cell is observed."""
+        mask = missing_cells(X)
+        if mask is None:
+            return
+        unobserved = np.flatnonzero(np.asarray(mask.sum(axis=0)) == X.shape[0])
+        if len(unobserved):
+            order = self._order()
+            column = unobserved[0] if order is None else order[unobserved[0]]
+            raise ValueError(
+                f"Column {column} of X has no observed cell, so that nothing is known of it. Drop "
+                "it from X."
+            )
+
+
+def _levels(value: Any, name: str) -> np.ndarray:
+    """Check numbers of categories and return them as an array."""
+    levels = np.asarray(value)
+    if levels.dtype.kind not in "iu" or levels.size == 0 or (levels < 1).any():
+        raise ValueError(f"{name} should have positive integers, but is {value!r}.")
+    return levels

@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
-from sklearn.utils import Bunch, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from ..annealing import SVIPlus
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import merged_rows, missing_cells
-from ..inference.units import Rows, Units
-from ..models.components.blocks import BlockComponents
-from ..models.components.categorical_columns import CategoricalColumns
+from ..inference.units import Rows, Units, cell_patterns
 from ..models.mixture import Mixture
-from ._base import BaseAnnealed, has_unit_temperatures
-from ._columns import COLUMN_EMISSIONS, Block, as_csr, blocks_of, cells_of, components_of
+from ._base import BaseAnnealed
+from ._columns import COLUMN_EMISSIONS, TablesOfColumns, as_csr, cells_of
+from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._validation import check_sparse, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -29,15 +26,9 @@ if TYPE_CHECKING:
 
 _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIOR = [*_POSITIVE, "array-like"]
-_OVERFLOW = (
-    "X has rows so far from the training data that their squared distances overflow. Check their "
-    "units, or rescale X before fitting and predicting."
-)
 
 
-class AnnealedBayesianMixture(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseAnnealed
-):
+class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     """Bayesian mixture of columns of any kind, fitted by annealed variational inference.
 
     Given its component, the columns of a row are independent: Bernoulli, categorical, Poisson or
@@ -349,6 +340,7 @@ class AnnealedBayesianMixture(
 
     _most_reheats = {"reheating": 2}
     _kernel_module = "discrete"
+    _levels_parameter = "n_categories"
     _advice_coinciding = (
         "Lower the initial temperature or give the annealing jitter, start from another "
         "init_params or random_state, or ask for fewer components."
@@ -418,49 +410,12 @@ class AnnealedBayesianMixture(
             X = as_csr(X)
         _refuse_infinite(X.data if issparse(X) else X)
         if reset:
-            blocks = blocks_of(self.emission, given if hasattr(given, "iloc") else X)
-            # Plain tuples, because files of fitted estimators name all other classes.
-            columns = None if blocks is None else [(*block,) for block in blocks]
-            self._columns: list[tuple[str, str, np.ndarray]] | None = columns
-        declared = self._declared(self._blocks) if reset else self._known_levels()
+            self._find_blocks(given if hasattr(given, "iloc") else X)
+            declared = self._declared()
+        else:
+            declared = self._known_levels(self._context().model.components)
         encoded = cells_of(X, self.emission, self._blocks, self.n_components, declared)
         return encoded, np.float32 if X.dtype == np.float32 else np.float64
-
-    @property
-    def _blocks(self) -> list[Block] | None:
-        """The blocks of columns of the training data; None if ``emission`` is a single name."""
-        if self._columns is None:
-            return None
-        return [Block(name, emission, columns) for name, emission, columns in self._columns]
-
-    def _declared(self, blocks: list[Block] | None) -> dict[str, Any]:
-        """The numbers of categories that ``n_categories`` declares, by the name of the block."""
-        value = self.n_categories
-        if value is None:
-            return {}
-        if blocks is None:
-            if isinstance(value, dict):
-                raise ValueError("n_categories is a dictionary only if emission is a list.")
-            return {"": _levels(value)} if self.emission == "categorical" else {}
-        named = [block.name for block in blocks if block.emission == "categorical"]
-        if not isinstance(value, dict):
-            return {name: _levels(value) for name in named}
-        unknown = sorted(set(value) - set(named))
-        if unknown:
-            raise ValueError(
-                f"n_categories names {unknown[0]!r}, but the blocks of categories are {named}."
-            )
-        return {name: _levels(number) for name, number in value.items()}
-
-    def _known_levels(self) -> dict[str, Any]:
-        """The numbers of categories of the fitted model, by the name of the block."""
-        components = self._context().model.components
-        parts = components.parts if isinstance(components, BlockComponents) else {"": components}
-        return {
-            name: np.array(part.n_levels)
-            for name, part in parts.items()
-            if isinstance(part, CategoricalColumns)
-        }
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
         single = self.batch_size is not None and self.batch_size < len(X) if not issparse(X) else 0
@@ -468,7 +423,7 @@ class AnnealedBayesianMixture(
             merged = merged_rows(X, sample_weight)
             if merged is not None:
                 return Rows(*merged)
-        return Rows(X, sample_weight)
+        return _rows_of(X, sample_weight)
 
     def _check_training(self, units: Units) -> None:
         n_rows = units.total_weight if units.weights is None else np.count_nonzero(units.weights)
@@ -478,39 +433,14 @@ class AnnealedBayesianMixture(
                 "Expected n_samples >= n_components but got n_components = "
                 f"{self.n_components}, n_samples = {n_rows:g}"
             )
-        X: Any = units.X  # type: ignore[attr-defined]
-        mask = missing_cells(X)
-        observed = units.n_units - (0 if mask is None else np.asarray(mask.sum(axis=0)))
-        if np.any(observed == 0):
-            column = int(np.flatnonzero(observed == 0)[0])
-            raise ValueError(
-                f"Column {self._position(column)} of X has no observed cell, so that nothing is "
-                "known of it. Drop it from X."
-            )
-
-    def _position(self, column: int) -> int:
-        """The position in X of a column, given its position in the order of the blocks."""
-        order = self._order()
-        return column if order is None else int(order[column])
-
-    def _order(self) -> np.ndarray | None:
-        """The positions in X of the columns of all blocks; None if there are no blocks."""
-        if self._blocks is None:
-            return None
-        return np.concatenate([block.columns for block in self._blocks])
+        self._refuse_unobserved(units.X)  # type: ignore[attr-defined]
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
-        blocks = self._blocks or [Block("", self.emission, np.empty(0))]
-        names = {block.name for block in blocks if block.emission == "categorical"}
-        if not names <= set(self._declared(self._blocks)):
-            raise ValueError(
-                "partial_fit needs n_categories: the first batch does not tell which categories "
-                "the others will have."
-            )
+        self._check_all_declared()
 
     def _make_model(self, X: Any, units: Units) -> Mixture:
         return Mixture(
-            components_of(self, X, self.emission, self._blocks),
+            self._components(X),
             self.weight_concentration_prior_type,
             self.init_params,
             self.weight_concentration_prior,
@@ -528,86 +458,15 @@ class AnnealedBayesianMixture(
             "n_effective_components_": int((model.weights.expected_counts(q, prior) > 1).sum()),
             "weight_concentration_prior_": model.weights.concentration,
         }
-        c, own = model.components, ctx.summary.components
-        if self._blocks is None:
-            emission = COLUMN_EMISSIONS[self.emission]
-            return attributes | emission.attributes(c, q, prior, own)
-        blocks = {}
-        for block in self._blocks:
-            found = COLUMN_EMISSIONS[block.emission].attributes(
-                c.parts[block.name], c.own(block.name, q), c.own(block.name, prior), own[block.name]
-            )
-            blocks[block.name] = Bunch(columns=block.columns, **found)
-        return attributes | {"blocks_": blocks}
+        own = ctx.summary.components
+        return attributes | self._attributes_of_components(model.components, q, prior, own)
+
+    @staticmethod
+    def usual_concentration(n_levels: int) -> float:
+        """The prior concentration of each of so many categories that None stands for."""
+        return 1.0
 
     # Public methods
-
-    def fit_predict(self, X, y=None, sample_weight=None):
-        """Fit the model and return the most probable component of each row.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training data.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-            Component labels.
-        """
-        return self.fit(X, y, sample_weight=sample_weight).predict(X)
-
-    def predict(self, X):
-        """Most probable component of each row, by the variational responsibilities at T = 1.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-            Component labels.
-        """
-        return self._log_joint(self._rows(X)).argmax(axis=1)
-
-    def predict_proba(self, X):
-        """Variational responsibilities of the components for each row, at T = 1.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        responsibilities : ndarray of shape (n_samples, n_components)
-            They sum to 1 over the components. They are float32 if X is, else float64.
-        """
-        check_is_fitted(self)
-        encoded, dtype = self._encoded(X, False, 1)
-        rows = Rows(encoded).centered(self._context().summary)
-        return self._responsibilities(rows).astype(dtype, copy=False)
-
-    def transform(self, X):
-        """Responsibilities of the components for each row, as :meth:`predict_proba`.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        responsibilities : ndarray of shape (n_samples, n_components)
-            One column per component.
-        """
-        return self.predict_proba(X)
 
     @explains("Prediction")
     def score_samples(self, X):
@@ -627,30 +486,9 @@ class AnnealedBayesianMixture(
         log_density : ndarray of shape (n_samples,)
             Log densities in nats.
         """
-        rows = self._rows(X)
+        rows, _ = self._again(X)
         ctx = self._context()
-        return finite(ctx.model.log_predictive(rows, ctx.q), _OVERFLOW)
-
-    def score(self, X, y=None, sample_weight=None):
-        """Mean log predictive density per row.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights with which the rows enter the mean.
-
-        Returns
-        -------
-        log_density : float
-            The mean in nats per row; higher is better.
-        """
-        scores = self.score_samples(X)
-        weights = self._check_weights(sample_weight, np.asarray(scores))
-        return float(np.average(scores, weights=weights))
+        return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
     def aic(self, X, sample_weight=None):
         """Akaike's information criterion at the posterior means.
@@ -734,7 +572,7 @@ class AnnealedBayesianMixture(
             of missing counts and real numbers, 0 for observed cells, and NaN for missing
             categories. They are infinite where a component has too few rows to determine one.
         """
-        rows = self._rows(X)
+        rows, _ = self._again(X)
         if issparse(rows.X):
             raise ValueError("impute returns a dense array. Give dense rows, a few at a time.")
         shares = self._responsibilities(rows)
@@ -777,65 +615,23 @@ class AnnealedBayesianMixture(
         random_state = check_random_state(self.random_state)
         counts = random_state.multinomial(n_samples, self.weights_)
         labels = np.repeat(np.arange(len(counts)), counts)
-        c = ctx.model.components
-        if self._blocks is None:
-            draw = COLUMN_EMISSIONS[self.emission].draw
-            return draw(c, labels, self, random_state), labels
-        parts = [
-            COLUMN_EMISSIONS[b.emission].draw(
-                c.parts[b.name], labels, self.blocks_[b.name], random_state
-            )
-            for b in self._blocks
-        ]
-        order = self._order()
-        assert order is not None
-        return np.hstack(parts)[:, np.argsort(order)], labels
-
-    @available_if(has_unit_temperatures)
-    @explains("Prediction")
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each row, low for outliers.
-
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the log-likelihood of the row.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        rows = self._rows(X)
-        return self.annealing_.inverse_temperatures(self._context(), rows)
+        return self._draw(ctx.model.components, labels, random_state), labels
 
     # Parts of the public methods
 
-    def _rows(self, X: Any) -> Rows:
+    def _again(self, X: Any) -> tuple[Rows, Any]:
         ctx = self._context()
-        encoded = self._validate_data(X, reset=False, ensure_min_samples=1)
-        return Rows(encoded, None).centered(ctx.summary)
+        encoded, dtype = self._encoded(X, False, 1)
+        return _rows_of(encoded, None).centered(ctx.summary), dtype
 
-    @explains("Prediction")
-    def _log_joint(self, rows: Rows) -> np.ndarray:
+    def _expected(self, rows: Rows) -> Any:
         ctx = self._context()
         log_weights, components = ctx.model.expectations(ctx.q)
-        expected = log_weights, ctx.model.components.for_rows(components, rows)
-        return finite(ctx.model.log_joint(rows, expected), _OVERFLOW)
-
-    def _responsibilities(self, rows: Rows) -> np.ndarray:
-        joint = self._log_joint(rows)
-        joint -= joint.max(axis=1, keepdims=True)
-        np.exp(joint, out=joint)
-        joint /= joint.sum(axis=1, keepdims=True)
-        return joint
+        return log_weights, ctx.model.components.for_rows(components, rows)
 
     def _log_likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
         """The log-likelihood of all rows at the posterior means, and the sum of their weights."""
-        rows = self._rows(X)
+        rows, _ = self._again(X)
         ctx = self._context()
         each = ctx.model.log_likelihood(rows, ctx.q)
         weights = self._check_weights(sample_weight, each)
@@ -844,12 +640,9 @@ class AnnealedBayesianMixture(
         return float(weights @ each), float(weights.sum())
 
 
-def _levels(value: Any) -> np.ndarray:
-    """Check numbers of categories and return them as an array."""
-    levels = np.asarray(value)
-    if levels.dtype.kind not in "iu" or levels.size == 0 or (levels < 1).any():
-        raise ValueError(f"n_categories should have positive integers, but is {value!r}.")
-    return levels
+def _rows_of(X: Any, weights: np.ndarray | None) -> Rows:
+    patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
+    return Rows(X, weights, patterns=patterns)
 
 
 def _refuse_infinite(values: np.ndarray) -> None:

@@ -200,7 +200,9 @@ class Mixture(ConjugateModel):
         self, units: Rows, summary: Summary, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
         units = units.centered(summary)
-        expected = self.components.for_rows(self.components.expectations(prior), units)
+        expected = self.components.for_rows(
+            self.components.expectations_of_start(units, prior), units
+        )
         rows, shares = self._start(units, random_state)
         raw, number = self.components.zeros(expected), np.zeros(self.n_components)
         for start in range(0, rows.n_units, _CHUNK):

@@ -96,7 +96,7 @@ class Components(ABC):
         if sample.weights is not None:
             responsibilities *= sample.weights[:, None]
         responsibilities *= n_rows / max(responsibilities.sum(), 1e-300)
-        expected = self.for_rows(self.expectations(prior), sample)
+        expected = self.for_rows(self.expectations_of_start(sample, prior), sample)
         raw = self.zeros(expected)
         self.add(sample, responsibilities, raw, expected)
         return {key: prior[key] + value for key, value in self.statistics(raw).items()}
@@ -110,6 +110,10 @@ class Components(ABC):
         n_clusters = min(self.n_components, len(np.unique(points, axis=0)))
         means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         return means.fit(points, sample_weight=sample.weights).labels_, sample
+
+    def expectations_of_start(self, rows: Rows, prior: Natural) -> Any:
+        """Return the expectations with which the cells that rows lack are completed in a start."""
+        return self.expectations(prior)
 
     @abstractmethod
     def random_natural(
@@ -132,7 +136,10 @@ class Components(ABC):
         return [factor.family.sample(factor.pick(q), rng) for factor in self.factors]
 
     def coefficients(self, draws: Any) -> Any:
-        """Return log p(x | z = k) at one draw (:meth:`draw`), in the form of :meth:`expectations`."""
+        """Return log p(x | z = k) at one draw, in the form of :meth:`expectations`.
+
+        ``draws`` is the result of :meth:`draw`.
+        """
         raise NotImplementedError
 
     @abstractmethod
@@ -228,9 +235,7 @@ class Components(ABC):
 
         The shape is (n_rows, n_coordinates). Missing cells have the means of their columns.
         """
-        X = np.asarray(rows.X, dtype=np.float64)
-        mask = np.isnan(X)
-        return np.where(mask, _column_means(X, mask), X) if mask.any() else X
+        return rows.completed(np.float64)
 
     @property
     def n_parameters(self) -> int:
@@ -254,11 +259,12 @@ class Components(ABC):
         """
         raise NotImplementedError
 
+    def row_volume(self, summary: Any) -> Any:
+        """Return how :meth:`log_volume` changes if some cells of rows are missing.
 
-def _column_means(X: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return the mean of the entries of each column that are not masked; 0 if there are none."""
-    observed = np.maximum((~mask).sum(axis=0), 1)
-    return np.where(mask, 0.0, X).sum(axis=0) / observed
+        None stands for components that know no missing cells.
+        """
+        return None
 
 
 def moved(old: np.ndarray, new: Any, rho: float) -> np.ndarray:

@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 
 from ...families import Natural
 from ...inference.tables import Coded, Packing
-from ...inference.units import Rows
+from ...inference.units import Rows, cell_patterns
 from .._base import compiled
 from ._base import Components
 
@@ -126,7 +126,7 @@ def unpacked(rows: Rows) -> Rows:
         X = np.where(levels < 0, np.nan, levels)
     elif issparse(X):
         X = X.toarray()
-    return Rows(X, rows.weights)
+    return Rows(X, rows.weights, patterns=cell_patterns(X))
 
 
 class LinearComponents(Components):

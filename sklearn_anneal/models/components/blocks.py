@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...families import Factor, Natural
-from ...inference.units import Rows
+from ...inference.units import Rows, cell_patterns
 from ._base import Components
 
 
@@ -66,7 +66,9 @@ class BlockComponents(Components):
         """Return the columns of one block."""
         blocks: Any = rows.X
         center = rows.center.get(name) if isinstance(rows.center, dict) else None
-        return Rows(blocks.parts[name], rows.weights, center)
+        X = blocks.parts[name]
+        patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
+        return Rows(X, rows.weights, center, patterns)
 
     def _joined(self, each: Iterator[tuple[str, Natural]]) -> Natural:
         joined: Natural = {}
@@ -195,7 +197,11 @@ class BlockComponents(Components):
         return np.hstack(values), np.hstack(deviations)
 
     def embedding(self, rows: Rows) -> np.ndarray:
-        return np.hstack([part.embedding(self.rows_of(n, rows)) for n, part in self.parts.items()])
+        parts = self.parts.items()
+        points = np.hstack([part.embedding(self.rows_of(n, rows)) for n, part in parts])
+        # Columns of different kinds have no common unit.
+        spread = points.std(axis=0)
+        return points / np.where(spread > 0, spread, 1.0)
 
     @property
     def n_parameters(self) -> int:
