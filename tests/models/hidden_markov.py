@@ -131,13 +131,7 @@ ENTRIES = [
                 "rows of different weights are refused.",
                 lambda est: True,
             ),
-        )
-        | {
-            "check_estimators_pickle": ExpectedFailure(
-                "Rows of NaN are allowed and marginalised, but this check strews single ones.",
-                lambda est: True,
-            ),
-        },
+        ),
     ),
     hidden_markov(
         "categorical",
