@@ -12,11 +12,13 @@ from .estimators.gaussian_mixture import AnnealedBayesianGaussianMixture
 from .estimators.hidden_markov import AnnealedHMM
 from .estimators.latent_dirichlet import AnnealedLatentDirichletAllocation
 from .estimators.matrix_factorization import AnnealedPMF
+from .estimators.mixture import AnnealedBayesianMixture
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AnnealedBayesianGaussianMixture",
+    "AnnealedBayesianMixture",
     "AnnealedHMM",
     "AnnealedLatentDirichletAllocation",
     "AnnealedPMF",

@@ -98,6 +98,59 @@ def _independent_marginal(X, mean, strength, inverse_scale, dof, n_nodes=60):
     )
 
 
+def mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
+    """log p(observed cells) of a mixture of independent columns; all parameters integrated out."""
+    k = estimator.n_components
+    if isinstance(estimator.emission, str):
+        found = [_column_marginals(estimator, estimator.emission, X)]
+    else:
+        kinds = {name: kind for name, kind, _ in estimator.emission}
+        found = [
+            _column_marginals(block, kinds[name], X[:, block.columns])
+            for name, block in estimator.blocks_.items()
+        ]
+    columns = [marginal for each in found for marginal in each]
+    terms = []
+    for z in product(range(k), repeat=len(X)):
+        assigned = np.equal.outer(np.arange(k), z)
+        term = _log_prior_of_counts(estimator, assigned.sum(axis=1))
+        of_components = [m(j, row) for j, row in enumerate(assigned) for m in columns]
+        terms.append(term + sum(of_components))
+    return float(logsumexp(terms))
+
+
+def _column_marginals(fitted: Any, emission: str, X: np.ndarray) -> list[Any]:
+    """Functions of a component and the rows that it has: log p(these cells) of each column."""
+
+    def marginal(d: int) -> Any:
+        def of(k: int, members: np.ndarray) -> float:
+            x = X[members, d]
+            x = x[~np.isnan(x)]
+            if emission == "bernoulli":
+                a, b = fitted.emissionprob_prior_[k, d]
+                return float(betaln(a + x.sum(), b + (1 - x).sum()) - betaln(a, b))
+            if emission == "categorical":
+                prior = fitted.emissionprob_prior_[d][k]
+                counts = np.bincount(x.astype(int), minlength=len(prior))
+                return _log_dirichlet_multinomial(counts[None], prior)
+            if emission == "poisson":
+                a, b = fitted.lambdas_prior_[k, d], fitted.lambdas_weight_prior_[k, d]
+                shape, rate = a + x.sum(), b + len(x)
+                gamma = gammaln(shape) - gammaln(a) + a * np.log(b) - shape * np.log(rate)
+                return float(gamma - gammaln(x + 1.0).sum())
+            prior = (
+                fitted.means_prior_[k, [d]],
+                fitted.beta_prior_[k, d],
+                fitted.scale_prior_[k, [d], None],
+                fitted.dof_prior_[k, d],
+            )
+            return float(_normal_wishart_marginal(x[:, None], *prior))
+
+        return of
+
+    return [marginal(d) for d in range(X.shape[1])]
+
+
 def geometric_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
     """log p(X) of a mixture of geometric counts, weights and success probabilities integrated."""
     k, a, b = estimator.n_components, estimator.a_prior, estimator.b_prior

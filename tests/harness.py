@@ -304,16 +304,26 @@ def largest_difference(a: Any, b: Any) -> float:
 
 def fitted_state(estimator: Any) -> dict[str, Any]:
     """All fitted attributes as arrays, including the settings of the annealing method."""
-    state = {
-        name: value
-        for name, value in vars(estimator).items()
-        if name.endswith("_") and not name.startswith("_") and name != "annealing_"
-    }
+    state: dict[str, Any] = {}
+    for name, value in vars(estimator).items():
+        if name.endswith("_") and not name.startswith("_") and name != "annealing_":
+            state |= _flat(name, value)
     ctx = context_of(estimator)
     state |= {f"q: {key}": value for key, value in ctx.q.items()}
     state |= {f"state: {key}": value for key, value in ctx.state.items()}
     state |= {f"annealing_: {k}": v for k, v in estimator.annealing_.get_params().items()}
     return state
+
+
+def _flat(name: str, value: Any) -> dict[str, Any]:
+    """An attribute, or the parts of an attribute that is a dictionary or a list of arrays."""
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    else:
+        return {name: value}
+    return {k: v for key, part in parts for k, v in _flat(f"{name}[{key}]", part).items()}
 
 
 def assert_identical(a: Any, b: Any) -> None:

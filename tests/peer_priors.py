@@ -18,3 +18,15 @@ PEER_OF_SEQUENCES = dict.fromkeys(
     ("startprob_prior", "transmat_prior", "beta_prior", "means_prior")
 )
 PEER_OF_RATINGS = dict.fromkeys(("noise_variance", "bias_variance"))
+PEER_OF_COLUMNS = dict.fromkeys(
+    (
+        "weight_concentration_prior",
+        "emissionprob_prior",
+        "lambdas_prior",
+        "lambdas_weight",
+        "means_prior",
+        "beta_prior",
+        "dof_prior",
+        "scale_prior",
+    )
+)

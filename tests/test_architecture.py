@@ -37,7 +37,7 @@ ESTIMATORS = (
 MODELS = (GaussianMixture, HiddenMarkov, LatentDirichlet, MatrixFactorization)
 
 
-@pytest.mark.parametrize("module", ["units", "parallel"])
+@pytest.mark.parametrize("module", ["units", "tables", "parallel"])
 def test_data_points_and_workers_are_the_ground_floor(module):
     """Every room may stand on them, because they import none."""
     tree = ast.parse((ROOT / "inference" / f"{module}.py").read_text(encoding="utf-8"))

@@ -53,17 +53,15 @@ def assert_sound(fitted, X):
 # X
 
 
-@pytest.mark.parametrize(
-    ("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")]
-)
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
 @pytest.mark.parametrize("method", ["fit", "first partial_fit", *READERS])
-def test_missing_and_infinite_values(method, value, word):
+def test_infinite_values(method, value):
     X = rows()
     X[3, 1] = value
     estimator = mixture(n_components=2)
     if method in READERS:
         estimator.fit(rows())
-    with pytest.raises(ValueError, match=f"Input X contains {word}"):
+    with pytest.raises(ValueError, match="Input X contains infinity"):
         getattr(estimator, method.removeprefix("first "))(X)
 
 

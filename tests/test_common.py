@@ -19,11 +19,11 @@ def estimators(entry):
     if not entry.common_checks:
         return
     cls = type(entry.make())
-    yield cls()
+    yield cls(**entry.checked_form)
     for name in ANNEALING.keys() - entry.refused({}).keys():
-        yield cls(n_components=2, annealing=name, n_reheats=0)
+        yield cls(n_components=2, annealing=name, n_reheats=0, **entry.checked_form)
     for params in entry.checked:
-        yield cls(**params)
+        yield cls(**params, **entry.checked_form)
 
 
 def expected_failures(estimator):

@@ -617,6 +617,14 @@ def test_float32_is_near_float64(entry, params, name, rng):
     np.testing.assert_allclose(single.transform(X), double.transform(X), atol=1e-4)
 
 
+@pytest.mark.parametrize("entry", models())
+def test_transform_gives_a_data_frame_if_asked(entry, rng):
+    X = entry.data(rng, 40)
+    estimator = entry.make(annealing="none", **entry.first).set_output(transform="pandas").fit(X)
+    frame = estimator.transform(X)
+    assert list(frame.columns) == list(estimator.get_feature_names_out())
+
+
 # Capabilities
 
 

@@ -364,8 +364,8 @@ def imported(path, package):
 
 
 def test_data_points_and_workers_know_no_model():
-    """Models import these two, so that they cannot import models, not even their base classes."""
-    for name in ("units", "parallel"):
+    """Models import these, so that they cannot import models, not even their base classes."""
+    for name in ("units", "tables", "parallel"):
         found = imported(PACKAGE / "inference" / f"{name}.py", ("inference",))
         assert {target.split(".")[0] for target in found} <= {"inference"}
 

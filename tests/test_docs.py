@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PUBLIC_MODULES = (
     "sklearn_anneal",
     "sklearn_anneal.annealing",
+    "sklearn_anneal.datasets",
     "sklearn_anneal.inspection",
     "sklearn_anneal.metrics",
 )

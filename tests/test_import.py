@@ -27,6 +27,7 @@ if loaded:
         "import sklearn_anneal",
         "from sklearn_anneal import *",
         "from sklearn_anneal.annealing import *",
+        "from sklearn_anneal.datasets import *",
         "from sklearn_anneal.inspection import *",
         "from sklearn_anneal.metrics import *",
         "from sklearn_anneal import AnnealedLatentDirichletAllocation as E; E().get_params()",

@@ -17,11 +17,17 @@ from sklearn_anneal.kernels import _compile
 from sklearn_anneal.kernels import gaussian_mixture as kernels
 from sklearn_anneal.kernels._math import exp
 from sklearn_anneal.models._weights import StickBreakingWeights
-from sklearn_anneal.models.components.gaussian import feature_kind
+from sklearn_anneal.models.components._features import feature_kind
+from sklearn_anneal.models.gaussian_mixture import RowPartition
 
 (MIXTURE,) = gaussian_mixture.ENTRIES
 TYPES = ("full", "tied", "diag", "spherical")
 PRIORS = ("dirichlet_process", "dirichlet_distribution")
+
+
+def of_whole_rows(grid, partition):
+    """log c(x) in the form that the model reads, for rows without missing cells."""
+    return RowPartition(grid, np.zeros(len(grid)), partition, None)
 
 
 # Written from the equations: standard parameters in, full matrices, no features.
@@ -187,9 +193,8 @@ def test_locally_tempered_step(covariance_type, n_rounds, rng):
             w = np.ones(len(x)) if weights is None else weights
             rows = Rows(units.X, weights, units.center)
             expected = model.expectations(ctx.q)
-            step = model.locally_tempered_step(
-                rows, expected, UnitTemperatures(grid, partition, n_rounds), noise
-            )
+            temperatures = UnitTemperatures(grid, of_whole_rows(grid, partition), n_rounds)
+            step = model.locally_tempered_step(rows, expected, temperatures, noise)
             np.testing.assert_allclose(step.inverse_temperatures, mean, rtol=1e-10)
             factor = w * mean * (1.0 if noise is None else noise)
             moments = weighted_moments(r * factor[:, None], x, covariance_type)
@@ -210,7 +215,7 @@ def test_unit_log_partition_of_the_model_is_at_the_covariance_of_the_data(covari
     elif covariance_type == "spherical":
         covariance = np.eye(3) * np.trace(covariance) / 3
     grid = np.arange(1, 101) / 100
-    found = ctx.model.unit_log_partition(grid, ctx.summary, ctx.q)
+    found = ctx.model.unit_log_partition(grid, ctx.summary, ctx.q).whole
     np.testing.assert_allclose(found, log_c(grid, covariance, 3), rtol=1e-12, atol=1e-12)
     total = ctx.model.log_partition(grid, ctx.summary, ctx.q)
     np.testing.assert_allclose(total, len(x) * found, rtol=1e-14)
@@ -274,7 +279,7 @@ def test_layout_of_the_rows_does_not_matter(covariance_type, dtype, rng, tmp_pat
     moments = weighted_moments(softmax(joint, axis=1), x, covariance_type)
     expected = model.expectations(ctx.q)
     grid = np.arange(1, 11) / 10
-    partition = log_c(grid, np.cov(x.T), 3)
+    partition = of_whole_rows(grid, log_c(grid, np.cov(x.T), 3))
     temperatures = UnitTemperatures(grid, partition, 2)
     first = None
     for name, X in layouts(rows, tmp_path):

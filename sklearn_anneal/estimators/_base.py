@@ -710,13 +710,21 @@ def _described(value: Any) -> str:
     if isinstance(value, BaseEstimator):
         inner = {name: _described(v) for name, v in value.get_params(deep=False).items()}
         return f"{type(value).__name__}({inner})"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_described, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_described(one)}' for key, one in value.items())}}}"
     if np.ndim(value):
         return f"an array with the hash {fingerprint(np.asarray(value))}"
     return repr(value)
 
 
 def _same(old: Any, new: Any) -> bool:
-    """Whether two values of a parameter are equal; they may be arrays or estimators."""
+    """Whether two values of a parameter are equal; they may be arrays, lists or estimators."""
+    if type(old) is type(new) and isinstance(old, list | tuple):
+        return len(old) == len(new) and all(map(_same, old, new))
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(_same(old[key], new[key]) for key in old)
     if isinstance(old, BaseEstimator) and isinstance(new, BaseEstimator):
         return type(old) is type(new) and old.get_params() == new.get_params()
     if isinstance(old, str) or isinstance(new, str) or old is None or new is None:

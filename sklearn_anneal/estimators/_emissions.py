@@ -30,7 +30,7 @@ from ._priors import (
 from ._validation import check_largest_id
 
 # The default prior concentration of a symbol is 1 / (number of symbols), but never below this.
-_LEAST_CONCENTRATION = 0.1
+LEAST_CONCENTRATION = 0.1
 
 C = TypeVar("C", bound=Components)
 
@@ -76,8 +76,8 @@ class Emission(ABC, Generic[C]):
         """Convert frames to the form that kernels read, and mark the missing ones.
 
         ``X`` has shape (n_frames, n_columns), and its entries are finite or NaN. The second result
-        is None if no frame is missing. A ValueError is raised if ``X`` cannot be data of this
-        emission.
+        is None if no frame is missing. Frames that are missing in part keep their NaN. A ValueError
+        is raised if ``X`` cannot be data of this emission.
         """
 
     @classmethod
@@ -108,25 +108,13 @@ class Emission(ABC, Generic[C]):
         """
 
 
-def _missing_rows(X: np.ndarray) -> np.ndarray | None:
-    """Mark the rows that are missing, which hold nothing but NaN; None if there are none."""
-    unknown = np.isnan(X)
-    if not unknown.any():
-        return None
-    missing = unknown.all(axis=1)
-    partly = np.flatnonzero(unknown.any(axis=1) & ~missing)
-    if len(partly):
-        raise ValueError(
-            f"Row {partly[0]} of X is partly NaN (or masked). A frame is missing as a whole (a row "
-            "of NaN) or not at all: impute single values, or set the whole row to NaN."
-        )
-    return missing
-
-
 def _filled(X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Replace missing rows by zeros; also return which rows these are, or None."""
-    missing = _missing_rows(X)
-    if missing is None:
+    """Replace missing rows by zeros; also return which rows these are, or None.
+
+    Rows that are missing in part keep their NaN.
+    """
+    missing = np.isnan(X).all(axis=1)
+    if not missing.any():
         return X, None
     return np.where(missing[:, None], X.dtype.type(0), X), missing
 
@@ -290,7 +278,7 @@ class CategoricalEmission(Emission[CategoricalComponents]):
         if n_symbols is None:
             n_symbols = max(int(frames.max(initial=-1)) + 1, 1)
         k = estimator.n_components
-        default = max(1.0 / n_symbols, _LEAST_CONCENTRATION)
+        default = max(1.0 / n_symbols, LEAST_CONCENTRATION)
         prior = checked_prior(
             estimator.emissionprob_prior, default, (k, n_symbols), "emissionprob_prior"
         )
@@ -330,7 +318,7 @@ class PoissonEmission(Emission[PoissonComponents]):
     def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         frames, missing = _filled(X)
         bad = (frames < 0) | (frames != np.floor(frames))
-        _refuse(bad, frames, "Counts are integers 0, 1, …")
+        _refuse(bad & ~np.isnan(frames), frames, "Counts are integers 0, 1, …")
         return frames, missing
 
     @classmethod
@@ -375,7 +363,8 @@ class BernoulliEmission(Emission[BernoulliComponents]):
     @classmethod
     def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         frames, missing = _filled(X)
-        _refuse((frames != 0) & (frames != 1), frames, "Binary vectors are of 0 and 1")
+        bad = (frames != 0) & (frames != 1) & ~np.isnan(frames)
+        _refuse(bad, frames, "Binary vectors are of 0 and 1")
         return frames, missing
 
     @classmethod
@@ -426,7 +415,11 @@ def check_priors_of_others(estimator: Any) -> None:
     ValueError
         If one is not finite, or is not positive where it has to be.
     """
-    own = EMISSIONS[estimator.emission].prior_parameters
+    if isinstance(estimator.emission, str):
+        used = [estimator.emission]
+    else:
+        used = [emission for _, emission, _ in estimator.emission]
+    own = {name for emission in used for name in EMISSIONS[emission].prior_parameters}
     for emission in EMISSIONS.values():
         for name, positive in emission.prior_parameters.items():
             value = getattr(estimator, name)

@@ -96,7 +96,8 @@ def checked_covariance_prior(
 def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:
     """Refuse a first batch of a stream with too few distinct rows to derive the priors from it.
 
-    ``priors`` names the parameters that the user can give in place of a larger batch.
+    ``priors`` names the parameters that the user can give in place of a larger batch. Rows without
+    any observed cell do not count, and missing cells make no difference between others.
 
     Raises
     ------
@@ -104,6 +105,9 @@ def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:
         If the batch has fewer distinct rows than components, or fewer than 2.
     """
     needed = max(2, n_components)
+    if X.dtype.kind == "f" and X.ndim == 2:
+        missing = np.isnan(X)
+        X = np.where(missing, X.dtype.type(0), X)[~missing.all(axis=1)] if missing.any() else X
     distinct = len(np.unique(X[: 10 * needed], axis=0))
     if distinct < needed:
         distinct = len(np.unique(X, axis=0))

@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import _num_samples
 
 from ..inference.units import Sequences
-from ._validation import masked_as_nan, refuse_masked
+from ._validation import masked_as_nan, refuse_masked, refuse_unobserved_columns
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,9 @@ def check_targets(y: Any, X: Any, data: SequenceData, categorical: bool) -> None
 
 
 def refuse_all_missing(units: Sequences) -> None:
-    """Raise a ValueError if no frame is observed."""
+    """Raise a ValueError if no frame is observed, or if a column has no observed cell."""
+    if units.patterns is not None:
+        refuse_unobserved_columns(units.observed())
     if units.missing is None:
         return
     seen = ~units.missing

@@ -6,13 +6,14 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..inference.units import Sequences
 from ..models.hidden_markov import kernels
 from ._base import BaseAnnealed, has_unit_temperatures
-from ._emissions import EMISSIONS
+from ._columns import FRAME_EMISSIONS, TablesOfColumns
 from ._sequences import SequenceData, draw_states
 from ._validation import explains, finite
 
@@ -28,7 +29,9 @@ _OVERFLOW = (
 )
 
 
-class StatePredictions(BaseAnnealed):
+class StatePredictions(
+    TablesOfColumns, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed
+):
     """Methods of :class:`AnnealedHMM` that predict states, score sequences and draw new ones."""
 
     __metadata_request__score = {"groups": True}
@@ -74,7 +77,7 @@ class StatePredictions(BaseAnnealed):
             One state per frame.
         """
         ctx, _, units = self._units(X, groups, lengths)
-        expected = ctx.model.plug_in(ctx.q)
+        expected = ctx.model.for_units(ctx.model.plug_in(ctx.q), units)
         states = np.empty(int(units.indptr[-1]), dtype=np.int64)
         log_probabilities = np.empty(units.n_units)
         for part in ctx.model.parts(units):
@@ -189,7 +192,9 @@ class StatePredictions(BaseAnnealed):
             raise ValueError(f"n_samples is the number of frames, 1 or more; got {n_samples!r}.")
         random_state = check_random_state(self.random_state)
         states = draw_states(self.startprob_, self.transmat_, random_state, int(n_samples))
-        kind = EMISSIONS[self.emission]
+        if self._blocks is not None:
+            return self._draw(ctx.model.emission, states, random_state), states
+        kind = FRAME_EMISSIONS[self.emission]
         return kind.draw(ctx.model.emission, states, self, random_state), states
 
     @available_if(has_unit_temperatures)
@@ -229,7 +234,7 @@ class StatePredictions(BaseAnnealed):
         self, ctx: Context, units: Sequences, posteriors: np.ndarray | None = None
     ) -> np.ndarray:
         """Log-likelihoods of sequences; ``posteriors`` is filled with those of states if given."""
-        expected = ctx.model.plug_in(ctx.q)
+        expected = ctx.model.for_units(ctx.model.plug_in(ctx.q), units)
         found = ctx.model.sweep(units, expected, _ONE, [_NOTHING], posteriors)
         # Energies, unlike normalisers, also show densities that are not finite in some states only.
         finite(found.energies, _OVERFLOW)

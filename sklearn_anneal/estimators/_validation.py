@@ -18,6 +18,8 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+from ..inference.units import Rows
+
 # The largest values of integer parameters. Those named here determine the sizes of arrays; all
 # others are limited by compiled code, which reads them as 64-bit integers.
 _MOST = {"n_components": 10**7, "n_init": 10**7}
@@ -152,13 +154,22 @@ def _is_masked(values: Any) -> bool:
     return any(np.ma.is_masked(part) for part in parts)
 
 
-def refuse_masked(values: Any, name: str) -> None:
-    """Refuse masked entries, because code that ignores the mask would use the values behind it."""
-    if _is_masked(values):
+def refuse_masked(values: Any, name: str, nan_is_missing: bool = False) -> None:
+    """Refuse masked entries, because code that ignores the mask would use the values behind it.
+
+    With ``nan_is_missing`` the error says how to mark the entries as missing.
+    """
+    if not _is_masked(values):
+        return
+    if nan_is_missing:
         raise ValueError(
-            f"{name} is a masked array with masked entries, which have no meaning here. Leave "
-            "these entries out, or fill them in with filled() or an imputer."
+            f"{name} is a masked array with masked entries. Missing cells are marked by NaN here: "
+            f"give {name}.filled(numpy.nan), which needs a dtype of floating-point numbers."
         )
+    raise ValueError(
+        f"{name} is a masked array with masked entries, which have no meaning here. Leave "
+        "these entries out, or fill them in with filled() or an imputer."
+    )
 
 
 def masked_as_nan(values: Any) -> Any:
@@ -168,6 +179,25 @@ def masked_as_nan(values: Any) -> Any:
     if isinstance(values, list | tuple):
         return [masked_as_nan(part) for part in values]
     return values.astype(np.result_type(values.dtype, np.float32)).filled(np.nan)
+
+
+# Missing cells
+
+
+def refuse_unobserved_columns(rows: Rows) -> None:
+    """Refuse training data with a column in which no cell of positive weight is observed.
+
+    Such a column tells nothing, so that neither a prior nor a start follows from it.
+    """
+    if rows.patterns is None:
+        return
+    X = rows.X if rows.weights is None else rows.X[rows.weights > 0]
+    unobserved = np.flatnonzero(np.isnan(X).all(axis=0))
+    if len(unobserved):
+        raise ValueError(
+            f"Column {unobserved[0]} of X has no observed value: it contains NaN only (in rows of "
+            "positive weight). Leave this column out, or add rows that have a value in it."
+        )
 
 
 # Sparse matrices

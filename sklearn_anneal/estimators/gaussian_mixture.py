@@ -6,34 +6,27 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from ..families import (
     COVARIANCE_TYPES,
 )
-from ..inference.units import Rows, Units
+from ..inference.units import Rows, Units, cell_patterns
 from ..models.gaussian_mixture import GaussianMixture
-from ._base import BaseAnnealed, has_unit_temperatures
+from ._base import BaseAnnealed
+from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._priors import check_first_rows, check_shape, checked_covariance_prior, is_auto
-from ._validation import explains, finite, refuse_masked
+from ._validation import explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
     from ..annealing import Context
 
 _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
-_OVERFLOW = (
-    "X has rows so far from the training data that their squared distances overflow. Check their "
-    "units, or rescale X before fitting and predicting."
-)
 
 
-class AnnealedBayesianGaussianMixture(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseAnnealed
-):
+class AnnealedBayesianGaussianMixture(MixturePredictions):
     """Bayesian Gaussian mixture, fitted by annealed variational inference.
 
     To use it in place of :class:`sklearn.mixture.BayesianGaussianMixture`, change the name of the
@@ -250,6 +243,14 @@ class AnnealedBayesianGaussianMixture(
     determine can fit them too closely. One component alone determines none, so that with
     ``n_components=1`` all priors keep the values of None.
 
+    Cells of X that are NaN are missing ([5]_). They are integrated out, so that the lower bound and
+    all predictions are those of the observed cells, and :meth:`impute` gives their posterior means.
+    They are taken to be missing at random: whether a cell is missing may depend on the observed
+    cells of its row, but not on its own value. A row without any observed cell counts for the
+    weights only. The mean and the variance of a column, from which priors of None and starts
+    follow, are those of its observed cells. Infinite values are refused, and so is a column without
+    any observed cell in the training data.
+
     References
     ----------
     .. [1] Bishop (2006). Pattern Recognition and Machine Learning, section 10.2.
@@ -257,6 +258,8 @@ class AnnealedBayesianGaussianMixture(
        Analysis 1.
     .. [3] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS.
     .. [4] Minka (2000). Estimating a Dirichlet distribution. Technical report, MIT.
+    .. [5] Ghahramani, Jordan (1994). Supervised learning from incomplete data via an EM approach.
+       NIPS.
 
     Examples
     --------
@@ -372,6 +375,7 @@ class AnnealedBayesianGaussianMixture(
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.allow_nan = True
         return tags
 
     @property
@@ -381,19 +385,21 @@ class AnnealedBayesianGaussianMixture(
     # Methods that the base class calls
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
-        refuse_masked(X, "X")
+        refuse_masked(X, "X", nan_is_missing=True)
         return validate_data(
             self,
             X,
             reset=reset,
             dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
             ensure_min_samples=ensure_min_samples,
         )
 
     def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
-        return Rows(X, sample_weight)
+        return Rows(X, sample_weight, patterns=cell_patterns(X))
 
-    def _check_training(self, units: Units) -> None:
+    def _check_training(self, units: Rows) -> None:  # type: ignore[override]
+        refuse_unobserved_columns(units)
         n_samples = units.n_units if units.weights is None else np.count_nonzero(units.weights)
         if n_samples < self.n_components:
             raise ValueError(
@@ -403,6 +409,7 @@ class AnnealedBayesianGaussianMixture(
             )
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
+        refuse_unobserved_columns(units)
         priors = self.mean_prior, self.covariance_prior
         if any(prior is None or is_auto(prior) for prior in priors):
             X = units.X if units.weights is None else units.X[units.weights > 0]
@@ -474,75 +481,39 @@ class AnnealedBayesianGaussianMixture(
 
     # Public methods
 
-    def fit_predict(self, X, y=None, sample_weight=None):
-        """Fit the model and return the most probable component of each row.
+    @explains("Prediction")
+    def impute(self, X, return_std=False):
+        """Replace missing cells by their posterior means, given the observed cells of their rows.
+
+        A missing cell has a mixture of the conditional Student-t densities of the components. Its
+        weights are the responsibilities, which follow from the observed cells (:meth:`transform`).
+        Cells are taken to be missing at random: whether a cell is missing may depend on the
+        observed cells of its row, but not on its own value.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training data.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
+            Rows, in which missing cells are NaN.
+        return_std : bool, default=False
+            Whether to return the standard deviations as well.
 
         Returns
         -------
-        labels : ndarray of shape (n_samples,)
-            Component labels.
+        X_imputed : ndarray of shape (n_samples, n_features)
+            The rows, with their means in the place of missing cells. Observed cells are unchanged.
+            The dtype is that of X if X has floating-point numbers, else float64.
+        std : ndarray of shape (n_samples, n_features)
+            Standard deviations of the mixture, which include the differences between components;
+            0 for observed cells. They are infinite in rows with so few observed cells that one of
+            the Student-t densities has no variance, that is if its degrees of freedom (ν_k + 1 −
+            n_features) and the number of observed cells sum to 2 or less. Only returned if
+            ``return_std`` is True.
         """
-        return self.fit(X, y, sample_weight=sample_weight).predict(X)
-
-    def predict(self, X):
-        """Most probable component of each row, by the variational responsibilities at T = 1.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-            Component labels.
-        """
-        _, joint = self._log_joint(X)
-        return joint.argmax(axis=1)
-
-    def predict_proba(self, X):
-        """Variational responsibilities of the components for each row, at T = 1.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        responsibilities : ndarray of shape (n_samples, n_components)
-            They sum to 1 over the components. The dtype is that of X if X has floating-point
-            numbers, else float64.
-        """
-        X, joint = self._log_joint(X)
-        joint -= joint.max(axis=1, keepdims=True)
-        np.exp(joint, out=joint)
-        joint /= joint.sum(axis=1, keepdims=True)
-        return joint.astype(X.dtype, copy=False)
-
-    def transform(self, X):
-        """Responsibilities of the components for each row, as :meth:`predict_proba`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        responsibilities : ndarray of shape (n_samples, n_components)
-            One column per component.
-        """
-        return self.predict_proba(X)
+        rows, dtype = self._again(X)
+        ctx, shares = self._context(), self._responsibilities(rows)
+        means, std = ctx.model.components.imputed(rows, shares, ctx.q)
+        imputed = means.astype(dtype, copy=False)
+        return (imputed, std) if return_std else imputed
 
     @explains("Prediction")
     def score_samples(self, X):
@@ -562,30 +533,8 @@ class AnnealedBayesianGaussianMixture(
         log_density : ndarray of shape (n_samples,)
             Log densities in nats.
         """
-        ctx, X = self._context(), self._validate_again(X)
-        units = Rows(X, None, ctx.summary.center)
-        return finite(ctx.model.log_predictive(units, ctx.q), _OVERFLOW)
-
-    def score(self, X, y=None, sample_weight=None):
-        """Mean log predictive density per row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights with which the rows enter the mean.
-
-        Returns
-        -------
-        log_density : float
-            The mean in nats per row; higher is better.
-        """
-        scores = self.score_samples(X)
-        weights = self._check_weights(sample_weight, np.asarray(scores))
-        return float(np.average(scores, weights=weights))
+        ctx, (rows, _) = self._context(), self._again(X)
+        return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
     @explains("Sampling")
     def sample(self, n_samples=1, *, predictive=False):
@@ -635,34 +584,11 @@ class AnnealedBayesianGaussianMixture(
             parts.append(part)
         return np.vstack(parts), labels
 
-    @available_if(has_unit_temperatures)
-    @explains("Prediction")
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each row, low for outliers.
+    def _again(self, X: Any) -> tuple[Rows, Any]:
+        ctx = self._context()
+        X = self._validate_data(X, reset=False, ensure_min_samples=1)
+        return self._make_units(X, None).centered(ctx.summary), X.dtype
 
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the log-likelihood of the row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        ctx, X = self._context(), self._validate_again(X)
-        units = Rows(X, None, ctx.summary.center)
-        return self.annealing_.inverse_temperatures(ctx, units)
-
-    def _validate_again(self, X: Any) -> np.ndarray:
-        return self._validate_data(X, reset=False, ensure_min_samples=1)
-
-    @explains("Prediction")
-    def _log_joint(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        ctx, X = self._context(), self._validate_again(X)
-        units = Rows(X, None, ctx.summary.center)
-        joint = ctx.model.log_joint(units, ctx.model.expectations(ctx.q))
-        return X, finite(joint, _OVERFLOW)
+    def _expected(self, rows: Rows) -> Any:
+        ctx = self._context()
+        return ctx.model.expectations(ctx.q)

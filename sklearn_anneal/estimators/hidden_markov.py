@@ -7,17 +7,23 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from ..families import COVARIANCE_TYPES
-from ..inference.units import Sequences
+from ..inference.tables import missing_cells
+from ..inference.units import Sequences, cell_patterns
 from ..models.components._base import log_means
 from ..models.hidden_markov import HiddenMarkov
 from ._base import BaseAnnealed
-from ._emissions import EMISSIONS, CategoricalEmission, check_priors_of_others
+from ._columns import FRAME_EMISSIONS, cells_of
+from ._emissions import (
+    LEAST_CONCENTRATION,
+    CategoricalEmission,
+    check_priors_of_others,
+)
 from ._priors import checked_prior, is_auto
 from ._sequences import (
     SequenceData,
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
 _PRIOR = [None, "array-like", Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 
 
-class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredictions):
+class AnnealedHMM(StatePredictions):
     """Bayesian hidden Markov model, fitted by annealed variational inference.
 
     Every method that takes sequences accepts them in two forms:
@@ -53,21 +59,28 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredic
     sequences. Where metadata routing is enabled, ``groups`` is requested by default, so that
     ``GridSearchCV(est, …, cv=GroupKFold()).fit(X, groups=ids)`` splits between sequences; without
     routing, use lists. An unobserved frame is a row of NaN, a row that a mask covers completely,
-    or the symbol −1. Such frames are marginalised.
+    or the symbol −1. Such frames are marginalised, and so are single cells that are NaN or masked.
 
     Parameters
     ----------
     n_components : int, default=1
         Number of states. States that the data do not support end up without frames.
-    emission : {"gaussian", "categorical", "poisson", "bernoulli"}, default="gaussian"
+    emission : {"gaussian", "categorical", "poisson", "bernoulli"} or list of tuples, \
+            default="gaussian"
         Distribution of a frame given its state, for frames that are real vectors, symbols 0, 1, …
-        in one column, vectors of counts, or binary vectors. It is never guessed from X.
-    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        in one column, vectors of counts, or binary vectors. It is never guessed from X. A list of
+        (name, emission, columns) divides frames of mixed columns into blocks that are independent
+        given the state, as in :class:`AnnealedBayesianMixture`; a block of categories can have
+        several columns.
+    covariance_type : {"full", "tied", "diag", "spherical", "independent"}, default="full"
         For ``"gaussian"``: how the scale matrices of the posterior over precisions are restricted.
-    n_symbols : int or None, default=None
-        For ``"categorical"``: the number of symbols, which ``partial_fit`` needs. None: the largest
-        symbol seen in ``fit``, plus 1. That symbol must then be below 100,000, or below ten times
-        the number of frames if that is more, because tables have one column per symbol.
+        With ``"independent"`` every column of a state has a mean and a precision of its own.
+    n_symbols : int, array-like of int, dict or None, default=None
+        For ``"categorical"``: the number of symbols, which ``partial_fit`` needs. For blocks it can
+        have one number for each column, or be a dictionary from the name of a block to its numbers.
+        None: the largest symbol seen in ``fit``, plus 1. That symbol must then be below 100,000, or
+        below ten times the number of frames if that is more, because tables have one column per
+        symbol.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
@@ -181,6 +194,10 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredic
         Concentrations of their Dirichlet posteriors.
     startprob_prior_, transmat_prior_ : ndarray
         Concentrations of the Dirichlet priors that were used or learned, including ``sticky``.
+    blocks_ : dict of Bunch
+        For blocks of columns, the attributes of their emissions by the name of the block, and the
+        positions of its columns as ``columns``. For a block of categories they have one array for
+        each column.
     emissionprob_ : ndarray of shape (n_components, n_symbols) or (n_components, n_features)
         For ``"categorical"`` and ``"bernoulli"``: posterior means of the probabilities.
     emissionprob_posterior_, emissionprob_prior_ : ndarray
@@ -288,9 +305,9 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredic
 
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
-        "emission": [StrOptions(set(EMISSIONS))],
-        "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
-        "n_symbols": [Interval(Integral, 1, None, closed="left"), None],
+        "emission": [StrOptions(set(FRAME_EMISSIONS)), list],
+        "covariance_type": [StrOptions({"independent", *COVARIANCE_TYPES})],
+        "n_symbols": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
         "init_params": [StrOptions({"auto", "kmeans", "random"})],
         "startprob_prior": _PRIOR,
         "transmat_prior": _PRIOR,
@@ -373,6 +390,7 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredic
         self.verbose_interval = verbose_interval
 
     _kernel_module = "hidden_markov"
+    _levels_parameter = "n_symbols"
     _advice = (
         "some states have emissions whose parameters left their domain (of too few frames, or of "
         "frames whose scales differ too much for floating-point numbers). Ask for fewer states, "
@@ -429,6 +447,8 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredic
             ensure_all_finite="allow-nan",
             ensure_min_samples=ensure_min_samples,
         )
+        if reset:
+            self._find_blocks(data.X if hasattr(data.X, "iloc") else frames)
         data = SequenceData(frames, data.lengths)
         if self.emission == "categorical":
             declared = self.n_symbols if reset else self.n_symbols_
@@ -436,8 +456,16 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredic
         return data
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
-        frames, missing = EMISSIONS[self.emission].encode(X.X)
-        return Sequences(frames, X.indptr, sample_weight, missing)
+        if self._blocks is not None:
+            declared = self._declared()
+            if hasattr(self, "_inference"):
+                declared = self._known_levels(self._context().model.emission)
+            cells = cells_of(X.X, self.emission, self._blocks, self.n_components, declared)
+            mask = missing_cells(cells)
+            gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
+            return Sequences(cells, X.indptr, sample_weight, gaps)
+        frames, missing = FRAME_EMISSIONS[self.emission].encode(X.X)
+        return Sequences(frames, X.indptr, sample_weight, missing, patterns=cell_patterns(frames))
 
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False
@@ -448,20 +476,27 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredic
 
     def _check_training(self, units: Sequences) -> None:  # type: ignore[override]
         refuse_all_missing(units)
+        if self._blocks is not None:
+            self._refuse_unobserved(units.frames)
 
     def _check_first_batch(self, units: Sequences, model: Any) -> None:  # type: ignore[override]
-        refuse_all_missing(units)
-        EMISSIONS[self.emission].check_first_batch(self, units.observed().X)
+        self._check_training(units)
+        if self._blocks is not None:
+            self._check_all_declared()
+        else:
+            FRAME_EMISSIONS[self.emission].check_first_batch(self, units.observed().X)
 
     def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
-        kind = EMISSIONS[self.emission]
+        # Blocks of any emissions have distances, and start as frames of numbers do.
+        kind = FRAME_EMISSIONS[self.emission if self._blocks is None else "gaussian"]
         init_params = kind.checked_init_params(self)
         check_priors_of_others(self)
+        present = units.present()
         k = self.n_components
         transmat = checked_prior(self.transmat_prior, 1.0 / k, (k, k), "transmat_prior")
         chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
         return HiddenMarkov(
-            kind.components(self, units.present()),
+            kind.components(self, present) if self._blocks is None else self._components(present),
             checked_prior(self.startprob_prior, 1.0 / k, (k,), "startprob_prior"),
             transmat + self.sticky * np.eye(k),
             init_params,
@@ -478,6 +513,11 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredic
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model, q, prior = ctx.model, ctx.q, ctx.prior
+        own = model.emission, q, prior, ctx.summary.emission
+        if self._blocks is None:
+            of_frames = FRAME_EMISSIONS[self.emission].attributes(*own)
+        else:
+            of_frames = self._attributes_of_components(*own)
         return {
             "startprob_": np.exp(log_means(q["startprob"])),
             "transmat_": np.exp(log_means(q["transmat"])),
@@ -487,8 +527,13 @@ class AnnealedHMM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, StatePredic
             "transmat_prior_": prior["transmat"],
             "n_effective_components_": int((model.expected_counts(q, prior) > 1).sum()),
             "n_sequences_": ctx.summary.n_sequences,
-            **EMISSIONS[self.emission].attributes(model.emission, q, prior, ctx.summary.emission),
+            **of_frames,
         }
+
+    @staticmethod
+    def usual_concentration(n_levels: int) -> float:
+        """The prior concentration of each of so many symbols that None stands for."""
+        return max(1.0 / n_levels, LEAST_CONCENTRATION)
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import betaln, psi
 
 from ._base import Family, Natural
-from .dirichlet import dirichlet_divergence
+from .dirichlet import Dirichlet, dirichlet_divergence
 from .gamma import log_standard_gamma
 
 
@@ -43,7 +43,8 @@ class Beta(Family):
     The natural parameters are the arrays ``a`` and ``b`` of any shape (...), with one distribution
     per entry. Their base is (1, 1), and t = (log v, log(1 - v)). The standard parameters are the
     natural ones, ``a`` and ``b``. A draw has the keys ``log_value`` and ``log_complement``, the
-    logarithms of v and of 1 - v.
+    logarithms of v and of 1 - v, and ``log_gamma`` of shape (..., 2), those of the gamma variables
+    that v was made of.
     """
 
     keys: ClassVar[tuple[str, ...]] = ("a", "b")
@@ -67,7 +68,31 @@ class Beta(Family):
         log_a = log_standard_gamma(natural["a"], rng)
         log_b = log_standard_gamma(natural["b"], rng)
         total = np.logaddexp(log_a, log_b)
-        return {"log_value": log_a - total, "log_complement": log_b - total}
+        return {
+            "log_value": log_a - total,
+            "log_complement": log_b - total,
+            "log_gamma": np.stack([log_a, log_b], axis=-1),
+        }
+
+    def exact_gradient_statistics(
+        self, draw: dict[str, np.ndarray], natural: Natural, prior: Natural, stats: Natural
+    ) -> Natural:
+        """Return statistics for the exact gradient of structured stochastic VI, kept in bounds.
+
+        A beta distribution is a Dirichlet distribution of two probabilities, whose method
+        (:meth:`Dirichlet.exact_gradient_statistics`) explains the arguments and the result.
+        """
+
+        def pair(arrays: Natural) -> Natural:
+            a, b = np.broadcast_arrays(arrays["a"], arrays["b"])
+            return {"concentration": np.stack([a, b], axis=-1)}
+
+        logs = np.stack([draw["log_value"], draw["log_complement"]], axis=-1)
+        both = {"log_gamma": draw["log_gamma"], "probabilities": np.exp(logs)}
+        exact = Dirichlet().exact_gradient_statistics(
+            both, pair(natural), pair(prior), pair(stats)
+        )["concentration"]
+        return {"a": exact[..., 0], "b": exact[..., 1]}
 
     def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
         """Return ``a`` and ``b``, of shape (...)."""

@@ -31,6 +31,45 @@ _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
 _RATING_CHUNKS = {2: 8_192, 4: 32_768, 8: 524_288, 16: 4_194_304}
 # From this many chunks on, the chunks of the last quarter are halved, to balance the workers.
 _HALVED_FROM = 16
+# Number of entries of an array that are searched for missing cells at a time.
+_CELLS_AT_A_TIME = 1 << 20
+
+
+def cell_patterns(X: np.ndarray) -> np.ndarray | None:
+    """Return a number for each row that says which of its cells are missing, that is NaN.
+
+    The number is 0 where no cell is missing, and not 0 elsewhere. Rows in which the same cells are
+    missing have the same number. Different numbers mean different cells, and so do equal numbers
+    only with up to 64 columns.
+
+    Returns
+    -------
+    patterns : ndarray of uint64, shape (n_rows,), or None
+        None if no cell of ``X`` is missing, which takes no more than a sum to find out.
+    """
+    if X.ndim != 2 or X.dtype.kind != "f":
+        return None
+    n, d = X.shape
+    size = max(_CELLS_AT_A_TIME // max(d, 1), 1)
+    parts = [X[start : start + size] for start in range(0, n, size)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspects = [bool(np.isnan(part.sum())) for part in parts]
+    if not any(suspects):
+        return None
+    factors = np.random.default_rng(0).integers(1, 2**63, size=d // 64 + 1, dtype=np.uint64)
+    factors = 2 * factors + np.uint64(1) if d > 64 else np.ones(1, dtype=np.uint64)
+    patterns = np.zeros(n, dtype=np.uint64)
+    for i, part in enumerate(parts):
+        missing = np.isnan(part) if suspects[i] else None
+        if missing is None or not missing.any():
+            continue
+        packed = np.packbits(missing, axis=1, bitorder="little")
+        words = np.zeros((len(part), -(-d // 64) * 8), dtype=np.uint8)
+        words[:, : packed.shape[1]] = packed
+        codes = (words.view(np.uint64) * factors[: words.shape[1] // 8]).sum(axis=1)
+        codes[missing.any(axis=1) & (codes == 0)] = 1
+        patterns[i * size : i * size + len(part)] = codes
+    return patterns if patterns.any() else None
 
 
 class Units(ABC):
@@ -154,6 +193,9 @@ class Rows(Units):
     center : ndarray of shape (n_features,) or None, default=None
         A vector that models subtract from every row when they read it, so that sums of squares
         do not lose digits; None for zeros.
+    patterns : ndarray of uint64, shape (n_samples,) or None, default=None
+        The result of :func:`cell_patterns` for these rows, or for more rows of which these are a
+        part; None if no cell is missing.
     """
 
     def __init__(
@@ -161,9 +203,11 @@ class Rows(Units):
         X: np.ndarray,
         weights: np.ndarray | None = None,
         center: np.ndarray | None = None,
+        patterns: np.ndarray | None = None,
     ):
         self.X = X
         self.weights = weights
+        self.patterns = patterns
         self.center = np.zeros(X.shape[1:]) if center is None else center
 
     @property
@@ -172,10 +216,46 @@ class Rows(Units):
 
     def take(self, index: np.ndarray | slice) -> Rows:
         weights = None if self.weights is None else self.weights[index]
-        return Rows(self.X[index], weights, self.center)
+        patterns = None if self.patterns is None else self.patterns[index]
+        return Rows(self.X[index], weights, self.center, patterns)
 
     def centered(self, summary: Any) -> Rows:
-        return Rows(self.X, self.weights, summary.center)
+        return Rows(self.X, self.weights, summary.center, self.patterns)
+
+    def whole(self, index: np.ndarray | slice) -> Rows:
+        """Return the rows of an index, in which no cell may be missing."""
+        weights = None if self.weights is None else self.weights[index]
+        return Rows(self.X[index], weights, self.center)
+
+    @cached_property
+    def by_completeness(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The numbers of the rows without missing cells, with some, and with nothing else.
+
+        Rows with the same missing cells follow each other among those with some.
+        """
+        if self.patterns is None:
+            return np.arange(self.n_units), np.empty(0, dtype=int), np.empty(0, dtype=int)
+        affected = np.flatnonzero(self.patterns)
+        blank = np.isnan(self.X[affected]).all(axis=1)
+        some = affected[~blank]
+        order = np.argsort(self.patterns[some], kind="stable")
+        return np.flatnonzero(self.patterns == 0), some[order], affected[blank]
+
+    def completed(self, dtype: Any = None) -> np.ndarray:
+        """Return the rows with the column's mean in the place of missing cells.
+
+        The mean of a column is the weighted one of its observed cells. The result is ``X`` itself
+        if no cell is missing and the dtype is right, and a copy otherwise.
+        """
+        if self.patterns is None:
+            return np.asarray(self.X, dtype=dtype)
+        X = np.array(self.X, dtype=dtype)
+        missing = np.isnan(X)
+        X[missing] = 0.0
+        weights = np.ones(len(X)) if self.weights is None else self.weights
+        observed = np.maximum(weights @ ~missing, np.finfo(np.float64).tiny)
+        means = weights @ X / observed
+        return np.where(missing, means.astype(X.dtype), X)
 
     def contiguous(self) -> np.ndarray:
         """Return the rows as a C-contiguous array for kernels; they are copied if necessary."""
@@ -315,6 +395,9 @@ class Sequences(Ragged):
         Whether each frame is missing, that is, was not observed; None if no frame is missing.
     center : ndarray of shape (n_features,) or None, default=None
         The vector that models subtract from every frame, as in :class:`Rows`.
+    patterns : ndarray of uint64, shape (n_frames,) or None, default=None
+        Which cells of each frame are missing, as in :class:`Rows`. It is 0 for frames that are
+        missing as a whole.
     """
 
     _parts = _SEQUENCE_CHUNKS
@@ -326,8 +409,10 @@ class Sequences(Ragged):
         weights: np.ndarray | None = None,
         missing: np.ndarray | None = None,
         center: np.ndarray | None = None,
+        patterns: np.ndarray | None = None,
     ):
         self.frames = frames
+        self.patterns = patterns
         self.indptr = indptr
         self.weights = weights
         self.missing = missing
@@ -348,7 +433,8 @@ class Sequences(Ragged):
         indptr, part = self._cut(index)
         weights = None if self.weights is None else self.weights[index]
         missing = None if self.missing is None else self.missing[part]
-        return Sequences(self.frames[part], indptr, weights, missing, self.center)
+        patterns = None if self.patterns is None else self.patterns[part]
+        return Sequences(self.frames[part], indptr, weights, missing, self.center, patterns)
 
     def parts(self, n_frames: int) -> Iterator[slice]:
         """Yield contiguous parts of at most ``n_frames`` frames, or of one longer sequence."""
@@ -360,7 +446,10 @@ class Sequences(Ragged):
             begin = stop
 
     def centered(self, summary: Any) -> Sequences:
-        return Sequences(self.frames, self.indptr, self.weights, self.missing, summary.center)
+        center = summary.center
+        return Sequences(
+            self.frames, self.indptr, self.weights, self.missing, center, self.patterns
+        )
 
     def per_frame(self, values: np.ndarray) -> np.ndarray:
         """Return one value per frame, given one value per sequence."""
@@ -379,15 +468,13 @@ class Sequences(Ragged):
 
     def rows(self) -> Rows:
         """Return all frames as rows, including missing frames."""
-        return Rows(self.frames, None, self.center)
+        return Rows(self.frames, None, self.center, self.patterns)
 
     def observed(self) -> Rows:
         """Return the frames that are not missing as rows, with the weights of their sequences."""
         weights = None if self.weights is None else self.per_frame(self.weights)
-        if self.missing is None:
-            return Rows(self.frames, weights, self.center)
-        seen = ~self.missing
-        return Rows(self.frames[seen], None if weights is None else weights[seen], self.center)
+        rows = Rows(self.frames, weights, self.center, self.patterns)
+        return rows if self.missing is None else rows.take(~self.missing)
 
 
 class Ratings(Ragged):

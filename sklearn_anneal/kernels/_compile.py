@@ -27,7 +27,15 @@ _ARGUMENTS = {
     "int": types.int64,
     "float": types.float64,
 }
-_DTYPES = {"float64": types.float64, "float32": types.float32}
+_DTYPES = {
+    "float64": types.float64,
+    "float32": types.float32,
+    "uint8": types.uint8,
+    "uint16": types.uint16,
+    "uint32": types.uint32,
+}
+FLOATS = ("float64", "float32")
+CODES = ("uint8", "uint16", "uint32")
 
 _warned = False
 
@@ -35,8 +43,8 @@ _warned = False
 class Kernel:
     """A function on arrays as machine code that runs without the interpreter's lock.
 
-    It is compiled for float64 and for float32 data, each when it is first needed, and the machine
-    code is kept on disk. If keeping or reading it fails, because the disk is full, no cache
+    It is compiled for each dtype of data when it is first needed, and the machine code is kept on
+    disk. If keeping or reading it fails, because the disk is full, no cache
     directory is writable or a file there is damaged, every process compiles for itself, and one
     warning says so. Inputs are C-contiguous and may be read-only.
 
@@ -64,7 +72,7 @@ class Kernel:
         self.__name__ = function.__name__
 
     def __call__(self, x: np.ndarray, *arguments: Any) -> None:
-        """Run the kernel on data ``x``, float64 or float32."""
+        """Run the kernel on data ``x``, of one of the kernel's dtypes."""
         variant = self._variants.get(x.dtype) or self.compile(x.dtype.name)
         variant(x, *arguments)
 
@@ -93,9 +101,7 @@ class Kernel:
         return variant
 
 
-def kernel(
-    arguments: str, dtypes: tuple[str, ...] = tuple(_DTYPES)
-) -> Callable[[Callable], Kernel]:
+def kernel(arguments: str, dtypes: tuple[str, ...] = FLOATS) -> Callable[[Callable], Kernel]:
     """Decorate a function to make it a :class:`Kernel`."""
     return lambda function: Kernel(function, arguments, dtypes)
 

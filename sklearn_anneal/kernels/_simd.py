@@ -856,3 +856,73 @@ def add_outer_products(typingctx, left, right, start, n, out):
         return context.get_dummy_value()
 
     return types.void(left, right, start, n, out), codegen
+
+
+def _in_blocks(emit, n_columns, emit_block):
+    """Divide the columns of a row into blocks of eight, four or two vectors.
+
+    ``emit_block(offset, width)`` emits the instructions for ``width`` vectors from a column on.
+    """
+    begin, width = ir.Constant(_INDEX, 0), _SUMS
+    while width >= LANES // DOUBLES:
+        step = ir.Constant(_INDEX, width * emit.lanes)
+        count = emit.builder.udiv(emit.builder.sub(n_columns, begin), step)
+        with cgutils.for_range(emit.builder, count) as loop:
+            emit_block(emit.builder.add(begin, emit.builder.mul(loop.index, step)), width)
+        begin = emit.builder.add(begin, emit.builder.mul(count, step))
+        width //= 2
+
+
+@intrinsic
+def sum_rows(typingctx, table, starts, n, out):
+    """Write the sum of ``n`` rows of a table to ``out``.
+
+    Rows are given by the positions of their first elements, ``starts[:n]``. They have a multiple
+    of ``LANES`` elements of float64.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = _Emitter(context, builder, signature.args[0].dtype)
+        table, (_, n_columns) = emit.array(signature.args[0], args[0])
+        starts, _ = emit.array(signature.args[1], args[1])
+        out, _ = emit.array(signature.args[3], args[3])
+
+        def emit_block(offset, width):
+            totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(width)]
+            emit.fill(totals, emit.constant(0.0))
+            with cgutils.for_range(builder, args[2]) as loop:
+                start = builder.load(builder.gep(starts, [loop.index]))
+                for k, total in enumerate(totals):
+                    vector = emit.load(table, emit.plus(builder.add(start, offset), k))
+                    builder.store(builder.fadd(builder.load(total), vector), total)
+            for k, total in enumerate(totals):
+                emit.store(builder.load(total), out, emit.plus(offset, k))
+
+        _in_blocks(emit, n_columns, emit_block)
+        return context.get_dummy_value()
+
+    return types.void(table, starts, n, out), codegen
+
+
+@intrinsic
+def add_to_rows(typingctx, row, starts, n, table):
+    """Add one row to ``n`` rows of a table, which :func:`sum_rows` describes."""
+
+    def codegen(context, builder, signature, args):
+        emit = _Emitter(context, builder, signature.args[0].dtype)
+        row, _ = emit.array(signature.args[0], args[0])
+        starts, _ = emit.array(signature.args[1], args[1])
+        table, (_, n_columns) = emit.array(signature.args[3], args[3])
+
+        def emit_block(offset, width):
+            vectors = [emit.load(row, emit.plus(offset, k)) for k in range(width)]
+            with cgutils.for_range(builder, args[2]) as loop:
+                start = builder.load(builder.gep(starts, [loop.index]))
+                for k, vector in enumerate(vectors):
+                    place = emit.plus(builder.add(start, offset), k)
+                    emit.store(builder.fadd(emit.load(table, place), vector), table, place)
+
+        _in_blocks(emit, n_columns, emit_block)
+        return context.get_dummy_value()
+
+    return types.void(row, starts, n, table), codegen

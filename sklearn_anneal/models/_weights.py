@@ -64,9 +64,20 @@ class Weights(ABC):
         ``counts`` has shape (n_components,).
         """
 
-    @abstractmethod
     def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
         """Return E log π, or with ``rng`` log π of one draw, of shape (n_components,)."""
+        natural = self.factor.pick(q)
+        if rng is None:
+            return self._expected_log_weights(self.factor.family.expectations(natural))
+        return self.drawn_log_weights(self.factor.family.sample(natural, rng))
+
+    @abstractmethod
+    def _expected_log_weights(self, expected: Natural) -> np.ndarray:
+        """Return E log π, given the expectations under the factor."""
+
+    @abstractmethod
+    def drawn_log_weights(self, draw: dict[str, np.ndarray]) -> np.ndarray:
+        """Return log π of one draw from the factor."""
 
     @abstractmethod
     def mean(self, q: Natural) -> np.ndarray:
@@ -94,11 +105,11 @@ class DirichletWeights(Weights):
     def statistics(self, counts: np.ndarray) -> Natural:
         return {"weight_concentration": counts}
 
-    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
-        natural = self.factor.pick(q)
-        if rng is None:
-            return self.factor.family.expectations(natural)["concentration"]
-        return self.factor.family.sample(natural, rng)["log_probabilities"]
+    def _expected_log_weights(self, expected: Natural) -> np.ndarray:
+        return expected["concentration"]
+
+    def drawn_log_weights(self, draw: dict[str, np.ndarray]) -> np.ndarray:
+        return draw["log_probabilities"]
 
     def mean(self, q: Natural) -> np.ndarray:
         return q["weight_concentration"] / q["weight_concentration"].sum()
@@ -123,12 +134,10 @@ class StickBreakingWeights(Weights):
         beyond = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)
         return {"stick_a": counts, "stick_b": beyond}
 
-    def log_weights(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
-        natural = self.factor.pick(q)
-        if rng is None:
-            expected = self.factor.family.expectations(natural)
-            return stick_breaking_log_weights(expected["a"], expected["b"])
-        draw = self.factor.family.sample(natural, rng)
+    def _expected_log_weights(self, expected: Natural) -> np.ndarray:
+        return stick_breaking_log_weights(expected["a"], expected["b"])
+
+    def drawn_log_weights(self, draw: dict[str, np.ndarray]) -> np.ndarray:
         return stick_breaking_log_weights(draw["log_value"], draw["log_complement"])
 
     def mean(self, q: Natural) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -18,20 +18,45 @@ from ..families import (
 )
 from ..inference.units import Rows
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding
+from ._mixture_steps import Densities, chosen, mixture_step, partition_polynomials
 from ._weights import WEIGHTS
 from .components._base import clusterings
-from .components.gaussian import (
-    CHUNK,
-    ROWS_PER_BLOCK,
-    Features,
-    GaussianComponents,
-    Summary,
-    feature_kind,
-    kernels,
-)
+from .components._features import ROWS_PER_BLOCK, Features, feature_kind, kernels
+from .components._missing_cells import RowVolume, tempered_volume
+from .components._moments import CHUNK, Summary
+from .components.gaussian import GaussianComponents
 
 _NOTHING = np.empty(0)
+# The key of raw statistics under which rows without any observed cell are counted, which tell of
+# the weights but not of the components.
+_BLANK = "blank"
 _NO_MATRIX = np.empty((0, 0))
+
+
+class RowPartition(NamedTuple):
+    """log c(x) of rows with and without missing cells, in nats.
+
+    Attributes
+    ----------
+    x : ndarray of shape (M,)
+        The grid of inverse temperatures.
+    mixing : ndarray of shape (M,)
+        The part of log c(x) that belongs to the weights of the components.
+    whole : ndarray of shape (M,)
+        log c(x) of a row without missing cells.
+    volume : RowVolume
+        The other part, for rows with missing cells.
+    """
+
+    x: np.ndarray
+    mixing: np.ndarray
+    whole: np.ndarray
+    volume: RowVolume
+
+    def of(self, rows: Rows) -> np.ndarray:
+        """Return log c(x) of each row, in which the observed cells count, (n_rows, M)."""
+        n_cells, log_det = self.volume.of_rows(rows)
+        return tempered_volume(self.x, n_cells[:, None], log_det[:, None]) + self.mixing
 
 
 class GaussianMixture(ConjugateModel):
@@ -147,16 +172,20 @@ class GaussianMixture(ConjugateModel):
         responsibilities = self._initial_responsibilities(units, random_state)
         layout = self.components.covariance_type
         raw = self.components.empty_statistics(layout).pack()
+        blank = np.zeros(self.n_components)
+        expected = None if units.patterns is None else self.components.of_all_rows(summary)
         for begin in range(0, units.n_units, CHUNK):
             chunk = units.take(slice(begin, begin + CHUNK))
             r = responsibilities(slice(begin, begin + chunk.n_units))
             if chunk.weights is not None:
                 r = r * chunk.weights[:, None]
-            self.components.add(chunk, np.ascontiguousarray(r, dtype=np.float64), raw)
+            self.components.add(chunk, np.ascontiguousarray(r, dtype=np.float64), raw, expected)
+            blank += r[chunk.by_completeness[2]].sum(axis=0)
         scale = summary.weight / units.total_weight
         start = self.components.unpack({key: scale * value for key, value in raw.items()})
         if layout == "tied" and self.init_params not in ("kmeans", "random"):
             start["second"] = start["second"] + self._unassigned(start, summary)
+        start[_BLANK] = scale * blank
         return self._posterior_of(start, prior)
 
     def _unassigned(self, start: dict[str, np.ndarray], summary: Summary) -> np.ndarray:
@@ -194,11 +223,11 @@ class GaussianMixture(ConjugateModel):
             return uniform
         if self.init_params == "kmeans":
             means = clusterings().KMeans(n_clusters=k, n_init=1, random_state=random_state)
-            labels = means.fit(units.X, sample_weight=weights).labels_
+            labels = means.fit(units.completed(), sample_weight=weights).labels_
             return lambda rows: np.equal.outer(labels[rows], np.arange(k)).astype(float)
         if self.init_params == "k-means++":
             _, chosen = clusterings().kmeans_plusplus(
-                units.X, k, sample_weight=weights, random_state=random_state
+                units.completed(), k, sample_weight=weights, random_state=random_state
             )
         else:
             share = None if weights is None else weights / weights.sum()
@@ -220,14 +249,15 @@ class GaussianMixture(ConjugateModel):
         return self._posterior_of(self.components.pseudo_data(counts, summary, rng), prior)
 
     def _posterior_of(self, s: Natural, prior: Natural) -> Natural:
-        weights = self.weights.statistics(s["count"])
+        weights = self.weights.statistics(s["count"] + s.get(_BLANK, 0.0))
         q = {key: prior[key] + value for key, value in weights.items()}
         return q | self.components.posterior_of(s, prior)
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         stats = self.components.statistics(raw, block.keys, q)
         if block.refresh:
-            stats |= self.weights.statistics(self.components.counts(raw))
+            counts = self.components.counts(raw) + raw.get(_BLANK, 0.0)
+            stats |= self.weights.statistics(counts)
         return stats
 
     # Hyperparameters
@@ -268,6 +298,8 @@ class GaussianMixture(ConjugateModel):
         noise: np.ndarray | None = None,
         separate_noise: bool = False,
     ) -> LocalStep:
+        if units.patterns is not None:
+            return self._step_of_cells(units, expected, t, noise, separate_noise)
         out = self.components.empty_statistics(expected.layout)
         noiseless = self.components.empty_statistics(expected.layout) if separate_noise else None
         sums = np.zeros(2)
@@ -304,13 +336,10 @@ class GaussianMixture(ConjugateModel):
 
         Inverse temperatures lie on the grid m/M, m = 1, …, M.
         """
-        # The kernel evaluates a polynomial whose terms a_m could overflow or underflow. Energies
-        # are therefore measured from the one at which both ends of the grid have equal weights.
+        if units.patterns is not None:
+            return self._step_of_cells(units, expected, Tempering(), noise, False, temperatures)
         x, log_partition, n_rounds = temperatures
-        span = x[-1] - x[0]
-        reference = float((log_partition[-1] - log_partition[0]) / span)
-        exponents = x * reference - log_partition
-        partition = np.exp(np.maximum(exponents - exponents.max(), -700.0))
+        partition, reference = partition_polynomials(x, log_partition.whole)
         out = self.components.empty_statistics(expected.layout)
         found = np.empty(units.n_units)
         sums = np.zeros(3)
@@ -320,8 +349,8 @@ class GaussianMixture(ConjugateModel):
             feature_kind(expected.layout),
             expected.own,
             expected.shared,
-            partition,
-            reference,
+            partition[0],
+            float(reference[0]),
             n_rounds,
             _NOTHING if units.weights is None else units.weights,
             _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
@@ -339,24 +368,77 @@ class GaussianMixture(ConjugateModel):
             inverse_temperatures=found,
         )
 
+    def _step_of_cells(
+        self,
+        units: Rows,
+        expected: Features,
+        t: Tempering,
+        noise: np.ndarray | None,
+        separate_noise: bool,
+        temperatures: UnitTemperatures | None = None,
+    ) -> LocalStep:
+        """Make the local step of rows some of which have missing cells.
+
+        The kernels that make a whole step take those without missing cells.
+        """
+
+        def zeros() -> Natural:
+            return self.components.zeros(expected) | {_BLANK: np.zeros(self.n_components)}
+
+        def add(rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+            self.components.add(rows, shares, raw, expected)
+            raw[_BLANK] += shares[rows.by_completeness[2]].sum(axis=0)
+
+        densities = Densities(
+            lambda rows: self.components.log_density(rows, expected),
+            zeros,
+            add,
+            None if temperatures is None else temperatures.log_partition.of,
+        )
+        complete, some, blank = units.by_completeness
+        others = np.concatenate([some, blank])
+        whole, e = units.whole(complete), chosen(noise, complete)
+        if temperatures is None:
+            own = Tempering(chosen(t.local, complete), chosen(t.statistics, complete))
+            a = self.local_step(whole, expected, own, e, separate_noise)
+        else:
+            a = self.locally_tempered_step(whole, expected, temperatures, e)
+        a.statistics[_BLANK] = np.zeros(self.n_components)
+        if a.deviation is not None:
+            a.deviation[_BLANK] = np.zeros(self.n_components)
+        own = Tempering(chosen(t.local, others), chosen(t.statistics, others))
+        e = chosen(noise, others)
+        b = mixture_step(units.take(others), densities, own, e, separate_noise, temperatures)
+        step = a + b
+        if temperatures is not None:
+            step.inverse_temperatures = np.empty(units.n_units)
+            step.inverse_temperatures[complete] = a.inverse_temperatures
+            step.inverse_temperatures[others] = b.inverse_temperatures
+        return step
+
     def log_joint(self, units: Rows, expected: Features) -> np.ndarray:
         """Return E log p(x_n, z_n = k) in nats, of shape (n_rows, n_components)."""
         return self.components.log_density(units, expected)
 
     # Operations that only some annealing methods need
 
-    def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """Return log c(x) of one row in nats, of the shape of ``x``.
+    def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> RowPartition:
+        """Return log c(x) of rows in nats.
 
         The value is computed as if all components had equal weights and the covariance of the
         data.
         """
         mixing = (1 - x) * np.log(self.n_components)
-        return self.components.tempered_log_volume(x, summary) + mixing
+        whole = self.components.tempered_log_volume(x, summary) + mixing
+        return RowPartition(x, mixing, whole, self.components.row_volume(summary))
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
-        """Return log C(x) = N log c(x) of all rows in nats."""
-        return summary.weight * self.unit_log_partition(x, summary, q)
+        """Return log C(x), the sum of log c(x) over all rows, in nats."""
+        partition = self.unit_log_partition(x, summary, q)
+        if summary.cells is None:
+            return summary.weight * partition.whole
+        mean = tempered_volume(x, *partition.volume.mean(summary)) + partition.mixing
+        return summary.weight * mean
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Displace the means at random by ``size`` prior standard deviations, and nothing else."""
@@ -367,7 +449,7 @@ class GaussianMixture(ConjugateModel):
     def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
         """Return the log posterior predictive density of each row in nats, shape (n_rows,)."""
         log_weights = np.log(self.weights.mean(q))
-        return logsumexp(self.components.log_student_t(units, q) + log_weights, axis=1)
+        return logsumexp(self.components.log_predictive(units, q) + log_weights, axis=1)
 
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.weights.expected_counts(q, prior) >= 1)

@@ -13,9 +13,11 @@ from scipy.special import polygamma, psi, softmax
 
 from ..families import Dirichlet, Factor, Factors, Natural, Tempering, UnitTemperatures
 from ..families._empirical_bayes import LARGEST, maximizer
+from ..inference.tables import missing_cells
 from ..inference.units import Sequences
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
 from .components._base import Components, log_means, moved, multiplied
+from .components._missing_cells import RowVolume, tempered_volume
 
 _NOTHING = np.empty(0)
 
@@ -60,6 +62,8 @@ class Summary:
         The summary of the emission.
     gaps : Gaps or None, default=None
         The sequences with missing frames; None if there are none.
+    holes : ndarray of shape (n_columns,) or float, default=0.0
+        The weight of the missing cells of each column, in frames that are missing in part.
     """
 
     weight: float
@@ -70,6 +74,7 @@ class Summary:
     n_sequences: int
     emission: Any
     gaps: Gaps | None = None
+    holes: Any = 0.0
 
     @property
     def center(self) -> np.ndarray | None:
@@ -99,6 +104,7 @@ class Summary:
             self.n_sequences + other.n_sequences,
             emission,
             self.gaps.merge(other.gaps) if self.gaps and other.gaps else self.gaps or other.gaps,
+            self.holes + other.holes,
         )
 
     def continued(self, other: Summary) -> Summary:
@@ -171,6 +177,11 @@ class Partition(NamedTuple):
         A^x.
     top : ndarray of shape (M + 1,)
         The largest log volume of an emission at each x.
+    cells : RowVolume or None
+        The volumes of frames in which some cells are missing, for Gaussian frames whose cells
+        depend on each other.
+    columns : ndarray of shape (M, n_columns) or None
+        What each missing cell takes away, on average over the states, for other emissions.
     """
 
     table: np.ndarray
@@ -179,6 +190,8 @@ class Partition(NamedTuple):
     volume: np.ndarray
     transfer: np.ndarray
     top: np.ndarray
+    cells: RowVolume | None = None
+    columns: np.ndarray | None = None
 
     def of_lengths(self, lengths: np.ndarray) -> np.ndarray:
         """Return log C(x) of sequences without gaps, (n_sequences, M)."""
@@ -205,7 +218,33 @@ class Partition(NamedTuple):
         gaps = Gaps.of(units, with_gaps)
         if gaps is not None:
             found[with_gaps] = self.of_gaps(gaps)
+        holes = _holes(units)
+        if holes is not None:
+            found += self._of_cells(units, holes)
         return found
+
+    def _of_cells(self, units: Sequences, holes: np.ndarray) -> np.ndarray:
+        """Return the change of log C(x) by frames that are missing in part, (n_sequences, M).
+
+        The volumes of states are taken to be equal, so that each frame adds its own change.
+        """
+        if self.cells is None:
+            assert self.columns is not None
+            each = np.vstack([np.zeros(holes.shape[1]), np.cumsum(holes, axis=0)])
+            return -(np.diff(each[units.indptr], axis=0) @ self.columns.T)
+        n_cells, log_dets = self.cells.of_rows(units.rows())
+        changes = [n_cells - units.frames.shape[1], log_dets - self.cells.log_det]
+        sums = [np.diff(np.append(0.0, np.cumsum(change))[units.indptr]) for change in changes]
+        return tempered_volume(self.x[:-1], sums[0][:, None], sums[1][:, None])
+
+
+def _holes(units: Sequences) -> np.ndarray | None:
+    """Mark the missing cells of frames that are not missing as a whole; None without any."""
+    mask = None if units.frames.ndim == 1 else missing_cells(units.frames)
+    if mask is None or units.missing is None:
+        return mask
+    mask = mask & ~units.missing[:, None]
+    return mask if mask.any() else None
 
 
 def _with_gaps(units: Sequences) -> np.ndarray:
@@ -328,7 +367,10 @@ class HiddenMarkov(ConjugateModel):
         with_gaps = with_gaps[without_gaps[with_gaps] > 0]
         without_gaps[with_gaps] = 0.0
         lengths, where = np.unique(units.lengths, return_inverse=True)
-        observed = units.observed()
+        observed, holes = units.observed(), _holes(units)
+        if holes is not None:
+            weights = np.ones(units.n_units) if units.weights is None else units.weights
+            holes = units.per_frame(weights) @ holes
         return Summary(
             units.total_weight,
             units.total_weight,
@@ -338,6 +380,7 @@ class HiddenMarkov(ConjugateModel):
             units.n_units,
             self.emission.summary(observed) if observed.total_weight > 0 else None,
             Gaps.of(units, with_gaps),
+            0.0 if holes is None else holes,
         )
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> HiddenMarkov:
@@ -403,7 +446,13 @@ class HiddenMarkov(ConjugateModel):
         # Priors that are learned while states still exchange symbols and frames would keep them
         # from doing so: a small concentration practically excludes what a state does not have yet.
         late = bool(self.learned_names) or self.emission.learns
-        return replace(super().visit(q, units, t, **how), learns_late=late)
+        visit = super().visit(q, units, t, **how)
+        expected = self.for_units(visit.expected, units)
+        return replace(visit, expected=expected, learns_late=late)
+
+    def for_units(self, expected: Expected, units: Sequences) -> Expected:
+        """Return expectations in the form that suits the way in which frames are stored."""
+        return expected._replace(emission=self.emission.for_rows(expected.emission, units.rows()))
 
     def plug_in(self, q: Natural) -> Expected:
         """Return the terms of log p(x, z | β) at the posterior means of β."""
@@ -472,7 +521,7 @@ class HiddenMarkov(ConjugateModel):
                     posteriors[units.indptr[part.start] : units.indptr[part.stop]] = shares
                 if some.missing is not None:
                     shares[some.missing] = 0.0
-                self.emission.add(some.rows(), shares, own[i])
+                self.emission.add(some.rows(), shares, own[i], expected.emission)
         return _Sweep([a | b for a, b in zip(chain, own, strict=True)], log_norms, energies)
 
     def local_step(
@@ -567,7 +616,11 @@ class HiddenMarkov(ConjugateModel):
             state = np.einsum("mi,mij->mj", state / total[:, None], transfer)
         table = np.array(rows)
         table = table[:, :-1] - x[:-1] * table[:, -1:]
-        return Partition(table, x, start, volume, transfer, top)
+        cells, columns = self.emission.row_volume(summary.emission), None
+        if cells is None and np.ndim(summary.holes):
+            columns = self.emission.log_volumes(x, summary.emission, expected.emission).mean(axis=1)
+            columns = columns[:-1] - np.outer(x[:-1], columns[-1])
+        return Partition(table, x, start, volume, transfer, top, cells, columns)
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """Return log C(x) of all sequences in nats, of the shape of ``x``."""
@@ -575,6 +628,14 @@ class HiddenMarkov(ConjugateModel):
         total = summary.numbers @ partition.of_lengths(summary.lengths)
         if summary.gaps is not None:
             total = total + summary.gaps.weights @ partition.of_gaps(summary.gaps)
+        if getattr(summary.emission, "cells", None) is not None:
+            assert partition.cells is not None
+            n_cells, log_det = partition.cells.mean(summary.emission)
+            n_cells -= len(summary.emission.mean)
+            change = tempered_volume(x, n_cells, log_det - partition.cells.log_det)
+            total = total + summary.emission.seen * change
+        if partition.columns is not None:
+            total = total - partition.columns @ summary.holes
         return summary.weight / summary.seen * total
 
     def locally_tempered_step(

@@ -13,6 +13,7 @@ from models import (
     hidden_markov,
     latent_dirichlet,
     matrix_factorization,
+    mixture,
 )
 from models._entry import Entry
 
@@ -23,6 +24,7 @@ ENTRIES: list[Entry] = [
     *latent_dirichlet.ENTRIES,
     *hidden_markov.ENTRIES,
     *matrix_factorization.ENTRIES,
+    *mixture.ENTRIES,
     *geometric_mixture.ENTRIES,
 ]
 """All models, in the order in which the common tests take them."""

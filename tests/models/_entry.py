@@ -72,6 +72,8 @@ class Entry:
     checked : tuple of dict
         Parameters with which scikit-learn's common checks are run, besides the defaults and every
         value of ``annealing``.
+    checked_form : mapping
+        Parameters that all of these need, because the checks bring real numbers.
     expected_failures : mapping
         Common check → the reason why it fails. All of these must fail, and no other may.
     forms : tuple of str
@@ -106,6 +108,7 @@ class Entry:
     spaces: Mapping[str, Callable[[np.random.Generator, int], Any]] = field(default_factory=dict)
     common_checks: bool = True
     checked: tuple[dict[str, Any], ...] = ()
+    checked_form: Mapping[str, Any] = field(default_factory=dict)
     expected_failures: Mapping[str, ExpectedFailure] = field(default_factory=dict)
     forms: tuple[str, ...] = ("likelihood", "posterior", "local")
     unit_keys: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,11 +42,15 @@ class Components(ABC):
     why_no_log_volume : str or None
         The reason why the class does not define :meth:`log_volume`, for error messages; None if
         it does.
+    why_no_exact_gradient : str or None
+        The reason why the families of the class do not define ``exact_gradient_statistics``, for
+        error messages; None if all of them do.
     """
 
     n_components: int
     learns: bool = False
     why_no_log_volume: ClassVar[str | None] = None
+    why_no_exact_gradient: ClassVar[str | None] = None
 
     # Data and parameters
 
@@ -92,19 +96,24 @@ class Components(ABC):
         if sample.weights is not None:
             responsibilities *= sample.weights[:, None]
         responsibilities *= n_rows / max(responsibilities.sum(), 1e-300)
-        raw = self.zeros(self.expectations(prior))
-        self.add(sample, responsibilities, raw)
+        expected = self.for_rows(self.expectations_of_start(sample, prior), sample)
+        raw = self.zeros(expected)
+        self.add(sample, responsibilities, raw, expected)
         return {key: prior[key] + value for key, value in self.statistics(raw).items()}
 
     def _labels(self, rows: Rows, random_state: np.random.RandomState) -> tuple[np.ndarray, Rows]:
         """Return a sample of the rows, preceded by the cluster of each row of the sample."""
         sample: Any = rows.subset(_ROWS_FOR_KMEANS, random_state)
-        n_clusters = min(self.n_components, len(np.unique(sample.X, axis=0)))
-        means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
         # Rows can be at equal distances from two centres, as most binary vectors are. In single
         # precision, rounding would decide between these centres.
-        rows64 = np.asarray(sample.X, dtype=np.float64)
-        return means.fit(rows64, sample_weight=sample.weights).labels_, sample
+        points = self.embedding(sample)
+        n_clusters = min(self.n_components, len(np.unique(points, axis=0)))
+        means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
+        return means.fit(points, sample_weight=sample.weights).labels_, sample
+
+    def expectations_of_start(self, rows: Rows, prior: Natural) -> Any:
+        """Return the expectations with which the cells that rows lack are completed in a start."""
+        return self.expectations(prior)
 
     @abstractmethod
     def random_natural(
@@ -122,9 +131,29 @@ class Components(ABC):
         With ``rng``, return log p(x | z = k) at one draw of the parameters instead.
         """
 
+    def draw(self, q: Natural, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+        """Return one draw of the parameters, with an entry for each factor."""
+        return [factor.family.sample(factor.pick(q), rng) for factor in self.factors]
+
+    def coefficients(self, draws: Any) -> Any:
+        """Return log p(x | z = k) at one draw, in the form of :meth:`expectations`.
+
+        ``draws`` is the result of :meth:`draw`.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def plug_in(self, q: Natural) -> Any:
         """Return log p(x | z = k) at the posterior means, in the form of :meth:`expectations`."""
+
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
+        """Return q after a random displacement, which multiplies every count by default."""
+        return q | self.multiplied_counts(q, size, rng)
+
+    @property
+    def fixed_while_learning(self) -> tuple[str, ...]:
+        """Keys of the parameters that stay when the prior changes because it was learned."""
+        return ()
 
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
         """Return the counts of q, each multiplied by exp(size · N(0, 1)).
@@ -142,19 +171,40 @@ class Components(ABC):
 
     # Rows
 
+    def for_rows(self, expected: Any, rows: Rows) -> Any:
+        """Return ``expected`` in the form that suits the way in which these rows are stored.
+
+        :meth:`log_density` and :meth:`add` read this form. It is the same for all parts of a data
+        set, so that a visit needs it only once.
+        """
+        return expected
+
     @abstractmethod
     def log_density(self, rows: Rows, expected: Any) -> np.ndarray:
-        """Return E log p(x_n | z_n = k) in nats, of shape (n_rows, n_components)."""
+        """Return E log p(x_n | z_n = k) in nats, of shape (n_rows, n_components).
+
+        The density is that of the observed cells of a row.
+        """
+
+    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
+        """Return the log posterior predictive densities in nats, of shape (n_rows, n_components).
+
+        The parameters of a component are integrated out; the density is that of the observed cells
+        of one row. With Dirichlet or beta priors it is the density at the posterior means.
+        """
+        return self.log_density(rows, self.for_rows(self.plug_in(q), rows))
 
     @abstractmethod
     def zeros(self, expected: Any) -> Natural:
         """Return raw statistics of zero rows, to which :meth:`add` adds."""
 
     @abstractmethod
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any) -> None:
         """Add the statistics of rows to ``raw``, in place.
 
         ``shares`` (n_rows, n_components) has the weight with which a row counts for a component.
+        ``expected`` is what :meth:`log_density` read for these rows. It determines the expected
+        values of cells that are missing.
         """
 
     @abstractmethod
@@ -168,7 +218,38 @@ class Components(ABC):
         other, which are read from ``q``.
         """
 
+    def imputed(
+        self, rows: Rows, shares: np.ndarray, q: Natural
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the most probable levels, or the posterior means, of all cells of some rows.
+
+        ``shares`` (n_rows, n_components) has the posterior probabilities of the components. The
+        second result has the standard deviations of the posterior predictive distributions; it is
+        None for levels. Both have shape (n_rows, n_features). Only cells that are missing have a
+        use for them.
+        """
+        raise NotImplementedError
+
+    def embedding(self, rows: Rows) -> np.ndarray:
+        """Return rows as points among which k-means can measure distances, float64.
+
+        The shape is (n_rows, n_coordinates). Missing cells have the means of their columns.
+        """
+        return rows.completed(np.float64)
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of free parameters of all components, for information criteria."""
+        raise NotImplementedError
+
     # Operations that only some annealing methods need
+
+    def log_volumes(self, x: np.ndarray, summary: Any, expected: Any) -> np.ndarray:
+        """Return the terms of :meth:`log_volume` that each column contributes.
+
+        The shape is (len(x), n_components, n_features).
+        """
+        raise NotImplementedError
 
     def log_volume(self, x: np.ndarray, summary: Any, expected: Any) -> np.ndarray:
         """Return the log of the sum (or integral) of p(x_n | z_n = k)^x over all values of x_n.
@@ -178,39 +259,12 @@ class Components(ABC):
         """
         raise NotImplementedError
 
+    def row_volume(self, summary: Any) -> Any:
+        """Return how :meth:`log_volume` changes if some cells of rows are missing.
 
-class Coefficients(NamedTuple):
-    """Coefficients in E log p(x | z = k) = x · slopes_k + constants_k + c(x)."""
-
-    slopes: np.ndarray
-    constants: np.ndarray
-
-
-class LinearComponents(Components):
-    """Components with independent columns, whose log density is a linear function of the row.
-
-    A term c(x) that is the same for all components need not be linear.
-    """
-
-    def __init__(self, n_components: int, n_features: int):
-        self.n_components = n_components
-        self.n_features = n_features
-
-    def _carrier(self, X: np.ndarray) -> Any:
-        """Return the term c(x) that the log densities of all components share, (n_rows,) or 0."""
-        return 0.0
-
-    def log_density(self, rows: Rows, expected: Coefficients) -> np.ndarray:
-        X = np.asarray(rows.X, dtype=np.float64)
-        carrier = np.asarray(self._carrier(X))
-        return X @ expected.slopes.T + expected.constants + carrier.reshape(-1, 1)
-
-    def zeros(self, expected: Coefficients) -> Natural:
-        return {"count": np.zeros(self.n_components), "sum": np.zeros(expected.slopes.shape)}
-
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
-        raw["count"] += shares.sum(axis=0)
-        raw["sum"] += shares.T @ np.asarray(rows.X, dtype=np.float64)
+        None stands for components that know no missing cells.
+        """
+        return None
 
 
 def moved(old: np.ndarray, new: Any, rho: float) -> np.ndarray:

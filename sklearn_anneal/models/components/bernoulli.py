@@ -9,7 +9,9 @@ from scipy.special import polygamma, psi
 
 from ...families import Beta, Factor, Natural
 from ...families._empirical_bayes import beta_pair
-from ._base import Coefficients, LinearComponents, moved, multiplied
+from ...inference.units import Rows
+from ._base import moved, multiplied
+from ._linear import Coefficients, LinearComponents, unpacked
 
 # Bounds of the two parameters of a beta prior that is learned. If a column is constant, or is the
 # same in all states, the bound would be highest at zero or at infinity.
@@ -75,19 +77,36 @@ class BernoulliComponents(LinearComponents):
         return {"a": prior["a"] + counts * p, "b": prior["b"] + counts * (1.0 - p)}
 
     def _coefficients(self, log_p: np.ndarray, log_complement: np.ndarray) -> Coefficients:
-        return Coefficients(log_p - log_complement, log_complement.sum(axis=1))
+        return Coefficients(log_p - log_complement, log_complement)
 
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Coefficients:
+    def expected_coefficients(self, q: Natural) -> Coefficients:
         (factor,) = self.factors
-        if rng is None:
-            expected = factor.family.expectations(factor.pick(q))
-            return self._coefficients(expected["a"], expected["b"])
-        draw = factor.family.sample(factor.pick(q), rng)
+        expected = factor.family.expectations(factor.pick(q))
+        return self._coefficients(expected["a"], expected["b"])
+
+    def coefficients(self, draws: Any) -> Coefficients:
+        (draw,) = draws
         return self._coefficients(draw["log_value"], draw["log_complement"])
 
     def plug_in(self, q: Natural) -> Coefficients:
         total = np.log(q["a"] + q["b"])
         return self._coefficients(np.log(q["a"]) - total, np.log(q["b"]) - total)
+
+    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
+        return q["a"] / (q["a"] + q["b"]), None
+
+    def imputed(
+        self, rows: Rows, shares: np.ndarray, q: Natural
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        probabilities, _ = super().imputed(rows, shares, q)
+        return (probabilities > 0.5).astype(np.float64), None
+
+    def embedding(self, rows: Rows) -> np.ndarray:
+        return super().embedding(unpacked(rows))
+
+    @property
+    def n_parameters(self) -> int:
+        return self.n_components * self.n_features
 
     def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
         return {key: multiplied(q[key], size, rng) for key in ("a", "b")}
@@ -98,16 +117,11 @@ class BernoulliComponents(LinearComponents):
     def statistics(
         self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        return {"a": raw["sum"], "b": raw["count"][:, None] - raw["sum"]}
+        return {"a": raw["sum"], "b": self._observed(raw) - raw["sum"]}
 
-    def log_volume(self, x: np.ndarray, summary: Any, expected: Coefficients) -> np.ndarray:
-        """Return the log of the sum of p(v | z_n = k)^x over all binary vectors v, in nats.
-
-        The shape is (len(x), n_components).
-        """
-        powers = np.asarray(x)[:, None]
-        each = np.logaddexp(0.0, powers[..., None] * expected.slopes).sum(axis=-1)
-        return each + powers * expected.constants
+    def log_volumes(self, x: np.ndarray, summary: Any, expected: Coefficients) -> np.ndarray:
+        powers = np.asarray(x)[:, None, None]
+        return np.logaddexp(0.0, powers * expected.slopes) + powers * expected.cells
 
 
 def _best_pairs(logs: np.ndarray, pairs: np.ndarray) -> np.ndarray:

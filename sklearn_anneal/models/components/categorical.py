@@ -15,7 +15,7 @@ from ._base import Components, log_means, moved, multiplied
 
 # Bounds of a concentration that is learned. With a smaller one, a state practically excludes every
 # symbol that it has not emitted so far, and the fit no longer moves symbols between states.
-_BOUNDS = (0.01, 1e4)
+BOUNDS = (0.01, 1e4)
 
 kernels = partial(compiled, "hidden_markov")
 
@@ -60,7 +60,7 @@ class CategoricalComponents(Components):
         (factor,) = self.factors
         logs = factor.family.expectations(factor.pick(q))["concentration"]
         old = self.concentration
-        best = dirichlet_concentration(logs, float(old[0, 0]), _BOUNDS)
+        best = dirichlet_concentration(logs, float(old[0, 0]), BOUNDS)
         learned = CategoricalComponents(self.n_components, moved(old, best, rho), True)
         return learned, learned.prior(None)
 
@@ -95,7 +95,7 @@ class CategoricalComponents(Components):
     def zeros(self, expected: np.ndarray) -> Natural:
         return {"emissionprob": np.zeros(expected.shape)}
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: np.ndarray) -> None:
         kernels().categorical_statistics(shares, rows.X, raw["emissionprob"])
 
     def statistics(

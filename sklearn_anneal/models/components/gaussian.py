@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
 
 from ...families import (
     COVARIANCE_TYPES,
@@ -21,15 +20,13 @@ from ...families import (
     get_structure,
 )
 from ...inference.units import Rows
-from .._base import compiled
+from . import _missing_cells as missing_cells
+from . import _predictive_gaussians as predictive
 from ._base import Components
+from ._features import ROWS_PER_BLOCK, Features, Terms, feature_kind, kernels
 from ._learned_gaussians import learnable, learned_gaussians
-
-LOG_2PI = float(np.log(2.0 * np.pi))
-# Number of rows that a kernel processes at a time.
-ROWS_PER_BLOCK = 256
-# Number of rows that Python code converts or copies at a time.
-CHUNK = 8192
+from ._missing_cells import LOG_2PI
+from ._moments import CHUNK, Summary, moments
 
 _NOTHING = np.empty((1, 0))
 # Rounding may take at most this share of a prior's scale matrix.
@@ -37,88 +34,6 @@ _LARGEST_LOSS = 1e-5
 # Keys of raw statistics: a layout for the arrays of the single components, and "shared" for the
 # one array that all components share if their covariance is tied.
 _RAW = ("full", "tied", "diag", "spherical", "shared")
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Moments of the training data.
-
-    Attributes
-    ----------
-    weight : float
-        N = Σ w of all data; in a stream, this includes data that have not arrived yet.
-    seen : float
-        Σ w of the data from which the moments were computed.
-    center : ndarray of shape (n_features,)
-        The origin of the model's coordinates.
-    mean : ndarray of shape (n_features,)
-    scatter : ndarray of shape (n_features, n_features) or (n_features,)
-        Σ w (x − mean)(x − mean)ᵀ, or its diagonal if the covariance type needs no more.
-    """
-
-    weight: float
-    seen: float
-    center: np.ndarray
-    mean: np.ndarray
-    scatter: np.ndarray
-
-    @property
-    def covariance(self) -> np.ndarray:
-        """Covariance (or variances), divided by Σ w − 1, or by Σ w if that is at most 1."""
-        return self.scatter / (self.seen - 1 if self.seen > 1 else self.seen)
-
-    def merge(self, other: Summary) -> Summary:
-        """Return the moments of both data sets together, in the coordinates of this summary."""
-        seen = self.seen + other.seen
-        difference = other.mean - self.mean
-        outer = np.outer(difference, difference) if self.scatter.ndim == 2 else difference**2
-        return replace(
-            self,
-            weight=seen,
-            seen=seen,
-            mean=self.mean + other.seen / seen * difference,
-            scatter=self.scatter + other.scatter + self.seen * other.seen / seen * outer,
-        )
-
-    def continued(self, other: Summary) -> Summary:
-        """Return this summary, as priors and coordinates stay when a fit goes on with new data."""
-        return self
-
-
-class Features(NamedTuple):
-    """Coefficients of log p(x, z = k) in the quadratic features [x_i x_j, x, 1] of the kernel.
-
-    Attributes
-    ----------
-    layout : {"full", "tied", "diag", "spherical"}
-        The set of quadratic features. With ``"tied"`` it is the same as with ``"full"``, but all
-        components share the coefficients of these features.
-    own : ndarray of shape (n_components, n_own)
-        The coefficients that each component has for itself.
-    shared : ndarray of shape (1, n_shared)
-        The coefficients that all components share; empty unless the layout is ``"tied"``.
-    """
-
-    layout: str
-    own: np.ndarray
-    shared: np.ndarray
-
-    def pack(self) -> Natural:
-        """Return statistics as a dictionary of arrays, with the layout as the key.
-
-        The arrays of two such dictionaries can be added.
-        """
-        raw = {self.layout: self.own}
-        return raw | ({"shared": self.shared} if self.layout == "tied" else {})
-
-
-kernels = partial(compiled, "gaussian_mixture")
-
-
-def feature_kind(layout: str) -> int:
-    """Return the number by which kernels know the quadratic features of a layout."""
-    kinds = {"diag": kernels().DIAGONAL, "spherical": kernels().SPHERICAL}
-    return kinds.get(layout, kernels().FULL)
 
 
 class GaussianComponents(Components):
@@ -164,6 +79,11 @@ class GaussianComponents(Components):
         The data decide: with few rows, or with columns that depend on each other, components have
         directions without any data, in which a matrix that is learned would shrink without limit.
     """
+
+    why_no_exact_gradient = (
+        "the gradient of a draw with respect to the parameters of a Wishart distribution is not "
+        "available"
+    )
 
     def __init__(
         self,
@@ -230,23 +150,7 @@ class GaussianComponents(Components):
 
     def summary(self, rows: Rows) -> Summary:
         """Return the moments of the rows, from one pass over them."""
-        total = rows.total_weight
-        full = self.structure.event_ndim == 2
-        origin = np.zeros(self.n_features)
-        first: Any = 0.0
-        second: Any = 0.0
-        for start in range(0, rows.n_units, CHUNK):
-            chunk = rows.take(slice(start, start + CHUNK))
-            x = np.asarray(chunk.X, dtype=np.float64)
-            if start == 0:
-                origin = x.mean(axis=0)
-            x = x - origin
-            weighted = x if chunk.weights is None else x * chunk.weights[:, None]
-            first = first + weighted.sum(axis=0)
-            second = second + (weighted.T @ x if full else (weighted * x).sum(axis=0))
-        mean = first / total
-        scatter = second - total * (np.outer(mean, mean) if full else mean**2)
-        return Summary(total, total, origin + mean, origin + mean, scatter)
+        return moments(rows, self.structure.event_ndim == 2)
 
     def resolved(self, summary: Summary) -> GaussianComponents:
         """Return components in which the priors that depend on data have their values.
@@ -450,7 +354,11 @@ class GaussianComponents(Components):
     def zeros(self, expected: Features) -> Natural:
         return self.empty_statistics(expected.layout).pack()
 
-    def add(self, rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Features | None) -> None:
+        if rows.patterns is not None:
+            assert expected is not None
+            self._add_cells(rows, shares, raw, expected)
+            return
         layout = next(key for key in raw if key != "shared")
         kernels().statistics_of(
             rows.contiguous(),
@@ -549,7 +457,31 @@ class GaussianComponents(Components):
             product = (precision * covariance).reshape(self.n_components, -1)
             spread = self.structure.multiplicity(self.n_features) * product.sum(axis=1)
         constant = log_weights + 0.5 * (log_det - spread)
-        return self._features(self.covariance_type, precision, mean, constant)
+        return self.features_of(self.covariance_type, precision, mean, constant, log_weights)
+
+    def expectations_of_start(self, rows: Rows, prior: Natural) -> Features:
+        """Return the log density of the data as one Gaussian, for all components alike."""
+        if rows.patterns is None:
+            return self.expectations(prior)
+        return self.of_all_rows(replace(self.summary(rows), center=rows.center))
+
+    def of_all_rows(self, summary: Summary) -> Features:
+        """Return the coefficients of one Gaussian with the moments of the data, for all components.
+
+        The first statistics of a fit need expected values of missing cells, but there are no
+        components yet.
+        """
+        covariance = summary.covariance
+        variances = np.diagonal(covariance) if covariance.ndim == 2 else covariance
+        # A column without variance says nothing, but its precision must be finite.
+        least = max(self.reg_covar, 1e-12 * variances.max(), np.finfo(float).tiny)
+        extra = 1e-6 * variances + np.where(variances > 0, 0.0, least)
+        covariance = self._shaped(covariance + (np.diag(extra) if covariance.ndim == 2 else extra))
+        rows = () if self.structure.shared else (self.n_components,)
+        precision = self.structure.inverse(covariance)
+        precision = np.broadcast_to(precision, rows + precision.shape)
+        mean = np.tile(summary.mean - summary.center, (self.n_components, 1))
+        return self.features_of(self.covariance_type, precision, mean, np.zeros(self.n_components))
 
     def moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]:
         """Return E μ (relative to the center), Cov μ, E Λ and E log|Λ| of all components.
@@ -583,7 +515,7 @@ class GaussianComponents(Components):
         constant = -0.5 * self.structure.log_det(covariances, self.n_features)
         constant = np.broadcast_to(constant, (self.n_components,))
         precision = self.structure.inverse(covariances)
-        return self._features(self.covariance_type, precision, standard["mean"], constant)
+        return self.features_of(self.covariance_type, precision, standard["mean"], constant)
 
     def _drawn_features(
         self, q: Natural, log_weights: np.ndarray, rng: np.random.Generator
@@ -596,12 +528,19 @@ class GaussianComponents(Components):
         constant = log_weights + 0.5 * draw["log_det_precision"]
         # The covariance type restricts the scale of the Wishart distribution, but a draw from it
         # is a full precision matrix.
-        return self._features("full", draw["precision"], draw["mean"], constant)
+        return self.features_of("full", draw["precision"], draw["mean"], constant, log_weights)
 
-    def _features(
-        self, layout: str, precision: np.ndarray, mean: np.ndarray, constant: np.ndarray
+    def features_of(
+        self,
+        layout: str,
+        precision: np.ndarray,
+        mean: np.ndarray,
+        constant: np.ndarray,
+        log_weights: np.ndarray | None = None,
     ) -> Features:
         """Return the coefficients of constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean)."""
+        none = np.zeros(self.n_components)
+        terms = Terms(mean, constant, none if log_weights is None else log_weights)
         structure = get_structure(layout, COVARIANCE_TYPES, "layout")
         linear = structure.multiply(precision, mean)
         constant = constant - 0.5 * (self.n_features * LOG_2PI + (mean * linear).sum(axis=1))
@@ -612,15 +551,30 @@ class GaussianComponents(Components):
             quadratic = -0.5 * precision.reshape(self.n_components, -1)
         own = [linear, constant[:, None]]
         if structure.shared:
-            return Features(layout, np.hstack(own), quadratic[None])
-        return Features(layout, np.hstack([quadratic, *own]), _NOTHING)
+            return Features(layout, np.hstack(own), quadratic[None], terms)
+        return Features(layout, np.hstack([quadratic, *own]), _NOTHING, terms)
+
+    def gaussians_of(self, features: Features) -> missing_cells.Gaussians:
+        """Return the precision matrices and the other terms of log densities."""
+        assert features.terms is not None
+        k, d = self.n_components, self.n_features
+        if features.layout in ("diag", "spherical"):
+            precision = np.broadcast_to(-2.0 * features.own[:, : -d - 1], (k, d))
+        else:
+            i, j = self._triangle
+            packed = features.shared if features.layout == "tied" else features.own[:, : -d - 1]
+            packed = packed * np.where(i == j, -2.0, -1.0)
+            precision = np.broadcast_to(self._symmetric(packed), (k, d, d))
+        return missing_cells.Gaussians(features.terms.mean, precision, *features.terms[1:])
 
     def log_density(self, rows: Rows, expected: Features) -> np.ndarray:
         """Return E log p(x_n | z_n = k), or E log p(x_n, z_n = k), in nats.
 
         The shape is (n_rows, n_components). Which of both it is depends on ``expected``
-        (:meth:`expectations`).
+        (:meth:`expectations`). Missing cells are integrated out.
         """
+        if rows.patterns is not None:
+            return self._log_density_of_cells(rows, expected)
         n = rows.n_units
         out = np.empty((n, self.n_components))
         # Rows that are not contiguous have to be copied; copying a part at a time saves memory.
@@ -638,12 +592,63 @@ class GaussianComponents(Components):
             )
         return out
 
+    def _log_density_of_cells(self, rows: Rows, expected: Features) -> np.ndarray:
+        complete, some, blank = rows.by_completeness
+        out = np.empty((rows.n_units, self.n_components))
+        gaussians = self.gaussians_of(expected)
+        out[complete] = self.log_density(rows.whole(complete), expected)
+        out[some] = missing_cells.log_density(rows, some, gaussians)
+        out[blank] = gaussians.log_weights
+        return out
+
+    def _add_cells(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Features) -> None:
+        """Add the statistics of rows with missing cells; those without any other add nothing."""
+        complete, some, _ = rows.by_completeness
+        if len(complete):
+            whole = np.ascontiguousarray(shares[complete])
+            self.add(rows.whole(complete), whole, raw, expected)
+        if len(some) == 0:
+            return
+        gaussians = self.gaussians_of(expected)
+        found = missing_cells.completed_moments(rows, some, shares[some], gaussians)
+        layout, own = next((key, value) for key, value in raw.items() if key != "shared")
+        second = found.second
+        if not gaussians.diagonal:
+            i, j = self._triangle
+            second = second[:, i, j]
+        elif layout == "spherical":
+            second = second.sum(axis=1, keepdims=True)
+        if layout == "tied":
+            raw["shared"] += second.sum(axis=0)
+        else:
+            own[:, : second.shape[1]] += second
+        own[:, -self.n_features - 1 : -1] += found.first
+        own[:, -1] += found.counts
+
+    def row_volume(self, summary: Summary) -> missing_cells.RowVolume:
+        """Return log ∫ N(y | μ, Λ⁻¹)^x dy of rows with missing cells, at the data's covariance."""
+        covariance = np.array(summary.covariance)
+        floor = max(self.reg_covar, np.finfo(float).tiny)
+        if covariance.ndim == 2:
+            np.fill_diagonal(covariance, np.diagonal(covariance) + floor)
+        else:
+            spherical = self.covariance_type == "spherical"
+            covariance = np.full_like(covariance, covariance.mean()) if spherical else covariance
+            covariance = covariance + floor
+        return missing_cells.RowVolume(covariance, -self._log_det_of_volume(summary))
+
     def tempered_log_volume(self, x: np.ndarray, summary: Summary) -> np.ndarray:
         """Return log ∫ N(y | μ, Λ⁻¹)^x dy in nats, at the covariance of the data.
 
         The result has the shape of ``x``. The covariance of the data is plugged in, because the
         expectation over the prior of Λ is infinite for most temperatures.
         """
+        log_det = self._log_det_of_volume(summary)
+        d = self.n_features
+        return 0.5 * d * ((1 - x) * LOG_2PI - np.log(x)) - 0.5 * (1 - x) * log_det
+
+    def _log_det_of_volume(self, summary: Summary) -> float:
+        """Return log|Λ| at the covariance of the data."""
         covariance = summary.covariance
         if covariance.ndim == 2:
             values = np.linalg.eigvalsh(covariance)
@@ -653,14 +658,17 @@ class GaussianComponents(Components):
             values = covariance
         # A constant column has no variance and thus no density; regularisation gives it one.
         tiny = np.finfo(float).tiny
-        log_det = -np.log(np.maximum(values, 0.0) + max(self.reg_covar, tiny)).sum()
-        d = self.n_features
-        return 0.5 * d * ((1 - x) * LOG_2PI - np.log(x)) - 0.5 * (1 - x) * log_det
+        return -np.log(np.maximum(values, 0.0) + max(self.reg_covar, tiny)).sum()
 
     def log_volume(self, x: np.ndarray, summary: Summary, expected: Any) -> np.ndarray:
         """Return log ∫ p(x_n | z_n = k)^x dx_n in nats, of shape (len(x), n_components)."""
         volume = self.tempered_log_volume(x, summary)
         return np.repeat(volume[:, None], self.n_components, axis=1)
+
+    def log_volumes(self, x: np.ndarray, summary: Summary, expected: Any) -> np.ndarray:
+        """Return equal shares of :meth:`log_volume` for all columns."""
+        each = self.tempered_log_volume(x, summary) / self.n_features
+        return np.broadcast_to(each[:, None, None], (len(x), self.n_components, self.n_features))
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Displace the means at random by ``size`` prior standard deviations, and nothing else."""
@@ -715,24 +723,21 @@ class GaussianComponents(Components):
         covariance = self._gaussian.to_standard(self._pick(q, 0))["covariance"]
         return dof, standard["mean"], scale + self.structure.to_full(covariance, d)
 
-    def log_student_t(self, rows: Rows, q: Natural) -> np.ndarray:
-        """Return the log predictive densities of the components in nats, (n_rows, n_components)."""
-        d = self.n_features
-        dof, mean, scale = self.student_t(q)
-        root = np.linalg.inv(np.linalg.cholesky(scale))
-        precision = np.swapaxes(root, -1, -2) @ root
-        half_log_det = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
-        no_constant = np.full(self.n_components, 0.5 * d * LOG_2PI)
-        features = self._features("full", precision, mean, no_constant)
-        # The distance of a row from a mean may be slightly below zero because of rounding.
-        distance = np.maximum(-2.0 * self.log_density(rows, features), 0.0)
-        return (
-            gammaln(0.5 * (dof + d))
-            - gammaln(0.5 * dof)
-            - 0.5 * d * np.log(np.pi * dof)
-            + half_log_det
-            - 0.5 * (dof + d) * np.log1p(distance / dof)
-        )
+    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
+        """Return the log densities of Student-t distributions, (n_rows, n_components)."""
+        return predictive.log_student_t(self, rows, q)
+
+    def imputed(
+        self, rows: Rows, shares: np.ndarray, q: Natural
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        means, variances = predictive.impute(self, rows, q, shares)
+        return means, np.sqrt(variances)
+
+    @property
+    def n_parameters(self) -> int:
+        k, d = self.n_components, self.n_features
+        own = {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "diag": k * d}
+        return k * d + own.get(self.covariance_type, k)
 
     def standard(self, q: Natural) -> dict[str, np.ndarray]:
         """Return means (relative to the center), inverse scales and degrees of freedom."""

@@ -6,12 +6,14 @@ from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import gammaln
 
 from ...families import Factor, Gamma, Natural
 from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
 from ...inference.units import Rows
-from ._base import Coefficients, LinearComponents, moved
+from ._base import moved
+from ._linear import Coefficients, LinearComponents, filled, unpacked
 
 # Bounds of a shape that is learned. If the rates of all components are equal, the bound would be
 # highest at infinity.
@@ -56,6 +58,10 @@ class PoissonComponents(LinearComponents):
         The data's mean, which :meth:`resolved` determines.
     """
 
+    why_no_exact_gradient = (
+        "the gradient of a draw with respect to both parameters of a "
+        "gamma distribution is not available"
+    )
     why_no_log_volume = (
         "log C(T) sums the tempered density of a row over all possible rows, and no formula for "
         "this sum is known for Poisson counts"
@@ -80,7 +86,19 @@ class PoissonComponents(LinearComponents):
         self.mean = mean
 
     def summary(self, rows: Rows) -> Moments:
-        mean = np.average(np.asarray(rows.X, dtype=np.float64), axis=0, weights=rows.weights)
+        X: Any = rows.X
+        if issparse(X):
+            weights = np.ones(X.shape[0]) if rows.weights is None else rows.weights
+            each = np.repeat(weights, np.diff(X.indptr))
+            known = ~np.isnan(X.data)
+            n = X.shape[1]
+            total = np.bincount(X.indices[known], (each * np.nan_to_num(X.data))[known], n)
+            observed = rows.total_weight - np.bincount(X.indices[~known], each[~known], n)
+            return Moments(rows.total_weight, total / np.maximum(observed, 1e-300))
+        X, mask = filled(X)
+        mean = np.average(X, axis=0, weights=rows.weights)
+        if mask is not None:
+            mean /= np.maximum(1.0 - np.average(mask, axis=0, weights=rows.weights), 1e-300)
         return Moments(rows.total_weight, mean)
 
     def resolved(self, summary: Moments) -> PoissonComponents:
@@ -155,20 +173,43 @@ class PoissonComponents(LinearComponents):
         counts = counts[:, None]
         return {"shape": prior["shape"] + counts * rates, "rate": prior["rate"] + counts}
 
-    def _coefficients(self, log_rates: np.ndarray, rates: np.ndarray) -> Coefficients:
-        return Coefficients(log_rates, -rates.sum(axis=1))
-
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Coefficients:
+    def expected_coefficients(self, q: Natural) -> Coefficients:
         (factor,) = self.factors
-        if rng is None:
-            expected = factor.family.expectations(factor.pick(q))
-            return self._coefficients(expected["shape"], -expected["rate"])
-        draw = factor.family.sample(factor.pick(q), rng)
-        return self._coefficients(draw["log_value"], draw["value"])
+        expected = factor.family.expectations(factor.pick(q))
+        return Coefficients(expected["shape"], expected["rate"])
+
+    def coefficients(self, draws: Any) -> Coefficients:
+        (draw,) = draws
+        return Coefficients(draw["log_value"], -draw["value"])
 
     def plug_in(self, q: Natural) -> Coefficients:
         rates = q["shape"] / q["rate"]
-        return self._coefficients(np.log(rates), rates)
+        return Coefficients(np.log(rates), -rates)
+
+    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
+        """Return the log densities of negative binomial distributions, one for each column."""
+        X = unpacked(rows).X
+        out = np.zeros((len(X), self.n_components))
+        for d, column in enumerate(X.T):
+            shape, rate = q["shape"][:, d], q["rate"][:, d]
+            # Columns of counts have few different values.
+            counts, where = np.unique(column, return_inverse=True)
+            x = counts[:, None]
+            each = gammaln(x + shape) - gammaln(shape) - gammaln(x + 1.0)
+            each -= shape * np.log1p(1.0 / rate) + x * np.log1p(rate)
+            out += np.nan_to_num(each, nan=0.0)[where]
+        return out
+
+    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
+        mean = q["shape"] / q["rate"]
+        return mean, mean * (1.0 + 1.0 / q["rate"])
+
+    def embedding(self, rows: Rows) -> np.ndarray:
+        return super().embedding(unpacked(rows))
+
+    @property
+    def n_parameters(self) -> int:
+        return self.n_components * self.n_features
 
     def coordinates(self, q: Natural, summary: Moments) -> np.ndarray:
         return q["shape"] / q["rate"] / np.maximum(summary.mean, 1e-300)
@@ -179,4 +220,4 @@ class PoissonComponents(LinearComponents):
     def statistics(
         self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
     ) -> Natural:
-        return {"shape": raw["sum"], "rate": np.repeat(raw["count"][:, None], self.n_features, 1)}
+        return {"shape": raw["sum"], "rate": self._observed(raw)}

@@ -1,0 +1,364 @@
+"""Data of known truth, for tests and examples: mixtures of any columns, and factorial mixtures."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils import Bunch, check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+
+from .estimators._columns import COLUMN_EMISSIONS, Block, blocks_of
+
+__all__ = ["delete_cells", "make_factorial_mixture", "make_mixture"]
+
+_MEAN_COUNT = 5.0
+# Black-and-white pictures of 4 × 4 pixels, row by row. No sum of some of them is a sum of others.
+_PICTURES = (
+    "1111 0000 0000 0000",
+    "1000 1000 1000 1000",
+    "1000 0100 0010 0001",
+    "0001 0010 0100 1000",
+    "0000 0110 0110 0000",
+    "0000 0000 0011 0011",
+    "1111 1001 1001 1111",
+    "0100 1110 0100 0000",
+)
+_POSITIVE = Interval(Integral, 1, None, closed="left")
+_SHARE = Interval(Real, 0.0, 1.0, closed="left")
+
+
+@validate_params(
+    {
+        "n_samples": [_POSITIVE],
+        "n_features": [_POSITIVE],
+        "n_components": [_POSITIVE],
+        "emission": [StrOptions(set(COLUMN_EMISSIONS)), list],
+        "n_categories": [Interval(Integral, 2, None, closed="left")],
+        "weights": ["array-like", None],
+        "separation": [Interval(Real, 0.0, None, closed="neither")],
+        "missing": [_SHARE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def make_mixture(
+    n_samples: Any = 300,
+    n_features: Any = 10,
+    *,
+    n_components: Any = 3,
+    emission: Any = "bernoulli",
+    n_categories: Any = 3,
+    weights: Any = None,
+    separation: Any = 1.0,
+    missing: Any = 0.0,
+    random_state: Any = None,
+) -> tuple[np.ndarray, np.ndarray, Bunch]:
+    """Draw a table from a mixture whose components and parameters are known.
+
+    The parameters of the components are drawn first, then a component for each row, then the
+    cells of the row, independently of each other. The truth comes with the names of the fitted
+    attributes of :class:`~sklearn_anneal.AnnealedBayesianMixture`, so that the two compare; the
+    order of its components means nothing.
+
+    Parameters
+    ----------
+    n_samples : int, default=300
+        Number of rows.
+    n_features : int, default=10
+        Number of columns.
+    n_components : int, default=3
+        Number of components.
+    emission : {"bernoulli", "categorical", "poisson", "gaussian"} or list of tuples, \
+            default="bernoulli"
+        The distribution of the columns, or a list of (name, emission, columns) for mixed columns,
+        where ``columns`` is a position, a list of positions, a slice or a mask. The estimator takes
+        the same list.
+    n_categories : int, default=3
+        Number of categories of each column of categories.
+    weights : array-like of shape (n_components,), default=None
+        Weights of the components, which are divided by their sum. None: equal weights.
+    separation : float, default=1.0
+        How far the components are apart. Probabilities are drawn from a Dirichlet distribution
+        whose concentration is 1 / ``separation``, rates from a gamma distribution of mean 5 with
+        this shape, and means from a normal distribution with the standard deviation
+        2 × ``separation`` in units of that within a component.
+    missing : float, default=0.0
+        Share of the cells that are deleted at random, in [0, 1): see :func:`delete_cells`.
+    random_state : int, RandomState instance or None, default=None
+        Seed of all draws. Tables with and without missing cells agree in the others.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        The table, float64. Missing cells are NaN.
+    labels : ndarray of shape (n_samples,)
+        The component of each row.
+    truth : :class:`~sklearn.utils.Bunch`
+        ``weights``, ``complete`` (the table before cells were deleted), and the parameters of the
+        emission:
+
+        - for binary columns ``emissionprob``, the probabilities of ones, of shape (n_components,
+          n_features);
+        - for categories ``emissionprob``, a list with one array of shape (n_components,
+          n_categories) for each column;
+        - for counts ``lambdas``, of shape (n_components, n_features);
+        - for real numbers ``means`` and ``covars``, the variances, of the same shape.
+
+        If ``emission`` is a list, ``blocks`` has one Bunch of these for each name, each with its
+        ``columns``.
+
+    Raises
+    ------
+    ValueError
+        If ``emission`` or ``weights`` are not well formed.
+
+    Examples
+    --------
+    >>> from sklearn.metrics import adjusted_rand_score
+    >>> from sklearn_anneal import AnnealedBayesianMixture
+    >>> from sklearn_anneal.datasets import make_mixture
+    >>> emission = [("answers", "categorical", slice(0, 8)), ("sizes", "gaussian", [8, 9])]
+    >>> X, labels, truth = make_mixture(
+    ...     200, 10, emission=emission, separation=2.0, missing=0.1, random_state=0
+    ... )
+    >>> mixture = AnnealedBayesianMixture(3, emission=emission, random_state=0).fit(X)
+    >>> adjusted_rand_score(labels, mixture.predict(X)) > 0.9
+    True
+    """
+    rng = check_random_state(random_state)
+    weights = _weights(weights, n_components)
+    blocks = blocks_of(emission, np.empty((0, n_features)))
+    columns = blocks or [Block("", emission, np.arange(n_features))]
+    drawn = {
+        block.name: _parameters(block, n_components, n_categories, separation, rng)
+        for block in columns
+    }
+    labels = rng.choice(n_components, size=n_samples, p=weights)
+    complete = np.empty((n_samples, n_features))
+    for block in columns:
+        complete[:, block.columns] = _cells(block.emission, drawn[block.name], labels, rng)
+    truth = Bunch(weights=weights, complete=complete)
+    if blocks is None:
+        truth.update(drawn[""])
+    else:
+        truth["blocks"] = {b.name: Bunch(columns=b.columns, **drawn[b.name]) for b in blocks}
+    X = delete_cells(complete, missing, random_state=rng) if missing else complete.copy()
+    return X, labels, truth
+
+
+def _weights(weights: Any, n_components: int) -> np.ndarray:
+    """Check the weights and divide them by their sum."""
+    if weights is None:
+        return np.full(n_components, 1.0 / n_components)
+    values = np.asarray(weights, dtype=np.float64)
+    if values.shape != (n_components,) or not (values >= 0).all() or not 0 < values.sum() < np.inf:
+        raise ValueError(
+            f"weights should have one number for each of the {n_components} components, none of "
+            f"them negative and not all 0, but is {weights!r}."
+        )
+    return values / values.sum()
+
+
+def _parameters(
+    block: Block, k: int, n_categories: int, separation: float, rng: np.random.RandomState
+) -> dict[str, Any]:
+    """Draw the parameters of the components for the columns of one block."""
+    d, concentration = len(block.columns), 1.0 / separation
+    if block.emission == "bernoulli":
+        return {"emissionprob": rng.beta(concentration, concentration, size=(k, d))}
+    if block.emission == "categorical":
+        levels = np.full(n_categories, concentration)
+        return {
+            "emissionprob": [rng.dirichlet(levels, size=k) for _ in range(d)],
+            "n_categories": np.full(d, n_categories),
+        }
+    if block.emission == "poisson":
+        return {"lambdas": rng.gamma(concentration, _MEAN_COUNT * separation, size=(k, d))}
+    means = 2.0 * separation * rng.standard_normal((k, d))
+    return {"means": means, "covars": np.ones((k, d))}
+
+
+def _cells(
+    emission: str, own: dict[str, Any], labels: np.ndarray, rng: np.random.RandomState
+) -> np.ndarray:
+    """Draw the cells of one block of columns, given the components of the rows."""
+    if emission == "bernoulli":
+        p = own["emissionprob"][labels]
+        return rng.random_sample(p.shape) < p
+    if emission == "categorical":
+        columns = []
+        for p in own["emissionprob"]:
+            # The last limit is 1 but for rounding, so that it is left out.
+            limits = np.cumsum(p, axis=1)[labels, :-1]
+            columns.append((rng.random_sample((len(labels), 1)) > limits).sum(axis=1))
+        return np.column_stack(columns)
+    if emission == "poisson":
+        return rng.poisson(own["lambdas"][labels])
+    means = own["means"][labels]
+    return means + np.sqrt(own["covars"][labels]) * rng.standard_normal(means.shape)
+
+
+@validate_params(
+    {"X": ["array-like", "sparse matrix"], "share": [_SHARE], "random_state": ["random_state"]},
+    prefer_skip_nested_validation=True,
+)
+def delete_cells(X: Any, share: Any = 0.1, *, random_state: Any = None) -> np.ndarray:
+    """Delete cells of a table at random, to see how well a model does without them.
+
+    Every observed cell is as likely to go as any other. Whether a cell is missing does therefore
+    not depend on its value, which is what models that integrate missing cells out assume. A column
+    keeps at least one of its cells.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        The table. It is not modified, and cells that are NaN stay so.
+    share : float, default=0.1
+        Share of the observed cells to delete, in [0, 1). It is rounded to a whole number of cells.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the choice.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        A copy with NaN in the deleted cells, float32 if ``X`` is, else float64.
+
+    Raises
+    ------
+    ValueError
+        If ``X`` is sparse.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_anneal.datasets import delete_cells
+    >>> X = delete_cells(np.ones((10, 4)), 0.25, random_state=0)
+    >>> int(np.isnan(X).sum())
+    10
+    """
+    if issparse(X):
+        raise ValueError("delete_cells takes a dense array: in a sparse one most cells are zeros.")
+    rng = check_random_state(random_state)
+    table = check_array(X, dtype=[np.float64, np.float32], copy=True, ensure_all_finite="allow-nan")
+    observed = ~np.isnan(table)
+    cells = np.flatnonzero(observed)
+    chosen = rng.permutation(cells)[: round(share * len(cells))]
+    deleted = np.zeros(table.shape, dtype=bool)
+    deleted.flat[chosen] = True
+    for column in np.flatnonzero(observed.any(axis=0) & ~(observed & ~deleted).any(axis=0)):
+        deleted[rng.choice(np.flatnonzero(observed[:, column])), column] = False
+    table[deleted] = np.nan
+    return table
+
+
+@validate_params(
+    {
+        "n_samples": [_POSITIVE],
+        "n_features": [_POSITIVE],
+        "n_components": [_POSITIVE],
+        "activation": [Interval(Real, 0.0, 1.0, closed="both"), "array-like"],
+        "noise": [Interval(Real, 0.0, None, closed="left")],
+        "components": ["array-like", None],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def make_factorial_mixture(
+    n_samples: Any = 1000,
+    n_features: Any = 16,
+    *,
+    n_components: Any = 8,
+    activation: Any = 0.3,
+    noise: Any = 0.1,
+    components: Any = None,
+    random_state: Any = None,
+) -> tuple[np.ndarray, np.ndarray, Bunch]:
+    """Draw rows that are sums of some of the components, plus noise.
+
+    In a factorial mixture each component is active in a row or not, whatever the others are:
+    x = Σ_k z_k μ_k + ε with binary z. With the defaults the data are like the artificial ones of
+    Mandt et al. (2016), section 4.2, which has ten thousand rows of them: eight pictures of 4 × 4
+    pixels, each black and white and multiplied by a draw from [0.5, 1].
+
+    Parameters
+    ----------
+    n_samples : int, default=1000
+        Number of rows.
+    n_features : int, default=16
+        Number of columns.
+    n_components : int, default=8
+        Number of components.
+    activation : float or array-like of shape (n_components,), default=0.3
+        Probability that a component is active in a row.
+    noise : float, default=0.1
+        Standard deviation of the noise.
+    components : array-like of shape (n_components, n_features), default=None
+        The components μ. None: with 16 columns and at most 8 components, the first of eight
+        pictures that are always the same; otherwise pictures in which a random half of the pixels
+        is set. Either are multiplied by one draw from [0.5, 1] each.
+    random_state : int, RandomState instance or None, default=None
+        Seed of all draws.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        The rows, float64.
+    Z : ndarray of shape (n_samples, n_components)
+        Which components are active in each row, as 0 and 1.
+    truth : :class:`~sklearn.utils.Bunch`
+        ``components`` of shape (n_components, n_features), ``activation`` of shape
+        (n_components,), and ``noise``.
+
+    Raises
+    ------
+    ValueError
+        If ``activation`` or ``components`` do not have the shapes that the numbers ask for.
+
+    References
+    ----------
+    .. [1] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS.
+    .. [2] Ghahramani (1995). Factorial learning and the EM algorithm. NIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_anneal.datasets import make_factorial_mixture
+    >>> X, Z, truth = make_factorial_mixture(200, random_state=0)
+    >>> X.shape, Z.shape, truth.components.shape
+    ((200, 16), (200, 8), (8, 16))
+    >>> bool(np.abs(X - Z @ truth.components).std() < 0.11)
+    True
+    """
+    rng = check_random_state(random_state)
+    k, d = n_components, n_features
+    shares = np.asarray(activation, dtype=np.float64)
+    if shares.shape not in ((), (k,)) or not ((shares >= 0) & (shares <= 1)).all():
+        raise ValueError(
+            f"activation should be a probability or one for each of the {k} components, but is "
+            f"{activation!r}."
+        )
+    if components is None:
+        mu = _pictures(k, d, rng) * rng.uniform(0.5, 1.0, size=(k, 1))
+    else:
+        mu = check_array(components, dtype=np.float64)
+        if mu.shape != (k, d):
+            raise ValueError(
+                f"components should have the shape (n_components, n_features) = {(k, d)}, but has "
+                f"{mu.shape}."
+            )
+    Z = (rng.random_sample((n_samples, k)) < shares).astype(np.int64)
+    X = Z @ mu + noise * rng.standard_normal((n_samples, d))
+    truth = Bunch(components=mu, activation=np.broadcast_to(shares, (k,)).copy(), noise=noise)
+    return X, Z, truth
+
+
+def _pictures(k: int, d: int, rng: np.random.RandomState) -> np.ndarray:
+    """Black-and-white pictures, of shape (k, d)."""
+    if d == 16 and k <= len(_PICTURES):
+        pixels = [[int(pixel) for pixel in text.replace(" ", "")] for text in _PICTURES[:k]]
+        return np.array(pixels, dtype=np.float64)
+    half = np.arange(d) < (d + 1) // 2
+    return np.array([rng.permutation(half) for _ in range(k)], dtype=np.float64)

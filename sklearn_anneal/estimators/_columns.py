@@ -1,0 +1,521 @@
+"""Columns of tables: which emission each has, and the forms in which models read them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+from sklearn.utils import Bunch
+from sklearn.utils._indexing import _get_column_indices
+
+from ..families import Natural
+from ..inference.tables import Blocks, Coded, missing_cells
+from ..models.components._base import Components
+from ..models.components.blocks import BlockComponents
+from ..models.components.categorical_columns import CategoricalColumns
+from ..models.components.gaussian_columns import GaussianColumns
+from ._emissions import (
+    EMISSIONS,
+    BernoulliEmission,
+    Emission,
+    GaussianEmission,
+    PoissonEmission,
+)
+from ._priors import auto_as_none, checked_prior, is_auto, numbers_of, refuse_nonpositive
+from ._validation import check_largest_id
+
+# Rows whose cells are checked at a time.
+_CHUNK = 65_536
+
+
+class Block(NamedTuple):
+    """Some columns of a table, with the emission that they share.
+
+    Attributes
+    ----------
+    name : str
+    emission : str
+    columns : ndarray of int
+        Their positions in the table.
+    """
+
+    name: str
+    emission: str
+    columns: np.ndarray
+
+
+def blocks_of(emission: Any, X: Any) -> list[Block] | None:
+    """Return the blocks that the parameter ``emission`` lists; None if it is a single name.
+
+    Parameters
+    ----------
+    emission : str or list of tuples (name, emission, columns)
+    X : array, DataFrame or array with ``shape``
+        The table, whose column names ``columns`` may refer to.
+
+    Raises
+    ------
+    ValueError
+        If the list is not well formed, or if a column is in no block or in more than one.
+    """
+    if isinstance(emission, str):
+        return None
+    blocks: list[Block] = []
+    for entry in emission:
+        if not isinstance(entry, tuple | list) or len(entry) != 3:
+            raise ValueError(
+                f"emission should be a list of (name, emission, columns), but has {entry!r}."
+            )
+        name, kind, columns = entry
+        if not isinstance(name, str) or not name or name in {block.name for block in blocks}:
+            raise ValueError(f"Blocks need different names that are strings; got {name!r}.")
+        if kind not in COLUMN_EMISSIONS:
+            raise ValueError(
+                f"Block {name!r} has the emission {kind!r}, but emissions are "
+                f"{sorted(COLUMN_EMISSIONS)}."
+            )
+        found = np.atleast_1d(np.array(_get_column_indices(X, columns), dtype=np.intp))
+        if len(found) == 0:
+            raise ValueError(f"Block {name!r} has no columns.")
+        blocks.append(Block(name, kind, found))
+    if not blocks:
+        raise ValueError("emission is an empty list. Give at least one block of columns.")
+    uses = np.bincount(np.concatenate([b.columns for b in blocks]), minlength=X.shape[1])
+    if (uses != 1).any():
+        column = int(np.flatnonzero(uses != 1)[0])
+        raise ValueError(
+            f"Column {column} of X is in {uses[column]} blocks of emission, but every column "
+            "belongs to exactly one. Add it to a block, or drop it from X."
+        )
+    return blocks
+
+
+# Cells
+
+
+def levels_of(X: Any, what: str) -> list[np.ndarray]:
+    """Return levels as small integers, with −1 for missing cells, in chunks of rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_columns)
+    what : str
+        What the values are, for the error message.
+
+    Raises
+    ------
+    ValueError
+        If a value is not a level.
+    """
+    chunks = []
+    for start in range(0, len(X), _CHUNK):
+        part = X[start : start + _CHUNK]
+        if part.dtype.kind == "f":
+            missing = np.isnan(part)
+            bad = part != np.floor(part)
+            bad &= ~missing
+        else:
+            missing = np.zeros(part.shape, dtype=bool)
+            bad = missing
+        if part.dtype.kind != "b":
+            bad = bad | (part < -1)
+        if bad.any():
+            raise ValueError(f"{what}, but X contains {part[bad].flat[0]:g}.")
+        most = np.max(part, initial=0, where=~missing)
+        if most > np.iinfo(np.int32).max - 1:
+            raise ValueError(f"Levels are numbers below 2 ** 31, but X contains {most:g}.")
+        dtype = np.min_scalar_type(-int(most) - 1)
+        levels = np.where(missing, -1, part) if missing.any() else part
+        chunks.append(levels.astype(dtype))
+    return chunks
+
+
+def _coded(chunks: list[np.ndarray], n_levels: Any, n_components: int, n_columns: int) -> Coded:
+    missing = np.zeros(n_columns, dtype=bool)
+    for chunk in chunks:
+        missing |= (chunk < 0).any(axis=0)
+    return Coded.of_chunks(chunks, n_levels, missing, n_components)
+
+
+class BinaryColumns(BernoulliEmission):
+    """Columns of zeros and ones."""
+
+    @classmethod
+    def cells(cls, X: Any, n_components: int, declared: Any = None) -> Any:
+        """Return the columns in the form that the components read."""
+        if issparse(X):
+            known = X.data[~np.isnan(X.data)]
+            if ((known != 0) & (known != 1)).any():
+                bad = known[(known != 0) & (known != 1)][0]
+                raise ValueError(f"Binary columns are of 0 and 1, but X contains {bad:g}.")
+            return X
+        text = "Binary columns are of 0 and 1 (−1 or NaN where a cell is missing)"
+        chunks = levels_of(X, text)
+        most = max((int(c.max(initial=0)) for c in chunks), default=0)
+        if most > 1:
+            raise ValueError(f"{text}, but X contains {most}.")
+        return _coded(chunks, [2] * X.shape[1], n_components, X.shape[1])
+
+
+class CategoricalColumnsEmission(Emission[CategoricalColumns]):
+    """Columns of categories."""
+
+    prior_parameters: ClassVar[dict[str, bool]] = {"emissionprob_prior": True}
+
+    @classmethod
+    def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        raise NotImplementedError
+
+    @classmethod
+    def cells(cls, X: Any, n_components: int, declared: Any = None) -> Coded:
+        """Return the columns in the form that the components read.
+
+        ``declared`` has the number of levels of each column, or is None where the data tell it.
+        """
+        if issparse(X):
+            raise ValueError(
+                "Categories cannot be sparse, because a zero is a category like the others. Give "
+                "a dense array."
+            )
+        chunks = levels_of(X, "Categories are integers 0, 1, … (−1 or NaN where one is missing)")
+        n = X.shape[1]
+        most = np.max([c.max(axis=0, initial=-1) for c in chunks], axis=0).astype(int)
+        if declared is None:
+            column = int(most.argmax())
+            check_largest_id(int(most[column]), len(X), "category", "rows", "n_categories")
+            n_levels = np.maximum(most + 1, 1)
+        else:
+            n_levels = np.broadcast_to(declared, (n,))
+            beyond = np.flatnonzero(most >= n_levels)
+            if len(beyond):
+                c = int(beyond[0])
+                raise ValueError(
+                    f"Column {c} of the categories has the category {most[c]}, which was not "
+                    f"declared: it has {n_levels[c]} categories, from 0 to {n_levels[c] - 1}. Fit "
+                    f"with n_categories of at least {most[c] + 1} to allow for categories that the "
+                    "training data do not have."
+                )
+        return _coded(chunks, n_levels, n_components, n)
+
+    @classmethod
+    def components(cls, estimator: Any, frames: Any) -> CategoricalColumns:
+        k, n_levels = estimator.n_components, frames.packing.n_levels
+        value = estimator.emissionprob_prior
+        if auto_as_none(value) is not None:
+            refuse_nonpositive(numbers_of(value, "emissionprob_prior"), "emissionprob_prior")
+        priors = [
+            checked_prior(value, estimator.usual_concentration(n), (k, n), "emissionprob_prior")
+            for n in n_levels
+        ]
+        return CategoricalColumns(k, n_levels, priors, is_auto(value) and k > 1)
+
+    @classmethod
+    def attributes(
+        cls, components: CategoricalColumns, q: Natural, prior: Natural, summary: Any
+    ) -> dict[str, Any]:
+        return {
+            "emissionprob_": components.probabilities(q),
+            "emissionprob_posterior_": components.columns(q),
+            "emissionprob_prior_": components.columns(prior),
+            "n_categories_": np.array(components.n_levels),
+        }
+
+    @classmethod
+    def draw(
+        cls,
+        components: CategoricalColumns,
+        states: np.ndarray,
+        fitted: Any,
+        random_state: np.random.RandomState,
+    ) -> np.ndarray:
+        columns = []
+        for p in fitted.emissionprob_:
+            limits = np.cumsum(p, axis=1)[states]
+            uniform = random_state.random_sample(len(states))
+            level = (uniform[:, None] > limits).sum(axis=1)
+            columns.append(np.minimum(level, p.shape[1] - 1))
+        return np.column_stack(columns)
+
+
+class CountColumns(PoissonEmission):
+    """Columns of counts."""
+
+    @classmethod
+    def cells(cls, X: Any, n_components: int, declared: Any = None) -> Any:
+        """Return the columns in the form that the components read."""
+        values = X.data if issparse(X) else X
+        with np.errstate(invalid="ignore"):
+            bad = (values < 0) | (values != np.floor(values)) if values.dtype.kind != "b" else None
+        if bad is not None and bad.any():
+            bad &= ~np.isnan(values) if values.dtype.kind == "f" else True
+            if bad.any():
+                raise ValueError(
+                    f"Counts are integers 0, 1, …, but X contains {values[bad].flat[0]:g}."
+                )
+        return X if values.dtype.kind == "f" else X.astype(np.float64)
+
+
+class RealColumns(GaussianEmission):
+    """Columns of real numbers, independent or with a covariance."""
+
+    @classmethod
+    def cells(cls, X: Any, n_components: int, declared: Any = None) -> Any:
+        """Return the columns in the form that the components read."""
+        if issparse(X):
+            raise ValueError("Gaussian columns cannot be sparse. Give a dense array.")
+        return X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
+
+    @classmethod
+    def components(cls, estimator: Any, frames: Any) -> Any:
+        if estimator.covariance_type != "independent":
+            return super().components(estimator, frames)
+        k, d = estimator.n_components, frames.shape[1]
+        given = {}
+        for name, default in (("beta_prior", 1.0), ("dof_prior", 1.0), ("scale_prior", 1.0)):
+            value = getattr(estimator, name)
+            if value is None or is_auto(value):
+                given[name] = value
+            else:
+                given[name] = checked_prior(value, default, (k, d), name)
+        mean = estimator.means_prior
+        if not (mean is None or is_auto(mean)):
+            mean = numbers_of(mean, "means_prior")
+            try:
+                mean = np.broadcast_to(mean, (k, d))
+            except ValueError:
+                raise ValueError(
+                    f"The parameter 'means_prior' should have shape {(d,)} or {(k, d)}, but has "
+                    f"shape {mean.shape}."
+                ) from None
+        return GaussianColumns(
+            k,
+            d,
+            given["beta_prior"],
+            mean,
+            given["dof_prior"],
+            given["scale_prior"],
+            estimator.reg_covar,
+        )
+
+    @classmethod
+    def attributes(
+        cls, components: Any, q: Natural, prior: Natural, summary: Any
+    ) -> dict[str, Any]:
+        if not isinstance(components, GaussianColumns):
+            return super().attributes(components, q, prior, summary)
+        now, before = components.standard(q), components.standard(prior)
+        return {
+            "means_": now["mean"] + summary.center,
+            "covars_": components.covariances(q),
+            "means_posterior_": now["mean"] + summary.center,
+            "beta_posterior_": now["mean_precision"],
+            "dof_posterior_": now["dof"],
+            "scale_posterior_": now["inverse_scale"],
+            "means_prior_": before["mean"] + summary.center,
+            "beta_prior_": before["mean_precision"],
+            "dof_prior_": before["dof"],
+            "scale_prior_": before["inverse_scale"],
+        }
+
+    @classmethod
+    def draw(
+        cls, components: Any, states: np.ndarray, fitted: Any, random_state: np.random.RandomState
+    ) -> np.ndarray:
+        if not isinstance(components, GaussianColumns):
+            return super().draw(components, states, fitted, random_state)
+        noise = random_state.standard_normal((len(states), components.n_features))
+        return fitted.means_[states] + noise * np.sqrt(fitted.covars_[states])
+
+
+COLUMN_EMISSIONS: dict[str, Any] = {
+    "bernoulli": BinaryColumns,
+    "categorical": CategoricalColumnsEmission,
+    "poisson": CountColumns,
+    "gaussian": RealColumns,
+}
+"""The emissions of columns, by the values of the parameter ``emission``."""
+
+
+FRAME_EMISSIONS: dict[str, Any] = EMISSIONS | {"gaussian": RealColumns}
+"""The emissions of frames of a single kind, by the values of the parameter ``emission``."""
+
+
+def cells_of(
+    X: Any,
+    emission: Any,
+    blocks: list[Block] | None,
+    n_components: int,
+    declared: Any,
+) -> Any:
+    """Return a table in the form that the components read.
+
+    ``declared`` maps the name of each block of categories to the number of levels of its columns;
+    it has the key ``""`` if there are no blocks. Names that are missing are not declared.
+
+    Raises
+    ------
+    ValueError
+        If a value cannot be one of its emission, or if a column has no observed cell.
+    """
+    if blocks is None:
+        return COLUMN_EMISSIONS[emission].cells(X, n_components, declared.get(""))
+    if issparse(X):
+        raise ValueError(
+            "A sparse X cannot be divided into blocks. Give a dense array, or emission='bernoulli' "
+            "or 'poisson' for all columns."
+        )
+    parts = {}
+    for block in blocks:
+        part = X[:, block.columns]
+        cls = COLUMN_EMISSIONS[block.emission]
+        parts[block.name] = cls.cells(part, n_components, declared.get(block.name))
+    return Blocks(parts)
+
+
+def as_csr(X: Any) -> csr_array:
+    """Return a sparse matrix in the format CSR, with one entry for each cell."""
+    X = csr_array(X)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+class TablesOfColumns:
+    """Mixin of estimators with a parameter ``emission`` that can be a list of blocks.
+
+    Attributes
+    ----------
+    _levels_parameter : str
+        The name of the parameter that declares numbers of categories.
+    """
+
+    _levels_parameter: ClassVar[str]
+    _columns: list[tuple[str, str, np.ndarray]] | None
+    emission: Any
+    blocks_: dict[str, Any]
+
+    @property
+    def _blocks(self) -> list[Block] | None:
+        """The blocks of columns of the training data; None if ``emission`` is a single name."""
+        if self._columns is None:
+            return None
+        return [Block(name, emission, columns) for name, emission, columns in self._columns]
+
+    def _find_blocks(self, X: Any) -> None:
+        """Find the columns of the blocks in training data."""
+        blocks = blocks_of(self.emission, X)
+        # Plain tuples, because files of fitted estimators name all other classes.
+        self._columns = None if blocks is None else [(*block,) for block in blocks]
+
+    def _order(self) -> np.ndarray | None:
+        """The positions in X of the columns of all blocks; None if there are no blocks."""
+        if self._blocks is None:
+            return None
+        return np.concatenate([block.columns for block in self._blocks])
+
+    def _declared(self) -> dict[str, Any]:
+        """The declared numbers of categories, by the name of the block."""
+        value, name, blocks = getattr(self, self._levels_parameter), self._levels_parameter, None
+        if value is None:
+            return {}
+        blocks = self._blocks
+        if blocks is None:
+            if isinstance(value, dict):
+                raise ValueError(f"{name} is a dictionary only if emission is a list.")
+            return {"": _levels(value, name)} if self.emission == "categorical" else {}
+        named = [block.name for block in blocks if block.emission == "categorical"]
+        if not isinstance(value, dict):
+            return {block: _levels(value, name) for block in named}
+        unknown = sorted(set(value) - set(named))
+        if unknown:
+            raise ValueError(
+                f"{name} names {unknown[0]!r}, but the blocks of categories are {named}."
+            )
+        return {block: _levels(number, name) for block, number in value.items()}
+
+    def _check_all_declared(self) -> None:
+        """Refuse a first batch of a stream without declared numbers of categories."""
+        blocks = self._blocks or [Block("", self.emission, np.empty(0))]
+        names = {block.name for block in blocks if block.emission == "categorical"}
+        if not names <= set(self._declared()):
+            raise ValueError(
+                f"partial_fit needs {self._levels_parameter}: the first batch does not tell which "
+                "categories the others will have."
+            )
+
+    @staticmethod
+    def _known_levels(components: Components) -> dict[str, Any]:
+        """The numbers of categories of fitted components, by the name of the block."""
+        parts = components.parts if isinstance(components, BlockComponents) else {"": components}
+        return {
+            name: np.array(part.n_levels)
+            for name, part in parts.items()
+            if isinstance(part, CategoricalColumns)
+        }
+
+    def _components(self, X: Any) -> Components:
+        """Check the priors and make the components from them; X is in the form they read."""
+        if self._blocks is None:
+            return COLUMN_EMISSIONS[self.emission].components(self, X)
+        return BlockComponents(
+            {
+                block.name: COLUMN_EMISSIONS[block.emission].components(self, X.parts[block.name])
+                for block in self._blocks
+            }
+        )
+
+    def _attributes_of_components(
+        self, components: Any, q: Natural, prior: Natural, summary: Any
+    ) -> dict[str, Any]:
+        """The fitted attributes of the components, by name."""
+        if self._blocks is None:
+            return COLUMN_EMISSIONS[self.emission].attributes(components, q, prior, summary)
+        found = {}
+        for block in self._blocks:
+            own = components.own(block.name, q), components.own(block.name, prior)
+            part = components.parts[block.name]
+            emission = COLUMN_EMISSIONS[block.emission]
+            attributes = emission.attributes(part, *own, summary[block.name])
+            found[block.name] = Bunch(columns=block.columns, **attributes)
+        return {"blocks_": found}
+
+    def _draw(
+        self, components: Any, labels: np.ndarray, random_state: np.random.RandomState
+    ) -> np.ndarray:
+        """Draw one row for each component or state, at the posterior means."""
+        if self._blocks is None:
+            return COLUMN_EMISSIONS[self.emission].draw(components, labels, self, random_state)
+        fitted = self.blocks_
+        parts = [
+            COLUMN_EMISSIONS[b.emission].draw(
+                components.parts[b.name], labels, fitted[b.name], random_state
+            )
+            for b in self._blocks
+        ]
+        order = self._order()
+        assert order is not None
+        return np.hstack(parts)[:, np.argsort(order)]
+
+    def _refuse_unobserved(self, X: Any) -> None:
+        """Refuse training data with a column in which no cell is observed."""
+        mask = missing_cells(X)
+        if mask is None:
+            return
+        unobserved = np.flatnonzero(np.asarray(mask.sum(axis=0)) == X.shape[0])
+        if len(unobserved):
+            order = self._order()
+            column = unobserved[0] if order is None else order[unobserved[0]]
+            raise ValueError(
+                f"Column {column} of X has no observed cell, so that nothing is known of it. Drop "
+                "it from X."
+            )
+
+
+def _levels(value: Any, name: str) -> np.ndarray:
+    """Check numbers of categories and return them as an array."""
+    levels = np.asarray(value)
+    if levels.dtype.kind not in "iu" or levels.size == 0 or (levels < 1).any():
+        raise ValueError(f"{name} should have positive integers, but is {value!r}.")
+    return levels

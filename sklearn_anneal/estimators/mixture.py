@@ -1,0 +1,653 @@
+"""The estimator of mixtures of any columns: binary, categorical, counts, real numbers."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import validate_data
+
+from ..annealing import SVIPlus
+from ..families import COVARIANCE_TYPES
+from ..inference.tables import merged_rows, missing_cells
+from ..inference.units import Rows, Units, cell_patterns
+from ..models.mixture import Mixture
+from ._base import BaseAnnealed
+from ._columns import COLUMN_EMISSIONS, TablesOfColumns, as_csr, cells_of
+from ._mixture_predictions import OVERFLOW, MixturePredictions
+from ._validation import check_sparse, explains, finite, refuse_masked
+
+if TYPE_CHECKING:
+    from ..annealing import Context
+
+_POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
+_PRIOR = [*_POSITIVE, "array-like"]
+
+
+class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
+    """Bayesian mixture of columns of any kind, fitted by annealed variational inference.
+
+    Given its component, the columns of a row are independent: Bernoulli, categorical, Poisson or
+    Gaussian variables, or blocks of these for tables of mixed columns. With categories this is
+    latent class analysis. Any cell can be missing.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of mixture components. Components that the data do not support end up with a weight
+        near zero.
+    emission : {"bernoulli", "categorical", "poisson", "gaussian"} or list of tuples, \
+            default="bernoulli"
+        The distribution of the columns. It is never guessed from the values. A list of (name,
+        emission, columns) divides the columns into blocks, where ``columns`` is anything that
+        :class:`sklearn.compose.ColumnTransformer` takes: a position, a column name of a data frame,
+        a list of them, a slice or a mask. Every column belongs to one block.
+
+        - ``"bernoulli"``: 0 and 1. X may be a sparse matrix, whose zeros are zeros.
+        - ``"categorical"``: integers from 0, with any number of categories per column.
+        - ``"poisson"``: counts. X may be a sparse matrix.
+        - ``"gaussian"``: real numbers, with ``covariance_type``.
+    annealing : str or Annealing, default="reheating"
+        How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
+        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
+        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
+        :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
+        mixtures. ``"tempering"`` and ``"local_tempering"`` are refused for columns of counts, and
+        the exact gradient of ``"structured"`` needs columns of categories or binary columns.
+    tol : float, default=1e-6
+        The fit has converged when one pass raises the lower bound by less than this, in nats per
+        row.
+    max_iter : int, default=100
+        Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
+        at the end of the schedule, or at its start where there is no schedule.
+    n_init : int, default=1
+        Number of restarts. The one with the highest lower bound is kept.
+    restarts : {"full", "race"}, default="full"
+        Whether all restarts run to convergence, or only the best one. In a race, which is
+        successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
+        schedules, the better half twenty, and so on, until the best of the last three runs to its
+        end. A race takes fewer passes, and can miss a restart that rises late.
+    n_reheats : int or "auto", default="auto"
+        Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
+        so far, with plain inference after it; it is kept only if the lower bound is higher, and
+        ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
+        in ten passes. Reheats follow the restarts. ``"auto"``: at most two if ``annealing`` is
+        ``"reheating"`` or finds no initial temperature above 1, fewer after three in a row
+        that raise the bound by less than ``tol`` per observation, and none with other methods and
+        in minibatches. More of them raise the bound further. ``annealing="none"``, which is plain
+        inference, and ``"structured"`` have no reheats, and an integer above 0 is then refused.
+    init_params : {"random", "kmeans", "k-means++", "random_from_data"}, default="random"
+        How the responsibilities are initialised: drawn from a uniform distribution over all
+        probabilities, labels of k-means among at most 20,000 rows, or single rows as components,
+        chosen by k-means++ or at random. k-means measures distances between standardised columns,
+        with one indicator for each category, and the mean of the column in missing cells.
+    weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
+            default="dirichlet_process"
+        Prior of the weights: a truncated stick-breaking process, or a finite Dirichlet
+        distribution.
+    weight_concentration_prior : float, "auto" or None, default="auto"
+        Concentration of the prior of the weights (γ or α₀ in the literature). ``"auto"``: learned,
+        between 1e-4 and 1e4. It is large if components have similar weights, so that fewer of them
+        are switched off. None: 1 / ``n_components``, as in scikit-learn, which switches off more.
+    emissionprob_prior : float, array-like, "auto" or None, default="auto"
+        Concentration of the Dirichlet priors of the probabilities of categories, and both
+        parameters of the beta priors of binary columns. ``"auto"``: learned for each column. None:
+        1, the uniform distribution. An array must broadcast to (n_components, n_features) for
+        binary columns, and to (n_components, n_categories) of every column of categories.
+    lambdas_prior, lambdas_weight : float, array-like, "auto" or None, default="auto"
+        Shape and rate of the gamma priors of the rates of counts, broadcastable to (n_components,
+        n_features). ``"auto"``: learned for each column. None: shape 1, and the rate with which the
+        prior mean is the mean of the column.
+    covariance_type : {"independent", "full", "tied", "diag", "spherical"}, default="independent"
+        How Gaussian columns depend on each other within a component. With ``"independent"`` every
+        column of a component has a mean and a precision with a posterior of their own; the other
+        values are those of :class:`AnnealedBayesianGaussianMixture`.
+    means_prior, beta_prior, dof_prior, scale_prior : float, array-like, "auto" or None, \
+            default="auto"
+        Priors of Gaussian columns, as in :class:`AnnealedHMM`: the prior means and their precision
+        in units of the precision of a component, the degrees of freedom and the inverse scale of
+        the precisions. ``"auto"``: learned. None: the means of the columns, 1, the number of
+        columns (1 for ``"independent"``), and the covariance (or the variances) of the columns.
+    reg_covar : float, default=1e-6
+        Regularisation that is added to the variances of Gaussian columns.
+    n_categories : int, array-like of int, dict or None, default=None
+        Numbers of categories: one for all columns of categories, or one for each. For blocks a
+        dictionary maps the name of a block to one of these. It declares categories that the
+        training data do not have, and ``partial_fit`` needs it. None: one more than the largest
+        category of the column.
+    batch_size : int or None, default=None
+        With None, every update sees all rows. With an integer, stochastic variational inference
+        runs with that many rows per update. The starts and the automatic temperatures are then
+        determined from a random subset of max(20000, 10 ``batch_size``) rows.
+    learning_offset : float, default=1.0
+        The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
+        of the way to their target. A larger τ makes the first steps smaller.
+    learning_decay : float, default=0.6
+        The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
+        value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
+        batches changes them less.
+    total_samples : float or None, default=None
+        Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
+        runs within the first tenth of them. With None the size is taken to be the number of rows so
+        far, and the stream is not annealed.
+    n_jobs : int or None, default=None
+        Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
+        if there is only one restart. The result does not depend on their number.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the starts and of the random numbers that annealing uses.
+    warm_start : bool, default=False
+        Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
+        starting anew.
+    verbose : int, default=0
+        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+    verbose_interval : int, default=10
+        Number of passes between two printed lines.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components,)
+        Weights of the components.
+    emissionprob_ : ndarray of shape (n_components, n_features), or list of ndarray
+        Probabilities of ones for binary columns; for categories one array of shape (n_components,
+        n_categories) for each column. ``emissionprob_posterior_`` and ``emissionprob_prior_`` have
+        the parameters of their beta or Dirichlet distributions; those of binary columns have shape
+        (n_components, n_features, 2).
+    n_categories_ : ndarray of shape (n_features,)
+        Numbers of categories of the columns, for categories.
+    lambdas_ : ndarray of shape (n_components, n_features)
+        Rates, for counts. ``lambdas_posterior_`` and ``lambdas_weight_posterior_`` have the shapes
+        and rates of their gamma distributions, and ``lambdas_prior_`` and ``lambdas_weight_prior_``
+        those of the prior.
+    means_, covars_ : ndarray
+        Means and covariances, for Gaussian columns. ``covars_`` has the variances for
+        ``"independent"``. ``means_posterior_``, ``beta_posterior_``, ``dof_posterior_`` and
+        ``scale_posterior_`` have the parameters of the posterior, and ``means_prior_``,
+        ``beta_prior_``, ``dof_prior_`` and ``scale_prior_`` those of the prior.
+    blocks_ : dict of Bunch
+        For blocks, the attributes above by the name of the block, and the positions of its columns
+        as ``columns``.
+    weight_concentration_prior_ : float
+        The concentration that was used, or that was learned.
+    weight_concentration_ : tuple of two ndarrays, or ndarray, of shape (n_components,)
+        Parameters of the posterior of the weights: for "dirichlet_process" the two parameters of
+        the Beta distributions, for "dirichlet_distribution" the concentration.
+    n_effective_components_ : int
+        Number of components whose expected number of rows exceeds 1.
+    lower_bound_ : float
+        Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
+        it is the estimate that the last batch gave for the parameters before their update.
+    lower_bounds_ : ndarray of shape (n_passes,)
+        The lower bound after each pass (in a stream, at each call). With ``batch_size`` all values
+        but the last are estimates. During annealing the bound is evaluated with the tempered
+        responsibilities, and is therefore a little lower than the best bound for the same
+        parameters.
+    temperatures_ : ndarray of shape (n_passes,)
+        Temperature of each pass. For local tempering, the mean over rows.
+    annealing_ : Annealing
+        The method that ran, with the value of every setting that was ``"auto"``. A stream without
+        ``total_samples`` does not run the method, so that an initial temperature of ``"auto"`` is
+        not determined there.
+    converged_ : bool
+        Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
+        it ran to the end of its passes.
+    n_iter_ : int
+        Number of passes that led to the fitted parameters, including those of the annealing
+        schedule and of the reheats that were kept.
+    restart_lower_bounds_ : ndarray of shape (n_init,)
+        Final lower bound of each restart, or the last one that it reached before it lost a race.
+        It is NaN for a restart that a callback prevented from beginning. After ``partial_fit`` or a
+        warm start there is one value.
+    best_restart_ : int
+        Index of the restart that was kept.
+    reheat_lower_bounds_ : ndarray of shape (n_reheats,)
+        Lower bound that each reheat reached, whether it was kept or not.
+    n_passes_ : int
+        Number of passes over the data in all restarts and reheats together, kept or not.
+    n_features_in_ : int
+        Number of features seen during ``fit``.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during ``fit``, where X has string column names.
+
+    See Also
+    --------
+    AnnealedBayesianGaussianMixture : Mixtures of Gaussians, in place of scikit-learn's class.
+    AnnealedHMM : The same emissions for sequences.
+
+    Notes
+    -----
+    A missing cell is NaN, or −1 in binary columns and categories; in a sparse matrix it is a stored
+    NaN. Missing cells are left out of the density of their row and of the counts of their column,
+    which integrates them out. The posterior is right if cells are missing at random: whether a cell
+    is missing may depend on cells that are observed, but not on its own value. A row without any
+    observed cell is allowed, and gets the weights of the components. Text is refused:
+    :class:`sklearn.preprocessing.OrdinalEncoder` makes integers of it, and leaves NaN as it is.
+
+    Rows of categories or binary columns that are equal are processed once, with the sum of their
+    weights, if this at least halves the number of rows. ``init_params="random"`` then draws one
+    start for all of them. SVI+ draws a random weight for each row, and minibatches consist of
+    single rows, so that neither merges rows.
+
+    References
+    ----------
+    .. [1] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS. (Mixtures of
+       Bernoullis with a Dirichlet process.)
+    .. [2] Bishop (2006). Pattern Recognition and Machine Learning, sections 9.3.3 and 10.2.
+    .. [3] Linzer, Lewis (2011). poLCA: An R package for polytomous variable latent class analysis.
+       Journal of Statistical Software 42.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_anneal import AnnealedBayesianMixture
+    >>> X = np.array([[0, 0, 1, 2], [0, 0, 1, 2], [0, 1, 1, 2], [1, 1, 0, 0], [1, 1, 0, 1]] * 20)
+    >>> mixture = AnnealedBayesianMixture(2, emission="categorical", random_state=0).fit(X)
+    >>> labels = mixture.predict(X[:5])
+    >>> (labels == labels[0]).tolist()
+    [True, True, True, False, False]
+    >>> mixture.impute([[0, 0, -1, np.nan], [1, -1, 0, -1]])
+    array([[0., 0., 1., 2.],
+           [1., 1., 0., 0.]])
+    """
+
+    _parameter_constraints: dict = {
+        **BaseAnnealed._parameter_constraints,
+        "emission": [StrOptions(set(COLUMN_EMISSIONS)), list],
+        "init_params": [StrOptions({"random", "kmeans", "k-means++", "random_from_data"})],
+        "weight_concentration_prior_type": [
+            StrOptions({"dirichlet_process", "dirichlet_distribution"})
+        ],
+        "weight_concentration_prior": _POSITIVE,
+        "emissionprob_prior": _PRIOR,
+        "lambdas_prior": _PRIOR,
+        "lambdas_weight": _PRIOR,
+        "covariance_type": [StrOptions({"independent", *COVARIANCE_TYPES})],
+        "means_prior": ["array-like", None, StrOptions({"auto"})],
+        "beta_prior": _PRIOR,
+        "dof_prior": _PRIOR,
+        "scale_prior": _PRIOR,
+        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
+        "n_categories": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
+    }
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        emission="bernoulli",
+        annealing="reheating",
+        tol=1e-6,
+        max_iter=100,
+        n_init=1,
+        restarts="full",
+        n_reheats="auto",
+        init_params="random",
+        weight_concentration_prior_type="dirichlet_process",
+        weight_concentration_prior="auto",
+        emissionprob_prior="auto",
+        lambdas_prior="auto",
+        lambdas_weight="auto",
+        covariance_type="independent",
+        means_prior="auto",
+        beta_prior="auto",
+        dof_prior="auto",
+        scale_prior="auto",
+        reg_covar=1e-6,
+        n_categories=None,
+        batch_size=None,
+        learning_offset=1.0,
+        learning_decay=0.6,
+        total_samples=None,
+        n_jobs=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
+        verbose_interval=10,
+    ):
+        self.n_components = n_components
+        self.emission = emission
+        self.annealing = annealing
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.restarts = restarts
+        self.n_reheats = n_reheats
+        self.init_params = init_params
+        self.weight_concentration_prior_type = weight_concentration_prior_type
+        self.weight_concentration_prior = weight_concentration_prior
+        self.emissionprob_prior = emissionprob_prior
+        self.lambdas_prior = lambdas_prior
+        self.lambdas_weight = lambdas_weight
+        self.covariance_type = covariance_type
+        self.means_prior = means_prior
+        self.beta_prior = beta_prior
+        self.dof_prior = dof_prior
+        self.scale_prior = scale_prior
+        self.reg_covar = reg_covar
+        self.n_categories = n_categories
+        self.batch_size = batch_size
+        self.learning_offset = learning_offset
+        self.learning_decay = learning_decay
+        self.total_samples = total_samples
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.verbose_interval = verbose_interval
+
+    _most_reheats = {"reheating": 2}
+    _kernel_module = "discrete"
+    _levels_parameter = "n_categories"
+    _advice_coinciding = (
+        "Lower the initial temperature or give the annealing jitter, start from another "
+        "init_params or random_state, or ask for fewer components."
+    )
+    _model_parameters = (
+        "n_components",
+        "emission",
+        "weight_concentration_prior_type",
+        "weight_concentration_prior",
+        "emissionprob_prior",
+        "lambdas_prior",
+        "lambdas_weight",
+        "covariance_type",
+        "means_prior",
+        "beta_prior",
+        "dof_prior",
+        "scale_prior",
+        "reg_covar",
+        "n_categories",
+    )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = self.emission in ("bernoulli", "poisson")
+        tags.input_tags.positive_only = self.emission in ("bernoulli", "categorical", "poisson")
+        tags.input_tags.categorical = self.emission == "categorical"
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.weights_)
+
+    # Methods that the base class calls
+
+    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> Any:
+        """X in the form that the model reads."""
+        return self._encoded(X, reset, ensure_min_samples)[0]
+
+    def _encoded(self, X: Any, reset: bool, ensure_min_samples: int) -> tuple[Any, Any]:
+        """X in the form that the model reads, and the dtype of responsibilities of its rows."""
+        refuse_masked(X, "X")
+        check_sparse(X)
+        given = X
+        try:
+            X = validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype="numeric",
+                accept_sparse="csr",
+                ensure_all_finite=False,
+                ensure_min_samples=ensure_min_samples,
+            )
+        except ValueError as error:
+            if "could not convert string" in str(error):
+                raise ValueError(
+                    "X has text, but categories are integers from 0. "
+                    "sklearn.preprocessing.OrdinalEncoder makes such integers of text and of "
+                    f"pandas categories: {error}"
+                ) from None
+            raise
+        if X.dtype.kind not in "biuf":
+            raise ValueError(f"X should have real numbers, but has the dtype {X.dtype}.")
+        if issparse(X):
+            X = as_csr(X)
+        _refuse_infinite(X.data if issparse(X) else X)
+        if reset:
+            self._find_blocks(given if hasattr(given, "iloc") else X)
+            declared = self._declared()
+        else:
+            declared = self._known_levels(self._context().model.components)
+        encoded = cells_of(X, self.emission, self._blocks, self.n_components, declared)
+        return encoded, np.float32 if X.dtype == np.float32 else np.float64
+
+    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
+        single = self.batch_size is not None and self.batch_size < len(X) if not issparse(X) else 0
+        if not (single or self.annealing == "svi_plus" or isinstance(self.annealing, SVIPlus)):
+            merged = merged_rows(X, sample_weight)
+            if merged is not None:
+                return Rows(*merged)
+        return _rows_of(X, sample_weight)
+
+    def _check_training(self, units: Units) -> None:
+        n_rows = units.total_weight if units.weights is None else np.count_nonzero(units.weights)
+        n_rows = max(n_rows, units.total_weight)
+        if n_rows < self.n_components:
+            raise ValueError(
+                "Expected n_samples >= n_components but got n_components = "
+                f"{self.n_components}, n_samples = {n_rows:g}"
+            )
+        self._refuse_unobserved(units.X)  # type: ignore[attr-defined]
+
+    def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
+        self._check_all_declared()
+
+    def _make_model(self, X: Any, units: Units) -> Mixture:
+        return Mixture(
+            self._components(X),
+            self.weight_concentration_prior_type,
+            self.init_params,
+            self.weight_concentration_prior,
+        )
+
+    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+        model, q, prior = ctx.model, ctx.q, ctx.prior
+        if self.weight_concentration_prior_type == "dirichlet_process":
+            concentration: Any = (q["stick_a"], q["stick_b"])
+        else:
+            concentration = q["weight_concentration"]
+        attributes = {
+            "weight_concentration_": concentration,
+            "weights_": model.weights.mean(q),
+            "n_effective_components_": int((model.weights.expected_counts(q, prior) > 1).sum()),
+            "weight_concentration_prior_": model.weights.concentration,
+        }
+        own = ctx.summary.components
+        return attributes | self._attributes_of_components(model.components, q, prior, own)
+
+    @staticmethod
+    def usual_concentration(n_levels: int) -> float:
+        """The prior concentration of each of so many categories that None stands for."""
+        return 1.0
+
+    # Public methods
+
+    @explains("Prediction")
+    def score_samples(self, X):
+        """Log of the posterior predictive density (or probability) of each row.
+
+        The parameters of the components are integrated out, so that the values of binary columns
+        and categories have probabilities that sum to 1. Of a row with missing cells it is the
+        density of the observed ones.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+            Log densities in nats.
+        """
+        rows, _ = self._again(X)
+        ctx = self._context()
+        return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
+
+    def aic(self, X, sample_weight=None):
+        """Akaike's information criterion at the posterior means.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        aic : float
+            2 p − 2 log L, where L is the likelihood and p the number of free parameters; the lower
+            the better.
+        """
+        log_likelihood, _ = self._log_likelihood(X, sample_weight)
+        return 2.0 * self._context().model.n_parameters - 2.0 * log_likelihood
+
+    def bic(self, X, sample_weight=None):
+        """Bayesian information criterion at the posterior means.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        bic : float
+            p log N − 2 log L, where L is the likelihood, p the number of free parameters and N the
+            number of rows, or the sum of their weights; the lower the better.
+        """
+        log_likelihood, n_rows = self._log_likelihood(X, sample_weight)
+        return self._context().model.n_parameters * np.log(n_rows) - 2.0 * log_likelihood
+
+    def relative_entropy(self, X, sample_weight=None):
+        """How certain the assignment of rows to components is (entropy R²).
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        relative_entropy : float
+            1 − Σ_n H[q(z_n)] / (N log K), from 0 (nothing is known of the components of rows) to 1;
+            1 for a single component.
+        """
+        shares = self.predict_proba(X)
+        weights = self._check_weights(sample_weight, shares)
+        if shares.shape[1] == 1:
+            return 1.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            entropies = -np.nansum(shares * np.log(shares), axis=1)
+        return float(1.0 - np.average(entropies, weights=weights) / np.log(shares.shape[1]))
+
+    def impute(self, X, return_std=False):
+        """Fill missing cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, in which NaN stands for missing cells, or −1 in binary columns and categories.
+        return_std : bool, default=False
+            Whether to return standard deviations too.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The rows, with the posterior mean of each missing cell, or its most probable category,
+            given the observed cells of its row.
+        std : ndarray of shape (n_samples, n_features)
+            Only with ``return_std``: standard deviations of the posterior predictive distributions
+            of missing counts and real numbers, 0 for observed cells, and NaN for missing
+            categories. They are infinite where a component has too few rows to determine one.
+        """
+        rows, _ = self._again(X)
+        if issparse(rows.X):
+            raise ValueError("impute returns a dense array. Give dense rows, a few at a time.")
+        shares = self._responsibilities(rows)
+        ctx = self._context()
+        values, std = ctx.model.components.imputed(rows, shares, ctx.q)
+        if std is None:
+            std = np.full(values.shape, np.nan)
+        mask = missing_cells(rows.X)
+        mask = np.zeros(values.shape, dtype=bool) if mask is None else mask
+        order = self._order()
+        if order is not None:
+            back = np.argsort(order)
+            values, std, mask = values[:, back], std[:, back], mask[:, back]
+        given = np.asarray(X, dtype=np.float64)
+        filled = np.where(mask, values, given)
+        return (filled, np.where(mask, std, 0.0)) if return_std else filled
+
+    @explains("Sampling")
+    def sample(self, n_samples=1):
+        """Draw rows from the fitted mixture, at the posterior means of its parameters.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The rows, sorted by component.
+        y : ndarray of shape (n_samples,)
+            Their components.
+        """
+        ctx = self._context()
+        if n_samples < 1:
+            raise ValueError(
+                f"Invalid value for 'n_samples': {n_samples} . The sampling requires at least "
+                "one sample."
+            )
+        random_state = check_random_state(self.random_state)
+        counts = random_state.multinomial(n_samples, self.weights_)
+        labels = np.repeat(np.arange(len(counts)), counts)
+        return self._draw(ctx.model.components, labels, random_state), labels
+
+    # Parts of the public methods
+
+    def _again(self, X: Any) -> tuple[Rows, Any]:
+        ctx = self._context()
+        encoded, dtype = self._encoded(X, False, 1)
+        return _rows_of(encoded, None).centered(ctx.summary), dtype
+
+    def _expected(self, rows: Rows) -> Any:
+        ctx = self._context()
+        log_weights, components = ctx.model.expectations(ctx.q)
+        return log_weights, ctx.model.components.for_rows(components, rows)
+
+    def _log_likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
+        """The log-likelihood of all rows at the posterior means, and the sum of their weights."""
+        rows, _ = self._again(X)
+        ctx = self._context()
+        each = ctx.model.log_likelihood(rows, ctx.q)
+        weights = self._check_weights(sample_weight, each)
+        if weights is None:
+            return float(each.sum()), float(len(each))
+        return float(weights @ each), float(weights.sum())
+
+
+def _rows_of(X: Any, weights: np.ndarray | None) -> Rows:
+    patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
+    return Rows(X, weights, patterns=patterns)
+
+
+def _refuse_infinite(values: np.ndarray) -> None:
+    if values.dtype.kind == "f" and np.isinf(values).any():
+        raise ValueError(
+            "Input X contains infinity or a value too large for its dtype. Only NaN stands for a "
+            "missing cell."
+        )

@@ -1,0 +1,190 @@
+"""Log densities and statistics of rows of discrete columns, dense or sparse.
+
+Several columns of a dense row are packed into one code. A table has an entry for every value of a
+code, with the sums over its columns for all components. A row is thus processed with one sum of K
+numbers per code instead of one per column.
+
+Statistics are found in the opposite direction: the weights of the rows are added to the entries of
+such a table, and its entries are then added to the levels of the columns that they stand for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._compile import CODES, helper, kernel
+from ._simd import add_to_rows, sum_rows
+
+
+@helper
+def _locate(codes, i, begins, n_columns, starts):
+    """Find the positions in the table at which the entries of a row's codes begin."""
+    for g in range(codes.shape[1]):
+        starts[g] = (begins[g] + np.int64(codes[i, g])) * n_columns
+
+
+@kernel("rows pointer matrix out2", dtypes=CODES)
+def log_density(codes, begins, table, out):
+    """Sum the table's entries of each row.
+
+    Parameters
+    ----------
+    codes : array of shape (n, n_codes)
+    begins : array of shape (n_codes + 1,)
+        Where the entries of each code begin in the table.
+    table : array of shape (n_entries, n_padded)
+        Columns beyond n_components are padding, up to a multiple of 8.
+    out : array of shape (n, n_components)
+    """
+    n, n_codes = codes.shape
+    n_components, n_padded = out.shape[1], table.shape[1]
+    starts = np.empty(n_codes, dtype=np.int64)
+    sums = np.empty(n_padded)
+    for i in range(n):
+        _locate(codes, i, begins, n_padded, starts)
+        sum_rows(table, starts, n_codes, sums)
+        row = out[i]
+        for k in range(n_components):
+            row[k] = sums[k]
+
+
+@kernel("rows pointer matrix out2", dtypes=CODES)
+def add_shares(codes, begins, shares, table):
+    """Add the shares of each row, of shape (n, n_components), to the table's entries of its codes.
+
+    The arguments are those of :func:`log_density`, but the table is the output.
+    """
+    n, n_codes = codes.shape
+    n_components, n_padded = shares.shape[1], table.shape[1]
+    starts = np.empty(n_codes, dtype=np.int64)
+    padded = np.zeros(n_padded)
+    for i in range(n):
+        _locate(codes, i, begins, n_padded, starts)
+        row = shares[i]
+        for k in range(n_components):
+            padded[k] = row[k]
+        add_to_rows(padded, starts, n_codes, table)
+
+
+@kernel("rows pointer pointer pointer pointer out2", dtypes=("float64",))
+def fill_table(levels, first_level, radices, first_column, begins, table):
+    """Fill a table with sums over the columns of each code.
+
+    Parameters
+    ----------
+    levels : array of shape (n_levels, n_components)
+        The numbers to be added up, for all levels of all columns.
+    first_level : array of shape (n_columns + 1,)
+        Where the levels of each column begin in ``levels``.
+    radices : array of shape (n_columns,)
+        The number of values of each column within its code: its levels, and one more for missing
+        cells if it has any. Missing cells count as zero.
+    first_column : array of shape (n_codes + 1,)
+        The first column of each code. Columns that come first have the higher place values.
+    begins : array of shape (n_codes + 1,)
+    table : array of shape (n_entries, n_padded)
+    """
+    n_components = levels.shape[1]
+    table[:, n_components:] = 0.0
+    for g in range(begins.shape[0] - 1):
+        part = table[begins[g] : begins[g + 1]]
+        part[0] = 0.0
+        size = 1
+        for c in range(first_column[g], first_column[g + 1]):
+            radix = radices[c]
+            n_levels = first_level[c + 1] - first_level[c]
+            # From the last entry to the first, so that no entry is overwritten before it is read.
+            for e in range(size - 1, -1, -1):
+                for v in range(radix - 1, -1, -1):
+                    for k in range(n_components):
+                        value = part[e, k]
+                        if v < n_levels:
+                            value += levels[first_level[c] + v, k]
+                        part[e * radix + v, k] = value
+            size *= radix
+
+
+@kernel("out_rows pointer pointer pointer pointer out2", dtypes=("float64",))
+def collect_levels(table, first_level, radices, first_column, begins, levels):
+    """Add the entries of a table to the levels that they stand for; the table is overwritten.
+
+    The arguments are those of :func:`fill_table`, but ``levels``, of shape (n_levels, n_padded), is
+    the output.
+    """
+    width = table.shape[1]
+    flat = table.reshape(table.size)
+    out = levels.reshape(levels.size)
+    for g in range(begins.shape[0] - 1):
+        part = flat[begins[g] * width : begins[g + 1] * width]
+        size = begins[g + 1] - begins[g]
+        for c in range(first_column[g + 1] - 1, first_column[g] - 1, -1):
+            radix = radices[c]
+            size //= radix
+            own = out[first_level[c] * width : first_level[c + 1] * width]
+            # The entries of one value of the columns before this one lie next to each other.
+            for e in range(size):
+                entries = part[e * radix * width : (e + 1) * radix * width]
+                for j in range(own.shape[0]):
+                    own[j] += entries[j]
+                target = part[e * width : (e + 1) * width]
+                for k in range(width):
+                    target[k] = entries[k]
+                for v in range(1, radix):
+                    other = entries[v * width : (v + 1) * width]
+                    for k in range(width):
+                        target[k] += other[k]
+
+
+@kernel("values index pointer matrix matrix out2", dtypes=("float64", "float32"))
+def add_sparse_log_density(values, columns, indptr, slopes, cells, out):
+    """Add x · slope of all entries of each sparse row to ``out``.
+
+    An entry that is NaN is a missing cell, whose constant is subtracted instead.
+
+    Parameters
+    ----------
+    values, columns, indptr : arrays
+        The arrays of a matrix in the format CSR.
+    slopes, cells : arrays of shape (n_columns, n_components)
+        The coefficients of E log p(x | z) = x · slope + cell of each column.
+    out : array of shape (n, n_components)
+    """
+    n_components = slopes.shape[1]
+    for i in range(indptr.shape[0] - 1):
+        row = out[i]
+        for j in range(indptr[i], indptr[i + 1]):
+            x = np.float64(values[j])
+            if np.isnan(x):
+                constant = cells[columns[j]]
+                for k in range(n_components):
+                    row[k] -= constant[k]
+            else:
+                slope = slopes[columns[j]]
+                for k in range(n_components):
+                    row[k] += x * slope[k]
+
+
+@kernel("values index pointer matrix out2 out2", dtypes=("float64", "float32"))
+def add_sparse_shares(values, columns, indptr, shares, sums, missing):
+    """Add up x · share over the entries of sparse rows, and shares over those that are NaN.
+
+    Parameters
+    ----------
+    values, columns, indptr : arrays
+        The arrays of a matrix in the format CSR.
+    shares : array of shape (n, n_components)
+    sums, missing : arrays of shape (n_columns, n_components)
+    """
+    n_components = shares.shape[1]
+    for i in range(indptr.shape[0] - 1):
+        row = shares[i]
+        for j in range(indptr[i], indptr[i + 1]):
+            x = np.float64(values[j])
+            if np.isnan(x):
+                entry = missing[columns[j]]
+                for k in range(n_components):
+                    entry[k] += row[k]
+            else:
+                entry = sums[columns[j]]
+                for k in range(n_components):
+                    entry[k] += x * row[k]

@@ -1,0 +1,195 @@
+"""Responsibilities of mixtures, given the expected log joint density of rows and components.
+
+The exponentials of a block of rows lie next to each other, so that they become vector instructions
+whatever the number of components is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._compile import helper, kernel
+from ._math import exp
+
+# Rows per block: a block and its exponentials stay in the fastest caches.
+_BLOCK = 128
+
+
+@helper
+def _differences(joint, start, stop, maximum, out):
+    """For each row, the largest entry, and the difference of each entry from it."""
+    for i in range(start, stop):
+        row = joint[i]
+        most = row[0]
+        for k in range(1, row.shape[0]):
+            most = max(most, row[k])
+        maximum[i - start] = most
+        target = out[i - start]
+        for k in range(row.shape[0]):
+            target[k] = row[k] - most
+
+
+@helper
+def _exponentials(differences, x, m, out):
+    """exp{x d} of the first m rows; x has one entry per row."""
+    n_components = differences.shape[1]
+    for i in range(m):
+        row = differences[i]
+        target = out[i]
+        factor = x[i]
+        for k in range(n_components):
+            target[k] = factor * row[k]
+    flat = out.reshape(out.size)
+    for i in range(m * n_components):
+        flat[i] = exp(flat[i])
+
+
+@helper
+def _sums(exponentials, differences, m, total, energy):
+    """For each row, the sum of the exponentials, and of the differences weighted by them."""
+    for i in range(m):
+        row = exponentials[i]
+        other = differences[i]
+        sum_of_row = 0.0
+        sum_of_energy = 0.0
+        for k in range(row.shape[0]):
+            sum_of_row += row[k]
+            sum_of_energy += row[k] * other[k]
+        total[i] = sum_of_row
+        energy[i] = sum_of_energy / sum_of_row
+
+
+@helper
+def _scaled(row, factor, out):
+    for k in range(row.shape[0]):
+        out[k] = row[k] * factor
+
+
+@kernel("rows vector vector vector vector out2 out2 out1", dtypes=("float64",))
+def shares_of(joint, inverse_temperature, factor, weights, noise, shares, noisy, sums):
+    """Compute tempered responsibilities and the weights with which rows enter the statistics.
+
+    Parameters
+    ----------
+    joint : array of shape (n, n_components)
+        L, the expected log joint density.
+    inverse_temperature : array of shape (n,) or (1,)
+    factor : array of shape (n,) or (1,)
+        Factor of the statistics.
+    weights : array of shape (n,) or (0,)
+        Weights of the rows in statistics and sums; if empty, all are 1.
+    noise : array of shape (n,) or (0,)
+        A further factor of the statistics, not of the sums; if empty, all are 1.
+    shares : array of shape (n, n_components)
+        Output: the responsibilities times all factors. If ``noisy`` is not empty, the noise is
+        left out.
+    noisy : array of shape (n, n_components) or (0, 0)
+        Output: ``shares`` times the noise.
+    sums : array of shape (2,)
+        Receives Σ w Σ_k R L and Σ w H[R].
+    """
+    n, n_components = joint.shape
+    differences = np.empty((_BLOCK, n_components))
+    work = np.empty((_BLOCK, n_components))
+    maximum = np.empty(_BLOCK)
+    total = np.empty(_BLOCK)
+    energy = np.empty(_BLOCK)
+    temperature = np.empty(_BLOCK)
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        m = stop - start
+        for i in range(m):
+            x = inverse_temperature
+            temperature[i] = x[start + i] if x.shape[0] > 1 else x[0]
+        _differences(joint, start, stop, maximum, differences)
+        _exponentials(differences, temperature, m, work)
+        _sums(work, differences, m, total, energy)
+        for i in range(m):
+            w = weights[start + i] if weights.shape[0] > 0 else 1.0
+            sums[0] += w * (maximum[i] + energy[i])
+            sums[1] += w * (np.log(total[i]) - temperature[i] * energy[i])
+            f = factor[start + i] if factor.shape[0] > 1 else factor[0]
+            e = noise[start + i] if noise.shape[0] > 0 else 1.0
+            scale = w * f / total[i]
+            if noisy.shape[0] > 0:
+                _scaled(work[i], scale, shares[start + i])
+                _scaled(work[i], scale * e, noisy[start + i])
+            else:
+                _scaled(work[i], scale * e, shares[start + i])
+
+
+@helper
+def _expected_inverse_temperature(energy, reference, coefficients, slope):
+    """E_r[x] with r_m ∝ a_m z^m and z = exp{(energy - reference)/M}, by two Horner recursions."""
+    n = coefficients.shape[0]
+    z = exp(min(slope * (energy - reference), 600.0 * slope))
+    norm = coefficients[n - 1]
+    mean = coefficients[n - 1] * n
+    for j in range(n - 2, -1, -1):
+        a = coefficients[j]
+        norm = norm * z + a
+        mean = mean * z + a * (j + 1)
+    return mean / (norm * n)
+
+
+@kernel("rows matrix vector pointer int vector vector out2 out1 out1", dtypes=("float64",))
+def locally_tempered_shares_of(
+    joint,
+    partition,
+    reference,
+    which,
+    n_rounds,
+    weights,
+    noise,
+    shares,
+    inverse_temperatures,
+    sums,
+):
+    """:func:`shares_of` where every row has a temperature of its own.
+
+    Parameters
+    ----------
+    partition : array of shape (n_partitions, n_temperatures)
+        π_m exp{x_m reference − log c(x_m)} for x_m = m / n_temperatures, m = 1, 2, …
+    reference : array of shape (n_partitions,)
+        Energies (nats) to which the rows of ``partition`` refer.
+    which : array of shape (n,) or (0,)
+        The row of ``partition`` that belongs to each row; if empty, it is the first one.
+    n_rounds : int
+        Number of rounds in which q(z) and r are updated in turns, from a uniform r.
+    inverse_temperatures : array of shape (n,)
+        Output: E_r[x] of every row.
+    sums : array of shape (3,)
+        Receives Σ w Σ_k R L, Σ w H[R] and Σ w / E_r[x].
+    """
+    n, n_components = joint.shape
+    n_temperatures = partition.shape[1]
+    slope = 1.0 / n_temperatures
+    differences = np.empty((_BLOCK, n_components))
+    work = np.empty((_BLOCK, n_components))
+    maximum = np.empty(_BLOCK)
+    total = np.empty(_BLOCK)
+    energy = np.empty(_BLOCK)
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        m = stop - start
+        temperature = np.full(_BLOCK, 0.5 * (1.0 + slope))
+        _differences(joint, start, stop, maximum, differences)
+        for _ in range(n_rounds):
+            _exponentials(differences, temperature, m, work)
+            _sums(work, differences, m, total, energy)
+            for i in range(m):
+                c = which[start + i] if which.shape[0] > 0 else 0
+                temperature[i] = _expected_inverse_temperature(
+                    maximum[i] + energy[i], reference[c], partition[c], slope
+                )
+        _exponentials(differences, temperature, m, work)
+        _sums(work, differences, m, total, energy)
+        for i in range(m):
+            inverse_temperatures[start + i] = temperature[i]
+            w = weights[start + i] if weights.shape[0] > 0 else 1.0
+            sums[0] += w * (maximum[i] + energy[i])
+            sums[1] += w * (np.log(total[i]) - temperature[i] * energy[i])
+            sums[2] += w / temperature[i]
+            e = noise[start + i] if noise.shape[0] > 0 else 1.0
+            _scaled(work[i], w * e * temperature[i] / total[i], shares[start + i])

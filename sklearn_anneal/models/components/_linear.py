@@ -1,0 +1,261 @@
+"""Components with independent columns, of which any cell of a row can be missing."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import issparse
+
+from ...families import Natural
+from ...inference.tables import Coded, Packing
+from ...inference.units import Rows, cell_patterns
+from .._base import compiled
+from ._base import Components
+
+kernels = partial(compiled, "discrete")
+
+
+class Coefficients(NamedTuple):
+    """Coefficients in E log p(x | z = k) = f(x) · slopes_k + Σ_d cells_kd + c(x).
+
+    Missing cells contribute nothing: neither to f(x), nor the constants of their columns.
+
+    Attributes
+    ----------
+    slopes : ndarray of shape (n_components, n_values)
+    cells : ndarray of shape (n_components, n_features)
+    """
+
+    slopes: np.ndarray
+    cells: np.ndarray
+
+
+class Table(NamedTuple):
+    """E log p(x | z = k) of every code of packed columns.
+
+    Attributes
+    ----------
+    entries : ndarray of shape (n_values, n_padded)
+        The entries of a row are the components and, up to a multiple of eight, zeros.
+    n_components : int
+    """
+
+    entries: np.ndarray
+    n_components: int
+
+
+class Columns(NamedTuple):
+    """Coefficients in the order in which sparse rows read them.
+
+    Attributes
+    ----------
+    slopes, cells : ndarray of shape (n_features, n_components)
+    constants : ndarray of shape (n_components,)
+    """
+
+    slopes: np.ndarray
+    cells: np.ndarray
+    constants: np.ndarray
+
+
+def table_of(levels: np.ndarray, rows: Coded) -> Table:
+    """Return the table of codes, given E log p of all levels of all columns.
+
+    ``levels`` has shape (n_levels, n_components).
+    """
+    p = rows.packing
+    entries = np.empty(_padded(p, levels.shape[1]))
+    kernels().fill_table(
+        np.ascontiguousarray(levels), p.first_level, p.radices, p.first_column, p.begins, entries
+    )
+    return Table(entries, levels.shape[1])
+
+
+def _padded(packing: Packing, n_components: int) -> tuple[int, int]:
+    """Return the shape of a table, whose rows are padded to a multiple of eight."""
+    return int(packing.begins[-1]), -(-n_components // 8) * 8
+
+
+def density_of_codes(rows: Coded, table: Table) -> np.ndarray:
+    """Return E log p(x_n | z_n = k) of packed rows in nats, of shape (n_rows, n_components)."""
+    out = np.empty((len(rows), table.n_components))
+    codes = np.ascontiguousarray(rows.codes)
+    kernels().log_density(codes, rows.packing.begins, table.entries, out)
+    return out
+
+
+def shares_of_levels(rows: Coded, shares: np.ndarray) -> np.ndarray:
+    """Return the sums of the rows' shares over the rows that have each level of each column.
+
+    The shape is (n_levels, n_components). Rows whose cell is missing are in none of the sums.
+    """
+    p, k = rows.packing, shares.shape[1]
+    table = np.zeros(_padded(p, k))
+    codes = np.ascontiguousarray(rows.codes)
+    kernels().add_shares(codes, p.begins, np.ascontiguousarray(shares), table)
+    levels = np.zeros((int(p.first_level[-1]), table.shape[1]))
+    kernels().collect_levels(table, p.first_level, p.radices, p.first_column, p.begins, levels)
+    return levels[:, :k]
+
+
+def column_sums(shares: np.ndarray) -> np.ndarray:
+    """Return the sum of each column, by a product, which is faster than a sum for few columns."""
+    return np.ones(len(shares)) @ shares
+
+
+def filled(X: np.ndarray, center: np.ndarray | None = None) -> tuple[np.ndarray, Any]:
+    """Return dense rows with zeros in place of missing cells, and the mask of these cells.
+
+    The mask is None if there are none. Rows are float64 and relative to ``center``.
+    """
+    X = np.asarray(X, dtype=np.float64)
+    if center is not None and center.any():
+        X = X - center
+    mask = np.isnan(X)
+    return (np.where(mask, 0.0, X), mask) if mask.any() else (X, None)
+
+
+def unpacked(rows: Rows) -> Rows:
+    """Return rows as a dense array with NaN for missing cells, however they are stored."""
+    X: Any = rows.X
+    if isinstance(X, Coded):
+        levels = X.levels().astype(np.float64)
+        X = np.where(levels < 0, np.nan, levels)
+    elif issparse(X):
+        X = X.toarray()
+    return Rows(X, rows.weights, patterns=cell_patterns(X))
+
+
+class LinearComponents(Components):
+    """Components with independent columns, whose log density is a linear function of f(x).
+
+    Here f(x) has one or more values for each column of a row x, which depend on that column alone.
+    A term c(x) that is the same for all components need not be linear. Raw statistics are the
+    weight of each component's rows (``count``), its sum of f(x) (``sum``), and the weight of its
+    missing cells in each column (``missing``).
+    """
+
+    def __init__(self, n_components: int, n_features: int):
+        self.n_components = n_components
+        self.n_features = n_features
+
+    # What a subclass adds
+
+    @abstractmethod
+    def expected_coefficients(self, q: Natural) -> Coefficients:
+        """Return the coefficients of E log p(x | z = k)."""
+
+    def _values(self, X: np.ndarray) -> np.ndarray:
+        """Return f(x) of rows without missing cells, (n_rows, n_values)."""
+        return X
+
+    def _carrier(self, X: np.ndarray) -> Any:
+        """Return the term c(x) that the log densities of all components share, (n_rows,) or 0."""
+        return 0.0
+
+    # Log densities
+
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Coefficients:
+        if rng is None:
+            return self.expected_coefficients(q)
+        return self.coefficients(self.draw(q, rng))
+
+    def for_rows(self, expected: Coefficients, rows: Rows) -> Any:
+        if isinstance(rows.X, Coded):
+            ones = expected.slopes + expected.cells
+            levels = np.stack([expected.cells.T, ones.T], axis=1)
+            return table_of(levels.reshape(-1, self.n_components), rows.X)
+        if issparse(rows.X):
+            slopes, cells = (np.ascontiguousarray(c.T) for c in expected)
+            return Columns(slopes, cells, expected.cells.sum(axis=1))
+        return expected
+
+    def log_density(self, rows: Rows, expected: Any) -> np.ndarray:
+        X: Any = rows.X
+        if isinstance(X, Coded):
+            return density_of_codes(X, expected)
+        if issparse(X):
+            out = np.tile(expected.constants, (X.shape[0], 1))
+            arrays = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64)
+            kernels().add_sparse_log_density(*arrays, expected.slopes, expected.cells, out)
+            return out + np.reshape(self._sparse_carrier(X), (-1, 1))
+        values, mask = filled(X, rows.center)
+        out = self._values(values) @ expected.slopes.T
+        out += expected.cells.sum(axis=1)
+        if mask is not None:
+            out -= mask @ expected.cells.T
+        carrier = self._carrier(values)
+        return out + carrier[:, None] if np.ndim(carrier) else out
+
+    def _sparse_carrier(self, X: Any) -> Any:
+        """Return c(x) of the rows of a sparse matrix, whose zeros contribute nothing to it."""
+        carrier = self._carrier(np.nan_to_num(X.data)[:, None])
+        if np.ndim(carrier) == 0:
+            return 0.0
+        return np.bincount(np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), carrier, X.shape[0])
+
+    # Statistics
+
+    def zeros(self, expected: Any) -> Natural:
+        n_values = self._values(np.zeros((1, self.n_features))).shape[1]
+        return {
+            "count": np.zeros(self.n_components),
+            "sum": np.zeros((self.n_components, n_values)),
+            "missing": np.zeros((self.n_components, self.n_features)),
+        }
+
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any = None) -> None:
+        X: Any = rows.X
+        if isinstance(X, Coded):
+            levels = shares_of_levels(X, shares).reshape(-1, 2, self.n_components)
+            some = np.array(X.packing.missing)
+            # The weight of the rows is known from any column without missing cells.
+            count = column_sums(shares) if some.all() else levels[int(some.argmin())].sum(axis=0)
+            raw["sum"] += levels[:, 1].T
+            raw["missing"][:, some] += count[:, None] - levels[some].sum(axis=1).T
+            raw["count"] += count
+            return
+        count = column_sums(shares)
+        raw["count"] += count
+        if issparse(X):
+            sums, missing = (np.zeros((X.shape[1], len(count))) for _ in range(2))
+            arrays = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64)
+            kernels().add_sparse_shares(*arrays, np.ascontiguousarray(shares), sums, missing)
+            raw["sum"] += sums.T
+            raw["missing"] += missing.T
+        else:
+            values, mask = filled(X, rows.center)
+            raw["sum"] += shares.T @ self._values(values)
+            if mask is not None:
+                raw["missing"] += shares.T @ mask
+
+    # Operations that only some annealing methods need
+
+    def log_volume(self, x: np.ndarray, summary: Any, expected: Coefficients) -> np.ndarray:
+        return self.log_volumes(x, summary, expected).sum(axis=-1)
+
+    # Missing cells
+
+    def imputed(
+        self, rows: Rows, shares: np.ndarray, q: Natural
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        means, variances = self.predictive_moments(q)
+        mean = shares @ means
+        if variances is None:
+            return mean, None
+        second = shares @ (variances + means**2)
+        return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
+
+    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return means and variances of the cells of a new row, (n_components, n_features) each.
+
+        The variances are None if they mean nothing to a user.
+        """
+        raise NotImplementedError
+
+    def _observed(self, raw: Natural) -> np.ndarray:
+        """Return the weight of each component's observed cells, (n_components, n_features)."""
+        return raw["count"][:, None] - raw["missing"]

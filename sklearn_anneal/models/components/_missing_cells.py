@@ -1,0 +1,286 @@
+"""Gaussian components of rows with missing cells, which are integrated out.
+
+Missing cells are latent variables like the component z of a row. Given z = k, their optimal
+distribution does not depend on the temperature, because they are integrated out before anything is
+tempered: it is proportional to exp E log p(x_o, x_m | z = k), which is a Gaussian in x_m. The log
+density of the observed cells is the logarithm of its integral, and the statistics of a row are
+those of the row with the moments of this Gaussian in the place of missing cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...inference.units import Rows
+from .._base import compiled
+from ._moments import CHUNK, Summary
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+# Rows that a kernel processes at a time.
+_BLOCK = 128
+
+kernels = partial(compiled, "missing_cells")
+
+
+class Gaussians(NamedTuple):
+    """E log p(x | z = k) = constant − D/2 log 2π − ½ (x − mean)ᵀ precision (x − mean).
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n_components, n_features)
+        Relative to the center of the data.
+    precision : ndarray of shape (n_components, n_features, n_features)
+        Full matrices; or the diagonals of diagonal ones, of shape (n_components, n_features).
+    constant : ndarray of shape (n_components,)
+    log_weights : ndarray of shape (n_components,)
+        The log density of a row without any observed cell.
+    """
+
+    mean: np.ndarray
+    precision: np.ndarray
+    constant: np.ndarray
+    log_weights: np.ndarray
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether columns are independent, so that missing cells tell nothing of each other."""
+        return self.precision.ndim == 2
+
+    @property
+    def stacked(self) -> np.ndarray:
+        """The precision matrices below each other, as kernels read them."""
+        return np.ascontiguousarray(self.precision.reshape(-1, self.mean.shape[1]))
+
+
+class Moments(NamedTuple):
+    """Statistics of completed rows: Σ R, Σ R E x, and Σ R E x xᵀ or its diagonal."""
+
+    counts: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+
+
+def _parts(rows: Rows, order: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Yield the rows of ``order`` as arrays of a limited size, with missing cells as 0.
+
+    The rows are relative to their center, and the second array is 1 where a cell is missing.
+    """
+    for start in range(0, len(order), CHUNK):
+        part = slice(start, start + CHUNK)
+        x = rows.X[order[part]] - rows.center
+        missing = np.isnan(x)
+        x[missing] = 0.0
+        yield part, x, missing.astype(np.float64)
+
+
+def marginals(rows: Rows, order: np.ndarray, gaussians: Gaussians) -> tuple[np.ndarray, np.ndarray]:
+    """Return the squared distances of observed cells from the means, and log|P_mm|.
+
+    ``order`` has the numbers of the rows, of which those with the same missing cells should follow
+    each other. Both results have the shape (len(order), n_components).
+    """
+    shape = len(order), len(gaussians.mean)
+    distances, log_dets = np.empty(shape), np.empty(shape)
+    mean, precision = gaussians.mean, gaussians.precision
+    if not gaussians.diagonal:
+        kernels().marginals(
+            rows.contiguous(),
+            rows.center,
+            np.ascontiguousarray(order, dtype=np.int64),
+            gaussians.stacked,
+            np.ascontiguousarray(mean),
+            _BLOCK,
+            distances,
+            log_dets,
+        )
+        return distances, log_dets
+    scaled = precision * mean
+    for part, x, missing in _parts(rows, order):
+        found = x**2 @ precision.T
+        found -= 2.0 * (x @ scaled.T)
+        found += (1.0 - missing) @ (scaled * mean).T
+        distances[part] = np.maximum(found, 0.0)
+        log_dets[part] = missing @ np.log(precision).T
+    return distances, log_dets
+
+
+def n_missing_cells(rows: Rows, order: np.ndarray) -> np.ndarray:
+    """Return the number of missing cells of the rows of ``order``."""
+    return np.isnan(rows.X[order]).sum(axis=1)
+
+
+def log_density(rows: Rows, order: np.ndarray, gaussians: Gaussians) -> np.ndarray:
+    """Return the log density of the observed cells in nats, (len(order), n_components)."""
+    distances, log_dets = marginals(rows, order, gaussians)
+    n_observed = rows.X.shape[1] - n_missing_cells(rows, order)
+    out = gaussians.constant - 0.5 * (distances + log_dets)
+    out -= 0.5 * LOG_2PI * n_observed[:, None]
+    return out
+
+
+def completed_moments(
+    rows: Rows, order: np.ndarray, shares: np.ndarray, gaussians: Gaussians
+) -> Moments:
+    """Return the statistics of completed rows, about the center of the data.
+
+    ``shares`` (len(order), n_components) has the weights R of the rows.
+    """
+    mean, precision = gaussians.mean, gaussians.precision
+    k, d = mean.shape
+    count, first = np.zeros(k), np.zeros((k, d))
+    if gaussians.diagonal:
+        second = np.zeros((k, d))
+        for part, x, missing in _parts(rows, order):
+            r = shares[part]
+            absent = r.T @ missing
+            count += r.sum(axis=0)
+            first += r.T @ x + absent * mean
+            second += r.T @ x**2 + absent * (mean**2 + 1.0 / precision)
+        return Moments(count, first, second)
+    second = np.zeros((k * d, d))
+    kernels().add_moments(
+        rows.contiguous(),
+        rows.center,
+        np.ascontiguousarray(order, dtype=np.int64),
+        gaussians.stacked,
+        np.ascontiguousarray(mean),
+        np.ascontiguousarray(shares, dtype=np.float64),
+        _BLOCK,
+        second,
+        first,
+        count,
+    )
+    shift = mean[:, :, None] * first[:, None, :]
+    about = second.reshape(k, d, d) + shift + np.swapaxes(shift, 1, 2)
+    about += (count[:, None] * mean)[:, :, None] * mean[:, None, :]
+    return Moments(count, first + count[:, None] * mean, about)
+
+
+def imputed(
+    rows: Rows, order: np.ndarray, shares: np.ndarray, factors: np.ndarray, gaussians: Gaussians
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means and variances of the cells of rows, relative to the center.
+
+    Parameters
+    ----------
+    rows : Rows
+    order : ndarray
+        Numbers of the rows.
+    shares : ndarray of shape (len(order), n_components)
+        The probabilities of the components.
+    factors : ndarray of shape (len(order), n_components)
+        Given a component, the covariance of missing cells is this factor times P_mm⁻¹.
+    gaussians : Gaussians
+
+    Returns
+    -------
+    means, variances : ndarray of shape (len(order), n_features)
+        Those of missing cells; the others have no meaning.
+    """
+    mean, precision = gaussians.mean, gaussians.precision
+    n, d = len(order), mean.shape[1]
+    if gaussians.diagonal:
+        means, variances = np.empty((n, d)), np.empty((n, d))
+        for part, x, missing in _parts(rows, order):
+            r = shares[part]
+            with np.errstate(invalid="ignore"):
+                spread = np.where(r > 0, r * factors[part], 0.0)
+            expected = r @ mean
+            within = _products(spread, 1.0 / precision)
+            between = np.maximum(r @ mean**2 - expected**2, 0.0)
+            means[part] = np.where(missing > 0, expected, x)
+            variances[part] = missing * np.where(missing > 0, within + between, 0.0)
+        return means, variances
+    variances = np.zeros((n, d))
+    reference = np.zeros((n, d))
+    for _ in range(2):
+        # The second round measures deviations from the means that the first one has found.
+        means, variances = np.zeros((n, d)), np.zeros((n, d))
+        kernels().impute(
+            rows.contiguous(),
+            rows.center,
+            np.ascontiguousarray(order, dtype=np.int64),
+            gaussians.stacked,
+            np.ascontiguousarray(mean),
+            np.ascontiguousarray(shares, dtype=np.float64),
+            np.ascontiguousarray(factors, dtype=np.float64),
+            reference,
+            _BLOCK,
+            means,
+            variances,
+        )
+        reference = means
+    return means, variances
+
+
+def _products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return left @ right, in which infinite entries of ``left`` give infinite ones, not NaN."""
+    infinite = ~np.isfinite(left)
+    if not infinite.any():
+        return left @ right
+    out = np.where(infinite, 0.0, left) @ right
+    out[infinite.any(axis=1)] = np.inf
+    return out
+
+
+class RowVolume(NamedTuple):
+    """log ∫ N(y | μ, C)^x dy of the observed cells y of a row, at the covariance C of the data.
+
+    Attributes
+    ----------
+    covariance : ndarray of shape (n_features, n_features) or (n_features,)
+        C, or its diagonal.
+    log_det : float
+        log|C|.
+    """
+
+    covariance: np.ndarray
+    log_det: float
+
+    def log_dets(self, observed: np.ndarray) -> np.ndarray:
+        """Return log|C_oo| for sets of observed cells, bool of shape (n_sets, n_features)."""
+        if self.covariance.ndim == 1:
+            return observed @ np.log(self.covariance)
+        out = np.empty(len(observed))
+        size = max(1, CHUNK // len(self.covariance))
+        unit = np.eye(len(self.covariance))
+        for start in range(0, len(observed), size):
+            o = observed[start : start + size]
+            both = o[:, :, None] & o[:, None, :]
+            sign, found = np.linalg.slogdet(np.where(both, self.covariance, unit))
+            out[start : start + size] = np.where(sign > 0, found, self.log_det)
+        return out
+
+    def of_rows(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of observed cells and log|C_oo| of each row."""
+        n, d = rows.X.shape
+        sizes, log_dets = np.full(n, float(d)), np.full(n, self.log_det)
+        _, some, blank = rows.by_completeness
+        if len(some):
+            assert rows.patterns is not None
+            _, where, which = np.unique(rows.patterns[some], return_index=True, return_inverse=True)
+            observed = ~np.isnan(rows.X[some[where]])
+            sizes[some] = observed.sum(axis=1)[which]
+            log_dets[some] = self.log_dets(observed)[which]
+        sizes[blank] = log_dets[blank] = 0.0
+        return sizes, log_dets
+
+    def mean(self, summary: Summary) -> tuple[float, float]:
+        """Return the means of both numbers over the rows of a summary."""
+        cells = summary.cells
+        if cells is None:
+            return float(len(self.covariance)), self.log_det
+        key = ("volume", self.log_det)
+        if key not in summary.known:
+            log_det = cells.weights @ self.log_dets(cells.patterns) / cells.weights.sum()
+            summary.known[key] = float(cells.counts.sum() / summary.seen), float(log_det)
+        return summary.known[key]
+
+
+def tempered_volume(x: np.ndarray, n_cells: Any, log_det: Any) -> np.ndarray:
+    """Return log ∫ N(y | μ, C)^x dy in nats, for the number of cells and for log|C|."""
+    return 0.5 * (n_cells * ((1 - x) * LOG_2PI - np.log(x)) + (1 - x) * log_det)

@@ -1,0 +1,122 @@
+"""Posterior predictive densities of Gaussian components, and of the missing cells of rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import gammaln
+
+from ...families import Natural
+from ...inference.units import Rows
+from . import _missing_cells as missing_cells
+
+if TYPE_CHECKING:
+    from ._features import Features
+    from .gaussian import GaussianComponents
+
+
+def _features_of_scales(
+    components: GaussianComponents, mean: np.ndarray, scale: np.ndarray
+) -> tuple[Features, np.ndarray]:
+    """Return −½ (x − mean)ᵀ scale⁻¹ (x − mean) as features, and ½ log|scale⁻¹|."""
+    root = np.linalg.inv(np.linalg.cholesky(scale))
+    precision = np.swapaxes(root, -1, -2) @ root
+    half_log_det = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
+    constant = np.full(components.n_components, 0.5 * components.n_features * missing_cells.LOG_2PI)
+    return components.features_of("full", precision, mean, constant), half_log_det
+
+
+def _gaussians_of_scales(
+    components: GaussianComponents, mean: np.ndarray, scale: np.ndarray
+) -> tuple[missing_cells.Gaussians, np.ndarray]:
+    """Return Gaussians with these scale matrices as covariances, and ½ log|scale⁻¹|.
+
+    The precisions are diagonals if the covariance type says that the scale matrices are diagonal.
+    """
+    nothing = np.zeros(components.n_components)
+    if components.structure.event_ndim == 2:
+        features, half_log_det = _features_of_scales(components, mean, scale)
+        return components.gaussians_of(features), half_log_det
+    precision = 1.0 / np.diagonal(scale, axis1=-2, axis2=-1)
+    gaussians = missing_cells.Gaussians(mean, precision, nothing, nothing)
+    return gaussians, 0.5 * np.log(precision).sum(axis=1)
+
+
+def log_student_t(components: GaussianComponents, rows: Rows, q: Natural) -> np.ndarray:
+    """Return the log predictive densities of the components in nats, (n_rows, n_components).
+
+    The density of a row with missing cells is the marginal one of its observed cells. It is 1 if
+    no cell is observed.
+    """
+    d = components.n_features
+    dof, mean, scale = components.student_t(q)
+    if rows.patterns is None:
+        features, half_log_det = _features_of_scales(components, mean, scale)
+        # The distance of a row from a mean may be slightly below zero because of rounding.
+        distance = np.maximum(-2.0 * components.log_density(rows, features), 0.0)
+        return _log_density(distance, dof, half_log_det, d)
+    complete, some, _ = rows.by_completeness
+    out = np.zeros((rows.n_units, components.n_components))
+    out[complete] = log_student_t(components, rows.whole(complete), q)
+    gaussians, half_log_det = _gaussians_of_scales(components, mean, scale)
+    distance, log_dets = missing_cells.marginals(rows, some, gaussians)
+    n_observed = d - missing_cells.n_missing_cells(rows, some)[:, None]
+    # The determinant of the scale of observed cells is |A_mm| / |A|, with A the inverse scale.
+    out[some] = _log_density(distance, dof, half_log_det - 0.5 * log_dets, n_observed)
+    return out
+
+
+def _log_density(
+    distance: np.ndarray, dof: np.ndarray, half_log_det: np.ndarray, d: int | np.ndarray
+) -> np.ndarray:
+    return (
+        gammaln(0.5 * (dof + d))
+        - gammaln(0.5 * dof)
+        - 0.5 * d * np.log(np.pi * dof)
+        + half_log_det
+        - 0.5 * (dof + d) * np.log1p(distance / dof)
+    )
+
+
+def impute(
+    components: GaussianComponents, rows: Rows, q: Natural, shares: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the predictive means and variances of missing cells, given the observed ones.
+
+    Given its component, the missing cells of a row have a Student-t distribution. With A the
+    inverse of the scale of the component, ν its degrees of freedom, and δ the squared distance of
+    the n_o observed cells, their covariance is (ν + δ) / (ν + n_o − 2) · A_mm⁻¹; it is infinite if
+    ν + n_o ≤ 2.
+
+    Parameters
+    ----------
+    components : GaussianComponents
+    rows : Rows
+    q : dict of ndarray
+    shares : ndarray of shape (n_rows, n_components)
+        The probabilities of the components for each row.
+
+    Returns
+    -------
+    means : ndarray of shape (n_rows, n_features)
+        The rows, in the coordinates of ``X``, with the means in the place of missing cells.
+    variances : ndarray of shape (n_rows, n_features)
+        Zero where a cell is observed.
+    """
+    means = np.array(rows.X, dtype=np.float64)
+    variances = np.zeros(means.shape)
+    _, some, blank = rows.by_completeness
+    order = np.concatenate([some, blank])
+    dof, mean, scale = components.student_t(q)
+    gaussians, _ = _gaussians_of_scales(components, mean, scale)
+    distance, _ = missing_cells.marginals(rows, order, gaussians)
+    n_observed = components.n_features - missing_cells.n_missing_cells(rows, order)[:, None]
+    divisor = dof + n_observed - 2.0
+    factors = np.full(distance.shape, np.inf)
+    np.divide(dof + distance, divisor, out=factors, where=divisor > 0)
+    found, spread = missing_cells.imputed(rows, order, shares[order], factors, gaussians)
+    missing = np.isnan(rows.X[order])
+    means[order] = np.where(missing, found + rows.center, means[order])
+    variances[order] = np.where(missing, spread, 0.0)
+    return means, variances

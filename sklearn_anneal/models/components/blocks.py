@@ -1,0 +1,219 @@
+"""Components of rows whose columns are divided into blocks of different distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...families import Factor, Natural
+from ...inference.units import Rows, cell_patterns
+from ._base import Components
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """The summaries of blocks, by their names."""
+
+    parts: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.parts[name]
+
+    @property
+    def center(self) -> dict[str, Any]:
+        """The origin of each block's coordinates; None for a block without any."""
+        return {name: getattr(part, "center", None) for name, part in self.parts.items()}
+
+    def merge(self, other: Summaries) -> Summaries:
+        """Return the summaries of both sets of rows together."""
+        return Summaries(
+            {
+                name: None if part is None else part.merge(other[name])
+                for name, part in self.parts.items()
+            }
+        )
+
+
+class BlockComponents(Components):
+    """Distributions of rows whose blocks of columns are independent given the component.
+
+    The natural parameters of a block have its name and a dot before their own names.
+
+    Parameters
+    ----------
+    parts : dict of Components
+        The components of each block.
+    """
+
+    def __init__(self, parts: Mapping[str, Components]):
+        self.parts = dict(parts)
+        self.n_components = next(iter(self.parts.values())).n_components
+        self.learns = any(part.learns for part in self.parts.values())
+
+    def _prefixed(self, name: str, arrays: Natural) -> Natural:
+        return {f"{name}.{key}": value for key, value in arrays.items()}
+
+    def own(self, name: str, arrays: Natural) -> Natural:
+        """Return the arrays of one block, without its name before theirs."""
+        start = f"{name}."
+        return {k[len(start) :]: value for k, value in arrays.items() if k.startswith(start)}
+
+    def rows_of(self, name: str, rows: Rows) -> Rows:
+        """Return the columns of one block."""
+        blocks: Any = rows.X
+        center = rows.center.get(name) if isinstance(rows.center, dict) else None
+        X = blocks.parts[name]
+        patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
+        return Rows(X, rows.weights, center, patterns)
+
+    def _joined(self, each: Iterator[tuple[str, Natural]]) -> Natural:
+        joined: Natural = {}
+        for name, arrays in each:
+            joined |= self._prefixed(name, arrays)
+        return joined
+
+    # Data and parameters
+
+    @property
+    def why_no_log_volume(self) -> str | None:  # type: ignore[override]
+        reasons = (part.why_no_log_volume for part in self.parts.values())
+        return next((reason for reason in reasons if reason), None)
+
+    @property
+    def why_no_exact_gradient(self) -> str | None:  # type: ignore[override]
+        reasons = (part.why_no_exact_gradient for part in self.parts.values())
+        return next((reason for reason in reasons if reason), None)
+
+    def summary(self, rows: Rows) -> Summaries:
+        parts = self.parts.items()
+        return Summaries({name: part.summary(self.rows_of(name, rows)) for name, part in parts})
+
+    def resolved(self, summary: Summaries) -> BlockComponents:
+        parts = self.parts.items()
+        return BlockComponents({name: part.resolved(summary[name]) for name, part in parts})
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        return tuple(
+            Factor(f.family, {key: f"{name}.{own}" for key, own in f.names.items()})
+            for name, part in self.parts.items()
+            for f in part.factors
+        )
+
+    def prior(self, summary: Summaries) -> Natural:
+        return self._joined((n, part.prior(summary[n])) for n, part in self.parts.items())
+
+    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[BlockComponents, Natural]:
+        model = copy(self)
+        new: Natural = {}
+        model.parts = {}
+        for name, part in self.parts.items():
+            found = part.learned(self.own(name, q), self.own(name, prior), rho)
+            model.parts[name] = found[0]
+            new |= self._prefixed(name, found[1])
+        return model, new
+
+    def random_natural(
+        self, counts: np.ndarray, summary: Summaries, prior: Natural, rng: np.random.Generator
+    ) -> Natural:
+        return self._joined(
+            (n, part.random_natural(counts, summary[n], self.own(n, prior), rng))
+            for n, part in self.parts.items()
+        )
+
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> dict[str, Any]:
+        return {n: part.expectations(self.own(n, q), rng) for n, part in self.parts.items()}
+
+    def draw(self, q: Natural, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+        return [d for n, part in self.parts.items() for d in part.draw(self.own(n, q), rng)]
+
+    def coefficients(self, draws: Any) -> dict[str, Any]:
+        draws, found = list(draws), {}
+        for name, part in self.parts.items():
+            n = len(part.factors)
+            found[name] = part.coefficients(draws[:n])
+            draws = draws[n:]
+        return found
+
+    def plug_in(self, q: Natural) -> dict[str, Any]:
+        return {n: part.plug_in(self.own(n, q)) for n, part in self.parts.items()}
+
+    def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
+        parts = self.parts.items()
+        return self._joined(
+            (n, part.multiplied_counts(self.own(n, q), size, rng)) for n, part in parts
+        )
+
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
+        parts = self.parts.items()
+        return q | self._joined(
+            (n, part.jitter(self.own(n, q), size, rng, self.own(n, prior))) for n, part in parts
+        )
+
+    def coordinates(self, q: Natural, summary: Summaries) -> np.ndarray:
+        found = [part.coordinates(self.own(n, q), summary[n]) for n, part in self.parts.items()]
+        return np.hstack([each.reshape(self.n_components, -1) for each in found])
+
+    # Rows
+
+    def for_rows(self, expected: dict[str, Any], rows: Rows) -> dict[str, Any]:
+        parts = self.parts.items()
+        return {n: part.for_rows(expected[n], self.rows_of(n, rows)) for n, part in parts}
+
+    def log_density(self, rows: Rows, expected: dict[str, Any]) -> np.ndarray:
+        parts = self.parts.items()
+        return sum(part.log_density(self.rows_of(n, rows), expected[n]) for n, part in parts)  # type: ignore[return-value]
+
+    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
+        parts = self.parts.items()
+        return sum(part.log_predictive(self.rows_of(n, rows), self.own(n, q)) for n, part in parts)  # type: ignore[return-value]
+
+    def zeros(self, expected: dict[str, Any]) -> Natural:
+        return self._joined((n, part.zeros(expected[n])) for n, part in self.parts.items())
+
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: dict[str, Any]) -> None:
+        for name, part in self.parts.items():
+            # The arrays are those of ``raw``, and are changed in place.
+            part.add(self.rows_of(name, rows), shares, self.own(name, raw), expected[name])
+
+    def statistics(
+        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+    ) -> Natural:
+        parts = self.parts.items()
+        return self._joined((n, part.statistics(self.own(n, raw))) for n, part in parts)
+
+    def imputed(
+        self, rows: Rows, shares: np.ndarray, q: Natural
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        values, deviations = [], []
+        for name, part in self.parts.items():
+            value, std = part.imputed(self.rows_of(name, rows), shares, self.own(name, q))
+            values.append(value)
+            deviations.append(np.full(value.shape, np.nan) if std is None else std)
+        return np.hstack(values), np.hstack(deviations)
+
+    def embedding(self, rows: Rows) -> np.ndarray:
+        parts = self.parts.items()
+        points = np.hstack([part.embedding(self.rows_of(n, rows)) for n, part in parts])
+        # Columns of different kinds have no common unit.
+        spread = points.std(axis=0)
+        return points / np.where(spread > 0, spread, 1.0)
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(part.n_parameters for part in self.parts.values())
+
+    # Operations that only some annealing methods need
+
+    def log_volumes(self, x: np.ndarray, summary: Summaries, expected: dict[str, Any]) -> Any:
+        parts = self.parts.items()
+        each = [part.log_volumes(x, summary[n], expected[n]) for n, part in parts]
+        return np.concatenate(each, axis=-1)
+
+    def log_volume(self, x: np.ndarray, summary: Summaries, expected: dict[str, Any]) -> np.ndarray:
+        parts = self.parts.items()
+        return sum(part.log_volume(x, summary[n], expected[n]) for n, part in parts)  # type: ignore[return-value]

@@ -1,0 +1,183 @@
+"""Components whose observations are rows of categories."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from ...families import Dirichlet, Factor, Natural
+from ...families._empirical_bayes import dirichlet_concentration
+from ...inference.tables import Coded
+from ...inference.units import Rows
+from ._base import Components, log_means, moved, multiplied
+from ._linear import Table, density_of_codes, shares_of_levels, table_of
+from .categorical import BOUNDS
+
+
+class CategoricalColumns(Components):
+    """Distributions of rows of categories, with Dirichlet priors of the probabilities.
+
+    The columns are independent given the component, and each has its own number of levels. The
+    natural parameters are one array for each number of levels L that occurs, ``levels_L`` of shape
+    (n_components, n_columns_with_L_levels, L).
+
+    Parameters
+    ----------
+    n_components : int
+    n_levels : sequence of int
+        The number of levels of each column.
+    concentration : list of ndarray of shape (n_components, n_levels)
+        Concentrations of the priors of each column.
+    learns : bool
+        Whether the concentrations are learned, for each column as one number for all components
+        and levels. They must then begin as one number.
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        n_levels: Any,
+        concentration: list[np.ndarray],
+        learns: bool = False,
+    ):
+        self.n_components = n_components
+        self.n_levels = tuple(int(n) for n in n_levels)
+        self.concentration = concentration
+        self.learns = learns
+
+    @property
+    def n_features(self) -> int:
+        """The number of columns."""
+        return len(self.n_levels)
+
+    def _groups(self) -> dict[str, list[int]]:
+        """Return the columns with each number of levels, by the key of their parameters."""
+        groups: dict[str, list[int]] = {}
+        for column, n in enumerate(self.n_levels):
+            groups.setdefault(f"levels_{n}", []).append(column)
+        return groups
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        return tuple(Factor(Dirichlet(), {"concentration": key}) for key in self._groups())
+
+    def gathered(self, columns: list[np.ndarray]) -> Natural:
+        """Return arrays (n_components, n_levels), one for each column, as natural parameters."""
+        groups = self._groups().items()
+        return {key: np.stack([columns[c] for c in members], axis=1) for key, members in groups}
+
+    def columns(self, natural: Natural) -> list[np.ndarray]:
+        """Return natural parameters as arrays (n_components, n_levels), one for each column."""
+        found: dict[int, np.ndarray] = {}
+        for key, members in self._groups().items():
+            found |= {column: natural[key][:, i] for i, column in enumerate(members)}
+        return [found[column] for column in range(self.n_features)]
+
+    def prior(self, summary: Any) -> Natural:
+        return self.gathered(self.concentration)
+
+    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[CategoricalColumns, Natural]:
+        if not self.learns:
+            return self, {key: prior[key] for key in self.keys}
+        logs = self.columns(self._expected_logs(q))
+        model = copy(self)
+        model.concentration = [
+            moved(old, dirichlet_concentration(log, float(old[0, 0]), BOUNDS), rho)
+            for old, log in zip(self.concentration, logs, strict=True)
+        ]
+        return model, model.prior(None)
+
+    def random_natural(
+        self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
+    ) -> Natural:
+        result = {}
+        for factor in self.factors:
+            (key,) = factor.names.values()
+            shape = prior[key].shape
+            shares = rng.dirichlet(np.ones(shape[2]), size=shape[:2])
+            result[key] = prior[key] + counts[:, None, None] * shares
+        return result
+
+    def _expected_logs(self, q: Natural) -> Natural:
+        return {
+            name: value
+            for factor in self.factors
+            for name, value in factor.rename(factor.family.expectations(factor.pick(q))).items()
+        }
+
+    def _by_level(self, logs: Natural) -> np.ndarray:
+        """Return logarithms of probabilities of all levels of all columns, (n_levels, K)."""
+        return np.concatenate([column.T for column in self.columns(logs)])
+
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> np.ndarray:
+        if rng is None:
+            return self._by_level(self._expected_logs(q))
+        return self.coefficients(self.draw(q, rng))
+
+    def coefficients(self, draws: Any) -> np.ndarray:
+        """Return the logarithms of probabilities at one draw (:meth:`Components.draw`)."""
+        logs = [draw["log_probabilities"] for draw in draws]
+        return self._by_level(dict(zip(self._groups(), logs, strict=True)))
+
+    def plug_in(self, q: Natural) -> np.ndarray:
+        return self._by_level({key: log_means(q[key]) for key in self.keys})
+
+    def for_rows(self, expected: np.ndarray, rows: Rows) -> Table:
+        return table_of(expected, rows.X)  # type: ignore[arg-type]
+
+    def log_density(self, rows: Rows, expected: Table) -> np.ndarray:
+        return density_of_codes(rows.X, expected)  # type: ignore[arg-type]
+
+    def zeros(self, expected: Any) -> Natural:
+        return {"levels": np.zeros((sum(self.n_levels), self.n_components))}
+
+    def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any = None) -> None:
+        raw["levels"] += shares_of_levels(rows.X, shares)  # type: ignore[arg-type]
+
+    def statistics(
+        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+    ) -> Natural:
+        ends = np.cumsum(self.n_levels)[:-1]
+        return self.gathered([column.T for column in np.split(raw["levels"], ends)])
+
+    def probabilities(self, q: Natural) -> list[np.ndarray]:
+        """Return the posterior means of the probabilities, (n_components, n_levels) per column."""
+        return [np.exp(log_means(column)) for column in self.columns(q)]
+
+    def imputed(
+        self, rows: Rows, shares: np.ndarray, q: Natural
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        levels = [(shares @ p).argmax(axis=1) for p in self.probabilities(q)]
+        return np.column_stack(levels).astype(np.float64), None
+
+    def embedding(self, rows: Rows) -> np.ndarray:
+        coded: Coded = rows.X  # type: ignore[assignment]
+        levels = coded.levels()
+        points = []
+        for column, n in zip(levels.T, self.n_levels, strict=True):
+            one_hot = np.equal.outer(column, np.arange(n)).astype(np.float64)
+            known = max(int((column >= 0).sum()), 1)
+            one_hot[column < 0] = one_hot.sum(axis=0) / known
+            points.append(one_hot)
+        return np.hstack(points)
+
+    @property
+    def n_parameters(self) -> int:
+        return self.n_components * (sum(self.n_levels) - self.n_features)
+
+    def multiplied_counts(self, q: Natural, size: float, rng: np.random.Generator) -> Natural:
+        return {key: multiplied(q[key], size, rng) for key in self.keys}
+
+    def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
+        return np.hstack(self.probabilities(q))
+
+    def log_volumes(self, x: np.ndarray, summary: Any, expected: np.ndarray) -> np.ndarray:
+        """Return log Σ_v p(v | z_n = k)^x of each column, (len(x), n_components, n_features)."""
+        exponents = np.asarray(x)[:, None, None] * expected
+        parts = np.split(exponents, np.cumsum(self.n_levels)[:-1], axis=1)
+        return np.stack([np.logaddexp.reduce(part, axis=1) for part in parts], axis=-1)
+
+    def log_volume(self, x: np.ndarray, summary: Any, expected: np.ndarray) -> np.ndarray:
+        return self.log_volumes(x, summary, expected).sum(axis=-1)

@@ -1,0 +1,406 @@
+"""Gaussian components whose columns are independent, each with a mean and a precision."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln, polygamma, psi
+
+from ...families import Factor, Natural, NormalWishart
+from ...inference.units import Rows
+from ._base import moved
+from ._linear import Coefficients, LinearComponents, filled
+from .gaussian import LOG_2PI
+
+# Rows whose predictive densities are computed at a time.
+_CHUNK = 8192
+# The inverse scale that is learned stays above this multiple of the variance of the column.
+_SMALLEST_SCALE = 1e-6
+# The smallest permitted precision of the means, in units of the precision of a component.
+_SMALLEST_STRENGTH = 1e-8
+# Newton's method for all columns stops at this relative precision, or after so many steps.
+_PRECISION, _STEPS = 1e-12, 50
+
+
+@dataclass(frozen=True)
+class ColumnMoments:
+    """Moments of the observed cells of each column.
+
+    Attributes
+    ----------
+    weight : float
+        N = Σ w of all data; in a stream, this includes data that have not arrived yet.
+    seen : ndarray of shape (n_features,)
+        Σ w of the observed cells of each column.
+    center : ndarray of shape (n_features,)
+        The origin of the model's coordinates.
+    mean, scatter : ndarray of shape (n_features,)
+        The means, and Σ w (x − mean)².
+    """
+
+    weight: float
+    seen: np.ndarray
+    center: np.ndarray
+    mean: np.ndarray
+    scatter: np.ndarray
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Variances of the columns, divided by Σ w − 1, or by Σ w if that is at most 1."""
+        return self.scatter / np.where(self.seen > 1, self.seen - 1, np.maximum(self.seen, 1e-300))
+
+    def merge(self, other: ColumnMoments) -> ColumnMoments:
+        """Return the moments of both data sets together, in the coordinates of this summary."""
+        seen = np.maximum(self.seen + other.seen, 1e-300)
+        difference = other.mean - self.mean
+        return replace(
+            self,
+            weight=self.weight + other.weight,
+            seen=self.seen + other.seen,
+            mean=self.mean + other.seen / seen * difference,
+            scatter=self.scatter + other.scatter + self.seen * other.seen / seen * difference**2,
+        )
+
+
+class GaussianColumns(LinearComponents):
+    """Gaussians with independent columns, and Normal–Gamma priors of means and precisions.
+
+    With one column, a Normal–Wishart distribution is a Normal–Gamma distribution, with the shape
+    ν / 2 and the rate W⁻¹ / 2. The natural parameters are those of one Normal–Wishart distribution
+    for each column d of each component k, in the row k · n_features + d: ``mean_precision`` and
+    ``dof`` (K D,), ``mean_natural`` and ``scatter`` (K D, 1). They refer to coordinates whose
+    origin is the center of the data.
+
+    Parameters
+    ----------
+    n_components, n_features : int
+    mean_precision_prior, degrees_of_freedom_prior : float, ndarray or "auto"
+        β₀ and ν₀, broadcastable to (n_components, n_features).
+    mean_prior : ndarray, "auto" or None
+        m₀; None stands for the means of the columns.
+    scale_prior : ndarray, "auto" or None
+        W₀⁻¹; None stands for the variances of the columns. ``"auto"`` stands for a value for each
+        column that all components share, that begins at the value of None, and that is learned if
+        there are two components or more.
+    reg_covar : float
+        What is added to the variance of a constant column.
+    """
+
+    why_no_exact_gradient = (
+        "the gradient of a draw with respect to the parameters of a "
+        "Normal–Gamma distribution is not available"
+    )
+
+    def __init__(
+        self,
+        n_components: int,
+        n_features: int,
+        mean_precision_prior: Any = "auto",
+        mean_prior: Any = "auto",
+        degrees_of_freedom_prior: Any = "auto",
+        scale_prior: Any = "auto",
+        reg_covar: float = 1e-6,
+    ):
+        super().__init__(n_components, n_features)
+        self.reg_covar = reg_covar
+        given = {
+            "mean_precision_prior": mean_precision_prior,
+            "mean_prior": mean_prior,
+            "degrees_of_freedom_prior": degrees_of_freedom_prior,
+            "scale_prior": scale_prior,
+        }
+        auto = [name for name, value in given.items() if isinstance(value, str)]
+        self.learned_names = tuple(auto) if n_components > 1 else ()
+        self.learns = bool(self.learned_names)
+        self.given = {k: None if isinstance(v, str) else v for k, v in given.items()}
+        self.priors: dict[str, np.ndarray] = {}
+        self.reference: np.ndarray = np.ones(n_features)
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        family = NormalWishart("diag", self.n_components * self.n_features, 1)
+        return (Factor(family, {key: key for key in NormalWishart.keys}),)
+
+    # Data and priors
+
+    def summary(self, rows: Rows) -> ColumnMoments:
+        seen, first, second = (np.zeros(self.n_features) for _ in range(3))
+        origin = None
+        for start in range(0, rows.n_units, _CHUNK):
+            chunk = rows.take(slice(start, start + _CHUNK))
+            X = np.asarray(chunk.X, dtype=np.float64)
+            if origin is None:
+                _, mask = filled(X)
+                known = np.ones(X.shape) if mask is None else ~mask
+                origin = filled(X)[0].sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+            values, mask = filled(X, origin)
+            w = np.ones(len(X)) if chunk.weights is None else chunk.weights
+            seen += w.sum() if mask is None else w @ ~mask
+            first += w @ values
+            second += w @ values**2
+        assert origin is not None
+        mean = first / np.maximum(seen, 1e-300)
+        scatter = np.maximum(second - seen * mean**2, 0.0)
+        return ColumnMoments(rows.total_weight, seen, origin + mean, origin + mean, scatter)
+
+    def resolved(self, summary: ColumnMoments) -> GaussianColumns:
+        if not np.all(np.isfinite(summary.variance)):
+            raise ValueError(
+                "The variances of X overflow: its values are too large for sums of their squares. "
+                "Rescale X, for example with StandardScaler."
+            )
+        variance = summary.variance
+        variance = np.where(variance > 0, variance, variance + max(self.reg_covar, 1e-12))
+        defaults: dict[str, Any] = {
+            "mean_precision_prior": 1.0,
+            "mean_prior": summary.mean,
+            "degrees_of_freedom_prior": 1.0,
+            "scale_prior": variance,
+        }
+        model = copy(self)
+        shape = self.n_components, self.n_features
+        for name, default in defaults.items():
+            value = default if self.given[name] is None else self.given[name]
+            array = np.broadcast_to(np.asarray(value, dtype=np.float64), shape)
+            model.priors = model.priors | {name: array.copy()}
+        model.reference = variance
+        return model
+
+    def prior(self, summary: ColumnMoments) -> Natural:
+        return self._natural(self.priors["mean_prior"] - summary.center)
+
+    def _natural(self, mean: np.ndarray) -> Natural:
+        """Return λ₀ at the prior means ``mean`` relative to the center."""
+        (factor,) = self.factors
+        standard = {
+            "mean": mean.reshape(-1, 1),
+            "mean_precision": self.priors["mean_precision_prior"].ravel(),
+            "inverse_scale": self.priors["scale_prior"].reshape(-1, 1),
+            "dof": self.priors["degrees_of_freedom_prior"].ravel(),
+        }
+        return factor.rename(factor.family.from_standard(**standard))
+
+    def standard(self, natural: Natural) -> dict[str, np.ndarray]:
+        """Return ``mean`` (relative to the center), ``mean_precision``, ``inverse_scale``, ``dof``.
+
+        All have shape (n_components, n_features).
+        """
+        (factor,) = self.factors
+        standard = factor.family.to_standard(factor.pick(natural))
+        shape = self.n_components, self.n_features
+        return {key: value.reshape(shape) for key, value in standard.items()}
+
+    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[GaussianColumns, Natural]:
+        """Maximise the bound over the priors of each column for fixed q.
+
+        The prior mean comes first, then the precision of the means, and then the inverse scale and
+        the degrees of freedom of the precisions together.
+        """
+        old = {key: prior[key] for key in self.keys}
+        if not self.learns:
+            return self, old
+        model = copy(self)
+        now, before = self.standard(q), self.standard(prior)
+        precision = now["dof"] / now["inverse_scale"]
+        log_precision = psi(0.5 * now["dof"]) + np.log(2.0) - np.log(now["inverse_scale"])
+        center, priors = before["mean"], dict(self.priors)
+        rows = np.maximum((now["dof"] - before["dof"]).mean(axis=0), 0.0)
+        if "mean_prior" in self.learned_names:
+            best = (precision * now["mean"]).sum(axis=0) / precision.sum(axis=0)
+            change = rho * (best - center[0])
+            center = center + change
+            priors["mean_prior"] = priors["mean_prior"] + change
+        if "mean_precision_prior" in self.learned_names:
+            squares = 1.0 / now["mean_precision"] + precision * (now["mean"] - center) ** 2
+            strength = self.priors["mean_precision_prior"]
+            most = np.maximum(np.maximum(self.n_components * rows, 1.0), strength[0])
+            best = np.clip(1.0 / squares.mean(axis=0), _SMALLEST_STRENGTH, most)
+            priors["mean_precision_prior"] = moved(strength, best, rho)
+        dof, scale = self._best_precisions(precision.mean(axis=0), log_precision.mean(axis=0), rows)
+        if "degrees_of_freedom_prior" in self.learned_names:
+            priors["degrees_of_freedom_prior"] = moved(priors["degrees_of_freedom_prior"], dof, rho)
+        if "scale_prior" in self.learned_names:
+            priors["scale_prior"] = moved(priors["scale_prior"], scale, rho)
+        model.priors = priors
+        return model, model._natural(center)
+
+    def _best_precisions(
+        self, mean: np.ndarray, mean_log: np.ndarray, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return ν₀ and W₀⁻¹ of each column that maximise the bound; one of them may be given.
+
+        ``mean`` and ``mean_log`` are those of E λ and E log λ over the components. The degrees of
+        freedom are between 1, or their given value, and one more than the rows of a component.
+        """
+        old_dof = self.priors["degrees_of_freedom_prior"][0]
+        old_scale = self.priors["scale_prior"][0]
+        least = _SMALLEST_SCALE * self.reference
+        lower = np.minimum(1.0, old_dof)
+        upper = np.maximum(1.0 + rows, old_dof)
+        dof = old_dof
+        if "degrees_of_freedom_prior" in self.learned_names:
+            if "scale_prior" in self.learned_names:
+                # With W⁻¹ = ν / E λ, the shape a = ν / 2 has log a − ψ(a) = log E λ − E log λ.
+                dof = 2.0 * _gamma_shapes(np.log(mean) - mean_log, True, 0.5 * old_dof)
+            else:
+                target = np.log(0.5 * old_scale) + mean_log
+                dof = 2.0 * _gamma_shapes(target, False, 0.5 * old_dof)
+            dof = np.clip(dof, lower, upper)
+        scale = old_scale
+        if "scale_prior" in self.learned_names:
+            # The bound is concave in W⁻¹ for fixed ν. Where the limit is in the way, ν stays, and
+            # the limit is then the best permitted value.
+            dof = np.where(dof / mean < least, old_dof, dof)
+            scale = np.maximum(dof / mean, np.minimum(least, old_scale))
+        return dof, scale
+
+    def random_natural(
+        self, counts: np.ndarray, summary: ColumnMoments, prior: Natural, rng: np.random.Generator
+    ) -> Natural:
+        shape = self.n_components, self.n_features
+        noise = rng.standard_normal(shape) * np.sqrt(summary.variance)
+        centers = summary.mean - summary.center + noise
+        n = np.broadcast_to(counts[:, None], shape)
+        each = {
+            "mean_precision": n.ravel(),
+            "mean_natural": (n * centers).reshape(-1, 1),
+            "scatter": (n * (summary.variance + centers**2)).reshape(-1, 1),
+            "dof": n.ravel(),
+        }
+        return {key: prior[key] + value for key, value in each.items()}
+
+    # Log densities
+
+    def _values(self, X: np.ndarray) -> np.ndarray:
+        return np.hstack([X * X, X])
+
+    def _coefficients(
+        self, mean: np.ndarray, precision: np.ndarray, log_precision: Any, spread: Any
+    ) -> Coefficients:
+        cells = 0.5 * (log_precision - LOG_2PI - spread - precision * mean**2)
+        return Coefficients(np.hstack([-0.5 * precision, precision * mean]), cells)
+
+    def expected_coefficients(self, q: Natural) -> Coefficients:
+        now = self.standard(q)
+        precision = now["dof"] / now["inverse_scale"]
+        log_precision = psi(0.5 * now["dof"]) + np.log(2.0) - np.log(now["inverse_scale"])
+        return self._coefficients(
+            now["mean"], precision, log_precision, 1.0 / now["mean_precision"]
+        )
+
+    def coefficients(self, draws: Any) -> Coefficients:
+        (draw,) = draws
+        shape = self.n_components, self.n_features
+        precision = draw["precision"].reshape(shape)
+        log_precision = draw["log_det_precision"].reshape(shape)
+        return self._coefficients(draw["mean"].reshape(shape), precision, log_precision, 0.0)
+
+    def plug_in(self, q: Natural) -> Coefficients:
+        now = self.standard(q)
+        precision = now["dof"] / now["inverse_scale"]
+        return self._coefficients(now["mean"], precision, np.log(precision), 0.0)
+
+    def student_t(self, q: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return degrees of freedom, means and squared scales of the predictive densities.
+
+        All have shape (n_components, n_features); the means are relative to the center.
+        """
+        now = self.standard(q)
+        beta = now["mean_precision"]
+        return now["dof"], now["mean"], now["inverse_scale"] / now["dof"] * (beta + 1.0) / beta
+
+    def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
+        """Return the log densities of Student-t distributions, one for each column."""
+        dof, mean, scale = self.student_t(q)
+        constants = gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof)
+        constants -= 0.5 * np.log(np.pi * dof * scale)
+        out = np.zeros((rows.n_units, self.n_components))
+        for start in range(0, rows.n_units, _CHUNK):
+            X, mask = filled(rows.X[start : start + _CHUNK], rows.center)
+            part = out[start : start + _CHUNK]
+            for d in range(self.n_features):
+                distance = (X[:, d, None] - mean[:, d]) ** 2 / (dof * scale)[:, d]
+                each = constants[:, d] - 0.5 * (dof[:, d] + 1.0) * np.log1p(distance)
+                if mask is not None:
+                    each[mask[:, d]] = 0.0
+                part += each
+        return out
+
+    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
+        dof, mean, scale = self.student_t(q)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            variance = np.where(dof > 2.0, scale * dof / (dof - 2.0), np.inf)
+        return mean, variance
+
+    def imputed(
+        self, rows: Rows, shares: np.ndarray, q: Natural
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        mean, std = super().imputed(rows, shares, q)
+        return mean + rows.center, std
+
+    @property
+    def n_parameters(self) -> int:
+        return 2 * self.n_components * self.n_features
+
+    def covariances(self, q: Natural) -> np.ndarray:
+        """Return W⁻¹ / ν of each column, (n_components, n_features)."""
+        now = self.standard(q)
+        return now["inverse_scale"] / now["dof"]
+
+    def coordinates(self, q: Natural, summary: ColumnMoments) -> np.ndarray:
+        spread = np.sqrt(np.where(summary.variance > 0, summary.variance, 1.0))
+        return np.hstack([self.standard(q)["mean"] / spread, self.covariances(q) / spread**2])
+
+    def statistics(
+        self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None
+    ) -> Natural:
+        n, d = self._observed(raw).ravel(), self.n_features
+        return {
+            "mean_precision": n,
+            "mean_natural": raw["sum"][:, d:].reshape(-1, 1),
+            "scatter": raw["sum"][:, :d].reshape(-1, 1) + self.reg_covar * n[:, None],
+            "dof": n,
+        }
+
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
+        """Displace the means at random by ``size`` prior standard deviations, and nothing else."""
+        (factor,) = self.factors
+        before = self.standard(prior)
+        variance = before["inverse_scale"] / before["dof"] / before["mean_precision"]
+        standard = factor.family.to_standard(factor.pick(q))
+        noise = rng.standard_normal(variance.shape)
+        standard["mean"] = standard["mean"] + size * (np.sqrt(variance) * noise).reshape(-1, 1)
+        return q | factor.rename(factor.family.from_standard(**standard))
+
+    def log_volumes(self, x: np.ndarray, summary: ColumnMoments, expected: Any) -> np.ndarray:
+        """Return log ∫ N(y | μ, σ²)^x dy, at the variances of the columns."""
+        tiny = max(self.reg_covar, np.finfo(float).tiny)
+        log_variance = np.log(summary.variance + tiny)
+        powers = np.asarray(x)[:, None]
+        each = 0.5 * (1 - powers) * (LOG_2PI + log_variance) - 0.5 * np.log(powers)
+        return np.repeat(each[:, None], self.n_components, axis=1)
+
+
+def _gamma_shapes(gap: np.ndarray, free_rate: bool, starts: np.ndarray) -> np.ndarray:
+    """Return the shapes a of gamma priors, one for each column, by Newton's method in log a.
+
+    If the rate is free, they solve log a − ψ(a) = gap; if not, ψ(a) = gap.
+    """
+    log_a = np.log(starts)
+    if free_rate:
+        gap = np.maximum(gap, 1e-9)
+        # Minka's start, from which Newton's method needs four or five steps.
+        root = np.sqrt((gap - 3.0) ** 2 + 24.0 * gap)
+        log_a = np.log((3.0 - gap + root) / (12.0 * gap))
+    for _ in range(_STEPS):
+        a = np.exp(log_a)
+        value = (log_a - psi(a) if free_rate else psi(a)) - gap
+        slope = 1.0 - a * polygamma(1, a) if free_rate else a * polygamma(1, a)
+        step = np.clip(-value / slope, -3.0, 3.0)
+        log_a = log_a + step
+        if (np.abs(step) <= _PRECISION).all():
+            break
+    return np.exp(log_a)

@@ -1,0 +1,416 @@
+"""Gaussian mixtures of rows with missing cells: integrals, the bound, every method, predictions."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import test_contract as contract
+from cases_missing_cells import FORMS, GAPPED, MIXTURE, TYPES, filled, nodes, with_gaps
+from harness import (
+    assert_identical,
+    fitted_state,
+    make_threads_worthwhile,
+    one_update,
+    open_run,
+    quick,
+)
+from peer_priors import PEER_OF_MIXTURES
+from scipy.special import softmax
+from scipy.stats import multivariate_t
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.families import Tempering
+from sklearn_anneal.inference.units import Rows, cell_patterns
+from sklearn_anneal.models.components._moments import moments
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+all_forms = pytest.mark.parametrize(("covariance_type", "factorization"), FORMS)
+all_types = pytest.mark.parametrize("covariance_type", TYPES)
+
+
+def settings(covariance_type, factorization="joint", **others):
+    return {"covariance_type": covariance_type, "factorization": factorization, **others}
+
+
+def problem(rng, covariance_type, factorization="joint", X=None, draw=False):
+    """A model after two updates, its expectations (or a draw), and its units."""
+    X = GAPPED.data(rng, 60) if X is None else X
+    est = GAPPED.make(annealing="none", **settings(covariance_type, factorization))
+    ctx, method, units = open_run(est, X)
+    for _ in range(2):
+        one_update(ctx, method, units)
+    return ctx, ctx.model.expectations(ctx.q, rng if draw else None), units
+
+
+# Patterns
+
+
+def test_patterns_tell_which_cells_are_missing(rng):
+    for n_features in (1, 3, 64, 65, 200):
+        X = rng.normal(size=(50, n_features))
+        assert cell_patterns(X) is None
+        masks = rng.random((6, n_features)) < 0.4
+        masks[:, 0] = [False, True, False, True, False, True]
+        masks[0] = False
+        which = rng.integers(6, size=50)
+        X[masks[which]] = np.nan
+        found = cell_patterns(X)
+        same = (masks[which][:, None] == masks[which]).all(axis=2)
+        np.testing.assert_array_equal(found[:, None] == found, same)
+        np.testing.assert_array_equal(found == 0, ~masks[which].any(axis=1))
+    assert cell_patterns(np.full((3, 2), 1e308)) is None
+    with np.errstate(over="ignore"):
+        assert cell_patterns(np.array([[1e308, -1e308], [1e308, -1e308]])) is None
+
+
+# The local step
+
+
+def integrals(ctx, expected, units, row, column):
+    """∫ p dx, ∫ x p dx and ∫ x² p dx of p = exp E log p(x, z = k), over one cell of a row."""
+    x, w = nodes(0.0, 25.0)
+    rows = Rows(filled(row, column, x + units.center[column]), None, units.center)
+    p = w[:, None] * np.exp(ctx.model.log_joint(rows, expected))
+    return p.sum(axis=0), x @ p, x**2 @ p
+
+
+@all_forms
+@pytest.mark.parametrize("draw", [False, True])
+def test_missing_cells_are_integrated_out(covariance_type, factorization, draw, rng):
+    """Log densities and statistics, against integrals over the densities of whole rows."""
+    ctx, expected, units = problem(rng, covariance_type, factorization, draw=draw)
+    complete = np.flatnonzero(units.patterns == 0)[:6]
+    X = units.X[complete].copy()
+    for i, row in enumerate(X):
+        column = i % 3
+        total, first, second = integrals(ctx, expected, units, row, column)
+        gap = row.copy()
+        gap[column] = np.nan
+        one = Rows(gap[None], None, units.center, cell_patterns(gap[None]))
+        found = ctx.model.log_joint(one, expected)[0]
+        np.testing.assert_allclose(found, np.log(total), rtol=1e-8, atol=1e-8)
+
+        components = ctx.model.components
+        raw = components.zeros(expected)
+        shares = rng.random((1, 3))
+        components.add(one, shares, raw, expected)
+        moments = components.unpack(raw)
+        mean = np.tile(row - units.center, (3, 1))
+        mean[:, column] = first / total
+        np.testing.assert_allclose(moments["first"], shares.T * mean, rtol=1e-7, atol=1e-9)
+        outer = np.einsum("ki,kj->kij", mean, mean)
+        outer[:, column, column] = second / total
+        outer = shares[0][:, None, None] * outer
+        outer = {
+            "full": outer,
+            "tied": outer.mean(axis=0),
+            "diag": np.diagonal(outer, axis1=1, axis2=2),
+            "spherical": np.trace(outer, axis1=1, axis2=2) / 3,
+        }[covariance_type]
+        np.testing.assert_allclose(moments["second"], outer, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(moments["count"], shares[0])
+
+
+@all_types
+def test_two_missing_cells_are_integrated_one_after_the_other(covariance_type, rng):
+    ctx, expected, units = problem(rng, covariance_type)
+    row = units.X[0].copy()
+    x, w = nodes(0.0, 25.0)
+    row[2] = np.nan
+    inner = filled(row, 0, x + units.center[0])
+    rows = Rows(inner, None, units.center, cell_patterns(inner))
+    total = w @ np.exp(ctx.model.log_joint(rows, expected))
+    row[0] = np.nan
+    one = Rows(row[None], None, units.center, cell_patterns(row[None]))
+    np.testing.assert_allclose(ctx.model.log_joint(one, expected)[0], np.log(total), rtol=1e-8)
+
+
+@all_types
+def test_step_is_the_sum_over_rows_in_any_order(covariance_type, rng):
+    """With temperatures, weights and noise of rows; complete rows and others go separate ways."""
+    ctx, expected, units = problem(rng, covariance_type)
+    n = units.n_units
+    w, noise, x, s = rng.random((4, n)) + 0.1
+    order = rng.permutation(n)
+    whole = None
+    for index in (np.arange(n), order):
+        rows = Rows(units.X[index], w[index], units.center, units.patterns[index])
+        t = Tempering(local=x[index], statistics=s[index])
+        step = ctx.model.local_step(rows, expected, t, noise[index], separate_noise=True)
+        whole = step if whole is None else whole
+        for a, b in ((step.statistics, whole.statistics), (step.deviation, whole.deviation)):
+            for key, value in a.items():
+                np.testing.assert_allclose(value, b[key], rtol=1e-9, atol=1e-9)
+        assert step.bound == pytest.approx(whole.bound, rel=1e-12)
+    joint = ctx.model.log_joint(units, expected)
+    r = softmax(x[:, None] * joint, axis=1)
+    assert whole.energy == pytest.approx(w @ (r * joint).sum(axis=1))
+    counts = ctx.model.components.counts(whole.statistics) + whole.statistics["blank"]
+    np.testing.assert_allclose(counts, (w * s) @ r)
+    assert whole.statistics["blank"].sum() == pytest.approx((w * s)[n // 2])
+
+
+@all_forms
+def test_rows_without_cells_count_for_the_weights_only(covariance_type, factorization, rng):
+    ctx, expected, units = problem(rng, covariance_type, factorization)
+    blank = np.isnan(units.X).all(axis=1)
+    assert 0 < blank.sum() < 10
+    np.testing.assert_allclose(
+        ctx.model.log_joint(units, expected)[blank],
+        np.tile(ctx.model.weights.log_weights(ctx.q), (blank.sum(), 1)),
+    )
+    block = ctx.model.blocks[0]
+    parts = [
+        ctx.model.block_statistics(
+            block, ctx.model.local_step(rows, expected, Tempering()).statistics, ctx.q
+        )
+        for rows in (units, units.take(np.flatnonzero(~blank)))
+    ]
+    weights = ctx.model.weights.statistics(np.zeros(3)).keys()
+    for key in block.keys:
+        same = np.allclose(parts[0][key], parts[1][key], rtol=1e-12)
+        assert same == (key not in weights), key
+
+
+# The bound
+
+
+@all_forms
+def test_bound_never_falls(covariance_type, factorization, rng):
+    contract.test_bound_never_falls(GAPPED, settings(covariance_type, factorization), rng)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"weight_concentration_prior_type": "dirichlet_distribution"},
+        MIXTURE.variants["learned"],
+        {"init_params": "random"},
+        {"init_params": "k-means++"},
+        {"init_params": "random_from_data"},
+    ],
+    ids=lambda others: "-".join(map(str, others.values()))[:30],
+)
+def test_bound_never_falls_with_other_priors_and_starts(others, rng):
+    contract.test_bound_never_falls(GAPPED, others, rng)
+
+
+@pytest.mark.parametrize("form", ["likelihood", "posterior"])
+@all_forms
+def test_tempered_bound_never_falls(covariance_type, factorization, form, rng):
+    params = settings(covariance_type, factorization)
+    contract.test_tempered_bound_never_falls_at_fixed_temperature(GAPPED, params, form, 1.7, rng)
+
+
+@all_types
+def test_weight_is_a_number_of_copies(covariance_type, rng):
+    params = settings(covariance_type)
+    for name in ("none", "local_tempering"):
+        contract.test_weight_is_a_number_of_copies(GAPPED, params, name, rng)
+
+
+def test_gradient_is_that_of_the_tempered_bound(rng):
+    contract.test_natural_gradient_is_that_of_the_tempered_bound(
+        GAPPED, settings("full"), "likelihood", rng
+    )
+
+
+# Every method, and every way in which data arrive
+
+
+@pytest.mark.usefixtures("few_passes_of_searches")
+@pytest.mark.parametrize("batch_size", [None, 20])
+@pytest.mark.parametrize("name", ANNEALING)
+def test_every_method_takes_missing_cells(name, batch_size, rng):
+    X = GAPPED.data(rng, 60)
+    for covariance_type in ("full", "spherical"):
+        params = settings(covariance_type, annealing=quick(name), batch_size=batch_size)
+        est = GAPPED.make(**params).fit(X, sample_weight=rng.random(60) + 0.1)
+        assert np.isfinite(est.lower_bound_) and np.isfinite(est.score(X))
+        for value in fitted_state(est).values():
+            if np.asarray(value).dtype.kind == "f" and np.size(value):
+                assert not np.isnan(value).any() or batch_size or name == "structured"
+        if name == "local_tempering":
+            x = est.inverse_temperatures(X)
+            assert (x > 0).all() and (x <= 1).all()
+
+
+def test_few_missing_cells_change_little(rng):
+    X = MIXTURE.data(rng, 300)
+    gapped = X.copy()
+    gapped[0, 0] = np.nan
+    one, other = (MIXTURE.make(annealing="none", max_iter=30).fit(x) for x in (X, gapped))
+    np.testing.assert_allclose(one.means_, other.means_, atol=0.05)
+    assert one.score(X) == pytest.approx(other.score(gapped), abs=0.01)
+
+
+def test_streams_take_batches_with_columns_that_are_missing(rng):
+    X = GAPPED.data(rng, 120)
+    est = GAPPED.make(annealing="tempering", total_samples=1200)
+    for start in range(0, 120, 30):
+        batch = X[start : start + 30].copy()
+        if start:
+            batch[:, 1] = np.nan
+        est.partial_fit(batch)
+        assert np.isfinite(est.lower_bound_)
+    est.partial_fit(np.full((1, 3), np.nan))
+    assert np.isfinite(est.means_).all()
+    again = pickle.loads(pickle.dumps(est))
+    assert_identical(est.partial_fit(X), again.partial_fit(X))
+
+
+def test_result_does_not_depend_on_workers(rng, monkeypatch):
+    make_threads_worthwhile(monkeypatch)
+    X = with_gaps(MIXTURE.data)(rng, 5000)
+    fits = [GAPPED.make(annealing="local_tempering", n_jobs=n).fit(X) for n in (1, 2)]
+    assert_identical(*fits)
+
+
+def test_float32_is_near_float64(rng):
+    X = GAPPED.data(rng, 60).astype(np.float32)
+    one, other = (GAPPED.make(annealing="none").fit(x) for x in (X, X.astype(np.float64)))
+    assert one.lower_bound_ == pytest.approx(other.lower_bound_, rel=1e-6)
+    assert one.impute(X).dtype == np.float32
+
+
+# Moments of the data
+
+
+def test_moments_are_those_of_observed_cells(rng):
+    X, w = GAPPED.data(rng, 200), rng.random(200) + 0.1
+    rows = Rows(X, w, patterns=cell_patterns(X))
+    found = moments(rows, True)
+    observed = ~np.isnan(X)
+    counts = w @ observed
+    mean = np.nansum(w[:, None] * X, axis=0) / counts
+    np.testing.assert_allclose(found.mean, mean)
+    variance = np.nansum(w[:, None] * (X - mean) ** 2, axis=0) / (counts - 1)
+    np.testing.assert_allclose(np.diagonal(found.covariance), variance)
+    assert np.linalg.eigvalsh(found.covariance).min() > 0
+    np.testing.assert_allclose(moments(rows, False).covariance, variance)
+    assert found.cells.weights.sum() == pytest.approx(w.sum())
+
+    parts = [moments(rows.take(part), True) for part in (slice(0, 70), slice(70, 200))]
+    merged = parts[0].merge(parts[1])
+    np.testing.assert_allclose(merged.mean, found.mean)
+    np.testing.assert_allclose(np.diagonal(merged.covariance), variance)
+    assert np.linalg.eigvalsh(merged.covariance).min() > 0
+    whole = MIXTURE.data(rng, 50)
+    with_whole = found.merge(moments(Rows(whole), True))
+    both = np.vstack([X, whole])
+    weights = np.append(w, np.ones(50))
+    again = moments(Rows(both, weights, patterns=cell_patterns(both)), True)
+    np.testing.assert_allclose(with_whole.mean, again.mean)
+    np.testing.assert_allclose(np.diagonal(with_whole.covariance), np.diagonal(again.covariance))
+
+
+@all_types
+def test_log_partition_counts_observed_cells(covariance_type, rng):
+    """Of all rows, it is the sum over rows; of one row, the integral over its observed cells."""
+    ctx, _, units = problem(rng, covariance_type)
+    x = np.array([0.2, 0.5, 1.0])
+    partition = ctx.model.unit_log_partition(x, ctx.summary, ctx.q)
+    each = partition.of(units)
+    total = ctx.model.log_partition(x, ctx.summary, ctx.q)
+    np.testing.assert_allclose(total, each.sum(axis=0), rtol=1e-12, atol=1e-9)
+    covariance = np.asarray(ctx.summary.covariance)
+    if covariance_type == "diag":
+        covariance = np.diag(covariance)
+    elif covariance_type == "spherical":
+        covariance = covariance.mean() * np.eye(3)
+    for row, found in zip(units.X[:15], each, strict=False):
+        o = ~np.isnan(row)
+        part = covariance[np.ix_(o, o)]
+        log_det = np.linalg.slogdet(part)[1]
+        expected = (1 - x) * (np.log(3) + 0.5 * o.sum() * np.log(2 * np.pi) + 0.5 * log_det)
+        np.testing.assert_allclose(found, expected - 0.5 * o.sum() * np.log(x), atol=1e-9)
+
+
+# Predictions
+
+
+@all_forms
+def test_score_is_the_marginal_density(covariance_type, factorization, rng):
+    X = GAPPED.data(rng, 60)
+    est = GAPPED.make(annealing="none", **settings(covariance_type, factorization)).fit(X)
+    x, w = nodes(10.0, 200.0, 3000)
+    for i, row in enumerate(MIXTURE.data(rng, 3)):
+        total = w @ np.exp(est.score_samples(filled(row, i, x)))
+        gap = filled(row, i, [np.nan])
+        assert est.score_samples(gap)[0] == pytest.approx(np.log(total), abs=1e-4)
+    assert est.score_samples(np.full((1, 3), np.nan)) == pytest.approx(0.0, abs=1e-12)
+    proba = est.predict_proba(np.full((1, 3), np.nan))
+    assert proba.sum() == pytest.approx(1)
+
+
+@all_forms
+def test_imputation_is_the_conditional_mean(covariance_type, factorization, rng):
+    """And the standard deviation that of the mixture of conditional densities."""
+    X = GAPPED.data(rng, 90)
+    est = GAPPED.make(annealing="none", **settings(covariance_type, factorization)).fit(X)
+    ctx = est._inference.ctx
+    dof, mean, scale = ctx.model.components.student_t(ctx.q)
+    mean = mean + ctx.summary.center
+    rows = MIXTURE.data(rng, 3)
+    x, w = nodes(10.0, 300.0, 3000)
+    for i, row in enumerate(rows):
+        column = i % 3
+        gap = filled(row, column, [np.nan])
+        found, std = est.impute(gap, return_std=True)
+        observed = np.arange(3) != column
+        np.testing.assert_array_equal(found[0, observed], row[observed])
+        assert not std[0, observed].any()
+        first = second = 0.0
+        for k, r in enumerate(est.predict_proba(gap)[0]):
+            p = w * multivariate_t.pdf(filled(row, column, x), mean[k], scale[k], dof[k])
+            first += r * (p @ x) / p.sum()
+            second += r * (p @ x**2) / p.sum()
+        assert found[0, column] == pytest.approx(first, abs=1e-4)
+        assert std[0, column] == pytest.approx(np.sqrt(second - first**2), rel=0.02)
+    np.testing.assert_array_equal(est.impute(rows), rows)
+
+
+def test_imputation_uses_what_components_and_columns_tell():
+    """Two clusters on two lines: the observed cell tells the component, and it the other cell."""
+    rng = np.random.default_rng(3)
+    z, x = rng.integers(2, size=400), rng.normal(size=400)
+    X = np.column_stack([x + 10 * z, np.where(z == 0, 2 * x, -3 * x) + 0.1 * rng.normal(size=400)])
+    gapped = X.copy()
+    gapped[::4, 1] = np.nan
+    est = AnnealedBayesianGaussianMixture(n_components=2, random_state=0).fit(gapped)
+    error = est.impute(gapped)[::4, 1] - X[::4, 1]
+    assert np.sqrt(np.mean(error**2)) < 0.15
+    _, std = est.impute(np.full((1, 2), np.nan), return_std=True)
+    np.testing.assert_allclose(std[0], X.std(axis=0), rtol=0.1)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("call", ["fit", "partial_fit"])
+def test_a_column_without_values_is_refused(call, rng):
+    X = GAPPED.data(rng, 30)
+    X[:, 1] = np.nan
+    with pytest.raises(ValueError, match="Column 1 of X has no observed value"):
+        getattr(GAPPED.make(), call)(X)
+    X[4, 1] = 1.0
+    with pytest.raises(ValueError, match="Column 1 of X has no observed value"):
+        getattr(GAPPED.make(), call)(X, sample_weight=np.arange(30) != 4)
+
+
+def test_masked_arrays_are_refused_with_the_way_out(rng):
+    X = np.ma.masked_invalid(GAPPED.data(rng, 30))
+    with pytest.raises(ValueError, match=r"X\.filled\(numpy\.nan\)"):
+        GAPPED.make().fit(X)
+    GAPPED.make().fit(X.filled(np.nan))
+
+
+def test_priors_of_scikit_learn_come_from_observed_cells(rng):
+    X = GAPPED.data(rng, 80)
+    est = GAPPED.make(**PEER_OF_MIXTURES).fit(X)
+    np.testing.assert_allclose(est.mean_prior_, np.nanmean(X, axis=0))
+    np.testing.assert_allclose(np.diagonal(est.covariance_prior_), np.nanvar(X, axis=0, ddof=1))

@@ -1,0 +1,85 @@
+"""Completed rows and marginal densities of Gaussians, against block formulas one row at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sklearn_anneal.inference.units import Rows, cell_patterns
+from sklearn_anneal.models.components import _missing_cells as cells
+
+
+@pytest.fixture(params=[(False, 6), (False, 1), (True, 6)], ids=["full", "one column", "diagonal"])
+def problem(request, rng):
+    """Gaussians, rows with many and with few patterns of missing cells, and shares."""
+    diagonal, d = request.param
+    k, n = 3, 500
+    root = rng.normal(size=(k, d, d))
+    precision = root @ np.swapaxes(root, 1, 2) + 0.1 * np.eye(d)
+    X = rng.normal(size=(n, d)) + 5
+    mask = rng.random((n, d)) < 0.4
+    mask[300:] = rng.random(d) < 0.5
+    mask[mask.all(axis=1), 0] = False
+    X[mask] = np.nan
+    rows = Rows(X, None, np.full(d, 4.9), cell_patterns(X))
+    stored = np.diagonal(precision, axis1=1, axis2=2).copy() if diagonal else precision
+    gaussians = cells.Gaussians(rng.normal(size=(k, d)), stored, rng.normal(size=k), np.zeros(k))
+    order = rng.permutation(n)[:450]
+    return rows, order, gaussians, rng.random((len(order), k))
+
+
+def plain(x, mean, precision):
+    """Squared distance, log|P_mm|, the completed deviation, and the covariance, of one row."""
+    m = np.isnan(x)
+    deviation = np.where(m, 0.0, x - mean)
+    if m.any():
+        p_mm = precision[np.ix_(m, m)]
+        deviation[m] = -np.linalg.solve(p_mm, precision[m] @ deviation)
+    covariance = np.zeros((len(x), len(x)))
+    covariance[np.ix_(m, m)] = np.linalg.inv(precision[np.ix_(m, m)])
+    log_det = np.linalg.slogdet(precision[np.ix_(m, m)])[1]
+    return deviation @ precision @ deviation, log_det, deviation, covariance
+
+
+def test_marginals_moments_and_imputed_cells(problem, rng):
+    rows, order, gaussians, shares = problem
+    k, d = gaussians.mean.shape
+    precisions = gaussians.precision
+    if gaussians.diagonal:
+        precisions = np.array([np.diag(p) for p in precisions])
+    distances, log_dets = cells.marginals(rows, order, gaussians)
+    moments = cells.completed_moments(rows, order, shares, gaussians)
+    p = shares / shares.sum(axis=1, keepdims=True)
+    factors = rng.random(shares.shape) + 0.5
+    means, variances = cells.imputed(rows, order, p, factors, gaussians)
+    first, second = np.zeros((k, d)), np.zeros((k, d, d))
+    for i, n in enumerate(order):
+        x = rows.X[n] - rows.center
+        m = np.isnan(x)
+        mean, square = np.zeros(d), np.zeros(d)
+        for j in range(k):
+            distance, log_det, deviation, covariance = plain(x, gaussians.mean[j], precisions[j])
+            np.testing.assert_allclose(distances[i, j], distance, rtol=1e-8, atol=1e-8)
+            np.testing.assert_allclose(log_dets[i, j], log_det, rtol=1e-8, atol=1e-10)
+            completed = gaussians.mean[j] + deviation
+            first[j] += shares[i, j] * completed
+            second[j] += shares[i, j] * (np.outer(completed, completed) + covariance)
+            mean += p[i, j] * completed
+            square += p[i, j] * (completed**2 + factors[i, j] * np.diag(covariance))
+        np.testing.assert_allclose(means[i][m], mean[m], rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(variances[i][m], (square - mean**2)[m], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(moments.counts, shares.sum(axis=0))
+    np.testing.assert_allclose(moments.first, first, rtol=1e-8, atol=1e-8)
+    if gaussians.diagonal:
+        second = np.diagonal(second, axis1=1, axis2=2)
+    np.testing.assert_allclose(moments.second, second, rtol=1e-8, atol=1e-8)
+
+
+def test_infinite_variances_are_infinite(problem):
+    rows, order, gaussians, shares = problem
+    factors = np.ones(shares.shape)
+    factors[0, 1] = np.inf
+    _, variances = cells.imputed(rows, order, shares, factors, gaussians)
+    missing = np.isnan(rows.X[order])
+    assert np.isinf(variances[0][missing[0]]).all()
+    assert np.isfinite(variances[1:][missing[1:]]).all()
