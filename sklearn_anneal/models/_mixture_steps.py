@@ -52,7 +52,7 @@ class Assigned(NamedTuple):
     temperature: float | None = None
 
 
-def _vector(values: np.ndarray | float | None) -> np.ndarray:
+def vector(values: np.ndarray | float | None) -> np.ndarray:
     """Return an array for kernels, which take an empty one as ones."""
     if values is None:
         return _NOTHING
@@ -90,10 +90,10 @@ def responsibilities_step(
     sums = np.zeros(2)
     kernels().shares_of(
         np.ascontiguousarray(joint, dtype=np.float64),
-        _vector(t.local),
-        _vector(t.statistics),
-        _vector(weights),
-        _vector(noise),
+        vector(t.local),
+        vector(t.statistics),
+        vector(weights),
+        vector(noise),
         shares,
         _NO_MATRIX if noisy is None else noisy,
         sums,
@@ -138,8 +138,8 @@ def locally_tempered_responsibilities_step(
         reference,
         _EVERY_ROW_ALIKE if which is None else np.ascontiguousarray(which, dtype=np.int64),
         temperatures.n_rounds,
-        _vector(weights),
-        _vector(noise),
+        vector(weights),
+        vector(noise),
         shares,
         found,
         sums,

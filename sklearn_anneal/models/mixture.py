@@ -17,7 +17,7 @@ from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding
 from ._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
 from ._weights import WEIGHTS
 from .components._base import Components, clusterings
-from .components._linear import column_sums
+from .components._linear import Table, column_sums, step_of_codes
 
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
@@ -322,6 +322,12 @@ class Mixture(ConjugateModel):
         noise: np.ndarray | None = None,
         separate_noise: bool = False,
     ) -> LocalStep:
+        if isinstance(expected[1], Table) and not separate_noise:
+            coded = step_of_codes(units, expected[1], expected[0], t, noise)
+            components: Any = self.components
+            raw = components.zeros(expected[1]) | {_NUMBER: coded.number}
+            components.add_levels(coded.levels, coded.number, units.X.packing, raw)  # type: ignore[attr-defined]
+            return LocalStep(raw, coded.energy, coded.entropy)
         joint = self.log_joint(units, expected)
         found = responsibilities_step(joint, t, units.weights, noise, separate_noise)
         step = LocalStep(self._raw(units, found.shares, expected), found.energy, found.entropy)
