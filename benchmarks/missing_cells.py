@@ -164,8 +164,8 @@ def section_of_passes(page: Page, quick: bool) -> None:
     page.section(
         "Time of a pass",
         f"Milliseconds of processor time per pass over {n:,} rows of Gaussian noise, 10 "
-        "components. Few patterns: half of the rows lack the first fifth of the columns, and a quarter the "
-        "next fifth. Rows without missing cells take the same kernels in all tables.",
+        "components. Few patterns: half of the rows lack the first fifth of the columns, and a "
+        "quarter the next fifth. Rows without missing cells take the same kernels in all tables.",
     )
     rng = np.random.default_rng(0)
     rows = []
