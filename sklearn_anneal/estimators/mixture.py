@@ -17,7 +17,14 @@ from ..inference.tables import merged_rows, missing_cells
 from ..inference.units import Rows, Units, cell_patterns
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed
-from ._columns import COLUMN_EMISSIONS, TablesOfColumns, as_csr, cells_of
+from ._columns import (
+    COLUMN_EMISSIONS,
+    TEXT_IS_REFUSED,
+    TablesOfColumns,
+    as_csr,
+    as_numbers,
+    cells_of,
+)
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._validation import check_sparse, explains, finite, refuse_masked
 
@@ -381,11 +388,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         """X in the form that the model reads."""
         return self._encoded(X, reset, ensure_min_samples)[0]
 
-    def _encoded(self, X: Any, reset: bool, ensure_min_samples: int) -> tuple[Any, Any]:
-        """X in the form that the model reads, and the dtype of responsibilities of its rows."""
-        refuse_masked(X, "X")
+    def _table(self, X: Any, reset: bool, ensure_min_samples: int) -> Any:
+        """X as an array or a sparse matrix of numbers."""
+        refuse_masked(X, "X", nan_is_missing=True)
         check_sparse(X)
-        given = X
         try:
             X = validate_data(
                 self,
@@ -397,20 +403,25 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
                 ensure_min_samples=ensure_min_samples,
             )
         except ValueError as error:
-            if "could not convert string" in str(error):
-                raise ValueError(
-                    "X has text, but categories are integers from 0. "
-                    "sklearn.preprocessing.OrdinalEncoder makes such integers of text and of "
-                    f"pandas categories: {error}"
-                ) from None
+            if "could not convert string" in str(error) or "bytes/strings" in str(error):
+                raise ValueError(f"{TEXT_IS_REFUSED}: {error}") from None
             raise
+        if X.dtype.kind == "O":
+            X = as_numbers(X)
         if X.dtype.kind not in "biuf":
             raise ValueError(f"X should have real numbers, but has the dtype {X.dtype}.")
         if issparse(X):
             X = as_csr(X)
         _refuse_infinite(X.data if issparse(X) else X)
+        return X
+
+    def _encoded(self, X: Any, reset: bool, ensure_min_samples: int) -> tuple[Any, Any]:
+        """X in the form that the model reads, and the dtype of responsibilities of its rows."""
+        given = X
+        X = self._table(X, reset, ensure_min_samples)
         if reset:
-            self._find_blocks(given if hasattr(given, "iloc") else X)
+            # The names of columns are those of a data frame, of whatever package.
+            self._find_blocks(given if hasattr(given, "columns") else X)
             declared = self._declared()
         else:
             declared = self._known_levels(self._context().model.components)
@@ -437,6 +448,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
         self._check_all_declared()
+        emissions = [block.emission for block in self._blocks or ()] or [self.emission]
+        if "poisson" in emissions or "gaussian" in emissions:
+            # Their priors are determined by the first batch.
+            self._refuse_unobserved(units.X)
 
     def _make_model(self, X: Any, units: Units) -> Mixture:
         return Mixture(
@@ -586,8 +601,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         if order is not None:
             back = np.argsort(order)
             values, std, mask = values[:, back], std[:, back], mask[:, back]
-        given = np.asarray(X, dtype=np.float64)
-        filled = np.where(mask, values, given)
+        filled = np.where(mask, values, self._table(X, False, 1))
         return (filled, np.where(mask, std, 0.0)) if return_std else filled
 
     @explains("Sampling")
