@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ..families import (
-    Factors,
     Natural,
     Tempering,
     UnitTemperatures,
 )
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding
+from ._base import Block, LocalStep, Visit
+from ._base_mixture import BaseMixture
 from ._mixture_steps import Densities, chosen, mixture_step, partition_polynomials
-from ._weights import WEIGHTS
 from .components._base import clusterings
 from .components._features import ROWS_PER_BLOCK, Features, feature_kind, kernels
 from .components._missing_cells import RowVolume, tempered_volume
@@ -59,7 +56,7 @@ class RowPartition(NamedTuple):
         return tempered_volume(self.x, n_cells[:, None], log_det[:, None]) + self.mixing
 
 
-class GaussianMixture(ConjugateModel):
+class GaussianMixture(BaseMixture):
     """Mixture of Gaussians with Dirichlet or stick-breaking weights.
 
     The model holds hyperparameters only. Its natural parameters are those of
@@ -114,12 +111,11 @@ class GaussianMixture(ConjugateModel):
         weight_concentration_prior: float | str | None = None,
         **components: Any,
     ):
-        self.components = GaussianComponents(
-            n_components, n_features, covariance_type, **components
-        )
-        self.n_components = n_components
-        self.weights = WEIGHTS[weight_prior](n_components, weight_concentration_prior)
-        self.init_params = init_params
+        own = GaussianComponents(n_components, n_features, covariance_type, **components)
+        super().__init__(own, weight_prior, init_params, weight_concentration_prior)
+
+    def of_components(self, summary: Summary) -> Summary:
+        return summary
 
     def capabilities(self) -> dict[str, str | None]:
         can = (
@@ -131,9 +127,6 @@ class GaussianMixture(ConjugateModel):
             "assignment_entropy",
         )
         return dict.fromkeys(can)
-
-    def factors(self) -> Factors:
-        return Factors([self.weights.factor, *self.components.factors])
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -153,14 +146,6 @@ class GaussianMixture(ConjugateModel):
 
     def summary(self, units: Rows) -> Summary:
         return self.components.summary(units)
-
-    def resolved(self, summary: Summary, hold_units: bool = False) -> GaussianMixture:
-        model = copy(self)
-        model.components = self.components.resolved(summary)
-        return model
-
-    def prior(self, summary: Summary) -> Natural:
-        return self.weights.prior() | self.components.prior(summary)
 
     def init(
         self,
@@ -264,26 +249,7 @@ class GaussianMixture(ConjugateModel):
 
     def visit(self, *args: Any, **kwargs: Any) -> Visit:
         visit = super().visit(*args, **kwargs)
-        learns = self.weights.learns or self.components.learns
-        return replace(visit, learns_late=True) if learns else visit
-
-    def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
-    ) -> tuple[ConjugateModel, Natural, Natural]:
-        """Maximise the bound over the priors that are learned, for fixed q, and then over q.
-
-        As q is the prior plus statistics, it is best for the new prior after the same change as
-        that of the prior.
-        """
-        if not (self.weights.learns or self.components.learns):
-            return self, prior, q
-        model = copy(self)
-        model.weights, of_weights = self.weights.learned(q, prior, rho)
-        model.components, of_components = self.components.learned(q, prior, rho)
-        new = of_weights | of_components
-        fixed = self.components.fixed_while_learning
-        moved = {key: q[key] + (new[key] - prior[key]) for key in new if key not in fixed}
-        return model, new, q | moved
+        return replace(visit, learns_late=True) if self.learns else visit
 
     # The local step
 
@@ -439,18 +405,3 @@ class GaussianMixture(ConjugateModel):
             return summary.weight * partition.whole
         mean = tempered_volume(x, *partition.volume.mean(summary)) + partition.mixing
         return summary.weight * mean
-
-    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
-        """Displace the means at random by ``size`` prior standard deviations, and nothing else."""
-        return self.components.jitter(q, size, rng, prior)
-
-    # Functions of the fitted parameters
-
-    def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
-        """Return the log posterior predictive density of each row in nats, shape (n_rows,)."""
-        log_weights = np.log(self.weights.mean(q))
-        return logsumexp(self.components.log_predictive(units, q) + log_weights, axis=1)
-
-    def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
-        used = np.flatnonzero(self.weights.expected_counts(q, prior) >= 1)
-        return coinciding(self.components.coordinates(q, summary), used)
