@@ -134,7 +134,7 @@ class Coded:
     packing: Packing
 
     # A row takes little time, but every chunk of rows needs tables of its own.
-    smallest_chunk: ClassVar[int] = 8192
+    most_chunks: ClassVar[int] = 8
 
     @classmethod
     def of_chunks(

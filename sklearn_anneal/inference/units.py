@@ -89,9 +89,9 @@ class Units(ABC):
         """Number of data points."""
 
     @property
-    def _smallest_chunk(self) -> int:
-        """Smallest number of data points that are worth a chunk of their own."""
-        return _SMALLEST_CHUNK
+    def _most_chunks(self) -> int:
+        """Largest number of chunks."""
+        return _CHUNKS
 
     @property
     def n_weight_units(self) -> int:
@@ -130,7 +130,7 @@ class Units(ABC):
         """
         n = self.n_units
         # Chunks consist of whole blocks of the kernels; only the last one may end with a part.
-        size = max(self._smallest_chunk, -(-n // (_CHUNKS * _BLOCK)) * _BLOCK)
+        size = max(_SMALLEST_CHUNK, -(-n // (self._most_chunks * _BLOCK)) * _BLOCK)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[Units]:
@@ -220,8 +220,8 @@ class Rows(Units):
         return self.X.shape[0]
 
     @property
-    def _smallest_chunk(self) -> int:
-        return getattr(self.X, "smallest_chunk", _SMALLEST_CHUNK)
+    def _most_chunks(self) -> int:
+        return getattr(self.X, "most_chunks", _CHUNKS)
 
     def take(self, index: np.ndarray | slice) -> Rows:
         weights = None if self.weights is None else self.weights[index]
