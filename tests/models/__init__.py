@@ -8,6 +8,7 @@ worked example of the page for developers, which is not a part of the package.
 from __future__ import annotations
 
 from models import (
+    factorial_mixture,
     gaussian_mixture,
     geometric_mixture,
     hidden_markov,
@@ -23,6 +24,7 @@ ENTRIES: list[Entry] = [
     *latent_dirichlet.ENTRIES,
     *hidden_markov.ENTRIES,
     *matrix_factorization.ENTRIES,
+    *factorial_mixture.ENTRIES,
     *geometric_mixture.ENTRIES,
 ]
 """All models, in the order in which the common tests take them."""
