@@ -60,9 +60,7 @@ def mean_field(x, means, gram, noise_variance, prior, temperature, logits, n_swe
 def enumerated(x, means, gram, noise_variance, prior, temperature):
     """The exact q(z) ∝ exp{E log p(x, z | μ) / T} of one row, as :func:`mean_field` returns it."""
     every = states(len(means))
-    joint = np.array(
-        [expected_log_joint(x, z, means, gram, noise_variance, prior) for z in every]
-    )
+    joint = np.array([expected_log_joint(x, z, means, gram, noise_variance, prior) for z in every])
     tempered = joint / temperature
     r = np.exp(tempered - logsumexp(tempered))
     return (

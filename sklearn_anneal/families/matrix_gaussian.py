@@ -20,9 +20,9 @@ class MatrixGaussian(Family):
 
     The columns are independent vectors of length K with the common precision P and the means M
     (K, D). As they share parameters, all of them are one leading row of shape (). The natural
-    parameters are ``precision``, P (K, K), and ``natural_mean``, H = P M (K, D). Their base is 0, and
-    t = (-x x^T / 2, x). The standard parameters are ``mean`` (K, D) and ``covariance`` (K, K). A draw
-    has the key ``value`` (K, D).
+    parameters are ``precision``, P (K, K), and ``natural_mean``, H = P M (K, D). Their base is 0,
+    and t = (-x x^T / 2, x). The standard parameters are ``mean`` (K, D) and ``covariance`` (K, K).
+    A draw has the key ``value`` (K, D).
 
     Raises
     ------

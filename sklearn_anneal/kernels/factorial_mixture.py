@@ -26,19 +26,19 @@ def _input(projections, gram, k, start, m, activations, out):
     n_components = gram.shape[0]
     for i in range(m):
         out[i] = projections[k, start + i]
-    l = 0
-    while l + 4 <= n_components:
-        a, b, c, d = gram[k, l], gram[k, l + 1], gram[k, l + 2], gram[k, l + 3]
+    j = 0
+    while j + 4 <= n_components:
+        a, b, c, d = gram[k, j], gram[k, j + 1], gram[k, j + 2], gram[k, j + 3]
         for i in range(_LANES):
-            out[i] -= (a * activations[l, i] + b * activations[l + 1, i]) + (
-                c * activations[l + 2, i] + d * activations[l + 3, i]
+            out[i] -= (a * activations[j, i] + b * activations[j + 1, i]) + (
+                c * activations[j + 2, i] + d * activations[j + 3, i]
             )
-        l += 4
-    while l < n_components:
-        a = gram[k, l]
+        j += 4
+    while j < n_components:
+        a = gram[k, j]
         for i in range(_LANES):
-            out[i] -= a * activations[l, i]
-        l += 1
+            out[i] -= a * activations[j, i]
+        j += 1
 
 
 @helper

@@ -96,14 +96,13 @@ class LocalStart(NamedTuple):
 
     Attributes
     ----------
-    logits : tuple of ndarray or None
-        Logits of the activations (n_components, n_rows), one array per block of rows. None means
-        that all activations begin at their prior.
+    logits : ndarray of shape (n_components, n_rows) or None
+        Logits of the activations; None means that they are found by a linear regression.
     n_sweeps : int
         Largest number of sweeps over a row.
     """
 
-    logits: tuple[np.ndarray, ...] | None
+    logits: np.ndarray | None
     n_sweeps: int
 
 
@@ -198,7 +197,7 @@ class Likelihood:
         weights : ndarray of shape (n_kinds, n_rows)
             Weights of the rows, of one or several kinds.
         start : ndarray of shape (n_components, n_rows) or None
-            Logits from which the sweeps start; None for those of the prior.
+            Logits from which the sweeps start; None for those of :meth:`_relaxed`.
         n_sweeps : int
             Largest number of sweeps.
         """
@@ -224,7 +223,8 @@ class Likelihood:
             )
             second = [(self.states.T * mass) @ self.states for mass in masses]
         else:
-            logits = self._relaxed(projections, x) if start is None else start.copy()
+            # The kernel overwrites the start.
+            logits = self._relaxed(projections, x) if start is None else np.array(start, order="C")
             kernels().mean_field(
                 projections,
                 self.gram - np.diag(diagonal),
@@ -244,7 +244,6 @@ class Likelihood:
         energies += np.log1p(-self.activation_prior).sum()
         return Inferred(activations, second, energies, entropies, logits)
 
-
     def _relaxed(self, projections: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return logits from which sweeps can start, by a linear regression on the components.
 
@@ -255,9 +254,8 @@ class Likelihood:
         prior = self.activation_prior
         # The start of a row must not depend on other rows, nor on a temperature of its own.
         precision = 1.0 / (prior * (1.0 - prior) * (x[0] if len(x) == 1 else 1.0))
-        solution = np.linalg.solve(
-            self.gram + np.diag(precision), projections + (precision * prior)[:, None]
-        )
+        inverse = np.linalg.inv(self.gram + np.diag(precision))
+        solution = inverse @ (projections + (precision * prior)[:, None])
         solution -= 0.5
         solution *= _SLOPE
         return np.clip(solution, -_SLOPE, _SLOPE, out=solution)
@@ -290,26 +288,32 @@ class FactorialVisit(Visit):
         found_x = np.empty(units.n_units if tempered else 0)
         separate = self.separate_noise and noise is not None
         sums = [_Sums(*likelihood.scaled.shape) for _ in range(1 + separate)]
-        energy, entropy, squares, kept = 0.0, 0.0, 0.0, []
-        for number, (rows, X) in enumerate(centered_blocks(units)):
+        energy, entropy, squares = 0.0, 0.0, 0.0
+        logits = None
+        if likelihood.states is None:
+            logits = np.empty((len(likelihood.scaled), units.n_units))
+        for rows, X in centered_blocks(units):
             weights = np.ones(len(X)) if units.weights is None else units.weights[rows]
-            start = None if local.logits is None else local.logits[number]
+            start = None if local.logits is None else local.logits[:, rows]
             x = np.atleast_1d(np.asarray(self.t.local, dtype=np.float64))
-            factor = self.t.statistics
+            factor: Any = self.t.statistics
             if tempered:
                 x, start = self._inverse_temperatures(X, start, local.n_sweeps)
                 found_x[rows] = factor = x
+            # Weights without noise are needed where noise is a deviation, and where there is none.
             kinds = [weights * factor]
             if noise is not None:
-                kinds = [*kinds[: 1 + separate], kinds[0] * noise[rows]][-1 - separate :]
+                noisy = kinds[0] * noise[rows]
+                kinds = [kinds[0], noisy] if separate else [noisy]
             found = likelihood.infer(X, x, np.array(kinds), start, local.n_sweeps)
             for kind, one in enumerate(sums):
                 one.add(X, kinds[kind], found, kind)
             energy += float(weights @ found.energies)
             entropy += float(weights @ found.entropies)
             squares += float(weights @ np.einsum("nd,nd->n", X, X))
-            kept.append(found.logits)
-        step = LocalStep(sums[0].pack(), energy, entropy)
+            if logits is not None:
+                logits[:, rows] = found.logits
+        step = LocalStep(sums[0].pack(), energy, entropy, local=logits)
         step.statistics["evidence"] = np.array([squares, units.total_weight])
         if separate:
             step.deviation = sums[1].pack()
@@ -317,8 +321,6 @@ class FactorialVisit(Visit):
             weights = 1.0 if units.weights is None else units.weights
             step.temperature = float(np.sum(weights / found_x))
             step.inverse_temperatures = found_x
-        if likelihood.states is None:
-            step.local = tuple(kept)
         return step
 
     def _inverse_temperatures(
@@ -411,9 +413,7 @@ class FactorialMixture(ConjugateModel):
             "mean_variance": mean_variance,
             "activation_prior": activation_prior,
         }
-        self.learns = tuple(
-            name for name, value in self._asked.items() if isinstance(value, str)
-        )
+        self.learns = tuple(name for name, value in self._asked.items() if isinstance(value, str))
         self.center = center
         self.init_params = init_params
         self.max_sweeps = max_sweeps
@@ -454,7 +454,9 @@ class FactorialMixture(ConjugateModel):
         squares = 0.0
         for rows, X in centered_blocks(Rows(units.X, None, center)):
             of_rows = np.einsum("nd,nd->n", X, X)
-            squares += float(of_rows.sum() if units.weights is None else units.weights[rows] @ of_rows)
+            squares += float(
+                of_rows.sum() if units.weights is None else units.weights[rows] @ of_rows
+            )
         return Summary(weight, weight, center, squares)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> FactorialMixture:
@@ -496,7 +498,7 @@ class FactorialMixture(ConjugateModel):
             normal = random_state.standard_normal((k, self.n_features))
             return self._around(np.sqrt(self.mean_variance) * normal, summary)
         share = None if units.weights is None else units.weights / units.weights.sum()
-        n = units.n_units if share is None else np.count_nonzero(share)
+        n = units.n_units if share is None else int(np.count_nonzero(share))
         chosen = random_state.choice(units.n_units, size=k, replace=n < k, p=share)
         return self._around(units.X[chosen] - units.center, summary)
 
@@ -683,7 +685,9 @@ class FactorialMixture(ConjugateModel):
         means, states = standard["mean"], self.states()
         variances = ((states @ standard["covariance"]) * states).sum(axis=1) + self.noise_variance
         centers = states @ means
-        log_prior = log_expit(np.where(states > 0, 1, -1) * logit(self.activation_prior)).sum(axis=1)
+        log_prior = log_expit(np.where(states > 0, 1, -1) * logit(self.activation_prior)).sum(
+            axis=1
+        )
         constants = log_prior - 0.5 * self.n_features * (LOG_2PI + np.log(variances))
         squares = (centers**2).sum(axis=1)
         result = np.empty(units.n_units)

@@ -49,7 +49,10 @@ ENTRIES = [
         frozen={"max_sweeps": 0},
         one_optimum="enumerate",
         learns=has_auto,
-        tiny={"D=1": lambda rng: sums_of_parts(1)(rng, 4), "D=2": lambda rng: sums_of_parts(2)(rng, 4)},
+        tiny={
+            "D=1": lambda rng: sums_of_parts(1)(rng, 4),
+            "D=2": lambda rng: sums_of_parts(2)(rng, 4),
+        },
         log_evidence=factorial_mixture_log_evidence,
         # Where every component is active for certain, only the components are unknown, and their
         # posterior is Gaussian.
@@ -63,6 +66,12 @@ ENTRIES = [
             {"n_components": 2, "annealing": "none", "local_step": "enumerate", **GIVEN},
             {"n_components": 2, "center": True, "n_reheats": 0},
         ),
-        expected_failures={},
+        expected_failures={
+            "check_sample_weight_equivalence_on_dense_data": ExpectedFailure(
+                "A weight of 2 is a second row to every update, but not to the random draws of "
+                "minibatches.",
+                lambda est: est.batch_size is not None and est.annealing == "deterministic",
+            ),
+        },
     ),
 ]
