@@ -12,8 +12,10 @@ import numpy as np
 from ._compile import helper, kernel
 from ._math import exp, log
 
-# Number of data points that are processed at a time. Each of them stops when it has converged.
-_LANES = 32
+# Number of data points that are processed at a time.
+_LANES = 64
+# Sweeps over data points until those that have converged are set aside for the first time.
+_SWEEPS = 2
 # Activations are kept this far from certainty, so that every component can be switched again.
 _LARGEST_LOGIT = 30.0
 # Factors of at most 2 whose product does not overflow.
@@ -21,20 +23,17 @@ _FACTORS = 512
 
 
 @helper
-def _input(projections, gram, k, start, m, activations, out):
-    """Write ``projections``_k − Σ_l ``gram``_kl ν_l of some data points to ``out``."""
-    n_components = gram.shape[0]
-    for i in range(m):
-        out[i] = projections[k, start + i]
-    j = 0
-    while j + 4 <= n_components:
+def _subtract(gram, k, first, last, activations, out):
+    """Subtract Σ_l ``gram``_kl ν_l for the components l from ``first`` to ``last`` − 1."""
+    j = first
+    while j + 4 <= last:
         a, b, c, d = gram[k, j], gram[k, j + 1], gram[k, j + 2], gram[k, j + 3]
         for i in range(_LANES):
             out[i] -= (a * activations[j, i] + b * activations[j + 1, i]) + (
                 c * activations[j + 2, i] + d * activations[j + 3, i]
             )
         j += 4
-    while j < n_components:
+    while j < last:
         a = gram[k, j]
         for i in range(_LANES):
             out[i] -= a * activations[j, i]
@@ -42,30 +41,67 @@ def _input(projections, gram, k, start, m, activations, out):
 
 
 @helper
-def _entropies(logits, out):
-    """The sum over components of the entropies of activations with the given logits."""
+def _sweep(inputs, gram, x, active, activations, logits, change, drive):
+    """Update the activations of all components in turn.
+
+    Where a data point is not active, its activations stay as they are.
+    """
+    n_components = gram.shape[0]
+    change[:] = 0.0
+    for k in range(n_components):
+        own = gram[k, k]
+        for i in range(_LANES):
+            drive[i] = inputs[k, i] + own * activations[k, i]
+        _subtract(gram, k, 0, n_components, activations, drive)
+        for i in range(_LANES):
+            new = min(max(x[i] * drive[i], -_LARGEST_LOGIT), _LARGEST_LOGIT)
+            probability = 1.0 / (1.0 + exp(-new))
+            old = activations[k, i]
+            move = active[i] > 0.0
+            logits[k, i] = new if move else logits[k, i]
+            probability = probability if move else old
+            change[i] = max(change[i], abs(probability - old))
+            activations[k, i] = probability
+
+
+@helper
+def _energies(inputs, gram, activations, out, drive):
+    """Σ_k ν_k ``inputs``_k − Σ_{k<l} ν_k ν_l ``gram``_kl."""
+    out[:] = 0.0
+    for k in range(gram.shape[0]):
+        for i in range(_LANES):
+            drive[i] = inputs[k, i]
+        _subtract(gram, k, 0, k, activations, drive)
+        for i in range(_LANES):
+            out[i] += activations[k, i] * drive[i]
+
+
+@helper
+def _entropies(logits, activations, out):
+    """The sum over components of the entropies of activations, −log max(ν, 1 − ν) + |a| min(…)."""
     product = np.ones(_LANES)
     out[:] = 0.0
     for k in range(logits.shape[0]):
         for i in range(_LANES):
-            size = abs(logits[k, i])
-            e = exp(-size)
-            product[i] *= 1.0 + e
-            out[i] += size * e / (1.0 + e)
+            nu = activations[k, i]
+            likely = max(nu, 1.0 - nu)
+            product[i] *= likely
+            out[i] += abs(logits[k, i]) * (1.0 - likely)
         if k % _FACTORS == _FACTORS - 1:
             for i in range(_LANES):
-                out[i] += log(product[i])
+                out[i] -= log(product[i])
                 product[i] = 1.0
     for i in range(_LANES):
-        out[i] += log(product[i])
+        out[i] -= log(product[i])
 
 
-@kernel("rows matrix vector vector int float out2 out2 out1 out1", dtypes=("float64",))
+@kernel("rows matrix vector vector int int float out2 out2 out1 out1", dtypes=("float64",))
 def mean_field(
     projections,
     gram,
     offsets,
     inverse_temperature,
+    relaxed,
     n_sweeps,
     tol,
     logits,
@@ -80,10 +116,12 @@ def mean_field(
     projections : array of shape (n_components, n)
         E[μ_k]·x / σ² of every data point x.
     gram : array of shape (n_components, n_components)
-        E[μ_k·μ_l] / σ² with a zero diagonal.
+        E[μ_k·μ_l] / σ²; the diagonal is not used.
     offsets : array of shape (n_components,)
         log(π / (1 − π)) − E[μ_k·μ_k] / (2 σ²).
     inverse_temperature : array of shape (n,) or (1,)
+    relaxed : int
+        1 if ``logits`` begin as real numbers that are near 0 or 1, instead of as logits.
     n_sweeps : int
         Largest number of updates of each activation; with 0 the given logits are kept.
     tol : float
@@ -98,62 +136,70 @@ def mean_field(
         Output: the entropy of q(z) of every data point in nats.
     """
     n_components, n = projections.shape
+    inputs = np.zeros((n_components, _LANES))
     nu = np.zeros((n_components, _LANES))
     a = np.zeros((n_components, _LANES))
-    found = np.zeros(_LANES)
+    work = np.zeros(_LANES)
     x = np.empty(_LANES)
     change = np.empty(_LANES)
     active = np.empty(_LANES)
     x[:] = inverse_temperature[0]
+    for k in range(n_components):
+        for i in range(n):
+            value = logits[k, i]
+            activations[k, i] = min(max(value, 0.0), 1.0) if relaxed else 1.0 / (1.0 + exp(-value))
+    # Data points that have not converged are gathered anew every few sweeps, so that one of them
+    # does not hold up the others that are processed with it.
+    pending = np.arange(n)
+    left, done = n, 0
+    while left > 0 and done < n_sweeps:
+        sweeps = min(max(_SWEEPS, done), n_sweeps - done)
+        found = 0
+        for start in range(0, left, _LANES):
+            m = min(start + _LANES, left) - start
+            for i in range(m):
+                if inverse_temperature.shape[0] > 1:
+                    x[i] = inverse_temperature[pending[start + i]]
+            for k in range(n_components):
+                for i in range(m):
+                    j = pending[start + i]
+                    inputs[k, i] = projections[k, j] + offsets[k]
+                    a[k, i] = logits[k, j]
+                    nu[k, i] = activations[k, j]
+            active[:] = 0.0
+            active[:m] = 1.0
+            for _ in range(sweeps):
+                _sweep(inputs, gram, x, active, nu, a, change, work)
+                moving = 0.0
+                for i in range(_LANES):
+                    active[i] = 1.0 if change[i] > tol else 0.0
+                    moving += active[i]
+                if moving == 0.0:
+                    break
+            for k in range(n_components):
+                for i in range(m):
+                    j = pending[start + i]
+                    logits[k, j] = a[k, i]
+                    activations[k, j] = nu[k, i]
+            for i in range(m):
+                if active[i] > 0.0:
+                    pending[found] = pending[start + i]
+                    found += 1
+        left = found
+        done += sweeps
     for start in range(0, n, _LANES):
         m = min(start + _LANES, n) - start
-        if inverse_temperature.shape[0] > 1:
-            for i in range(m):
-                x[i] = inverse_temperature[start + i]
         for k in range(n_components):
             for i in range(m):
+                inputs[k, i] = projections[k, start + i] + offsets[k]
                 a[k, i] = logits[k, start + i]
-        for k in range(n_components):
-            for i in range(_LANES):
-                nu[k, i] = 1.0 / (1.0 + exp(-a[k, i]))
-        active[:] = 0.0
-        active[:m] = 1.0
-        for _ in range(n_sweeps):
-            change[:] = 0.0
-            for k in range(n_components):
-                _input(projections, gram, k, start, m, nu, found)
-                offset = offsets[k]
-                for i in range(_LANES):
-                    new = x[i] * (found[i] + offset)
-                    new = min(max(new, -_LARGEST_LOGIT), _LARGEST_LOGIT)
-                    probability = 1.0 / (1.0 + exp(-new))
-                    old = nu[k, i]
-                    move = active[i] > 0.0
-                    difference = abs(probability - old) * active[i]
-                    change[i] = max(change[i], difference)
-                    a[k, i] = new if move else a[k, i]
-                    nu[k, i] = probability if move else old
-            left = 0.0
-            for i in range(_LANES):
-                active[i] = 1.0 if change[i] > tol else 0.0
-                left += active[i]
-            if left == 0.0:
-                break
-        change[:] = 0.0
-        for k in range(n_components):
-            _input(projections, gram, k, start, m, nu, found)
-            offset = offsets[k]
-            for i in range(m):
-                energy = 0.5 * (found[i] + projections[k, start + i]) + offset
-                change[i] += nu[k, i] * energy
-        _entropies(a, found)
+                nu[k, i] = activations[k, start + i]
+        _energies(inputs, gram, nu, change, work)
         for i in range(m):
             energies[start + i] = change[i]
-            entropies[start + i] = found[i]
-        for k in range(n_components):
-            for i in range(m):
-                logits[k, start + i] = a[k, i]
-                activations[k, start + i] = nu[k, i]
+        _entropies(a, nu, work)
+        for i in range(m):
+            entropies[start + i] = work[i]
 
 
 @kernel("rows matrix matrix vector vector matrix out2 out2 out1 out1", dtypes=("float64",))

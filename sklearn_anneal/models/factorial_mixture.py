@@ -18,14 +18,12 @@ from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows whose projections are in memory at a time. They are a multiple of the lanes of the kernels.
-_BLOCK = 2048
+_BLOCK = 1024
 # Rows × states whose predictive densities are in memory at a time.
 _ENTRIES = 2**20
 # Default number of sweeps over a row: few at visits that start anew in order to explore, many at
 # other visits.
 _FEW_SWEEPS, _MANY_SWEEPS = 10, 100
-# Logits per unit of a relaxed activation, which is 0 or 1 in certain cases.
-_SLOPE = 10.0
 # Learned probabilities of activations stay this far from 0 and 1.
 _SMALLEST_PRIOR = 1e-4
 # One update of a learned variance shrinks it at most by this factor.
@@ -143,13 +141,15 @@ class _Sums:
         return {"first": self.first, "second": self.second}
 
 
-def centered_blocks(units: Rows) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield blocks of rows: their slice, and the rows themselves, less the center, in float64."""
+def centered_blocks(units: Rows) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Yield blocks of rows: their slice, the rows in float64 less the center, and their squares."""
     moved = bool(units.center.any())
     for begin in range(0, units.n_units, _BLOCK):
         rows = slice(begin, min(begin + _BLOCK, units.n_units))
         X = np.ascontiguousarray(units.X[rows], dtype=np.float64)
-        yield rows, X - units.center if moved else X
+        if moved:
+            X = X - units.center
+        yield rows, X, np.einsum("nd,nd->n", X, X)
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,7 @@ class Likelihood:
     def infer(
         self,
         X: np.ndarray,
+        squares: np.ndarray,
         x: np.ndarray,
         weights: np.ndarray,
         start: np.ndarray | None,
@@ -192,6 +193,8 @@ class Likelihood:
         Parameters
         ----------
         X : ndarray of shape (n_rows, n_features)
+        squares : ndarray of shape (n_rows,)
+            ‖X‖² of every row.
         x : ndarray of shape (n_rows,) or (1,)
             Inverse temperatures.
         weights : ndarray of shape (n_kinds, n_rows)
@@ -227,9 +230,10 @@ class Likelihood:
             logits = self._relaxed(projections, x) if start is None else np.array(start, order="C")
             kernels().mean_field(
                 projections,
-                self.gram - np.diag(diagonal),
+                self.gram,
                 log_odds - 0.5 * diagonal,
                 x,
+                int(start is None),
                 n_sweeps,
                 self.tol,
                 logits,
@@ -239,26 +243,25 @@ class Likelihood:
             )
             second = [_second_moments(activations, kind) for kind in weights]
         d = X.shape[1]
-        energies -= 0.5 / self.noise_variance * np.einsum("nd,nd->n", X, X)
-        energies -= 0.5 * d * (LOG_2PI + np.log(self.noise_variance))
-        energies += np.log1p(-self.activation_prior).sum()
+        constant = np.log1p(-self.activation_prior).sum()
+        constant -= 0.5 * d * (LOG_2PI + np.log(self.noise_variance))
+        energies += constant - 0.5 / self.noise_variance * squares
         return Inferred(activations, second, energies, entropies, logits)
 
     def _relaxed(self, projections: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Return logits from which sweeps can start, by a linear regression on the components.
+        """Return real activations from which sweeps can start, (n_components, n_rows).
 
-        They follow from the most probable z if z is Gaussian with the mean and the variance of
-        its prior. Sweeps that start from the prior would explain most of a row by the first
-        components, and end in poor optima.
+        They are the most probable z if z is Gaussian with the mean and the variance of its prior,
+        which is a linear regression on the components. Sweeps that start from the prior would
+        explain most of a row by the first components, and end in poor optima.
         """
         prior = self.activation_prior
         # The start of a row must not depend on other rows, nor on a temperature of its own.
         precision = 1.0 / (prior * (1.0 - prior) * (x[0] if len(x) == 1 else 1.0))
         inverse = np.linalg.inv(self.gram + np.diag(precision))
-        solution = inverse @ (projections + (precision * prior)[:, None])
-        solution -= 0.5
-        solution *= _SLOPE
-        return np.clip(solution, -_SLOPE, _SLOPE, out=solution)
+        solution = inverse @ projections
+        solution += (inverse @ (precision * prior))[:, None]
+        return solution
 
 
 def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -288,33 +291,33 @@ class FactorialVisit(Visit):
         found_x = np.empty(units.n_units if tempered else 0)
         separate = self.separate_noise and noise is not None
         sums = [_Sums(*likelihood.scaled.shape) for _ in range(1 + separate)]
-        energy, entropy, squares = 0.0, 0.0, 0.0
+        energy, entropy, evidence = 0.0, 0.0, 0.0
         logits = None
         if likelihood.states is None:
             logits = np.empty((len(likelihood.scaled), units.n_units))
-        for rows, X in centered_blocks(units):
+        for rows, X, squares in centered_blocks(units):
             weights = np.ones(len(X)) if units.weights is None else units.weights[rows]
             start = None if local.logits is None else local.logits[:, rows]
             x = np.atleast_1d(np.asarray(self.t.local, dtype=np.float64))
             factor: Any = self.t.statistics
             if tempered:
-                x, start = self._inverse_temperatures(X, start, local.n_sweeps)
+                x, start = self._inverse_temperatures(X, squares, start, local.n_sweeps)
                 found_x[rows] = factor = x
             # Weights without noise are needed where noise is a deviation, and where there is none.
             kinds = [weights * factor]
             if noise is not None:
                 noisy = kinds[0] * noise[rows]
                 kinds = [kinds[0], noisy] if separate else [noisy]
-            found = likelihood.infer(X, x, np.array(kinds), start, local.n_sweeps)
+            found = likelihood.infer(X, squares, x, np.array(kinds), start, local.n_sweeps)
             for kind, one in enumerate(sums):
                 one.add(X, kinds[kind], found, kind)
             energy += float(weights @ found.energies)
             entropy += float(weights @ found.entropies)
-            squares += float(weights @ np.einsum("nd,nd->n", X, X))
+            evidence += float(weights @ squares)
             if logits is not None:
                 logits[:, rows] = found.logits
         step = LocalStep(sums[0].pack(), energy, entropy, local=logits)
-        step.statistics["evidence"] = np.array([squares, units.total_weight])
+        step.statistics["evidence"] = np.array([evidence, units.total_weight])
         if separate:
             step.deviation = sums[1].pack()
         if tempered:
@@ -324,7 +327,7 @@ class FactorialVisit(Visit):
         return step
 
     def _inverse_temperatures(
-        self, X: np.ndarray, start: np.ndarray | None, n_sweeps: int
+        self, X: np.ndarray, squares: np.ndarray, start: np.ndarray | None, n_sweeps: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return E[1/T] of rows, and the logits of their activations in the last round.
 
@@ -335,7 +338,7 @@ class FactorialVisit(Visit):
         grid, log_partition, n_rounds = self.unit_temperatures
         x, nothing = np.full(len(X), grid.mean()), np.zeros((1, len(X)))
         for _ in range(n_rounds):
-            found = self.expected.infer(X, x, nothing, start, n_sweeps)
+            found = self.expected.infer(X, squares, x, nothing, start, n_sweeps)
             start = found.logits
             x = softmax(np.outer(found.energies, grid) - log_partition, axis=1) @ grid
         return x, start
@@ -452,8 +455,7 @@ class FactorialMixture(ConjugateModel):
             weights = np.ones(units.n_units) if units.weights is None else units.weights
             center = np.asarray(weights @ units.X, dtype=np.float64) / weight
         squares = 0.0
-        for rows, X in centered_blocks(Rows(units.X, None, center)):
-            of_rows = np.einsum("nd,nd->n", X, X)
+        for rows, _, of_rows in centered_blocks(Rows(units.X, None, center)):
             squares += float(
                 of_rows.sum() if units.weights is None else units.weights[rows] @ of_rows
             )
@@ -667,9 +669,9 @@ class FactorialMixture(ConjugateModel):
         likelihood = self.likelihood(self.expectations(q))
         activations = np.empty((units.n_units, self.n_components))
         bounds = np.empty(units.n_units)
-        for rows, X in centered_blocks(units):
+        for rows, X, squares in centered_blocks(units):
             found = likelihood.infer(
-                X, np.ones(1), np.ones((1, len(X))), None, self.n_sweeps(False)
+                X, squares, np.ones(1), np.ones((1, len(X))), None, self.n_sweeps(False)
             )
             activations[rows] = found.activations.T
             bounds[rows] = found.energies + found.entropies
@@ -689,15 +691,15 @@ class FactorialMixture(ConjugateModel):
             axis=1
         )
         constants = log_prior - 0.5 * self.n_features * (LOG_2PI + np.log(variances))
-        squares = (centers**2).sum(axis=1)
+        lengths = (centers**2).sum(axis=1)
         result = np.empty(units.n_units)
         size = max(1, _ENTRIES // len(states))
-        for rows, X in centered_blocks(units):
+        for rows, X, squares in centered_blocks(units):
             for begin in range(0, len(X), size):
-                part = X[begin : begin + size]
-                distances = squares - 2.0 * part @ centers.T + (part**2).sum(axis=1)[:, None]
+                part = slice(begin, begin + size)
+                distances = lengths - 2.0 * X[part] @ centers.T + squares[part, None]
                 found = logsumexp(constants - 0.5 * distances / variances, axis=1)
-                result[rows][begin : begin + size] = found
+                result[rows][part] = found
         return result
 
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
