@@ -51,7 +51,8 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
-        factorial mixtures.
+        factorial mixtures. ``"deterministic"`` cools from T = 100 in 200 passes. It found all parts
+        of drawn data in most fits, where plain inference and reheats found them in none.
     local_step : {"mean_field", "enumerate"}, default="mean_field"
         How the activations of a row are inferred: as independent ones, which are updated in turn
         until they have converged, or exactly, over all 2^K combinations, for at most 10 components.
@@ -71,7 +72,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     init_params : {"random", "random_from_data"}, default="random"
         Where the components start: at random numbers from their prior, or at random rows.
     max_sweeps : int or None, default=None
-        Largest number of times that the activations of a row are updated at one visit. None: 10 in
+        Largest number of times that the activations of a row are updated at one visit. None: 5 in
         passes of ``fit`` in which rows start anew, and 100 in all other cases. With ``"enumerate"``
         there are no sweeps.
     sweep_tol : float, default=1e-3
@@ -226,7 +227,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ],
         "center": ["boolean"],
         "init_params": [StrOptions({"random", "random_from_data"})],
-        "max_sweeps": [Interval(Integral, 0, None, closed="left"), None],
+        "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
 
@@ -325,10 +326,22 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
         return Rows(X, sample_weight)
 
+    def _check_training(self, units: Units) -> None:
+        n_samples = units.n_units if units.weights is None else np.count_nonzero(units.weights)
+        if n_samples < self.n_components:
+            raise ValueError(
+                "Expected n_samples >= n_components but got n_components = "
+                f"{self.n_components}, n_samples = {n_samples}"
+                + ("" if units.weights is None else " of positive weight")
+            )
+
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
         if model.learns or self.center:
             X = units.X if units.weights is None else units.X[units.weights > 0]
-            check_first_rows(X, 2, "noise_variance, mean_variance and activation_prior")
+            given = "noise_variance, mean_variance and activation_prior"
+            check_first_rows(
+                X, self.n_components, f"{given}, with center=False" if self.center else given
+            )
 
     def _make_model(self, X: np.ndarray, units: Units) -> FactorialMixture:
         k = self.n_components

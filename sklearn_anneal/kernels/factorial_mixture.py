@@ -121,7 +121,8 @@ def mean_field(
         log(π / (1 − π)) − E[μ_k·μ_k] / (2 σ²).
     inverse_temperature : array of shape (n,) or (1,)
     relaxed : int
-        1 if ``logits`` begin as real numbers that are near 0 or 1, instead of as logits.
+        1 if ``logits`` has activations at the beginning, which may be any real numbers, instead of
+        logits. There must be a sweep then.
     n_sweeps : int
         Largest number of updates of each activation; with 0 the given logits are kept.
     tol : float
@@ -147,7 +148,7 @@ def mean_field(
     for k in range(n_components):
         for i in range(n):
             value = logits[k, i]
-            activations[k, i] = min(max(value, 0.0), 1.0) if relaxed else 1.0 / (1.0 + exp(-value))
+            activations[k, i] = value if relaxed else 1.0 / (1.0 + exp(-value))
     # Data points that have not converged are gathered anew every few sweeps, so that one of them
     # does not hold up the others that are processed with it.
     pending = np.arange(n)

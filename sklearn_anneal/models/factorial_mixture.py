@@ -23,7 +23,7 @@ _BLOCK = 1024
 _ENTRIES = 2**20
 # Default number of sweeps over a row: few at visits that start anew in order to explore, many at
 # other visits.
-_FEW_SWEEPS, _MANY_SWEEPS = 10, 100
+_FEW_SWEEPS, _MANY_SWEEPS = 5, 100
 # Learned probabilities of activations stay this far from 0 and 1.
 _SMALLEST_PRIOR = 1e-4
 # One update of a learned variance shrinks it at most by this factor.
@@ -321,8 +321,8 @@ class FactorialVisit(Visit):
         if separate:
             step.deviation = sums[1].pack()
         if tempered:
-            weights = 1.0 if units.weights is None else units.weights
-            step.temperature = float(np.sum(weights / found_x))
+            every = np.ones(units.n_units) if units.weights is None else units.weights
+            step.temperature = float(np.sum(every / found_x))
             step.inverse_temperatures = found_x
         return step
 
@@ -364,7 +364,7 @@ class FactorialMixture(ConjugateModel):
         Whether the mean of the data is subtracted from the rows.
     init_params : {"random", "random_from_data"}
     max_sweeps : int or None
-        Largest number of sweeps over a row at a visit; None: 10 at visits that start anew in order
+        Largest number of sweeps over a row at a visit; None: 5 at visits that start anew in order
         to explore, and 100 at others.
     sweep_tol : float
 
@@ -464,6 +464,11 @@ class FactorialMixture(ConjugateModel):
     def resolved(self, summary: Summary, hold_units: bool = False) -> FactorialMixture:
         model = copy(self)
         scale = summary.mean_square
+        if not np.isfinite(scale):
+            raise ValueError(
+                "X has numbers so large that their squares overflow. Rescale X, for example with "
+                "sklearn.preprocessing.StandardScaler."
+            )
         if not scale > 0:
             # There is nothing to explain and nothing to learn from.
             scale, model.learns = 1.0, ()
