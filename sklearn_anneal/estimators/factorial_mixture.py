@@ -186,8 +186,12 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     A parameter that is ``"auto"`` is learned by empirical Bayes. Learning begins when the bound
     hardly rises any more, or after half of ``max_iter`` passes; each pass then also maximises the
     bound over the parameter, for the posterior that it has found. Until then the noise variance is
-    a tenth of the mean square of X, the activation prior is 1/2, and the mean variance is such that
-    rows drawn from the prior have the mean square of X.
+    0.4 times the variance of X, the activation prior is 1/2, and the mean variance is the variance
+    of X divided by the expected number of activations. With ``batch_size`` and in streams, learning
+    begins after 100 updates. If all rows are equal nothing is learned.
+
+    Some solutions describe the same rows in different ways: a component that is taken away from a
+    background is as good as one that is added to it, if the background is a component too.
 
     With ``"mean_field"``, each row starts anew at every pass until the bound no longer rises. From
     then on it starts from the result of the last pass, so that the bound can no longer fall.

@@ -28,12 +28,12 @@ _FEW_SWEEPS, _MANY_SWEEPS = 5, 100
 _SMALLEST_PRIOR = 1e-4
 # One update of a learned variance shrinks it at most by this factor.
 _SMALLEST_FACTOR = 1e-3
-# The variance of the noise is at least this share of the mean square of the data, below which the
+# The variance of the noise is at least this share of the variance of the data, below which the
 # bound would be rounding.
 _LEAST_NOISE = 1e-10
-# Values of the parameters that are learned, at which learning begins: the variances are shares of
-# the mean square of the data, the second one after division by K π.
-_START = {"noise_variance": 0.1, "mean_variance": 1.0, "activation_prior": 0.5}
+# Values of the parameters that are learned, at which learning begins. The variances are shares of
+# the variance of the data, the second one after division by the expected number of activations.
+_START = {"noise_variance": 0.4, "mean_variance": 1.0, "activation_prior": 0.5}
 
 kernels = partial(compiled, "factorial_mixture")
 
@@ -50,24 +50,34 @@ class Summary:
         Σ w of the data from which the moments were computed.
     center : ndarray of shape (n_features,)
         The vector that is subtracted from all rows: their mean, or zeros.
-    squares : float
-        Σ w ‖x − center‖².
+    mean : ndarray of shape (n_features,)
+    scatter : float
+        Σ w ‖x − mean‖².
     """
 
     weight: float
     seen: float
     center: np.ndarray
-    squares: float
+    mean: np.ndarray
+    scatter: float
 
     @property
-    def mean_square(self) -> float:
-        """Mean square of the entries of the centred data."""
-        return self.squares / (self.seen * len(self.center))
+    def variance(self) -> float:
+        """Mean of the variances of the columns."""
+        return self.scatter / (self.seen * len(self.mean))
 
     def merge(self, other: Summary) -> Summary:
-        """Return the summary of both data sets together, with the center of this one."""
+        """Return the moments of both data sets together, with the center of this summary."""
         seen = self.seen + other.seen
-        return replace(self, weight=seen, seen=seen, squares=self.squares + other.squares)
+        shift = other.mean - self.mean
+        between = self.seen * other.seen / seen * float(shift @ shift)
+        return replace(
+            self,
+            weight=seen,
+            seen=seen,
+            mean=self.mean + other.seen / seen * shift,
+            scatter=self.scatter + other.scatter + between,
+        )
 
     def continued(self, other: Summary) -> Summary:
         """Return the summary of the other data, with the center of this one."""
@@ -450,27 +460,26 @@ class FactorialMixture(ConjugateModel):
 
     def summary(self, units: Rows) -> Summary:
         weight = units.total_weight
-        center = np.zeros(self.n_features)
-        if self.center:
-            weights = np.ones(units.n_units) if units.weights is None else units.weights
-            center = np.asarray(weights @ units.X, dtype=np.float64) / weight
-        squares = 0.0
-        for rows, _, of_rows in centered_blocks(Rows(units.X, None, center)):
-            squares += float(
-                of_rows.sum() if units.weights is None else units.weights[rows] @ of_rows
-            )
-        return Summary(weight, weight, center, squares)
+        origin = np.zeros(self.n_features)
+        mean, scatter = origin, 0.0
+        for rows, X, _ in centered_blocks(Rows(units.X, None, origin)):
+            mean = mean + (X.sum(axis=0) if units.weights is None else units.weights[rows] @ X)
+        mean = mean / weight
+        for rows, _, squares in centered_blocks(Rows(units.X, None, mean)):
+            weights = 1.0 if units.weights is None else units.weights[rows]
+            scatter += float(np.sum(weights * squares))
+        return Summary(weight, weight, mean if self.center else origin, mean, scatter)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> FactorialMixture:
         model = copy(self)
-        scale = summary.mean_square
+        scale = summary.variance
         if not np.isfinite(scale):
             raise ValueError(
                 "X has numbers so large that their squares overflow. Rescale X, for example with "
                 "sklearn.preprocessing.StandardScaler."
             )
         if not scale > 0:
-            # There is nothing to explain and nothing to learn from.
+            # All rows are equal, so that there is no noise to learn from.
             scale, model.learns = 1.0, ()
         values = {
             name: _START[name] if isinstance(value, str) else value
@@ -480,15 +489,15 @@ class FactorialMixture(ConjugateModel):
         if "noise_variance" in self.learns:
             values["noise_variance"] *= scale
         if "mean_variance" in self.learns:
-            values["mean_variance"] *= scale / model.activation_prior.sum()
+            values["mean_variance"] *= scale / float(model.activation_prior.sum())
         model.noise_variance = float(values["noise_variance"])
         model.mean_variance = float(values["mean_variance"])
         model.least_noise = _LEAST_NOISE * scale
         if model.noise_variance < model.least_noise:
             raise ValueError(
-                f"noise_variance={model.noise_variance:g} is too small beside the mean square of "
-                f"the data, {scale:g}: floating-point numbers would keep no digit of the lower "
-                f"bound. Give at least {model.least_noise:g}."
+                f"noise_variance={model.noise_variance:g} is too small beside the variance of the "
+                f"data, {scale:g}: floating-point numbers would keep no digit of the lower bound. "
+                f"Give at least {model.least_noise:g}."
             )
         return model
 
