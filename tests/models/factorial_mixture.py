@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from plain_factorial_mixture import factorial_mixture_log_evidence
 
-from models._entry import Entry, ExpectedFailure, has_auto
+from models._entry import Entry, has_auto
 from sklearn_anneal import AnnealedFactorialMixture
 
 GIVEN = {"noise_variance": 0.3, "mean_variance": 1.5, "activation_prior": 0.4}
@@ -61,17 +61,8 @@ ENTRIES = [
             for how in ("mean_field", "enumerate")
         ),
         checked=(
-            {"n_components": 2, "batch_size": 10},
-            {"n_components": 2, "annealing": "none", "batch_size": 10},
             {"n_components": 2, "annealing": "none", "local_step": "enumerate", **GIVEN},
             {"n_components": 2, "center": True, "n_reheats": 0},
         ),
-        expected_failures={
-            "check_sample_weight_equivalence_on_dense_data": ExpectedFailure(
-                "A weight of 2 is a second row to every update, but not to the random draws of "
-                "minibatches.",
-                lambda est: est.batch_size is not None and est.annealing == "deterministic",
-            ),
-        },
     ),
 ]
