@@ -1,8 +1,8 @@
 """Annealed factorial mixtures of drawn parts and of digits; writes a page of results.
 
 Parts: *toy*, Mandt et al., section 4.2: eight drawn parts, recovered or not, by every method;
-*images*, reconstruction of held-out digits from K bits, against k-means, BernoulliRBM and dictionary
-learning with as many parameters. The page is ``doc/results/factorial_mixture.md``.
+*images*, reconstruction of held-out digits from K bits, against k-means, BernoulliRBM and
+dictionary learning with as many parameters. The page is ``doc/results/factorial_mixture.md``.
 
     python -m benchmarks.factorial_mixture.reproduce --cache factorial.jsonl
     python -m benchmarks.factorial_mixture.reproduce --cache factorial.jsonl --write
@@ -10,15 +10,15 @@ learning with as many parameters. The page is ``doc/results/factorial_mixture.md
 
 The first command makes all fits, and the second writes the page from the cache. To write the page
 of a quick run, give ``--output`` too. Every finished fit is a line of the cache, so that a run that
-was interrupted goes on where it stopped. Delete the cache after a change of the package. MNIST comes
-from a file, see ``data.py`` in this folder; without it that part is left out with a message.
+was interrupted goes on where it stopped. Delete the cache after a change of the package. MNIST
+comes from a file, see ``data.py`` in this folder; without it that part is left out with a message.
 
 Verdicts are computed from the figures. Comparisons are paired by seed, which determines the data
 and the start. A comparison is won if the median difference is above zero and the one-sided p-value
 of Wilcoxon's signed-rank test, adjusted for the comparisons of the claim (Holm), is below 0.05. It
 is lost if the same holds in the other direction. Differences that would be printed as zero are
-ties. A claim is reproduced if all its comparisons are won, not reproduced if none is, and otherwise partly
-reproduced. Other claims state their rule.
+ties. A claim is reproduced if all its comparisons are won, not reproduced if none is, and otherwise
+partly reproduced. Other claims state their rule.
 """
 
 from __future__ import annotations
