@@ -55,7 +55,8 @@ def section_toy(page: Page, toy: dict[str, Record], size: Size) -> None:
         "The model has σ_n = 0.1, σ_μ = 0.35 and π = 0.3, as there, unless the priors are learned. "
         f"Data and start are drawn anew for each of {n_seeds(toy)} seeds. A part is recovered by a "
         "component whose pixels differ from it by 0.1 at most, in root mean square. Bound in nats; "
-        "medians. *Passes* count all restarts and reheats.",
+        "medians. *Passes* count all restarts and reheats. The start of the sweeps, and the values "
+        "at which learning begins, were chosen on such data and on the digits below.",
     )
     rows = []
     for name, record in toy.items():
