@@ -235,7 +235,7 @@ def test_enumerated_density_is_the_mean_over_draws_of_the_components(rng):
     est, X = fitted(rng, "enumerate", n=8)
     ctx = context_of(est)
     (factor,) = ctx.model.factors()
-    draws = [factor.family.sample(ctx.q, rng)["value"] for _ in range(4000)]
+    draws = [factor.family.sample(ctx.q, rng)["value"] for _ in range(1000)]
     every = states(3)
     log_prior = [log_prior_of_state(z, prior_of(est)) for z in every]
     densities = []
@@ -243,7 +243,7 @@ def test_enumerated_density_is_the_mean_over_draws_of_the_components(rng):
         logs = norm(every @ means, np.sqrt(est.noise_variance_)).logpdf(X[:, None]).sum(axis=-1)
         densities.append(logsumexp(logs + log_prior, axis=1))
     found = logsumexp(densities, axis=0) - np.log(len(draws))
-    np.testing.assert_allclose(est.score_samples(X), found, atol=0.1)
+    np.testing.assert_allclose(est.score_samples(X), found, atol=0.15)
 
 
 def test_mean_field_score_is_a_bound_on_the_density(rng):

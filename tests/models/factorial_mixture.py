@@ -61,8 +61,7 @@ ENTRIES = [
             for how in ("mean_field", "enumerate")
         ),
         checked=(
-            {"n_components": 2, "annealing": "none", "local_step": "enumerate", **GIVEN},
-            {"n_components": 2, "center": True, "n_reheats": 0},
+            {"n_components": 2, "annealing": "none", "local_step": "enumerate", "center": True},
         ),
     ),
 ]
