@@ -16,12 +16,14 @@ import pytest
 import sklearn_anneal
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedFactorialMixture,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
 )
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.models._base import ConjugateModel, Model
+from sklearn_anneal.models.factorial_mixture import FactorialMixture
 from sklearn_anneal.models.gaussian_mixture import GaussianMixture
 from sklearn_anneal.models.hidden_markov import HiddenMarkov
 from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
@@ -30,11 +32,12 @@ from sklearn_anneal.models.matrix_factorization import MatrixFactorization
 ROOT = Path(sklearn_anneal.__file__).parent
 ESTIMATORS = (
     AnnealedBayesianGaussianMixture,
+    AnnealedFactorialMixture,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
 )
-MODELS = (GaussianMixture, HiddenMarkov, LatentDirichlet, MatrixFactorization)
+MODELS = (FactorialMixture, GaussianMixture, HiddenMarkov, LatentDirichlet, MatrixFactorization)
 
 
 @pytest.mark.parametrize("module", ["units", "tables", "parallel"])
