@@ -18,7 +18,7 @@ def problem(rng, k, n, d=5):
 
 def inferred(likelihood, X, x, weights, start=None, n_sweeps=100):
     squares = (X**2).sum(axis=1)
-    return likelihood.infer(X, squares, np.atleast_1d(x), weights, start, n_sweeps)
+    return likelihood.infer(X, squares, x, weights, start, n_sweeps)
 
 
 # 3, 4 and 9 components, which the loops take in fours, and rows in one group, in several, and in
@@ -91,7 +91,7 @@ def test_sweeps_begin_at_a_linear_regression(rng):
     means, _ = drawn_moments(rng, 5, 5)
     z = (rng.random((40, 5)) < 0.5).astype(float)
     likelihood = likelihood_of(means, means @ means.T, 1e-6, np.full(5, 0.3), "mean_field")
-    start = likelihood._relaxed(likelihood.scaled @ (z @ means).T, np.ones(1))
+    start = likelihood._relaxed(likelihood.scaled @ (z @ means).T, 1.0)
     np.testing.assert_allclose(start.T, z, atol=1e-3)
     found = inferred(likelihood, z @ means, 1.0, np.ones((1, 40)))
     np.testing.assert_allclose(found.activations.T, z, atol=1e-6)

@@ -193,7 +193,7 @@ class Likelihood:
         self,
         X: np.ndarray,
         squares: np.ndarray,
-        x: np.ndarray,
+        x: float | np.ndarray,
         weights: np.ndarray,
         start: np.ndarray | None,
         n_sweeps: int,
@@ -205,8 +205,8 @@ class Likelihood:
         X : ndarray of shape (n_rows, n_features)
         squares : ndarray of shape (n_rows,)
             ‖X‖² of every row.
-        x : ndarray of shape (n_rows,) or (1,)
-            Inverse temperatures.
+        x : float or ndarray of shape (n_rows,)
+            The inverse temperature of all rows, or that of each.
         weights : ndarray of shape (n_kinds, n_rows)
             Weights of the rows, of one or several kinds.
         start : ndarray of shape (n_components, n_rows) or None
@@ -216,6 +216,7 @@ class Likelihood:
         """
         projections = self.scaled @ X.T
         log_odds, diagonal = logit(self.activation_prior), np.diagonal(self.gram)
+        inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
         activations = np.empty(projections.shape)
         energies, entropies = np.empty(len(X)), np.empty(len(X))
         logits = None
@@ -227,7 +228,7 @@ class Likelihood:
                 self.states,
                 np.ascontiguousarray(self.states.T),
                 self.states @ log_odds - half,
-                x,
+                inverse_temperature,
                 weights,
                 activations,
                 masses,
@@ -242,7 +243,7 @@ class Likelihood:
                 projections,
                 self.gram,
                 log_odds - 0.5 * diagonal,
-                x,
+                inverse_temperature,
                 int(start is None),
                 n_sweeps,
                 self.tol,
@@ -258,7 +259,7 @@ class Likelihood:
         energies += constant - 0.5 / self.noise_variance * squares
         return Inferred(activations, second, energies, entropies, logits)
 
-    def _relaxed(self, projections: np.ndarray, x: np.ndarray) -> np.ndarray:
+    def _relaxed(self, projections: np.ndarray, x: float | np.ndarray) -> np.ndarray:
         """Return real activations from which sweeps can start, (n_components, n_rows).
 
         They are the most probable z if z is Gaussian with the mean and the variance of its prior,
@@ -267,7 +268,7 @@ class Likelihood:
         """
         prior = self.activation_prior
         # The start of a row must not depend on other rows, nor on a temperature of its own.
-        precision = 1.0 / (prior * (1.0 - prior) * (x[0] if len(x) == 1 else 1.0))
+        precision = 1.0 / (prior * (1.0 - prior) * (1.0 if np.ndim(x) else x))
         inverse = np.linalg.inv(self.gram + np.diag(precision))
         solution = inverse @ projections
         solution += (inverse @ (precision * prior))[:, None]
@@ -288,7 +289,7 @@ class FactorialVisit(Visit):
 
     def start(
         self, units: Rows, local: Any, exploring: bool, noise: float, rng: np.random.Generator
-    ) -> LocalStart | None:
+    ) -> LocalStart:
         # Activations are assignments, which have no parameters that noise could be mixed with.
         return LocalStart(None if exploring else local, self.model.n_sweeps(exploring))
 
@@ -308,7 +309,7 @@ class FactorialVisit(Visit):
         for rows, X, squares in centered_blocks(units):
             weights = np.ones(len(X)) if units.weights is None else units.weights[rows]
             start = None if local.logits is None else local.logits[:, rows]
-            x = np.atleast_1d(np.asarray(self.t.local, dtype=np.float64))
+            x: Any = self.t.local
             factor: Any = self.t.statistics
             if tempered:
                 x, start = self._inverse_temperatures(X, squares, start, local.n_sweeps)
@@ -685,7 +686,7 @@ class FactorialMixture(ConjugateModel):
         bounds = np.empty(units.n_units)
         for rows, X, squares in centered_blocks(units):
             found = likelihood.infer(
-                X, squares, np.ones(1), np.ones((1, len(X))), None, self.n_sweeps(False)
+                X, squares, 1.0, np.ones((1, len(X))), None, self.n_sweeps(False)
             )
             activations[rows] = found.activations.T
             bounds[rows] = found.energies + found.entropies
