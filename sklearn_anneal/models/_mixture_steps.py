@@ -180,12 +180,15 @@ class Densities(NamedTuple):
         Adds the statistics of rows, given their shares, to raw statistics.
     log_partition : callable or None
         Maps rows to log c(x) of each on the grid of inverse temperatures, (n_rows, M).
+    n_components : int
+        The number of components, which limits how many rows are in memory at a time.
     """
 
     log_joint: Callable[[Rows], np.ndarray]
     zeros: Callable[[], Natural]
     add: Callable[[Rows, np.ndarray, Natural], None]
     log_partition: Callable[[Rows], np.ndarray] | None = None
+    n_components: int = 1
 
 
 def mixture_step(
@@ -205,7 +208,7 @@ def mixture_step(
     noisy = densities.zeros() if separate_noise else None
     energy = entropy = total = 0.0
     found = np.empty(units.n_units)
-    size = max(_ENTRIES // max(*units.X.shape[1:], 64), 1)
+    size = max(_ENTRIES // max(*units.X.shape[1:], densities.n_components, 64), 1)
     for start in range(0, units.n_units, size):
         part = slice(start, min(start + size, units.n_units))
         rows = units.take(part)

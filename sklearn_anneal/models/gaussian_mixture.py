@@ -165,7 +165,8 @@ class GaussianMixture(BaseMixture):
             if chunk.weights is not None:
                 r = r * chunk.weights[:, None]
             self.components.add(chunk, np.ascontiguousarray(r, dtype=np.float64), raw, expected)
-            blank += r[chunk.by_completeness[2]].sum(axis=0)
+            if chunk.patterns is not None:
+                blank += r[chunk.by_completeness[2]].sum(axis=0)
         scale = summary.weight / units.total_weight
         start = self.components.unpack({key: scale * value for key, value in raw.items()})
         if layout == "tied" and self.init_params not in ("kmeans", "random"):
@@ -184,7 +185,8 @@ class GaussianMixture(BaseMixture):
         shift = np.outer(start["first"].sum(axis=0), c)
         assigned = self.n_components * start["second"] + shift + shift.T
         assigned += start["count"].sum() * np.outer(c, c)
-        every = summary.scatter / summary.seen + np.outer(summary.mean, summary.mean)
+        around = summary.scatter / summary.seen if summary.cells is None else summary.covariance
+        every = around + np.outer(summary.mean, summary.mean)
         every = summary.weight * every
         return (every - assigned) / self.n_components
 
@@ -196,6 +198,11 @@ class GaussianMixture(BaseMixture):
         Random numbers are drawn in the same order as in scikit-learn's class.
         """
         n, k, weights = units.n_units, self.n_components, units.weights
+        blank = _NOTHING if units.patterns is None else units.by_completeness[2]
+        if len(blank):
+            # A component that started from a row without cells would be the prior.
+            weights = np.ones(n) if weights is None else weights.copy()
+            weights[blank] = 0.0
         # The first batch of a stream may have fewer rows than there are components, if the
         # priors are given. Rows then cannot serve as starts, so that they are assigned at random.
         n_weighted = n if weights is None else np.count_nonzero(weights)
@@ -360,6 +367,7 @@ class GaussianMixture(BaseMixture):
             zeros,
             add,
             None if temperatures is None else temperatures.log_partition.of,
+            self.n_components,
         )
         complete, some, blank = units.by_completeness
         others = np.concatenate([some, blank])
@@ -395,8 +403,8 @@ class GaussianMixture(BaseMixture):
         data.
         """
         mixing = (1 - x) * np.log(self.n_components)
-        whole = self.components.tempered_log_volume(x, summary) + mixing
-        return RowPartition(x, mixing, whole, self.components.row_volume(summary))
+        volume = self.components.row_volume(summary)
+        return RowPartition(x, mixing, volume.whole(x) + mixing, volume)
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """Return log C(x), the sum of log c(x) over all rows, in nats."""

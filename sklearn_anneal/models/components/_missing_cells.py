@@ -276,6 +276,11 @@ class RowVolume(NamedTuple):
     covariance: np.ndarray
     log_det: float
 
+    def whole(self, x: np.ndarray) -> np.ndarray:
+        """Return the value of a row without missing cells, of the shape of ``x``."""
+        d = len(self.covariance)
+        return 0.5 * d * ((1 - x) * LOG_2PI - np.log(x)) - 0.5 * (1 - x) * -self.log_det
+
     def log_dets(self, observed: np.ndarray) -> np.ndarray:
         """Return log|C_oo| for sets of observed cells, bool of shape (n_sets, n_features)."""
         if self.covariance.ndim == 1:
