@@ -39,10 +39,13 @@ class Size:
         The drawn mixture of Bernoullis, its K and its α.
     surveys, labels, words, digits : tuple of (str, int)
         Data sets and numbers of components.
+    restarted : tuple of (str, int)
+        Those tables with classes to which StepMix is fitted from ten starts too, which takes long
+        where columns have many categories.
     seeds : int
         Number of repetitions with the drawn mixture, and of the surveys.
-    some, few : int
-        Number of repetitions of tables with classes and of words, and of digits.
+    some, words_seeds, few : int
+        Number of repetitions of tables with classes, of words, and of digits.
     """
 
     bernoullis: tuple[str, int, float] = ("Bernoullis", 100, 20.0)
@@ -62,6 +65,7 @@ class Size:
         ("votes", 2),
         ("votes", 4),
     )
+    restarted: Pairs = (("votes", 2), ("votes", 4))
     words: Pairs = (("words", 4), ("words", 8), ("words", 12), ("words", 20))
     digits: Pairs = (("digits", 50),)
     seeds: int = 20
@@ -76,6 +80,7 @@ QUICK = Size(
     bernoullis=("drawn Bernoullis", 8, 4.0),
     surveys=(("drawn survey", 2),),
     labels=(("drawn classes", 2),),
+    restarted=(("drawn classes", 2),),
     words=(("drawn words", 2),),
     digits=(("drawn words", 3),),
     seeds=2,
@@ -197,7 +202,7 @@ def survey_cells(size: Size) -> dict[Key, Spec]:
 
 def label_cells(size: Size) -> dict[Key, Spec]:
     ten = {EM_OF_TEN: Method(STEPMIX, parameters=settings_of(n_init=10))}
-    return _cells(size.labels, table_methods() | ten)
+    return _cells(size.labels, table_methods()) | _cells(size.restarted, ten)
 
 
 def word_cells(size: Size) -> dict[Key, Spec]:

@@ -187,8 +187,8 @@ def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
         page,
         found["digits"],
         "Binary digits",
-        "Pixels of MNIST above 127, 784 of each digit: 20,000 digits drawn from the training set "
-        "of 60,000, and 10,000 others held out. Not all rows are used, because StepMix makes dense "
+        "Pixels of MNIST above 127, 784 of each digit: 10,000 digits drawn from the training set "
+        "of 60,000, and 5,000 others held out. Not all rows are used, because StepMix makes dense "
         "copies of them.",
     )
     return answered(
