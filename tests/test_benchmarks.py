@@ -24,6 +24,7 @@ MODELS = (
     "hidden_markov",
     "matrix_factorization",
     "factorial_mixture",
+    "mixture",
 )
 
 # Parts of the pages, and sources of the claims, of the reproductions that keep their fits.
@@ -68,6 +69,17 @@ REPRODUCTIONS = {
     "factorial_mixture": (
         ("Eight drawn parts", "Digits, reconstructed from K bits"),
         ("Mandt", "expected figures", "own question"),
+    ),
+    "mixture": (
+        (
+            "Methods and figures",
+            "A drawn mixture of Bernoullis",
+            "Latent class analysis",
+            "Clusters against classes",
+            "Words of posts",
+            "Binary digits",
+        ),
+        ("Hoffman", "expected figures", "own question"),
     ),
 }
 every_reproduction = pytest.mark.parametrize("model", REPRODUCTIONS)

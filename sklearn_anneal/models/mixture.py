@@ -133,13 +133,13 @@ class Mixture(BaseMixture):
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "local",
-            "initial_temperature": 10.0,
+            "initial_temperature": 3.0,
             "schedule": "geometric",
-            "n_passes": 50,
-            "jitter": 0.3,
+            "n_passes": 30,
+            "jitter": 0.1,
         },
         "stochastic": {
-            "initial_noise": 0.1,
+            "initial_noise": 0.05,
             "schedule": "linear",
             "n_passes": 50,
             "start": "init_params",
@@ -147,7 +147,7 @@ class Mixture(BaseMixture):
         "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
         "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
         "svi_plus": {"effective_batch_size": 0.25, "noise": "dirichlet", "schedule": "linear"},
-        "structured": {"gradient": "approximate"},
+        "structured": {"gradient": "approximate", "n_passes": 300},
         "proximity": {"strength": 0.003, "lag": 5, "learning_rate": 0.5},
     }
 
@@ -155,7 +155,7 @@ class Mixture(BaseMixture):
         self,
         components: Components,
         weight_prior: str = "dirichlet_process",
-        init_params: str = "random",
+        init_params: str = "random_from_data",
         weight_concentration_prior: float | str | None = None,
     ):
         super().__init__(components, weight_prior, init_params, weight_concentration_prior)
