@@ -216,7 +216,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         Number of passes over the data in all restarts and reheats together, kept or not.
     n_features_in_ : int
         Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of features seen during ``fit``, where X has string column names.
 
     See Also
@@ -230,8 +230,11 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     NaN. Missing cells are left out of the density of their row and of the counts of their column,
     which integrates them out. The posterior is right if cells are missing at random: whether a cell
     is missing may depend on cells that are observed, but not on its own value. A row without any
-    observed cell is allowed, and gets the weights of the components. Text is refused:
-    :class:`sklearn.preprocessing.OrdinalEncoder` makes integers of it, and leaves NaN as it is.
+    observed cell is allowed, and gets the weights of the components.
+
+    In data frames and lists, ``pandas.NA`` and None are missing cells too. Text is refused, in
+    pandas categories as well: :class:`sklearn.preprocessing.OrdinalEncoder` makes integers of it,
+    and leaves missing cells as they are. Pandas categories that are numbers are read as these.
 
     Rows of categories or binary columns that are equal are processed once, with the sum of their
     weights, if this at least halves the number of rows. ``init_params="random"`` then draws one
