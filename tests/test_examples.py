@@ -63,6 +63,11 @@ def stars():
 
 
 @pytest.fixture(scope="module")
+def parts():
+    yield from load_example("factorial_parts")
+
+
+@pytest.fixture(scope="module")
 def compared(example):
     data = example.load_data()
     few = {name: data[name] for name in ("digit 0", "digit 5")}
@@ -561,6 +566,50 @@ def test_the_figure_of_ratings_is_written_where_it_says(
     (_, fits), train, _ = rated
     path = stars.draw(fits, train, drawn_ratings[2])
     assert path == tmp_path.resolve() / "ratings.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def taken_apart(parts):
+    train, test = parts.load_data()
+    few = train[:200], test[:50]
+    return *parts.compare(*few, n_seeds=2, n_components=5), *few
+
+
+def test_parts_are_measured_once_per_seed(parts, taken_apart):
+    results, fits, train, test = taken_apart
+    assert len(train) == 200
+    assert set(results) == set(fits) == set(parts.contestants(5, 0))
+    for name, values in results.items():
+        assert values.shape == (2, 4)
+        assert np.isfinite(values[:, [0, 2, 3]]).all()
+        made = parts.reconstruct(fits[name], test)
+        assert values[0, 0] == np.mean((made - test) ** 2)
+        assert values[0, 0] < np.mean((train.mean(axis=0) - test) ** 2)
+        if name != parts.CLUSTERS:
+            assert values[0, 1] == fits[name].score(test)
+    # Bits: there are no more pictures than combinations of parts.
+    assert len(np.unique(np.round(fits[parts.ANNEALED].transform(train)), axis=0)) <= 2**5
+
+
+def test_what_is_printed_of_parts(parts, taken_apart, capsys):
+    results = taken_apart[0]
+    parts.print_table(results)
+    table = capsys.readouterr().out
+    for values in results.values():
+        assert f"{np.median(values[:, 0]):.4f}" in table
+    flat = {name: np.array([[0.04, 10.0, 8.0, 1.0]]) for name in results}
+    flat[parts.ANNEALED] = np.array([[0.02, 12.5, 16.0, 2.0]])
+    found = list(parts.conclusions(flat))
+    assert all("is 0.50 x that of" in text for text in found[:2])
+    assert "+2.50 nats" in found[2]
+    assert "uses 16 parts, plain VI 8." in found[2]
+
+
+def test_the_figure_of_parts_is_written_where_it_says(parts, taken_apart, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = parts.draw(taken_apart[1], taken_apart[3])
+    assert path == tmp_path.resolve() / "factorial_parts.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

@@ -243,6 +243,14 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
     determine can fit them too closely. One component alone determines none, so that with
     ``n_components=1`` all priors keep the values of None.
 
+    Cells of X that are NaN are missing ([5]_). They are integrated out, so that the lower bound and
+    all predictions are those of the observed cells, and :meth:`impute` gives their posterior means.
+    They are taken to be missing at random: whether a cell is missing may depend on the observed
+    cells of its row, but not on its own value. A row without any observed cell counts for the
+    weights only. The mean and the variance of a column, from which priors of None and starts
+    follow, are those of its observed cells. Infinite values are refused, and so is a column without
+    any observed cell in the training data.
+
     References
     ----------
     .. [1] Bishop (2006). Pattern Recognition and Machine Learning, section 10.2.
@@ -250,6 +258,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
        Analysis 1.
     .. [3] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS.
     .. [4] Minka (2000). Estimating a Dirichlet distribution. Technical report, MIT.
+    .. [5] Ghahramani, Jordan (1994). Supervised learning from incomplete data via an EM approach.
+       NIPS.
 
     Examples
     --------

@@ -58,13 +58,19 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         - ``"categorical"``: integers from 0, with any number of categories per column.
         - ``"poisson"``: counts. X may be a sparse matrix.
         - ``"gaussian"``: real numbers, with ``covariance_type``.
-    annealing : str or Annealing, default="reheating"
+    annealing : str or Annealing, default="deterministic"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
-        mixtures. ``"tempering"`` and ``"local_tempering"`` are refused for columns of counts, and
-        the exact gradient of ``"structured"`` needs columns of categories or binary columns.
+        mixtures. The default raises the temperature of the assignments alone, to 3, and needs 30
+        passes more than ``"none"``. It finds better optima where there are many components, and a
+        little worse ones where the data support only two or three. Stochastic annealing often
+        deletes components. ``"structured"`` gives up some of the bound of plain inference, and
+        predicts new rows better where there are many components with few rows each; with
+        ``learning_decay`` near 0.5 it is best. ``"tempering"`` and ``"local_tempering"`` are
+        refused for columns of counts, and the exact gradient of ``"structured"`` needs columns of
+        categories or binary columns.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         row.
@@ -77,7 +83,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         Whether all restarts run to convergence, or only the best one. In a race, which is
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
-        end. A race takes fewer passes, and can miss a restart that rises late.
+        end. A race takes fewer passes, and can miss a restart that rises late. Ten restarts in a
+        race raise the bound further than any single fit.
     n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
@@ -87,11 +94,13 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         that raise the bound by less than ``tol`` per observation, and none with other methods and
         in minibatches. More of them raise the bound further. ``annealing="none"``, which is plain
         inference, and ``"structured"`` have no reheats, and an integer above 0 is then refused.
-    init_params : {"random", "kmeans", "k-means++", "random_from_data"}, default="random"
+    init_params : {"random", "kmeans", "k-means++", "random_from_data"}, \
+            default="random_from_data"
         How the responsibilities are initialised: drawn from a uniform distribution over all
         probabilities, labels of k-means among at most 20,000 rows, or single rows as components,
         chosen by k-means++ or at random. k-means measures distances between standardised columns,
-        with one indicator for each category, and the mean of the column in missing cells.
+        with one indicator for each category, and the mean of the column in missing cells. Rows as
+        components keep more components in use than ``"random"``, which suits two or three better.
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
             default="dirichlet_process"
         Prior of the weights: a truncated stick-breaking process, or a finite Dirichlet
@@ -288,13 +297,13 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         n_components=1,
         *,
         emission="bernoulli",
-        annealing="reheating",
+        annealing="deterministic",
         tol=1e-6,
         max_iter=100,
         n_init=1,
         restarts="full",
         n_reheats="auto",
-        init_params="random",
+        init_params="random_from_data",
         weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior="auto",
         emissionprob_prior="auto",

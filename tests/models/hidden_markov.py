@@ -47,6 +47,25 @@ def frames_of(emission: str, rng: np.random.Generator, states: np.ndarray) -> np
     return X
 
 
+def mixed_frames(rng: np.random.Generator, states: np.ndarray) -> np.ndarray:
+    """Frames with a column of every kind, of which single cells are missing."""
+    columns = [
+        frames_of("categorical", rng, states),
+        *(frames_of(emission, rng, states)[:, :1] for emission in ("bernoulli", "poisson")),
+        frames_of("gaussian", rng, states),
+    ]
+    X = np.hstack(columns)
+    return np.where(X == -1.0, np.nan, X)
+
+
+BLOCKS = [
+    ("symbols", "categorical", [0]),
+    ("bits", "bernoulli", [1]),
+    ("counts", "poisson", [2]),
+    ("sizes", "gaussian", [3, 4]),
+]
+
+
 def chains(
     emission: str, lengths: tuple[int, int] = (1, 6)
 ) -> Callable[[np.random.Generator, int], SequenceList]:
@@ -58,7 +77,10 @@ def chains(
         # At each move a random number is added to the state. The sum modulo 3 is uniform, so that
         # the move draws the state anew.
         states = np.cumsum(np.where(moves, rng.integers(3, size=ends[-1]), 0)) % 3
-        return SequenceList(np.split(frames_of(emission, rng, states), ends[:-1]))
+        frames = mixed_frames(rng, states) if emission == "blocks" else None
+        if frames is None:
+            frames = frames_of(emission, rng, states)
+        return SequenceList(np.split(frames, ends[:-1]))
 
     return make
 
@@ -78,13 +100,15 @@ def tiny_chains(emission: str) -> dict[str, Callable[[np.random.Generator], Sequ
 
 def hidden_markov(emission: str, **fields: Any) -> Entry:
     """The entry of an emission; priors that ``variants`` give are for two columns."""
-    declared = {"n_symbols": N_SYMBOLS} if emission == "categorical" else {}
+    declared = {"n_symbols": N_SYMBOLS} if emission in ("categorical", "blocks") else {}
+    enumerated = emission != "blocks"
 
     def make(n_components: int = 3, transmat_prior: Any = None, **params: Any) -> AnnealedHMM:
         # If a test has fewer states than these priors, it uses a part of them.
         if np.ndim(transmat_prior):
             transmat_prior = np.asarray(transmat_prior)[:n_components, :n_components]
-        settings = {"emission": emission, "max_iter": 5, "random_state": 0, "reg_covar": 0.0}
+        kind = BLOCKS if emission == "blocks" else emission
+        settings = {"emission": kind, "max_iter": 5, "random_state": 0, "reg_covar": 0.0}
         settings |= PEER_OF_SEQUENCES | {"transmat_prior": transmat_prior, **declared, **params}
         return AnnealedHMM(n_components, **settings)
 
@@ -93,8 +117,8 @@ def hidden_markov(emission: str, **fields: Any) -> Entry:
         make=make,
         data=chains(emission),
         several_chunks=lambda rng: chains(emission, (5, 10))(rng, 2500),
-        tiny=tiny_chains(emission),
-        log_evidence=hidden_markov_log_evidence,
+        tiny=tiny_chains(emission) if enumerated else {},
+        log_evidence=hidden_markov_log_evidence if enumerated else None,
         repeat=lambda X, counts: SequenceList(
             X[i] for i in np.repeat(np.arange(len(counts)), counts)
         ),
@@ -131,13 +155,7 @@ ENTRIES = [
                 "rows of different weights are refused.",
                 lambda est: True,
             ),
-        )
-        | {
-            "check_estimators_pickle": ExpectedFailure(
-                "Rows of NaN are allowed and marginalised, but this check strews single ones.",
-                lambda est: True,
-            ),
-        },
+        ),
     ),
     hidden_markov(
         "categorical",
@@ -171,6 +189,20 @@ ENTRIES = [
             "learned": LEARNED_CHAIN | {"emissionprob_prior": "auto"},
         },
         exact=(({"n_components": 1}, "6 frames"),),
+        common_checks=False,
+    ),
+    hidden_markov(
+        "blocks",
+        variants={
+            "independent": {"covariance_type": "independent"},
+            "full": ASYMMETRIC_CHAIN,
+            "learned": LEARNED_CHAIN
+            | dict.fromkeys(("emissionprob_prior", "lambdas_prior", "scale_prior"), "auto"),
+        },
+        refused=lambda params: {
+            "tempering": "log partition function",
+            "local_tempering": "log partition function",
+        },
         common_checks=False,
     ),
 ]
