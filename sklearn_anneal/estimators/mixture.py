@@ -78,13 +78,13 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule.
     n_init : int, default=1
-        Number of restarts. The one with the highest lower bound is kept. Ten restarts in a race
-        raise the bound further than any single fit.
+        Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
         Whether all restarts run to convergence, or only the best one. In a race, which is
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
-        end. A race takes fewer passes, and can miss a restart that rises late.
+        end. A race takes fewer passes, and can miss a restart that rises late. Ten restarts in a
+        race raise the bound further than any single fit.
     n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
@@ -225,7 +225,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         Number of passes over the data in all restarts and reheats together, kept or not.
     n_features_in_ : int
         Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of features seen during ``fit``, where X has string column names.
 
     See Also
@@ -239,8 +239,11 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     NaN. Missing cells are left out of the density of their row and of the counts of their column,
     which integrates them out. The posterior is right if cells are missing at random: whether a cell
     is missing may depend on cells that are observed, but not on its own value. A row without any
-    observed cell is allowed, and gets the weights of the components. Text is refused:
-    :class:`sklearn.preprocessing.OrdinalEncoder` makes integers of it, and leaves NaN as it is.
+    observed cell is allowed, and gets the weights of the components.
+
+    In data frames and lists, ``pandas.NA`` and None are missing cells too. Text is refused, in
+    pandas categories as well: :class:`sklearn.preprocessing.OrdinalEncoder` makes integers of it,
+    and leaves missing cells as they are. Pandas categories that are numbers are read as these.
 
     Rows of categories or binary columns that are equal are processed once, with the sum of their
     weights, if this at least halves the number of rows. ``init_params="random"`` then draws one

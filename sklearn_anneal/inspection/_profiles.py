@@ -178,7 +178,7 @@ class ComponentProfilesDisplay:
         components : int or sequence of int, default=None
             An int n: the n components with most rows. A sequence: the components with these
             numbers, in this order. None: all components with more than one row, the largest first.
-        feature_names : array-like of shape (n_features_in_,), default=None
+        feature_names : array-like of shape (n_features,), default=None
             Names of all columns of the data; None: ``feature_names_in_`` where the training set had
             names, else x0, x1, ….
         category_names : sequence of array-like, default=None
