@@ -35,7 +35,10 @@ numpydoc_show_class_members = False  # the class template lists the methods
 sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples"),
     "gallery_dirs": "auto_examples",
-    "filename_pattern": r"(annealing_instead_of_restarts|topics|state_segmentation|ratings)\.py$",
+    "filename_pattern": (
+        r"(annealing_instead_of_restarts|factorial_parts|latent_classes|ratings"
+        r"|state_segmentation|topics)\.py$"
+    ),
     "only_warn_on_example_error": False,
     "abort_on_example_error": True,
     "download_all_examples": False,

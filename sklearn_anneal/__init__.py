@@ -8,6 +8,7 @@ times, the estimators of this package reach a better optimum by annealing. The p
 from __future__ import annotations
 
 from .estimators._sequences import concat_sequences, split_sequences
+from .estimators.factorial_mixture import AnnealedFactorialMixture
 from .estimators.gaussian_mixture import AnnealedBayesianGaussianMixture
 from .estimators.hidden_markov import AnnealedHMM
 from .estimators.latent_dirichlet import AnnealedLatentDirichletAllocation
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AnnealedBayesianGaussianMixture",
     "AnnealedBayesianMixture",
+    "AnnealedFactorialMixture",
     "AnnealedHMM",
     "AnnealedLatentDirichletAllocation",
     "AnnealedPMF",

@@ -16,25 +16,38 @@ import pytest
 import sklearn_anneal
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
 )
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.models._base import ConjugateModel, Model
+from sklearn_anneal.models.factorial_mixture import FactorialMixture
 from sklearn_anneal.models.gaussian_mixture import GaussianMixture
 from sklearn_anneal.models.hidden_markov import HiddenMarkov
 from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
 from sklearn_anneal.models.matrix_factorization import MatrixFactorization
+from sklearn_anneal.models.mixture import Mixture
 
 ROOT = Path(sklearn_anneal.__file__).parent
 ESTIMATORS = (
     AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
 )
-MODELS = (GaussianMixture, HiddenMarkov, LatentDirichlet, MatrixFactorization)
+MODELS = (
+    FactorialMixture,
+    GaussianMixture,
+    HiddenMarkov,
+    LatentDirichlet,
+    MatrixFactorization,
+    Mixture,
+)
 
 
 @pytest.mark.parametrize("module", ["units", "tables", "parallel"])

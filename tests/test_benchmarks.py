@@ -18,7 +18,14 @@ ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
 
-MODELS = ("gaussian_mixture", "latent_dirichlet", "hidden_markov", "matrix_factorization")
+MODELS = (
+    "gaussian_mixture",
+    "latent_dirichlet",
+    "hidden_markov",
+    "matrix_factorization",
+    "factorial_mixture",
+    "mixture",
+)
 
 # Parts of the pages, and sources of the claims, of the reproductions that keep their fits.
 REPRODUCTIONS = {
@@ -58,6 +65,21 @@ REPRODUCTIONS = {
             "Against other libraries",
         ),
         ("Paisley", "expected figures", "own question"),
+    ),
+    "factorial_mixture": (
+        ("Eight drawn parts", "Digits, reconstructed from K bits"),
+        ("Mandt", "expected figures", "own question"),
+    ),
+    "mixture": (
+        (
+            "Methods and figures",
+            "A drawn mixture of Bernoullis",
+            "Latent class analysis",
+            "Clusters against classes",
+            "Words of posts",
+            "Binary digits",
+        ),
+        ("Hoffman", "expected figures", "own question"),
     ),
 }
 every_reproduction = pytest.mark.parametrize("model", REPRODUCTIONS)

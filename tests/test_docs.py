@@ -84,6 +84,26 @@ def test_user_guide_names_every_annealing_method():
     assert listed == methods
 
 
+def snippets(section):
+    """Return the Python code of one section of the user guide, whose label is ``section``."""
+    guide = (ROOT / "doc" / "user_guide.rst").read_text(encoding="utf-8")
+    text = guide.split(f".. _{section}:\n")[1]
+    text = re.split(r"^[^\n]+\n-{4,}\n", text, flags=re.MULTILINE)[1]
+    found = re.findall(r"^\.\. code-block:: python\n\n((?: {3}.*\n|\n)+)", text, flags=re.MULTILINE)
+    return [re.sub(r"^ {3}", "", code, flags=re.MULTILINE) for code in found]
+
+
+def test_user_guide_on_mixtures_of_any_columns_runs(capsys):
+    names = {}
+    blocks = snippets("any-columns")
+    assert len(blocks) == 4
+    for code in blocks:
+        exec(compile(code, "user_guide.rst", "exec"), names)
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert not any((names["complete"] < 0).ravel())
+    assert set(names["mixed"].blocks_) == {"answers", "visits", "sizes"}
+
+
 def test_readme_example_runs(capsys):
     (example,) = fenced_blocks("python")
     exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})

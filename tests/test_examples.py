@@ -15,6 +15,7 @@ from sklearn.mixture import BayesianGaussianMixture
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
 )
@@ -52,8 +53,18 @@ def segmentation():
 
 
 @pytest.fixture(scope="module")
+def classes():
+    yield from load_example("latent_classes")
+
+
+@pytest.fixture(scope="module")
 def stars():
     yield from load_example("ratings")
+
+
+@pytest.fixture(scope="module")
+def parts():
+    yield from load_example("factorial_parts")
 
 
 @pytest.fixture(scope="module")
@@ -386,6 +397,86 @@ def test_the_figure_of_states_is_written_where_it_says(
 
 
 @pytest.fixture(scope="module")
+def images(classes):
+    """Few images, enough to be fitted."""
+    train, test, complete = classes.load_images()
+    return train[:200], test[:60], complete[:60]
+
+
+@pytest.fixture(scope="module")
+def classified(classes, images):
+    return classes.compare(*images, n_seeds=2, n_components=4)
+
+
+def test_images_are_black_and_white_with_holes(classes):
+    train, test, complete = classes.load_images()
+    assert len(train) + len(test) == 1797
+    both = np.vstack([train, test])
+    assert np.isnan(both).sum() == round(0.1 * both.size)
+    assert set(np.unique(both[~np.isnan(both)])) == {0.0, 1.0} == set(np.unique(complete))
+    known = ~np.isnan(test)
+    np.testing.assert_array_equal(test[known], complete[known])
+
+
+def test_latent_classes_are_measured_once_per_seed(classes, images, classified, capsys):
+    results, fits = classified
+    train, test, complete = images
+    assert set(results) == set(fits) == set(classes.contestants(4, 0))
+    assert fits[classes.DEFAULT].get_params() == {
+        **AnnealedBayesianMixture(4).get_params(),
+        "random_state": 0,
+    }
+    missing = np.isnan(test)
+    for name, values in results.items():
+        assert values.shape == (2, 4)
+        assert values[0, 0] == fits[name].lower_bound_ / len(train)
+        assert values[0, 1] == fits[name].score(test)
+        wrong = fits[name].impute(test)[missing] != complete[missing]
+        assert values[0, 2] == wrong.mean()
+    restarts, single = results[classes.RESTARTS], results[classes.SINGLE]
+    assert (restarts[:, 0] >= single[:, 0]).all()
+    assert (results[classes.DEFAULT][:, 0] >= single[:, 0]).all()
+    capsys.readouterr()
+    classes.compare(*images, 1, 2)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[1].rsplit(maxsplit=2)[0] for line in lines] == list(results)
+
+
+def test_what_is_printed_of_latent_classes(classes, images, classified, capsys):
+    results, _ = classified
+    imputed = classes.impute(*images)
+    assert set(imputed) == set(classes.IMPUTERS)
+    assert all(0 < wrong < 0.5 for wrong in imputed.values())
+    capsys.readouterr()
+    classes.print_table(results, imputed)
+    table = capsys.readouterr().out
+    for values in results.values():
+        for column in range(3):
+            assert f"{np.median(values[:, column]):.3f}" in table
+    printed = [*table.splitlines(), *classes.conclusions(results, imputed)]
+    assert all(len(line) <= 80 for line in printed)
+    # One made-up winner in bound, at half the time, and another in pixels; all others tie.
+    flat = {name: np.array([[-9.0, -8.0, 0.2, 1.0]]) for name in results}
+    flat[classes.DEFAULT] = np.array([[-8.5, -8.25, 0.2, 0.5]])
+    text = list(classes.conclusions(flat, dict.fromkeys(imputed, 0.3) | {"KNNImputer": 0.1}))
+    (won,) = (line for line in text if line.startswith("  default  "))
+    assert "bound +0.500, held-out -0.250, in 0.50 x" in won
+    assert text[-1] == "Fewest pixels wrong: KNNImputer."
+
+
+def test_wines_and_the_figure_of_latent_classes(classes, images, classified, tmp_path, monkeypatch):
+    X, blocks, names, cultivars = classes.load_wines()
+    assert X.shape == (178, 13) == (len(cultivars), len(names))
+    assert sorted(np.concatenate([columns for _, _, columns in blocks])) == list(range(13))
+    wines = classes.fit_wines(X, blocks)
+    assert list(wines.blocks_["levels"].n_categories_) == 7 * [3]
+    monkeypatch.chdir(tmp_path)
+    path = classes.draw(classified[1][classes.DEFAULT], images[1], wines, names, n_images=4)
+    assert path == tmp_path.resolve() / "latent_classes.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
 def drawn_ratings(stars):
     """Few ratings, with their truth."""
     return stars.draw_ratings(n_users=200, n_items=50, most=40)
@@ -475,6 +566,50 @@ def test_the_figure_of_ratings_is_written_where_it_says(
     (_, fits), train, _ = rated
     path = stars.draw(fits, train, drawn_ratings[2])
     assert path == tmp_path.resolve() / "ratings.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def taken_apart(parts):
+    train, test = parts.load_data()
+    few = train[:200], test[:50]
+    return *parts.compare(*few, n_seeds=2, n_components=5), *few
+
+
+def test_parts_are_measured_once_per_seed(parts, taken_apart):
+    results, fits, train, test = taken_apart
+    assert len(train) == 200
+    assert set(results) == set(fits) == set(parts.contestants(5, 0))
+    for name, values in results.items():
+        assert values.shape == (2, 4)
+        assert np.isfinite(values[:, [0, 2, 3]]).all()
+        made = parts.reconstruct(fits[name], test)
+        assert values[0, 0] == np.mean((made - test) ** 2)
+        assert values[0, 0] < np.mean((train.mean(axis=0) - test) ** 2)
+        if name != parts.CLUSTERS:
+            assert values[0, 1] == fits[name].score(test)
+    # Bits: there are no more pictures than combinations of parts.
+    assert len(np.unique(np.round(fits[parts.ANNEALED].transform(train)), axis=0)) <= 2**5
+
+
+def test_what_is_printed_of_parts(parts, taken_apart, capsys):
+    results = taken_apart[0]
+    parts.print_table(results)
+    table = capsys.readouterr().out
+    for values in results.values():
+        assert f"{np.median(values[:, 0]):.4f}" in table
+    flat = {name: np.array([[0.04, 10.0, 8.0, 1.0]]) for name in results}
+    flat[parts.ANNEALED] = np.array([[0.02, 12.5, 16.0, 2.0]])
+    found = list(parts.conclusions(flat))
+    assert all("is 0.50 x that of" in text for text in found[:2])
+    assert "+2.50 nats" in found[2]
+    assert "uses 16 parts, plain VI 8." in found[2]
+
+
+def test_the_figure_of_parts_is_written_where_it_says(parts, taken_apart, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = parts.draw(taken_apart[1], taken_apart[3])
+    assert path == tmp_path.resolve() / "factorial_parts.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedFactorialMixture,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 ESTIMATORS = (
     AnnealedBayesianGaussianMixture,
+    AnnealedFactorialMixture,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
@@ -34,6 +36,7 @@ FAST = {"n_components": 2, "annealing": "none", "max_iter": 3, "random_state": 0
 TEMPERED = {**FAST, "annealing": "local_tempering"}
 
 mixture = partial(AnnealedBayesianGaussianMixture, **FAST)
+factorial = partial(AnnealedFactorialMixture, **FAST)
 hmm = partial(AnnealedHMM, **FAST)
 topics = partial(AnnealedLatentDirichletAllocation, **FAST)
 pmf = partial(AnnealedPMF, **FAST)
@@ -252,11 +255,12 @@ def hidden(X):
     return X
 
 
-@pytest.mark.parametrize("make", [mixture, topics])
+@pytest.mark.parametrize("make", [mixture, factorial, topics])
 def test_masked_rows_are_refused(make):
     est = make().fit(rows())
     names = ["fit", "partial_fit", "fit_transform", "transform", "score"]
-    names += ["perplexity"] if make is topics else ["predict", "predict_proba", "score_samples"]
+    more = ("perplexity", "predict", "predict_proba", "score_samples", "inverse_transform")
+    names += [name for name in more if hasattr(est, name)]
     for X in (hidden(rows()), list(hidden(rows()))):
         calls = [make().fit, make().partial_fit, *methods(est, names)]
         refuses("X is a masked array", [partial(call, X) for call in calls])
@@ -267,7 +271,7 @@ def test_masked_rows_are_refused(make):
     )
 
 
-@pytest.mark.parametrize("make", [mixture, hmm, topics, pmf])
+@pytest.mark.parametrize("make", [mixture, factorial, hmm, topics, pmf])
 def test_masked_weights_are_refused(make):
     est = make().fit(rows())
     for name in ("fit", "partial_fit", "score"):
@@ -357,6 +361,7 @@ def test_names_of_other_choices_are_answered_with_the_nearest_one():
         (hmm(emission="gausian"), "gaussian"),
         (topics(learning_method="on-line"), "online"),
         (pmf(input="pair"), "pairs"),
+        (factorial(local_step="mean-field"), "mean_field"),
     ):
         with pytest.raises(InvalidParameterError, match=f"Did you mean '{nearest}'"):
             est.fit(rows())

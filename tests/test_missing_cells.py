@@ -414,3 +414,12 @@ def test_priors_of_scikit_learn_come_from_observed_cells(rng):
     est = GAPPED.make(**PEER_OF_MIXTURES).fit(X)
     np.testing.assert_allclose(est.mean_prior_, np.nanmean(X, axis=0))
     np.testing.assert_allclose(np.diagonal(est.covariance_prior_), np.nanvar(X, axis=0, ddof=1))
+
+
+@pytest.mark.parametrize("start", ["k-means++", "random_from_data"])
+def test_components_start_from_rows_with_cells(start, rng):
+    X = np.full((60, 3), np.nan)
+    X[::10] = MIXTURE.data(rng, 6)
+    ctx, _, _ = open_run(GAPPED.make(init_params=start, n_components=5), X)
+    means = ctx.model.components.means(ctx.q)
+    assert len(np.unique(means.round(6), axis=0)) == 5

@@ -21,7 +21,10 @@ def problem(request, rng):
     mask[300:] = rng.random(d) < 0.5
     mask[mask.all(axis=1), 0] = False
     X[mask] = np.nan
-    rows = Rows(X, None, np.full(d, 4.9), cell_patterns(X))
+    patterns = cell_patterns(X)
+    if patterns is None:
+        patterns = np.zeros(n, dtype=np.uint64)
+    rows = Rows(X, None, np.full(d, 4.9), patterns)
     stored = np.diagonal(precision, axis1=1, axis2=2).copy() if diagonal else precision
     gaussians = cells.Gaussians(rng.normal(size=(k, d)), stored, rng.normal(size=k), np.zeros(k))
     order = rng.permutation(n)[:450]
@@ -41,8 +44,12 @@ def plain(x, mean, precision):
     return deviation @ precision @ deviation, log_det, deviation, covariance
 
 
-def test_marginals_moments_and_imputed_cells(problem, rng):
+@pytest.mark.parametrize("size_of_groups", [10, 10**9])
+def test_marginals_moments_and_imputed_cells(problem, size_of_groups, rng, monkeypatch):
+    """Of rows that lack the same cells, computed as a group or one by one."""
+    monkeypatch.setattr(cells, "_GROUP", size_of_groups)
     rows, order, gaussians, shares = problem
+    order = order[np.argsort(rows.patterns[order], kind="stable")]
     k, d = gaussians.mean.shape
     precisions = gaussians.precision
     if gaussians.diagonal:

@@ -23,6 +23,7 @@ from scipy.sparse import csr_matrix
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedFactorialMixture,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
@@ -159,6 +160,12 @@ def cases() -> Iterator[Case]:
             return AnnealedPMF(3, **PEER_OF_RATINGS | shared | params)
 
         yield f"matrix_factorization {name}", factorization, ratings, batches
+    for step in ("mean_field", "enumerate"):
+
+        def factorial(step: str = step) -> Any:
+            return AnnealedFactorialMixture(4, local_step=step, **shared)
+
+        yield f"factorial_mixture {step}", factorial, rows, batches
 
 
 def digest(estimator: Any, X: Any) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 from sklearn.utils import Bunch
 from sklearn.utils._indexing import _get_column_indices
+from sklearn.utils._missing import is_pandas_na
 
 from ..families import Natural
 from ..inference.tables import Blocks, Coded, missing_cells
@@ -23,10 +26,14 @@ from ._emissions import (
     PoissonEmission,
 )
 from ._priors import auto_as_none, checked_prior, is_auto, numbers_of, refuse_nonpositive
-from ._validation import check_largest_id
+from ._validation import check_largest_id, did_you_mean
 
 # Rows whose cells are checked at a time.
 _CHUNK = 65_536
+TEXT_IS_REFUSED = (
+    "X has text, but categories are integers from 0. sklearn.preprocessing.OrdinalEncoder makes "
+    "such integers of text and of pandas categories"
+)
 
 
 class Block(NamedTuple):
@@ -70,12 +77,14 @@ def blocks_of(emission: Any, X: Any) -> list[Block] | None:
         name, kind, columns = entry
         if not isinstance(name, str) or not name or name in {block.name for block in blocks}:
             raise ValueError(f"Blocks need different names that are strings; got {name!r}.")
-        if kind not in COLUMN_EMISSIONS:
+        if not isinstance(kind, str) or kind not in COLUMN_EMISSIONS:
             raise ValueError(
                 f"Block {name!r} has the emission {kind!r}, but emissions are "
-                f"{sorted(COLUMN_EMISSIONS)}."
+                f"{sorted(COLUMN_EMISSIONS)}.{did_you_mean(kind, COLUMN_EMISSIONS)}"
             )
-        found = np.atleast_1d(np.array(_get_column_indices(X, columns), dtype=np.intp))
+        with _named_block(name):
+            indices = _get_column_indices(X, columns)
+        found = np.atleast_1d(np.array(indices, dtype=np.intp))
         if len(found) == 0:
             raise ValueError(f"Block {name!r} has no columns.")
         blocks.append(Block(name, kind, found))
@@ -91,10 +100,34 @@ def blocks_of(emission: Any, X: Any) -> list[Block] | None:
     return blocks
 
 
+@contextmanager
+def _named_block(name: str) -> Iterator[None]:
+    """Begin the text of an error with the name of the block that it is about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"In the block {name!r}: {error}") from None
+
+
 # Cells
 
 
-def levels_of(X: Any, what: str) -> list[np.ndarray]:
+def as_numbers(X: np.ndarray) -> np.ndarray:
+    """Return an array of objects as floating-point numbers, with NaN for None and pandas.NA.
+
+    Raises
+    ------
+    ValueError
+        If an object is no number.
+    """
+    missing = np.array([cell is None or is_pandas_na(cell) for cell in X.flat], dtype=bool)
+    try:
+        return np.where(missing.reshape(X.shape), np.nan, X).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{TEXT_IS_REFUSED}: {error}") from None
+
+
+def levels_of(X: Any, what: str, largest: int | None = None) -> list[np.ndarray]:
     """Return levels as small integers, with −1 for missing cells, in chunks of rows.
 
     Parameters
@@ -102,6 +135,8 @@ def levels_of(X: Any, what: str) -> list[np.ndarray]:
     X : ndarray of shape (n_rows, n_columns)
     what : str
         What the values are, for the error message.
+    largest : int, default=None
+        The largest level. None: as large as the integers in which levels are counted.
 
     Raises
     ------
@@ -122,7 +157,9 @@ def levels_of(X: Any, what: str) -> list[np.ndarray]:
             bad = bad | (part < -1)
         if bad.any():
             raise ValueError(f"{what}, but X contains {part[bad].flat[0]:g}.")
-        most = np.max(part, initial=0, where=~missing)
+        most = float(np.max(part, initial=0, where=~missing))
+        if largest is not None and most > largest:
+            raise ValueError(f"{what}, but X contains {most:g}.")
         if most > np.iinfo(np.int32).max - 1:
             raise ValueError(f"Levels are numbers below 2 ** 31, but X contains {most:g}.")
         dtype = np.min_scalar_type(-int(most) - 1)
@@ -138,6 +175,11 @@ def _coded(chunks: list[np.ndarray], n_levels: Any, n_components: int, n_columns
     return Coded.of_chunks(chunks, n_levels, missing, n_components)
 
 
+def _as_floats(X: Any) -> Any:
+    """Return an array or a sparse matrix with a dtype that compiled code reads."""
+    return X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
+
+
 class BinaryColumns(BernoulliEmission):
     """Columns of zeros and ones."""
 
@@ -149,12 +191,9 @@ class BinaryColumns(BernoulliEmission):
             if ((known != 0) & (known != 1)).any():
                 bad = known[(known != 0) & (known != 1)][0]
                 raise ValueError(f"Binary columns are of 0 and 1, but X contains {bad:g}.")
-            return X
+            return _as_floats(X)
         text = "Binary columns are of 0 and 1 (−1 or NaN where a cell is missing)"
-        chunks = levels_of(X, text)
-        most = max((int(c.max(initial=0)) for c in chunks), default=0)
-        if most > 1:
-            raise ValueError(f"{text}, but X contains {most}.")
+        chunks = levels_of(X, text, largest=1)
         return _coded(chunks, [2] * X.shape[1], n_components, X.shape[1])
 
 
@@ -186,6 +225,11 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
             check_largest_id(int(most[column]), len(X), "category", "rows", "n_categories")
             n_levels = np.maximum(most + 1, 1)
         else:
+            if np.shape(declared) not in ((), (1,), (n,)):
+                raise ValueError(
+                    "The declared numbers of categories should be one number or one for each of "
+                    f"the {n} columns of categories, but have the shape {np.shape(declared)}."
+                )
             n_levels = np.broadcast_to(declared, (n,))
             beyond = np.flatnonzero(most >= n_levels)
             if len(beyond):
@@ -253,7 +297,7 @@ class CountColumns(PoissonEmission):
                 raise ValueError(
                     f"Counts are integers 0, 1, …, but X contains {values[bad].flat[0]:g}."
                 )
-        return X if values.dtype.kind == "f" else X.astype(np.float64)
+        return _as_floats(X)
 
 
 class RealColumns(GaussianEmission):
@@ -264,7 +308,7 @@ class RealColumns(GaussianEmission):
         """Return the columns in the form that the components read."""
         if issparse(X):
             raise ValueError("Gaussian columns cannot be sparse. Give a dense array.")
-        return X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
+        return _as_floats(X)
 
     @classmethod
     def components(cls, estimator: Any, frames: Any) -> Any:
@@ -369,7 +413,8 @@ def cells_of(
     for block in blocks:
         part = X[:, block.columns]
         cls = COLUMN_EMISSIONS[block.emission]
-        parts[block.name] = cls.cells(part, n_components, declared.get(block.name))
+        with _named_block(block.name):
+            parts[block.name] = cls.cells(part, n_components, declared.get(block.name))
     return Blocks(parts)
 
 
@@ -518,4 +563,6 @@ def _levels(value: Any, name: str) -> np.ndarray:
     levels = np.asarray(value)
     if levels.dtype.kind not in "iu" or levels.size == 0 or (levels < 1).any():
         raise ValueError(f"{name} should have positive integers, but is {value!r}.")
+    if (levels > np.iinfo(np.int32).max).any():
+        raise ValueError(f"{name} should have numbers below 2 ** 31, but is {value!r}.")
     return levels

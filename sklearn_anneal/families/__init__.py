@@ -14,6 +14,7 @@ from .beta import Beta, stick_breaking_log_weights
 from .dirichlet import Dirichlet, dirichlet_divergence
 from .gamma import Gamma, fast_standard_gamma
 from .gaussian import Gaussian, fast_normal
+from .matrix_gaussian import MatrixGaussian
 from .normal_wishart import NormalWishart
 from .wishart import COVARIANCE_TYPES, Wishart
 
@@ -28,6 +29,7 @@ __all__ = [
     "Family",
     "Gamma",
     "Gaussian",
+    "MatrixGaussian",
     "Natural",
     "NormalWishart",
     "Structure",

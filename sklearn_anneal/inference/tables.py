@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -132,6 +132,9 @@ class Coded:
 
     codes: np.ndarray
     packing: Packing
+
+    # A row takes little time, but every chunk of rows needs tables of its own.
+    most_chunks: ClassVar[int] = 8
 
     @classmethod
     def of_chunks(

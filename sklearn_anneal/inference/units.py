@@ -89,6 +89,11 @@ class Units(ABC):
         """Number of data points."""
 
     @property
+    def _most_chunks(self) -> int:
+        """Largest number of chunks."""
+        return _CHUNKS
+
+    @property
     def n_weight_units(self) -> int:
         """Number of weight units, each of which gets a random weight of its own.
 
@@ -125,7 +130,7 @@ class Units(ABC):
         """
         n = self.n_units
         # Chunks consist of whole blocks of the kernels; only the last one may end with a part.
-        size = max(_SMALLEST_CHUNK, -(-n // (_CHUNKS * _BLOCK)) * _BLOCK)
+        size = max(_SMALLEST_CHUNK, -(-n // (self._most_chunks * _BLOCK)) * _BLOCK)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[Units]:
@@ -213,6 +218,10 @@ class Rows(Units):
     @property
     def n_units(self) -> int:
         return self.X.shape[0]
+
+    @property
+    def _most_chunks(self) -> int:
+        return getattr(self.X, "most_chunks", _CHUNKS)
 
     def take(self, index: np.ndarray | slice) -> Rows:
         weights = None if self.weights is None else self.weights[index]

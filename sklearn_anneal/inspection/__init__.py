@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from ._lower_bound import LowerBoundDisplay
 from ._mixture import MixtureEllipseDisplay
+from ._profiles import ComponentProfilesDisplay
 from ._temperature import TemperatureDisplay
 from ._topics import TopicsDisplay
 from ._transitions import StateSequenceDisplay, TransitionMatrixDisplay
 
 __all__ = [
+    "ComponentProfilesDisplay",
     "LowerBoundDisplay",
     "MixtureEllipseDisplay",
     "StateSequenceDisplay",

@@ -14,6 +14,7 @@ import numpy as np
 
 from ._compile import CODES, helper, kernel
 from ._simd import add_to_rows, sum_rows
+from .mixture_steps import BLOCK, differences_from_maximum, exponentials, sums_of_rows
 
 
 @helper
@@ -102,6 +103,78 @@ def fill_table(levels, first_level, radices, first_column, begins, table):
                             value += levels[first_level[c] + v, k]
                         part[e * radix + v, k] = value
             size *= radix
+
+
+@kernel("rows pointer matrix vector vector vector vector vector out2 out1 out1", dtypes=CODES)
+def local_step(
+    codes,
+    begins,
+    table,
+    log_weights,
+    inverse_temperature,
+    factor,
+    weights,
+    noise,
+    out,
+    number,
+    sums,
+):
+    """Make the whole local step of a mixture: densities, responsibilities and shares.
+
+    It does in one loop what :func:`log_density`, ``mixture_steps.shares_of`` and
+    :func:`add_shares` do one after the other, so that no array of all rows is needed.
+
+    Parameters
+    ----------
+    codes : array of shape (n, n_codes)
+    begins : array of shape (n_codes + 1,)
+    table : array of shape (n_entries, n_padded)
+    log_weights : array of shape (n_components,)
+        E log π.
+    inverse_temperature, factor, weights, noise : arrays
+        As in ``mixture_steps.shares_of``.
+    out : array of shape (n_entries, n_padded)
+        Receives the shares of the rows with each entry.
+    number : array of shape (n_components,)
+        Receives the sum of the shares.
+    sums : array of shape (2,)
+        Receives Σ w Σ_k R L and Σ w H[R].
+    """
+    n, n_codes = codes.shape
+    n_components, n_padded = log_weights.shape[0], table.shape[1]
+    starts = np.empty((BLOCK, n_codes), dtype=np.int64)
+    row_sums, padded = np.empty(n_padded), np.zeros(n_padded)
+    joint = np.empty((BLOCK, n_components))
+    work, differences = np.empty((BLOCK, n_components)), np.empty((BLOCK, n_components))
+    maximum, total = np.empty(BLOCK), np.empty(BLOCK)
+    energy, temperature = np.empty(BLOCK), np.empty(BLOCK)
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        m = stop - start
+        for i in range(m):
+            _locate(codes, start + i, begins, n_padded, starts[i])
+            sum_rows(table, starts[i], n_codes, row_sums)
+            row = joint[i]
+            for k in range(n_components):
+                row[k] = row_sums[k] + log_weights[k]
+            x = inverse_temperature
+            temperature[i] = x[start + i] if x.shape[0] > 1 else x[0]
+        differences_from_maximum(joint, 0, m, maximum, differences)
+        exponentials(differences, temperature, m, work)
+        sums_of_rows(work, differences, m, total, energy)
+        for i in range(m):
+            w = weights[start + i] if weights.shape[0] > 0 else 1.0
+            sums[0] += w * (maximum[i] + energy[i])
+            sums[1] += w * (np.log(total[i]) - temperature[i] * energy[i])
+            f = factor[start + i] if factor.shape[0] > 1 else factor[0]
+            e = noise[start + i] if noise.shape[0] > 0 else 1.0
+            scale = w * f * e / total[i]
+            row = work[i]
+            for k in range(n_components):
+                share = row[k] * scale
+                padded[k] = share
+                number[k] += share
+            add_to_rows(padded, starts[i], n_codes, out)
 
 
 @kernel("out_rows pointer pointer pointer pointer out2", dtypes=("float64",))

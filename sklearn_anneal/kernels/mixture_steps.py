@@ -12,11 +12,11 @@ from ._compile import helper, kernel
 from ._math import exp
 
 # Rows per block: a block and its exponentials stay in the fastest caches.
-_BLOCK = 128
+BLOCK = 128
 
 
 @helper
-def _differences(joint, start, stop, maximum, out):
+def differences_from_maximum(joint, start, stop, maximum, out):
     """For each row, the largest entry, and the difference of each entry from it."""
     for i in range(start, stop):
         row = joint[i]
@@ -30,7 +30,7 @@ def _differences(joint, start, stop, maximum, out):
 
 
 @helper
-def _exponentials(differences, x, m, out):
+def exponentials(differences, x, m, out):
     """exp{x d} of the first m rows; x has one entry per row."""
     n_components = differences.shape[1]
     for i in range(m):
@@ -45,7 +45,7 @@ def _exponentials(differences, x, m, out):
 
 
 @helper
-def _sums(exponentials, differences, m, total, energy):
+def sums_of_rows(exponentials, differences, m, total, energy):
     """For each row, the sum of the exponentials, and of the differences weighted by them."""
     for i in range(m):
         row = exponentials[i]
@@ -89,21 +89,21 @@ def shares_of(joint, inverse_temperature, factor, weights, noise, shares, noisy,
         Receives Σ w Σ_k R L and Σ w H[R].
     """
     n, n_components = joint.shape
-    differences = np.empty((_BLOCK, n_components))
-    work = np.empty((_BLOCK, n_components))
-    maximum = np.empty(_BLOCK)
-    total = np.empty(_BLOCK)
-    energy = np.empty(_BLOCK)
-    temperature = np.empty(_BLOCK)
-    for start in range(0, n, _BLOCK):
-        stop = min(start + _BLOCK, n)
+    differences = np.empty((BLOCK, n_components))
+    work = np.empty((BLOCK, n_components))
+    maximum = np.empty(BLOCK)
+    total = np.empty(BLOCK)
+    energy = np.empty(BLOCK)
+    temperature = np.empty(BLOCK)
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
         m = stop - start
         for i in range(m):
             x = inverse_temperature
             temperature[i] = x[start + i] if x.shape[0] > 1 else x[0]
-        _differences(joint, start, stop, maximum, differences)
-        _exponentials(differences, temperature, m, work)
-        _sums(work, differences, m, total, energy)
+        differences_from_maximum(joint, start, stop, maximum, differences)
+        exponentials(differences, temperature, m, work)
+        sums_of_rows(work, differences, m, total, energy)
         for i in range(m):
             w = weights[start + i] if weights.shape[0] > 0 else 1.0
             sums[0] += w * (maximum[i] + energy[i])
@@ -165,26 +165,26 @@ def locally_tempered_shares_of(
     n, n_components = joint.shape
     n_temperatures = partition.shape[1]
     slope = 1.0 / n_temperatures
-    differences = np.empty((_BLOCK, n_components))
-    work = np.empty((_BLOCK, n_components))
-    maximum = np.empty(_BLOCK)
-    total = np.empty(_BLOCK)
-    energy = np.empty(_BLOCK)
-    for start in range(0, n, _BLOCK):
-        stop = min(start + _BLOCK, n)
+    differences = np.empty((BLOCK, n_components))
+    work = np.empty((BLOCK, n_components))
+    maximum = np.empty(BLOCK)
+    total = np.empty(BLOCK)
+    energy = np.empty(BLOCK)
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
         m = stop - start
-        temperature = np.full(_BLOCK, 0.5 * (1.0 + slope))
-        _differences(joint, start, stop, maximum, differences)
+        temperature = np.full(BLOCK, 0.5 * (1.0 + slope))
+        differences_from_maximum(joint, start, stop, maximum, differences)
         for _ in range(n_rounds):
-            _exponentials(differences, temperature, m, work)
-            _sums(work, differences, m, total, energy)
+            exponentials(differences, temperature, m, work)
+            sums_of_rows(work, differences, m, total, energy)
             for i in range(m):
                 c = which[start + i] if which.shape[0] > 0 else 0
                 temperature[i] = _expected_inverse_temperature(
                     maximum[i] + energy[i], reference[c], partition[c], slope
                 )
-        _exponentials(differences, temperature, m, work)
-        _sums(work, differences, m, total, energy)
+        exponentials(differences, temperature, m, work)
+        sums_of_rows(work, differences, m, total, energy)
         for i in range(m):
             inverse_temperatures[start + i] = temperature[i]
             w = weights[start + i] if weights.shape[0] > 0 else 1.0

@@ -52,7 +52,7 @@ class Assigned(NamedTuple):
     temperature: float | None = None
 
 
-def _vector(values: np.ndarray | float | None) -> np.ndarray:
+def vector(values: np.ndarray | float | None) -> np.ndarray:
     """Return an array for kernels, which take an empty one as ones."""
     if values is None:
         return _NOTHING
@@ -90,10 +90,10 @@ def responsibilities_step(
     sums = np.zeros(2)
     kernels().shares_of(
         np.ascontiguousarray(joint, dtype=np.float64),
-        _vector(t.local),
-        _vector(t.statistics),
-        _vector(weights),
-        _vector(noise),
+        vector(t.local),
+        vector(t.statistics),
+        vector(weights),
+        vector(noise),
         shares,
         _NO_MATRIX if noisy is None else noisy,
         sums,
@@ -138,8 +138,8 @@ def locally_tempered_responsibilities_step(
         reference,
         _EVERY_ROW_ALIKE if which is None else np.ascontiguousarray(which, dtype=np.int64),
         temperatures.n_rounds,
-        _vector(weights),
-        _vector(noise),
+        vector(weights),
+        vector(noise),
         shares,
         found,
         sums,
@@ -180,12 +180,15 @@ class Densities(NamedTuple):
         Adds the statistics of rows, given their shares, to raw statistics.
     log_partition : callable or None
         Maps rows to log c(x) of each on the grid of inverse temperatures, (n_rows, M).
+    n_components : int
+        The number of components, which limits how many rows are in memory at a time.
     """
 
     log_joint: Callable[[Rows], np.ndarray]
     zeros: Callable[[], Natural]
     add: Callable[[Rows, np.ndarray, Natural], None]
     log_partition: Callable[[Rows], np.ndarray] | None = None
+    n_components: int = 1
 
 
 def mixture_step(
@@ -205,7 +208,7 @@ def mixture_step(
     noisy = densities.zeros() if separate_noise else None
     energy = entropy = total = 0.0
     found = np.empty(units.n_units)
-    size = max(_ENTRIES // max(*units.X.shape[1:], 64), 1)
+    size = max(_ENTRIES // max(*units.X.shape[1:], densities.n_components, 64), 1)
     for start in range(0, units.n_units, size):
         part = slice(start, min(start + size, units.n_units))
         rows = units.take(part)

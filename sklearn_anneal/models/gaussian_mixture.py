@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ..families import (
-    Factors,
     Natural,
     Tempering,
     UnitTemperatures,
 )
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding
+from ._base import Block, LocalStep, Visit
+from ._base_mixture import BaseMixture
 from ._mixture_steps import Densities, chosen, mixture_step, partition_polynomials
-from ._weights import WEIGHTS
 from .components._base import clusterings
 from .components._features import ROWS_PER_BLOCK, Features, feature_kind, kernels
 from .components._missing_cells import RowVolume, tempered_volume
@@ -59,7 +56,7 @@ class RowPartition(NamedTuple):
         return tempered_volume(self.x, n_cells[:, None], log_det[:, None]) + self.mixing
 
 
-class GaussianMixture(ConjugateModel):
+class GaussianMixture(BaseMixture):
     """Mixture of Gaussians with Dirichlet or stick-breaking weights.
 
     The model holds hyperparameters only. Its natural parameters are those of
@@ -114,12 +111,11 @@ class GaussianMixture(ConjugateModel):
         weight_concentration_prior: float | str | None = None,
         **components: Any,
     ):
-        self.components = GaussianComponents(
-            n_components, n_features, covariance_type, **components
-        )
-        self.n_components = n_components
-        self.weights = WEIGHTS[weight_prior](n_components, weight_concentration_prior)
-        self.init_params = init_params
+        own = GaussianComponents(n_components, n_features, covariance_type, **components)
+        super().__init__(own, weight_prior, init_params, weight_concentration_prior)
+
+    def of_components(self, summary: Summary) -> Summary:
+        return summary
 
     def capabilities(self) -> dict[str, str | None]:
         can = (
@@ -131,9 +127,6 @@ class GaussianMixture(ConjugateModel):
             "assignment_entropy",
         )
         return dict.fromkeys(can)
-
-    def factors(self) -> Factors:
-        return Factors([self.weights.factor, *self.components.factors])
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -154,14 +147,6 @@ class GaussianMixture(ConjugateModel):
     def summary(self, units: Rows) -> Summary:
         return self.components.summary(units)
 
-    def resolved(self, summary: Summary, hold_units: bool = False) -> GaussianMixture:
-        model = copy(self)
-        model.components = self.components.resolved(summary)
-        return model
-
-    def prior(self, summary: Summary) -> Natural:
-        return self.weights.prior() | self.components.prior(summary)
-
     def init(
         self,
         units: Rows,
@@ -180,7 +165,8 @@ class GaussianMixture(ConjugateModel):
             if chunk.weights is not None:
                 r = r * chunk.weights[:, None]
             self.components.add(chunk, np.ascontiguousarray(r, dtype=np.float64), raw, expected)
-            blank += r[chunk.by_completeness[2]].sum(axis=0)
+            if chunk.patterns is not None:
+                blank += r[chunk.by_completeness[2]].sum(axis=0)
         scale = summary.weight / units.total_weight
         start = self.components.unpack({key: scale * value for key, value in raw.items()})
         if layout == "tied" and self.init_params not in ("kmeans", "random"):
@@ -199,7 +185,8 @@ class GaussianMixture(ConjugateModel):
         shift = np.outer(start["first"].sum(axis=0), c)
         assigned = self.n_components * start["second"] + shift + shift.T
         assigned += start["count"].sum() * np.outer(c, c)
-        every = summary.scatter / summary.seen + np.outer(summary.mean, summary.mean)
+        around = summary.scatter / summary.seen if summary.cells is None else summary.covariance
+        every = around + np.outer(summary.mean, summary.mean)
         every = summary.weight * every
         return (every - assigned) / self.n_components
 
@@ -211,6 +198,11 @@ class GaussianMixture(ConjugateModel):
         Random numbers are drawn in the same order as in scikit-learn's class.
         """
         n, k, weights = units.n_units, self.n_components, units.weights
+        blank = _NOTHING if units.patterns is None else units.by_completeness[2]
+        if len(blank):
+            # A component that started from a row without cells would be the prior.
+            weights = np.ones(n) if weights is None else weights.copy()
+            weights[blank] = 0.0
         # The first batch of a stream may have fewer rows than there are components, if the
         # priors are given. Rows then cannot serve as starts, so that they are assigned at random.
         n_weighted = n if weights is None else np.count_nonzero(weights)
@@ -264,26 +256,7 @@ class GaussianMixture(ConjugateModel):
 
     def visit(self, *args: Any, **kwargs: Any) -> Visit:
         visit = super().visit(*args, **kwargs)
-        learns = self.weights.learns or self.components.learns
-        return replace(visit, learns_late=True) if learns else visit
-
-    def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
-    ) -> tuple[ConjugateModel, Natural, Natural]:
-        """Maximise the bound over the priors that are learned, for fixed q, and then over q.
-
-        As q is the prior plus statistics, it is best for the new prior after the same change as
-        that of the prior.
-        """
-        if not (self.weights.learns or self.components.learns):
-            return self, prior, q
-        model = copy(self)
-        model.weights, of_weights = self.weights.learned(q, prior, rho)
-        model.components, of_components = self.components.learned(q, prior, rho)
-        new = of_weights | of_components
-        fixed = self.components.fixed_while_learning
-        moved = {key: q[key] + (new[key] - prior[key]) for key in new if key not in fixed}
-        return model, new, q | moved
+        return replace(visit, learns_late=True) if self.learns else visit
 
     # The local step
 
@@ -394,6 +367,7 @@ class GaussianMixture(ConjugateModel):
             zeros,
             add,
             None if temperatures is None else temperatures.log_partition.of,
+            self.n_components,
         )
         complete, some, blank = units.by_completeness
         others = np.concatenate([some, blank])
@@ -429,8 +403,8 @@ class GaussianMixture(ConjugateModel):
         data.
         """
         mixing = (1 - x) * np.log(self.n_components)
-        whole = self.components.tempered_log_volume(x, summary) + mixing
-        return RowPartition(x, mixing, whole, self.components.row_volume(summary))
+        volume = self.components.row_volume(summary)
+        return RowPartition(x, mixing, volume.whole(x) + mixing, volume)
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """Return log C(x), the sum of log c(x) over all rows, in nats."""
@@ -439,18 +413,3 @@ class GaussianMixture(ConjugateModel):
             return summary.weight * partition.whole
         mean = tempered_volume(x, *partition.volume.mean(summary)) + partition.mixing
         return summary.weight * mean
-
-    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
-        """Displace the means at random by ``size`` prior standard deviations, and nothing else."""
-        return self.components.jitter(q, size, rng, prior)
-
-    # Functions of the fitted parameters
-
-    def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
-        """Return the log posterior predictive density of each row in nats, shape (n_rows,)."""
-        log_weights = np.log(self.weights.mean(q))
-        return logsumexp(self.components.log_predictive(units, q) + log_weights, axis=1)
-
-    def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
-        used = np.flatnonzero(self.weights.expected_counts(q, prior) >= 1)
-        return coinciding(self.components.coordinates(q, summary), used)

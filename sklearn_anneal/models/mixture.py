@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import logsumexp
 
-from ..families import Factors, Natural, Tempering, UnitTemperatures
+from ..families import Natural, Tempering, UnitTemperatures
 from ..inference.tables import missing_cells
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding
+from ._base import Block, LocalStep, Visit
+from ._base_mixture import BaseMixture
 from ._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
-from ._weights import WEIGHTS
 from .components._base import Components, clusterings
-from .components._linear import column_sums
+from .components._linear import Table, column_sums, scaled, step_of_codes
 
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
@@ -106,7 +106,7 @@ class DrawnVisit(Visit):
         return result
 
 
-class Mixture(ConjugateModel):
+class Mixture(BaseMixture):
     """Mixture of any components, with Dirichlet or stick-breaking weights.
 
     The model holds hyperparameters only. Its natural parameters are those of the components and
@@ -134,13 +134,13 @@ class Mixture(ConjugateModel):
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "local",
-            "initial_temperature": 10.0,
+            "initial_temperature": 3.0,
             "schedule": "geometric",
-            "n_passes": 50,
-            "jitter": 0.3,
+            "n_passes": 30,
+            "jitter": 0.1,
         },
         "stochastic": {
-            "initial_noise": 0.1,
+            "initial_noise": 0.05,
             "schedule": "linear",
             "n_passes": 50,
             "start": "init_params",
@@ -148,7 +148,7 @@ class Mixture(ConjugateModel):
         "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
         "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
         "svi_plus": {"effective_batch_size": 0.25, "noise": "dirichlet", "schedule": "linear"},
-        "structured": {"gradient": "approximate"},
+        "structured": {"gradient": "approximate", "n_passes": 300},
         "proximity": {"strength": 0.003, "lag": 5, "learning_rate": 0.5},
     }
 
@@ -156,22 +156,19 @@ class Mixture(ConjugateModel):
         self,
         components: Components,
         weight_prior: str = "dirichlet_process",
-        init_params: str = "random",
+        init_params: str = "random_from_data",
         weight_concentration_prior: float | str | None = None,
     ):
-        self.components = components
-        self.n_components = components.n_components
-        self.weights = WEIGHTS[weight_prior](self.n_components, weight_concentration_prior)
-        self.init_params = init_params
+        super().__init__(components, weight_prior, init_params, weight_concentration_prior)
+
+    def of_components(self, summary: Summary) -> Any:
+        return summary.components
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(("draws", "assignments", "assignment_entropy"))
         volume = ("log_partition", "unit_log_partition", "locally_tempered_step")
         can |= dict.fromkeys(volume, self.components.why_no_log_volume)
         return can | {"exact_gradient_statistics": self.components.why_no_exact_gradient}
-
-    def factors(self) -> Factors:
-        return Factors([self.weights.factor, *self.components.factors])
 
     def operations(self, units: Rows) -> float:
         return 4.0 * self.n_components * (units.X.shape[1] + 10.0) * units.n_units
@@ -187,14 +184,6 @@ class Mixture(ConjugateModel):
                 missing += mask.sum(axis=0) if chunk.weights is None else chunk.weights @ mask
         total = units.total_weight
         return Summary(total, total, missing, self.components.summary(units))
-
-    def resolved(self, summary: Summary, hold_units: bool = False) -> Mixture:
-        model = copy(self)
-        model.components = self.components.resolved(summary.components)
-        return model
-
-    def prior(self, summary: Summary) -> Natural:
-        return self.weights.prior() | self.components.prior(summary.components)
 
     def init(
         self, units: Rows, summary: Summary, prior: Natural, random_state: np.random.RandomState
@@ -226,6 +215,13 @@ class Mixture(ConjugateModel):
     ) -> tuple[Rows, Callable[[slice], np.ndarray]]:
         """Return some rows, and a function that maps a slice of them to their responsibilities."""
         k = self.n_components
+
+        def single(chosen: np.ndarray) -> Callable[[slice], np.ndarray]:
+            """Each component has one of the chosen rows; the others have no component."""
+            return lambda part: np.equal.outer(np.arange(part.start, part.stop), chosen).astype(
+                float
+            )
+
         weighted = units.n_units if units.weights is None else np.count_nonzero(units.weights)
         if self.init_params == "random" or weighted < k:
 
@@ -235,24 +231,20 @@ class Mixture(ConjugateModel):
 
             return units, random
         rows: Any = units.subset(_ROWS_FOR_CLUSTERS, random_state)
-        points = self.components.embedding(rows)
-        spread = points.std(axis=0)
-        points = points / np.where(spread > 0, spread, 1.0)
+        if self.init_params == "random_from_data":
+            share = None if rows.weights is None else rows.weights / rows.weights.sum()
+            return rows, single(random_state.choice(rows.n_units, size=k, replace=False, p=share))
+        points = scaled(self.components.embedding(rows))
         if self.init_params == "kmeans":
-            n_clusters = min(k, len(np.unique(points, axis=0)))
+            distinct = points.shape[0] if issparse(points) else len(np.unique(points, axis=0))
+            n_clusters = min(k, distinct)
             means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
             labels = means.fit(points, sample_weight=rows.weights).labels_
             return rows, lambda part: np.equal.outer(labels[part], np.arange(k)).astype(float)
-        if self.init_params == "k-means++":
-            _, chosen = clusterings().kmeans_plusplus(
-                points, k, sample_weight=rows.weights, random_state=random_state
-            )
-        else:
-            share = None if rows.weights is None else rows.weights / rows.weights.sum()
-            chosen = random_state.choice(rows.n_units, size=k, replace=False, p=share)
-        return rows, lambda part: np.equal.outer(np.arange(part.start, part.stop), chosen).astype(
-            float
+        _, chosen = clusterings().kmeans_plusplus(
+            points, k, sample_weight=rows.weights, random_state=random_state
         )
+        return rows, single(chosen)
 
     def random_natural(
         self,
@@ -282,7 +274,7 @@ class Mixture(ConjugateModel):
         separate_noise: bool = False,
         **how: Any,
     ) -> Visit:
-        late = self.weights.learns or self.components.learns
+        late = self.learns
         if rng is None or self.components.why_no_exact_gradient is not None:
             expected = self.expectations(q, rng)
             draws = None
@@ -322,6 +314,12 @@ class Mixture(ConjugateModel):
         noise: np.ndarray | None = None,
         separate_noise: bool = False,
     ) -> LocalStep:
+        if isinstance(expected[1], Table) and not separate_noise:
+            coded = step_of_codes(units, expected[1], expected[0], t, noise)
+            components: Any = self.components
+            raw = components.zeros(expected[1]) | {_NUMBER: coded.number}
+            components.add_levels(coded.levels, coded.number, units.X.packing, raw)  # type: ignore[attr-defined]
+            return LocalStep(raw, coded.energy, coded.entropy)
         joint = self.log_joint(units, expected)
         found = responsibilities_step(joint, t, units.weights, noise, separate_noise)
         step = LocalStep(self._raw(units, found.shares, expected), found.energy, found.entropy)
@@ -367,25 +365,6 @@ class Mixture(ConjugateModel):
         weights = self.weights.statistics(raw[_NUMBER])
         return weights | self.components.statistics(raw, block.keys, q)
 
-    # Hyperparameters
-
-    def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
-    ) -> tuple[ConjugateModel, Natural, Natural]:
-        """Maximise the bound over the priors that are learned, for fixed q, and then over q.
-
-        As q is the prior plus statistics, it is best for the new prior after the same change as
-        that of the prior.
-        """
-        if not (self.weights.learns or self.components.learns):
-            return self, prior, q
-        model = copy(self)
-        model.weights, of_weights = self.weights.learned(q, prior, rho)
-        model.components, of_components = self.components.learned(q, prior, rho)
-        new = of_weights | of_components
-        moved = {key: q[key] + (new[key] - prior[key]) for key in new}
-        return model, new, q | moved
-
     # Operations that only some annealing methods need
 
     def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> Partition:
@@ -409,16 +388,7 @@ class Mixture(ConjugateModel):
         missing = summary.missing / summary.seen
         return summary.weight * (partition.complete - partition.columns @ missing)
 
-    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
-        """Displace the components at random, and leave the weights as they are."""
-        return self.components.jitter(q, size, rng, prior)
-
     # Functions of the fitted parameters
-
-    def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
-        """Return the log posterior predictive density of each row in nats, shape (n_rows,)."""
-        log_weights = np.log(self.weights.mean(q))
-        return logsumexp(self.components.log_predictive(units, q) + log_weights, axis=1)
 
     def log_likelihood(self, units: Rows, q: Natural) -> np.ndarray:
         """Return the log density of each row at the posterior means in nats, shape (n_rows,)."""
@@ -430,7 +400,3 @@ class Mixture(ConjugateModel):
     def n_parameters(self) -> int:
         """The number of free parameters of weights and components."""
         return self.n_components - 1 + self.components.n_parameters
-
-    def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
-        used = np.flatnonzero(self.weights.expected_counts(q, prior) >= 1)
-        return coinciding(self.components.coordinates(q, summary.components), used)

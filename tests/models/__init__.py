@@ -8,6 +8,7 @@ worked example of the page for developers, which is not a part of the package.
 from __future__ import annotations
 
 from models import (
+    factorial_mixture,
     gaussian_mixture,
     geometric_mixture,
     hidden_markov,
@@ -25,6 +26,7 @@ ENTRIES: list[Entry] = [
     *hidden_markov.ENTRIES,
     *matrix_factorization.ENTRIES,
     *mixture.ENTRIES,
+    *factorial_mixture.ENTRIES,
     *geometric_mixture.ENTRIES,
 ]
 """All models, in the order in which the common tests take them."""

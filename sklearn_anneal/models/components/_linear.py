@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
-from ...families import Natural
+from ...families import Natural, Tempering
 from ...inference.tables import Coded, Packing
 from ...inference.units import Rows, cell_patterns
 from .._base import compiled
+from .._mixture_steps import vector
 from ._base import Components
 
 kernels = partial(compiled, "discrete")
@@ -92,13 +93,60 @@ def shares_of_levels(rows: Coded, shares: np.ndarray) -> np.ndarray:
 
     The shape is (n_levels, n_components). Rows whose cell is missing are in none of the sums.
     """
-    p, k = rows.packing, shares.shape[1]
-    table = np.zeros(_padded(p, k))
+    table = np.zeros(_padded(rows.packing, shares.shape[1]))
     codes = np.ascontiguousarray(rows.codes)
-    kernels().add_shares(codes, p.begins, np.ascontiguousarray(shares), table)
+    kernels().add_shares(codes, rows.packing.begins, np.ascontiguousarray(shares), table)
+    return _levels_of_table(table, rows.packing)[:, : shares.shape[1]]
+
+
+def _levels_of_table(table: np.ndarray, p: Packing) -> np.ndarray:
+    """Return the sums of the entries that stand for each level; the table is overwritten."""
     levels = np.zeros((int(p.first_level[-1]), table.shape[1]))
     kernels().collect_levels(table, p.first_level, p.radices, p.first_column, p.begins, levels)
-    return levels[:, :k]
+    return levels
+
+
+class CodedStep(NamedTuple):
+    """The local step of packed rows.
+
+    Attributes
+    ----------
+    levels : ndarray of shape (n_levels, n_components)
+        The result of :func:`shares_of_levels`.
+    number : ndarray of shape (n_components,)
+        The sums of the shares.
+    energy, entropy : float
+        Σ w Σ_k R L and Σ w H[R], nats.
+    """
+
+    levels: np.ndarray
+    number: np.ndarray
+    energy: float
+    entropy: float
+
+
+def step_of_codes(
+    rows: Rows, table: Table, log_weights: np.ndarray, t: Tempering, noise: np.ndarray | None
+) -> CodedStep:
+    """Make the local step of a mixture of packed rows; ``log_weights`` is E log π."""
+    coded: Any = rows.X
+    k, p = table.n_components, coded.packing
+    out, number, sums = np.zeros(table.entries.shape), np.zeros(k), np.zeros(2)
+    kernels().local_step(
+        np.ascontiguousarray(coded.codes),
+        p.begins,
+        table.entries,
+        np.ascontiguousarray(log_weights),
+        vector(t.local),
+        vector(t.statistics),
+        vector(rows.weights),
+        vector(noise),
+        out,
+        number,
+        sums,
+    )
+    levels = _levels_of_table(out, p)[:, :k]
+    return CodedStep(levels, number, float(sums[0]), float(sums[1]))
 
 
 def column_sums(shares: np.ndarray) -> np.ndarray:
@@ -127,6 +175,30 @@ def unpacked(rows: Rows) -> Rows:
     elif issparse(X):
         X = X.toarray()
     return Rows(X, rows.weights, patterns=cell_patterns(X))
+
+
+def points_of(rows: Rows) -> Any:
+    """Return rows as points for k-means, with column means in missing cells; sparse rows stay so.
+
+    A missing cell of a sparse row counts as zero.
+    """
+    X: Any = rows.X
+    if issparse(X):
+        X = X.astype(np.float64)
+        X.data = np.nan_to_num(X.data)
+        return X
+    return unpacked(rows).completed(np.float64)
+
+
+def scaled(points: Any) -> Any:
+    """Return points whose columns are divided by their standard deviations."""
+    if issparse(points):
+        mean = np.asarray(points.mean(axis=0)).ravel()
+        second = np.asarray(points.multiply(points).mean(axis=0)).ravel()
+        spread = np.sqrt(np.maximum(second - mean**2, 0.0))
+        return csr_array(points.multiply(1.0 / np.where(spread > 0, spread, 1.0)))
+    spread = points.std(axis=0)
+    return points / np.where(spread > 0, spread, 1.0)
 
 
 class LinearComponents(Components):
@@ -209,16 +281,10 @@ class LinearComponents(Components):
 
     def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any = None) -> None:
         X: Any = rows.X
-        if isinstance(X, Coded):
-            levels = shares_of_levels(X, shares).reshape(-1, 2, self.n_components)
-            some = np.array(X.packing.missing)
-            # The weight of the rows is known from any column without missing cells.
-            count = column_sums(shares) if some.all() else levels[int(some.argmin())].sum(axis=0)
-            raw["sum"] += levels[:, 1].T
-            raw["missing"][:, some] += count[:, None] - levels[some].sum(axis=1).T
-            raw["count"] += count
-            return
         count = column_sums(shares)
+        if isinstance(X, Coded):
+            self.add_levels(shares_of_levels(X, shares), count, X.packing, raw)
+            return
         raw["count"] += count
         if issparse(X):
             sums, missing = (np.zeros((X.shape[1], len(count))) for _ in range(2))
@@ -255,6 +321,18 @@ class LinearComponents(Components):
         The variances are None if they mean nothing to a user.
         """
         raise NotImplementedError
+
+    def add_levels(
+        self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: Natural
+    ) -> None:
+        """Add the sums of shares of all levels of packed binary columns to ``raw``, in place.
+
+        ``count`` has the sums over all rows, (n_components,).
+        """
+        pairs, some = levels.reshape(-1, 2, self.n_components), np.array(packing.missing)
+        raw["count"] += count
+        raw["sum"] += pairs[:, 1].T
+        raw["missing"][:, some] += count[:, None] - pairs[some].sum(axis=1).T
 
     def _observed(self, raw: Natural) -> np.ndarray:
         """Return the weight of each component's observed cells, (n_components, n_features)."""

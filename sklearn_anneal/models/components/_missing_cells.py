@@ -18,10 +18,14 @@ import numpy as np
 from ...inference.units import Rows
 from .._base import compiled
 from ._moments import CHUNK, Summary
+from ._pattern_groups import Group
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows that a kernel processes at a time.
 _BLOCK = 128
+# Rows that lack the same cells are a group of their own if there are so many of them, times the
+# number of components.
+_GROUP = 4096
 
 kernels = partial(compiled, "missing_cells")
 
@@ -87,16 +91,24 @@ def marginals(rows: Rows, order: np.ndarray, gaussians: Gaussians) -> tuple[np.n
     distances, log_dets = np.empty(shape), np.empty(shape)
     mean, precision = gaussians.mean, gaussians.precision
     if not gaussians.diagonal:
+        groups, others = _grouped(rows, order, len(mean))
+        for index in groups:
+            group = Group.of(rows.X[order[index]], rows.center, precision)
+            distances[index] = group.distances(mean)
+            log_dets[index] = group.log_det
+        kernel_shape = len(others), len(mean)
+        some = (np.empty(kernel_shape), np.empty(kernel_shape)) if groups else (distances, log_dets)
         kernels().marginals(
             rows.contiguous(),
             rows.center,
-            np.ascontiguousarray(order, dtype=np.int64),
+            np.ascontiguousarray(order[others], dtype=np.int64),
             gaussians.stacked,
             np.ascontiguousarray(mean),
             _BLOCK,
-            distances,
-            log_dets,
+            *some,
         )
+        if groups:
+            distances[others], log_dets[others] = some
         return distances, log_dets
     scaled = precision * mean
     for part, x, missing in _parts(rows, order):
@@ -141,14 +153,15 @@ def completed_moments(
             first += r.T @ x + absent * mean
             second += r.T @ x**2 + absent * (mean**2 + 1.0 / precision)
         return Moments(count, first, second)
+    groups, others = _grouped(rows, order, k)
     second = np.zeros((k * d, d))
     kernels().add_moments(
         rows.contiguous(),
         rows.center,
-        np.ascontiguousarray(order, dtype=np.int64),
+        np.ascontiguousarray(order[others], dtype=np.int64),
         gaussians.stacked,
         np.ascontiguousarray(mean),
-        np.ascontiguousarray(shares, dtype=np.float64),
+        np.ascontiguousarray(shares[others], dtype=np.float64),
         _BLOCK,
         second,
         first,
@@ -157,7 +170,29 @@ def completed_moments(
     shift = mean[:, :, None] * first[:, None, :]
     about = second.reshape(k, d, d) + shift + np.swapaxes(shift, 1, 2)
     about += (count[:, None] * mean)[:, :, None] * mean[:, None, :]
-    return Moments(count, first + count[:, None] * mean, about)
+    first += count[:, None] * mean
+    for index in groups:
+        group = Group.of(rows.X[order[index]], rows.center, precision)
+        found = group.moments(mean, shares[index])
+        count, first, about = count + found[0], first + found[1], about + found[2]
+    return Moments(count, first, about)
+
+
+def _grouped(
+    rows: Rows, order: np.ndarray, n_components: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return where in ``order`` large groups of rows lack the same cells, and where the rest is."""
+    if rows.patterns is None:
+        return [], np.arange(len(order))
+    codes = rows.patterns[order]
+    starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)[: len(codes)]
+    sizes = np.diff(np.append(starts, len(codes)))
+    large = sizes * n_components >= _GROUP
+    groups = [
+        np.arange(start, start + size)
+        for start, size in zip(starts[large], sizes[large], strict=True)
+    ]
+    return groups, np.flatnonzero(~np.repeat(large, sizes))
 
 
 def imputed(
@@ -240,6 +275,11 @@ class RowVolume(NamedTuple):
 
     covariance: np.ndarray
     log_det: float
+
+    def whole(self, x: np.ndarray) -> np.ndarray:
+        """Return the value of a row without missing cells, of the shape of ``x``."""
+        d = len(self.covariance)
+        return 0.5 * d * ((1 - x) * LOG_2PI - np.log(x)) - 0.5 * (1 - x) * -self.log_det
 
     def log_dets(self, observed: np.ndarray) -> np.ndarray:
         """Return log|C_oo| for sets of observed cells, bool of shape (n_sets, n_features)."""

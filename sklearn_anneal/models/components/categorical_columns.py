@@ -9,7 +9,7 @@ import numpy as np
 
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
-from ...inference.tables import Coded
+from ...inference.tables import Coded, Packing
 from ...inference.units import Rows
 from ._base import Components, log_means, moved, multiplied
 from ._linear import Table, density_of_codes, shares_of_levels, table_of
@@ -135,6 +135,12 @@ class CategoricalColumns(Components):
 
     def add(self, rows: Rows, shares: np.ndarray, raw: Natural, expected: Any = None) -> None:
         raw["levels"] += shares_of_levels(rows.X, shares)  # type: ignore[arg-type]
+
+    def add_levels(
+        self, levels: np.ndarray, count: np.ndarray, packing: Packing, raw: Natural
+    ) -> None:
+        """Add the sums of shares of all levels to ``raw``, in place."""
+        raw["levels"] += levels
 
     def statistics(
         self, raw: Natural, keys: tuple[str, ...] | None = None, q: Natural | None = None

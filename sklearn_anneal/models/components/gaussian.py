@@ -29,6 +29,8 @@ from ._missing_cells import LOG_2PI
 from ._moments import CHUNK, Summary, moments
 
 _NOTHING = np.empty((1, 0))
+# Rows with missing cells whose densities are computed at a time.
+_ROWS_OF_CELLS = 8 * CHUNK
 # Rounding may take at most this share of a prior's scale matrix.
 _LARGEST_LOSS = 1e-5
 # Keys of raw statistics: a layout for the arrays of the single components, and "shared" for the
@@ -593,8 +595,14 @@ class GaussianComponents(Components):
         return out
 
     def _log_density_of_cells(self, rows: Rows, expected: Features) -> np.ndarray:
+        n = rows.n_units
+        out = np.empty((n, self.n_components))
+        if n > _ROWS_OF_CELLS:
+            for start in range(0, n, _ROWS_OF_CELLS):
+                part = slice(start, start + _ROWS_OF_CELLS)
+                out[part] = self._log_density_of_cells(rows.take(part), expected)
+            return out
         complete, some, blank = rows.by_completeness
-        out = np.empty((rows.n_units, self.n_components))
         gaussians = self.gaussians_of(expected)
         out[complete] = self.log_density(rows.whole(complete), expected)
         out[some] = missing_cells.log_density(rows, some, gaussians)
@@ -643,9 +651,7 @@ class GaussianComponents(Components):
         The result has the shape of ``x``. The covariance of the data is plugged in, because the
         expectation over the prior of Λ is infinite for most temperatures.
         """
-        log_det = self._log_det_of_volume(summary)
-        d = self.n_features
-        return 0.5 * d * ((1 - x) * LOG_2PI - np.log(x)) - 0.5 * (1 - x) * log_det
+        return self.row_volume(summary).whole(x)
 
     def _log_det_of_volume(self, summary: Summary) -> float:
         """Return log|Λ| at the covariance of the data."""

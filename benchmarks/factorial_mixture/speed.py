@@ -1,0 +1,151 @@
+"""Speed of factorial mixtures against the matrix products that a pass cannot do without.
+
+All comparisons are interleaved in this process, and given as medians of the ratios of the same
+rounds; processor time of one thread.
+
+    python -m benchmarks.factorial_mixture.speed            # everything, about 5 minutes
+    python -m benchmarks.factorial_mixture.speed passes size
+    python -m benchmarks.factorial_mixture.speed --write    # also the page of results
+    python -m benchmarks.factorial_mixture.speed --quick --write --output /tmp/quick.md
+
+The page is ``doc/results/factorial_mixture_speed.md``. The rows are drawn, so that no file is
+needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sklearn_anneal.annealing import ANNEALING
+
+from ..common.measuring import Script, milliseconds, progress, reached, spread
+from ..common.report import Page
+from .workload import FULL, QUICK, Shape, Size, our_fit, pass_times, products
+
+# A pass may take at most this multiple of the time of its products.
+TARGETS = {"mean_field": 4.0, "enumerate": 3.0}
+# Time per row may grow by at most this factor from the smallest to the largest number of rows.
+LINEAR = 1.25
+
+
+def _against_products(page: Page, shapes: Sequence[Shape], how: str, size: Size) -> None:
+    rows = []
+    for shape in shapes:
+        progress(f"{how}, {shape}, K = {shape.n_components}")
+        fits = {name: our_fit(shape, name, local_step=how) for name in ("deterministic", "none")}
+        needed = {"products": products(shape, how == "enumerate")}
+        times = pass_times(fits, needed, size)
+        ratios = {name: times[name] / times["products"] for name in fits}
+        worst = max(float(np.median(values)) for values in ratios.values())
+        rows.append(
+            [
+                str(shape),
+                str(shape.n_components),
+                milliseconds(times["products"]),
+                *(cell for n in fits for cell in (milliseconds(times[n]), spread(ratios[n], 1))),
+                reached(worst <= TARGETS[how]),
+            ]
+        )
+    header = ["rows × columns", "K", "products, ms", "annealed pass, ms", "ratio"]
+    page.table([*header, "plain pass, ms", "ratio", f"target {TARGETS[how]:g}"], rows)
+
+
+def measure_passes(size: Size) -> list[str]:
+    """One pass of mean-field inference against its products."""
+    few, many = size.passes
+    page = Page()
+    page.section(
+        "A pass against its matrix products",
+        "*Products*: X E[μ]ᵀ and E[z]ᵀX, without which no pass can do, by BLAS in blocks of rows. "
+        "*Annealed pass*: of the default schedule, in which rows start anew, with 5 sweeps at most."
+        " *Plain pass*: T = 1; rows start anew in the first half of the passes, and from the last "
+        f"pass in the second. Both with their bound; a fit of {many} passes less one of {few}, "
+        f"divided by {many - few}. Ratio: median and quartiles of {size.rounds} rounds. Sums of "
+        "sparse parts (30 % of the pixels, 30 % active) with noise of standard deviation 0.2.",
+    )
+    _against_products(page, size.shapes, "mean_field", size)
+    return page.lines
+
+
+def measure_states(size: Size) -> list[str]:
+    """One pass of the enumeration of all states against its products."""
+    page = Page()
+    page.section(
+        "A pass over all states against its matrix products",
+        'The same for `local_step="enumerate"`. Its products are those above and, with all 2^K '
+        "states as the rows of S, S (E[μ] Xᵀ) and Sᵀ p(z).",
+    )
+    _against_products(page, size.enumerated, "enumerate", size)
+    return page.lines
+
+
+def measure_size(size: Size) -> list[str]:
+    """Time per row at several numbers of rows."""
+    page = Page()
+    page.section(
+        "Linear in the number of rows",
+        "Time of an annealed pass divided by the number of rows. Target: at most "
+        f"{LINEAR:g} times that of the smallest number of rows.",
+    )
+    rows, first = [], None
+    for shape in size.growing:
+        progress(f"size, {shape}")
+        times = pass_times({"ours": our_fit(shape, "deterministic")}, {}, size)["ours"]
+        each = 1e9 * times / shape.n_rows
+        first = float(np.median(each)) if first is None else first
+        rows.append(
+            [str(shape), milliseconds(times), spread(each, 0)]
+            + [reached(float(np.median(each)) <= LINEAR * first)]
+        )
+    page.table(["rows × columns", "pass, ms", "ns per row", "target"], rows)
+    return page.lines
+
+
+def measure_methods(size: Size) -> list[str]:
+    """Time per pass of every annealing method against plain inference."""
+    shape = size.methods
+    page = Page()
+    page.section(
+        "What annealing costs per pass",
+        'Ratio of the time of an annealed pass to that of one with `annealing="none"`, each method '
+        f"in turns with it; {shape} rows × columns, K = {shape.n_components}, with the settings "
+        f"that are recommended. Median and quartiles of {size.rounds} rounds.",
+    )
+    rows = []
+    for name in ANNEALING:
+        if name != "none":
+            progress(f"methods, {name}")
+            fits = {key: our_fit(shape, key) for key in ("none", name)}
+            times = pass_times(fits, {}, size)
+            cells = [milliseconds(times[key]) for key in fits]
+            rows.append([name, *cells, spread(times[name] / times["none"])])
+    page.table(["method", "none, ms", "ms", "ratio"], rows)
+    return page.lines
+
+
+BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
+    "passes": (measure_passes, True),
+    "states": (measure_states, True),
+    "size": (measure_size, True),
+    "methods": (measure_methods, True),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    Script(
+        model="factorial_mixture",
+        title="Speed of factorial mixtures",
+        description=(__doc__ or "").partition("\n")[0],
+        benchmarks=BENCHMARKS,
+        tasks={},
+        output="factorial_mixture_speed.md",
+        peers={},
+        full=FULL,
+        quick=QUICK,
+    ).run(argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Measurements of mixtures of binary columns and categories."""

@@ -1,0 +1,538 @@
+"""The estimator of factorial mixtures."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import validate_data
+
+from ..inference.units import Rows, Units
+from ..models.factorial_mixture import FactorialMixture
+from ._base import BaseAnnealed, has_unit_temperatures
+from ._priors import check_first_rows, checked_prior, is_auto
+from ._validation import explains, finite, refuse_masked
+
+if TYPE_CHECKING:
+    from ..annealing import Context
+
+_VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
+# There are 2^K states of K components, all of which are enumerated for every row.
+_MOST_ENUMERATED = 10
+_OVERFLOW = (
+    "X has rows so far from the training data that their squared distances overflow. Check their "
+    "units, or rescale X before fitting and predicting."
+)
+
+
+class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
+    """Factorial mixture (sums of binary parts), fitted by annealed variational inference.
+
+    Every row is a sum of parts that are either there or not: x = Σ_k z_k μ_k + ε, where the
+    activations z_k ∈ {0, 1} are independent with the probabilities π_k, the components
+    μ_k ~ N(0, s I) are what the parts look like, and ε ~ N(0, σ² I) is noise (Mandt et al. [1]_,
+    Eq. 12; Ghahramani [2]_). Where a mixture gives each row to one component, any number of
+    components can be active here, so that K components describe 2^K kinds of rows.
+
+    The posterior of the components is one Gaussian over all of them. ``transform`` returns the
+    probabilities of the activations, and ``inverse_transform`` adds up the parts.
+
+    Parameters
+    ----------
+    n_components : int, default=8
+        Number of components K.
+    annealing : str or Annealing, default="deterministic"
+        How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
+        ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
+        ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
+        :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
+        factorial mixtures. ``"deterministic"`` cools from T = 100 in 200 passes. It found all parts
+        of drawn data in most fits, where plain inference and reheats found them in none.
+    local_step : {"mean_field", "enumerate"}, default="mean_field"
+        How the activations of a row are inferred: as independent ones, which are updated in turn
+        until they have converged, or exactly, over all 2^K combinations, for at most 10 components.
+    noise_variance : float or "auto", default="auto"
+        The variance σ² of the noise. ``"auto"`` learns it by empirical Bayes at T = 1.
+    mean_variance : float or "auto", default="auto"
+        The prior variance s of the entries of the components, which are expected around 0.
+        ``"auto"`` learns it.
+    activation_prior : float, array-like of shape (n_components,) or "auto", default="auto"
+        The prior probability π of an activation, one number or one per component, between 0 and 1.
+        ``"auto"`` learns one per component.
+    center : bool, default=False
+        Whether the mean of the data is subtracted from the rows before anything else, and added
+        again by ``inverse_transform`` and ``sample``. The model of the papers has no offset, so
+        that a background that all rows share becomes one or more components of its own. With
+        True components describe differences from the mean row.
+    init_params : {"random", "random_from_data"}, default="random"
+        Where the components start: at random numbers from their prior, or at random rows.
+    max_sweeps : int or None, default=None
+        Largest number of times that the activations of a row are updated at one visit. None: 5 in
+        passes of ``fit`` in which rows start anew, and 100 in all other cases. With ``"enumerate"``
+        there are no sweeps.
+    sweep_tol : float, default=1e-3
+        The sweeps over a row end after one that has changed no probability by more than this.
+    tol : float, default=1e-6
+        The fit has converged when one pass raises the lower bound by less than this, in nats per
+        row.
+    max_iter : int, default=100
+        Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
+        at the end of the schedule, or at its start where there is no schedule.
+    n_init : int, default=1
+        Number of restarts. The one with the highest lower bound is kept.
+    restarts : {"full", "race"}, default="full"
+        Whether all restarts run to convergence, or only the best one. In a race, which is
+        successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
+        schedules, the better half twenty, and so on, until the best of the last three runs to its
+        end. A race takes fewer passes, and can miss a restart that rises late.
+    n_reheats : int or "auto", default="auto"
+        Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
+        so far, with plain inference after it; it is kept only if the lower bound is higher, and
+        ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
+        in ten passes. Reheats follow the restarts. ``"auto"``: at most six if ``annealing`` is
+        ``"reheating"``, fewer after three in a row
+        that raise the bound by less than ``tol`` per observation, and none with other methods and
+        in minibatches. More of them raise the bound further. ``annealing="none"``, which is plain
+        inference, and ``"structured"`` have no reheats, and an integer above 0 is then refused.
+    batch_size : int or None, default=None
+        With None, every update sees all rows. With an integer, stochastic variational inference
+        runs with that many rows per update.
+    learning_offset : float, default=1.0
+        The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
+        of the way to their target. A larger τ makes the first steps smaller.
+    learning_decay : float, default=0.6
+        The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
+        value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
+        batches changes them less.
+    total_samples : float or None, default=None
+        Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
+        runs within the first tenth of them. With None the size is taken to be the number of rows so
+        far, and the stream is not annealed.
+    n_jobs : int or None, default=None
+        Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
+        if there is only one restart. The result does not depend on their number.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the starts and of the random numbers that annealing uses.
+    warm_start : bool, default=False
+        Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
+        starting anew.
+    verbose : int, default=0
+        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+    verbose_interval : int, default=10
+        Number of passes between two printed lines.
+
+    Attributes
+    ----------
+    means_ : ndarray of shape (n_components, n_features)
+        Posterior means of the components μ.
+    means_cov_ : ndarray of shape (n_components, n_components)
+        Posterior covariance of the K entries of the components in one column of X. It is the same
+        in all columns, and entries in different columns are independent.
+    activation_probabilities_ : ndarray of shape (n_components,)
+        Prior probabilities π of the activations that were used, or that were learned.
+    noise_variance_ : float
+        The variance σ² of the noise that was used, or that was learned.
+    mean_variance_ : float
+        The prior variance s of the components that was used, or that was learned.
+    offset_ : ndarray of shape (n_features,)
+        The vector that is subtracted from all rows: their mean with ``center=True``, else zeros. In
+        a stream it is the mean of the first batch.
+    n_effective_components_ : int
+        Number of components that are active in more than one row, as far as is expected, and
+        whose mean is longer than its uncertainty.
+    lower_bound_ : float
+        Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
+        it is the estimate that the last batch gave for the parameters before their update.
+    lower_bounds_ : ndarray of shape (n_passes,)
+        The lower bound after each pass (in a stream, at each call). With ``batch_size`` all values
+        but the last are estimates.
+    temperatures_ : ndarray of shape (n_passes,)
+        Temperature of each pass. For local tempering, the mean over rows.
+    annealing_ : Annealing
+        The method that ran, with the value of every setting that was ``"auto"``.
+    converged_ : bool
+        Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
+        it ran to the end of its passes.
+    n_iter_ : int
+        Number of passes that led to the fitted parameters, including those of the annealing
+        schedule and of the reheats that were kept.
+    restart_lower_bounds_ : ndarray of shape (n_init,)
+        Final lower bound of each restart, or the last one that it reached before it lost a race.
+        It is NaN for a restart that a callback prevented from beginning.
+    best_restart_ : int
+        Index of the restart that was kept.
+    reheat_lower_bounds_ : ndarray of shape (n_reheats,)
+        Lower bound that each reheat reached, whether it was kept or not.
+    n_passes_ : int
+        Number of passes over the data in all restarts and reheats together, kept or not.
+    n_features_in_ : int
+        Number of features seen during ``fit``.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of features seen during ``fit``, where X has string column names.
+
+    See Also
+    --------
+    AnnealedBayesianGaussianMixture : A mixture, in which each row belongs to one component.
+    sklearn.decomposition.DictionaryLearning : Sums of parts with real weights.
+    sklearn.neural_network.BernoulliRBM : Binary codes of binary data.
+
+    Notes
+    -----
+    A parameter that is ``"auto"`` is learned by empirical Bayes. Learning begins when the bound
+    hardly rises any more, or after half of ``max_iter`` passes; each pass then also maximises the
+    bound over the parameter, for the posterior that it has found. Until then the noise variance is
+    0.4 times the variance of X, the activation prior is 1/2, and the mean variance is the variance
+    of X divided by the expected number of activations. With ``batch_size`` and in streams, learning
+    begins after 100 updates. If all rows are equal nothing is learned.
+
+    Some solutions describe the same rows in different ways: a component that is taken away from a
+    background is as good as one that is added to it, if the background is a component too.
+
+    With ``"mean_field"``, each row starts anew at every pass until the bound no longer rises. From
+    then on it starts from the result of the last pass, so that the bound can no longer fall.
+
+    References
+    ----------
+    .. [1] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS,
+       section 4.
+    .. [2] Ghahramani (1995). Factorial learning and the EM algorithm. NIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_anneal import AnnealedFactorialMixture
+    >>> rng = np.random.default_rng(0)
+    >>> parts = np.array([[3, 3, 0, 0], [0, 0, 2, 0]])
+    >>> X = (rng.random((100, 2)) < 0.5) @ parts + 0.1 * rng.standard_normal((100, 4))
+    >>> mixture = AnnealedFactorialMixture(n_components=2, random_state=0).fit(X)
+    >>> codes = mixture.transform([[3, 3, 2, 0], [0, 0, 0, 0]])
+    >>> codes.round(2)
+    array([[1., 1.],
+           [0., 0.]])
+    >>> mixture.inverse_transform(codes).round(1) + 0.0
+    array([[3., 3., 2., 0.],
+           [0., 0., 0., 0.]])
+    """
+
+    _parameter_constraints: dict = {
+        **BaseAnnealed._parameter_constraints,
+        "local_step": [StrOptions({"mean_field", "enumerate"})],
+        "noise_variance": _VARIANCE,
+        "mean_variance": _VARIANCE,
+        "activation_prior": [
+            Interval(Real, 0.0, 1.0, closed="neither"),
+            "array-like",
+            StrOptions({"auto"}),
+        ],
+        "center": ["boolean"],
+        "init_params": [StrOptions({"random", "random_from_data"})],
+        "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
+        "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_components=8,
+        *,
+        annealing="deterministic",
+        local_step="mean_field",
+        noise_variance="auto",
+        mean_variance="auto",
+        activation_prior="auto",
+        center=False,
+        init_params="random",
+        max_sweeps=None,
+        sweep_tol=1e-3,
+        tol=1e-6,
+        max_iter=100,
+        n_init=1,
+        restarts="full",
+        n_reheats="auto",
+        batch_size=None,
+        learning_offset=1.0,
+        learning_decay=0.6,
+        total_samples=None,
+        n_jobs=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
+        verbose_interval=10,
+    ):
+        self.n_components = n_components
+        self.annealing = annealing
+        self.local_step = local_step
+        self.noise_variance = noise_variance
+        self.mean_variance = mean_variance
+        self.activation_prior = activation_prior
+        self.center = center
+        self.init_params = init_params
+        self.max_sweeps = max_sweeps
+        self.sweep_tol = sweep_tol
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.restarts = restarts
+        self.n_reheats = n_reheats
+        self.batch_size = batch_size
+        self.learning_offset = learning_offset
+        self.learning_decay = learning_decay
+        self.total_samples = total_samples
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.verbose_interval = verbose_interval
+
+    _kernel_module = "factorial_mixture"
+    _advice = (
+        "the posterior precision of the components is not positive definite: the scales of the "
+        "data and of the priors differ too much for floating-point numbers. Rescale X, or give a "
+        "larger noise_variance or a smaller mean_variance."
+    )
+    _advice_coinciding = (
+        "Give the annealing a jitter, start from another random_state, or ask for fewer components."
+    )
+    _model_parameters = (
+        "n_components",
+        "local_step",
+        "noise_variance",
+        "mean_variance",
+        "activation_prior",
+        "center",
+    )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.means_.shape[0]
+
+    # Methods that the base class calls
+
+    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
+        refuse_masked(X, "X")
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=ensure_min_samples,
+        )
+
+    def _make_units(self, X: np.ndarray, sample_weight: np.ndarray | None) -> Rows:
+        return Rows(X, sample_weight)
+
+    def _check_training(self, units: Units) -> None:
+        n_samples = units.n_units if units.weights is None else np.count_nonzero(units.weights)
+        if n_samples < self.n_components:
+            raise ValueError(
+                "Expected n_samples >= n_components but got n_components = "
+                f"{self.n_components}, n_samples = {n_samples}"
+                + ("" if units.weights is None else " of positive weight")
+            )
+
+    def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
+        if model.learns or self.center:
+            X = units.X if units.weights is None else units.X[units.weights > 0]
+            given = "noise_variance, mean_variance and activation_prior"
+            check_first_rows(
+                X, self.n_components, f"{given}, with center=False" if self.center else given
+            )
+
+    def _make_model(self, X: np.ndarray, units: Units) -> FactorialMixture:
+        k = self.n_components
+        if self.local_step == "enumerate" and k > _MOST_ENUMERATED:
+            raise ValueError(
+                f"local_step='enumerate' visits all 2^{k} states of n_components={k} components "
+                f"for every row, which is feasible up to n_components={_MOST_ENUMERATED}. Ask for "
+                "fewer components, or use local_step='mean_field'."
+            )
+        activation_prior = self.activation_prior
+        if not is_auto(activation_prior):
+            activation_prior = checked_prior(activation_prior, None, (k,), "activation_prior")
+            if not (activation_prior < 1).all():
+                raise ValueError(
+                    "The parameter 'activation_prior' should be below 1 everywhere: it has "
+                    f"probabilities, but its largest entry is {activation_prior.max():g}."
+                )
+        return FactorialMixture(
+            k,
+            X.shape[1],
+            local_step=self.local_step,
+            noise_variance=self.noise_variance,
+            mean_variance=self.mean_variance,
+            activation_prior=activation_prior,
+            center=self.center,
+            init_params=self.init_params,
+            max_sweeps=self.max_sweeps,
+            sweep_tol=self.sweep_tol,
+        )
+
+    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+        model = ctx.model
+        standard = model.standard(ctx.q)
+        return {
+            "means_": standard["mean"],
+            "means_cov_": standard["covariance"],
+            "activation_probabilities_": model.activation_prior.copy(),
+            "noise_variance_": model.noise_variance,
+            "mean_variance_": model.mean_variance,
+            "offset_": ctx.summary.center.copy(),
+            "n_effective_components_": len(model.in_use(ctx.q, ctx.prior)),
+        }
+
+    # Public methods
+
+    def transform(self, X):
+        """Probabilities of the activations of each row, at T = 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        activations : ndarray of shape (n_samples, n_components)
+            E z, in [0, 1]. The dtype is that of X if X has floating-point numbers, else float64.
+        """
+        X, activations, _ = self._infer(X)
+        return activations.astype(X.dtype, copy=False)
+
+    def inverse_transform(self, X):
+        """Add up the components of rows whose activations are given.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Activations: probabilities as :meth:`transform` returns them, or zeros and ones.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            E z · ``means_`` + ``offset_``, the expected rows.
+        """
+        ctx = self._context()
+        refuse_masked(X, "X")
+        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+        if X.shape[1] != ctx.model.n_components:
+            raise ValueError(
+                f"X has {X.shape[1]} columns, but inverse_transform needs one activation for each "
+                f"of the {ctx.model.n_components} components, as transform returns them."
+            )
+        return (X @ self.means_ + self.offset_).astype(X.dtype, copy=False)
+
+    @explains("Prediction")
+    def score_samples(self, X):
+        """Log predictive density of each row, or a lower bound on it.
+
+        The density is p(x) = Σ_z p(z) ∫ N(x; zᵀμ, σ² I) q(μ) dμ. With ``local_step="enumerate"``
+        the result is its logarithm, exactly, and the density integrates to 1. With
+        ``"mean_field"`` it is a lower bound on the logarithm, E log p(x, z | μ) + H[q(z)].
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+            Log densities, or their lower bounds, in nats.
+        """
+        if self._context().model.local_step_name == "mean_field":
+            return self._infer(X)[2]
+        ctx, units = self._rows(X)
+        return finite(ctx.model.log_predictive(units, ctx.q), _OVERFLOW)
+
+    def score(self, X, y=None, sample_weight=None):
+        """Mean of :meth:`score_samples`: a log predictive density per row, or its lower bound.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights with which the rows enter the mean.
+
+        Returns
+        -------
+        log_density : float
+            The mean in nats per row; higher is better.
+        """
+        scores = self.score_samples(X)
+        weights = self._check_weights(sample_weight, scores)
+        return float(np.average(scores, weights=weights))
+
+    def sample(self, n_samples=1):
+        """Draw rows and their activations from the predictive density of the fitted model.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The rows.
+        Z : ndarray of shape (n_samples, n_components)
+            Their activations, 0 or 1.
+        """
+        self._context()
+        if n_samples < 1:
+            raise ValueError(
+                f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
+                "sample."
+            )
+        rng = check_random_state(self.random_state)
+        Z = (rng.uniform(size=(n_samples, len(self.means_))) < self.activation_probabilities_) * 1.0
+        variances = self.noise_variance_ + ((Z @ self.means_cov_) * Z).sum(axis=1)
+        noise = np.sqrt(variances)[:, None] * rng.standard_normal((n_samples, self.n_features_in_))
+        return Z @ self.means_ + self.offset_ + noise, Z
+
+    @available_if(has_unit_temperatures)
+    @explains("Prediction")
+    def inverse_temperatures(self, X):
+        """Expected inverse temperature of each row, low for outliers.
+
+        The method is available with ``annealing="local_tempering"``. The inverse temperature is
+        the factor by which the fitted model would multiply the log-likelihood of the row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        inverse_temperatures : ndarray of shape (n_samples,)
+            E[1/T], in (0, 1].
+        """
+        ctx, units = self._rows(X)
+        self._load_kernels()
+        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
+
+    def _rows(self, X: Any) -> tuple[Context, Rows]:
+        ctx = self._context()
+        X = self._validate_data(X, reset=False, ensure_min_samples=1)
+        return ctx, Rows(X, None, ctx.summary.center)
+
+    @explains("Prediction")
+    def _infer(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The rows, E z of shape (n_samples, n_components), and the bounds of the rows."""
+        ctx, units = self._rows(X)
+        self._load_kernels()
+        activations, bounds = ctx.model.infer(units, ctx.q)
+        finite(bounds, _OVERFLOW)
+        return units.X, activations, bounds

@@ -1,0 +1,736 @@
+"""The model of factorial mixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.special import log_expit, logit, logsumexp, softmax
+
+from ..families import Factor, Factors, MatrixGaussian, Natural, Tempering, UnitTemperatures
+from ..inference.parallel import SEQUENTIAL, Workers
+from ..inference.units import Rows
+from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+# Rows whose projections are in memory at a time. They are a multiple of the lanes of the kernels.
+_BLOCK = 1024
+# Rows × states whose predictive densities are in memory at a time.
+_ENTRIES = 2**20
+# Default number of sweeps over a row: few at visits that start anew in order to explore, many at
+# other visits.
+_FEW_SWEEPS, _MANY_SWEEPS = 5, 100
+# Learned probabilities of activations stay this far from 0 and 1.
+_SMALLEST_PRIOR = 1e-4
+# One update of a learned variance shrinks it at most by this factor.
+_SMALLEST_FACTOR = 1e-3
+# The variance of the noise is at least this share of the variance of the data, below which the
+# bound would be rounding.
+_LEAST_NOISE = 1e-10
+# Values of the parameters that are learned, at which learning begins. The variances are shares of
+# the variance of the data, the second one after division by the expected number of activations.
+_START = {"noise_variance": 0.4, "mean_variance": 1.0, "activation_prior": 0.5}
+
+kernels = partial(compiled, "factorial_mixture")
+
+
+@dataclass
+class Summary:
+    """Moments of the training data.
+
+    Attributes
+    ----------
+    weight : float
+        N = Σ w of all data; in a stream, this includes data that have not arrived yet.
+    seen : float
+        Σ w of the data from which the moments were computed.
+    center : ndarray of shape (n_features,)
+        The vector that is subtracted from all rows: their mean, or zeros.
+    mean : ndarray of shape (n_features,)
+    scatter : float
+        Σ w ‖x − mean‖².
+    """
+
+    weight: float
+    seen: float
+    center: np.ndarray
+    mean: np.ndarray
+    scatter: float
+
+    @property
+    def variance(self) -> float:
+        """Mean of the variances of the columns."""
+        return self.scatter / (self.seen * len(self.mean))
+
+    def merge(self, other: Summary) -> Summary:
+        """Return the moments of both data sets together, with the center of this summary."""
+        seen = self.seen + other.seen
+        shift = other.mean - self.mean
+        between = self.seen * other.seen / seen * float(shift @ shift)
+        return replace(
+            self,
+            weight=seen,
+            seen=seen,
+            mean=self.mean + other.seen / seen * shift,
+            scatter=self.scatter + other.scatter + between,
+        )
+
+    def continued(self, other: Summary) -> Summary:
+        """Return the summary of the other data, with the center of this one."""
+        return replace(other, center=self.center)
+
+
+class Moments(NamedTuple):
+    """What the local step reads of q(μ), or of a draw of μ.
+
+    Attributes
+    ----------
+    means : ndarray of shape (n_components, n_features)
+        E μ.
+    gram : ndarray of shape (n_components, n_components)
+        E μ μᵀ, summed over the columns of the data.
+    """
+
+    means: np.ndarray
+    gram: np.ndarray
+
+
+class LocalStart(NamedTuple):
+    """The initial activations of some rows, and how to iterate from there.
+
+    Attributes
+    ----------
+    logits : ndarray of shape (n_components, n_rows) or None
+        Logits of the activations; None means that they are found by a linear regression.
+    n_sweeps : int
+        Largest number of sweeps over a row.
+    """
+
+    logits: np.ndarray | None
+    n_sweeps: int
+
+
+class Inferred(NamedTuple):
+    """q(z) of some rows.
+
+    Attributes
+    ----------
+    activations : ndarray of shape (n_components, n_rows)
+        E z.
+    second : list of ndarray of shape (n_components, n_components)
+        Σ w E[z zᵀ], for each kind of weights.
+    energies, entropies : ndarray of shape (n_rows,)
+        E log p(x, z | μ) and H[q(z)] in nats.
+    logits : ndarray of shape (n_components, n_rows) or None
+        Logits of the activations, from which the next visit can start.
+    """
+
+    activations: np.ndarray
+    second: list[np.ndarray]
+    energies: np.ndarray
+    entropies: np.ndarray
+    logits: np.ndarray | None
+
+
+class _Sums:
+    """Σ w E[z] xᵀ and Σ w E[z zᵀ] over rows, with one kind of weights w."""
+
+    def __init__(self, n_components: int, n_features: int):
+        self.first = np.zeros((n_components, n_features))
+        self.second = np.zeros((n_components, n_components))
+
+    def add(self, X: np.ndarray, weights: np.ndarray, found: Inferred, kind: int) -> None:
+        self.first += (found.activations * weights) @ X
+        self.second += found.second[kind]
+
+    def pack(self) -> Natural:
+        return {"first": self.first, "second": self.second}
+
+
+def centered_blocks(units: Rows) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Yield blocks of rows: their slice, the rows in float64 less the center, and their squares."""
+    moved = bool(units.center.any())
+    for begin in range(0, units.n_units, _BLOCK):
+        rows = slice(begin, min(begin + _BLOCK, units.n_units))
+        X = np.ascontiguousarray(units.X[rows], dtype=np.float64)
+        if moved:
+            X = X - units.center
+        yield rows, X, np.einsum("nd,nd->n", X, X)
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """E log p(x, z | μ) as a function of z, for inference about the activations of rows.
+
+    Parameters
+    ----------
+    scaled : ndarray of shape (n_components, n_features)
+        E μ / σ².
+    gram : ndarray of shape (n_components, n_components)
+        E μ μᵀ / σ².
+    noise_variance : float
+        σ².
+    activation_prior : ndarray of shape (n_components,)
+        π.
+    states : ndarray of shape (n_states, n_components) or None
+        All states z if they are enumerated; None for mean-field inference.
+    tol : float
+        The sweeps over a row end after one in which no activation has changed by more.
+    """
+
+    scaled: np.ndarray
+    gram: np.ndarray
+    noise_variance: float
+    activation_prior: np.ndarray
+    states: np.ndarray | None
+    tol: float
+
+    def infer(
+        self,
+        X: np.ndarray,
+        squares: np.ndarray,
+        x: float | np.ndarray,
+        weights: np.ndarray,
+        start: np.ndarray | None,
+        n_sweeps: int,
+    ) -> Inferred:
+        """Return q(z) of rows.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_rows, n_features)
+        squares : ndarray of shape (n_rows,)
+            ‖X‖² of every row.
+        x : float or ndarray of shape (n_rows,)
+            The inverse temperature of all rows, or that of each.
+        weights : ndarray of shape (n_kinds, n_rows)
+            Weights of the rows, of one or several kinds.
+        start : ndarray of shape (n_components, n_rows) or None
+            Logits from which the sweeps start; None for those of :meth:`_relaxed`.
+        n_sweeps : int
+            Largest number of sweeps.
+        """
+        projections = self.scaled @ X.T
+        log_odds, diagonal = logit(self.activation_prior), np.diagonal(self.gram)
+        inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
+        activations = np.empty(projections.shape)
+        energies, entropies = np.empty(len(X)), np.empty(len(X))
+        logits = None
+        if self.states is not None:
+            masses = np.zeros((len(weights), len(self.states)))
+            half = 0.5 * ((self.states @ self.gram) * self.states).sum(axis=1)
+            kernels().all_states(
+                projections,
+                self.states,
+                np.ascontiguousarray(self.states.T),
+                self.states @ log_odds - half,
+                inverse_temperature,
+                weights,
+                activations,
+                masses,
+                energies,
+                entropies,
+            )
+            second = [(self.states.T * mass) @ self.states for mass in masses]
+        else:
+            # The kernel overwrites the start.
+            logits = self._relaxed(projections, x) if start is None else np.array(start, order="C")
+            kernels().mean_field(
+                projections,
+                self.gram,
+                log_odds - 0.5 * diagonal,
+                inverse_temperature,
+                int(start is None),
+                n_sweeps,
+                self.tol,
+                logits,
+                activations,
+                energies,
+                entropies,
+            )
+            second = [_second_moments(activations, kind) for kind in weights]
+        d = X.shape[1]
+        constant = np.log1p(-self.activation_prior).sum()
+        constant -= 0.5 * d * (LOG_2PI + np.log(self.noise_variance))
+        energies += constant - 0.5 / self.noise_variance * squares
+        return Inferred(activations, second, energies, entropies, logits)
+
+    def _relaxed(self, projections: np.ndarray, x: float | np.ndarray) -> np.ndarray:
+        """Return real activations from which sweeps can start, (n_components, n_rows).
+
+        They are the most probable z if z is Gaussian with the mean and the variance of its prior,
+        which is a linear regression on the components. Sweeps that start from the prior would
+        explain most of a row by the first components, and end in poor optima.
+        """
+        prior = self.activation_prior
+        # The start of a row must not depend on other rows, nor on a temperature of its own.
+        precision = 1.0 / (prior * (1.0 - prior) * (1.0 if np.ndim(x) else x))
+        inverse = np.linalg.inv(self.gram + np.diag(precision))
+        solution = inverse @ projections
+        solution += (inverse @ (precision * prior))[:, None]
+        return solution
+
+
+def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return Σ w E[z zᵀ] of independent activations."""
+    weighted = activations * weights
+    second = weighted @ activations.T
+    np.fill_diagonal(second, weighted.sum(axis=1))
+    return second
+
+
+@dataclass(frozen=True)
+class FactorialVisit(Visit):
+    """A visit to rows; its ``expected`` is of class :class:`Likelihood`."""
+
+    def start(
+        self, units: Rows, local: Any, exploring: bool, noise: float, rng: np.random.Generator
+    ) -> LocalStart:
+        # Activations are assignments, which have no parameters that noise could be mixed with.
+        return LocalStart(None if exploring else local, self.model.n_sweeps(exploring))
+
+    def step(
+        self, units: Rows, noise: np.ndarray | None = None, local: LocalStart | None = None
+    ) -> LocalStep:
+        likelihood, model = self.expected, self.model
+        local = LocalStart(None, model.n_sweeps(False)) if local is None else local
+        tempered = self.unit_temperatures is not None
+        found_x = np.empty(units.n_units if tempered else 0)
+        separate = self.separate_noise and noise is not None
+        sums = [_Sums(*likelihood.scaled.shape) for _ in range(1 + separate)]
+        energy, entropy, evidence = 0.0, 0.0, 0.0
+        logits = None
+        if likelihood.states is None:
+            logits = np.empty((len(likelihood.scaled), units.n_units))
+        for rows, X, squares in centered_blocks(units):
+            weights = np.ones(len(X)) if units.weights is None else units.weights[rows]
+            start = None if local.logits is None else local.logits[:, rows]
+            x: Any = self.t.local
+            factor: Any = self.t.statistics
+            if tempered:
+                x, start = self._inverse_temperatures(X, squares, start, local.n_sweeps)
+                found_x[rows] = factor = x
+            # Weights without noise are needed where noise is a deviation, and where there is none.
+            kinds = [weights * factor]
+            if noise is not None:
+                noisy = kinds[0] * noise[rows]
+                kinds = [kinds[0], noisy] if separate else [noisy]
+            found = likelihood.infer(X, squares, x, np.array(kinds), start, local.n_sweeps)
+            for kind, one in enumerate(sums):
+                one.add(X, kinds[kind], found, kind)
+            energy += float(weights @ found.energies)
+            entropy += float(weights @ found.entropies)
+            evidence += float(weights @ squares)
+            if logits is not None:
+                logits[:, rows] = found.logits
+        step = LocalStep(sums[0].pack(), energy, entropy, local=logits)
+        step.statistics["evidence"] = np.array([evidence, units.total_weight])
+        if separate:
+            step.deviation = sums[1].pack()
+        if tempered:
+            every = np.ones(units.n_units) if units.weights is None else units.weights
+            step.temperature = float(np.sum(every / found_x))
+            step.inverse_temperatures = found_x
+        return step
+
+    def _inverse_temperatures(
+        self, X: np.ndarray, squares: np.ndarray, start: np.ndarray | None, n_sweeps: int
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return E[1/T] of rows, and the logits of their activations in the last round.
+
+        Each round infers q(z) given the expected inverse temperatures, and then the distribution
+        of the temperatures given E log p(x, z).
+        """
+        assert self.unit_temperatures is not None
+        grid, log_partition, n_rounds = self.unit_temperatures
+        x, nothing = np.full(len(X), grid.mean()), np.zeros((1, len(X)))
+        for _ in range(n_rounds):
+            found = self.expected.infer(X, squares, x, nothing, start, n_sweeps)
+            start = found.logits
+            x = softmax(np.outer(found.energies, grid) - log_partition, axis=1) @ grid
+        return x, start
+
+
+class FactorialMixture(ConjugateModel):
+    """The model x = Σ_k z_k μ_k + ε with z_k ~ Bernoulli(π_k), μ_k ~ N(0, s I), ε ~ N(0, σ² I).
+
+    The object holds hyperparameters only. q(μ) is one Gaussian over all components, the same for
+    every column of the data but for the mean. Its natural parameters are ``precision`` (K, K) and
+    ``natural_mean`` (K, D). Local variables are the activations z.
+
+    Parameters
+    ----------
+    n_components, n_features : int
+    local_step : {"mean_field", "enumerate"}
+        Whether q(z) is a product over components, or exact, over all 2^K states.
+    noise_variance, mean_variance : float or "auto"
+        σ² and s; "auto" learns them by empirical Bayes.
+    activation_prior : float, ndarray of shape (n_components,) or "auto"
+        π; "auto" learns one number per component.
+    center : bool
+        Whether the mean of the data is subtracted from the rows.
+    init_params : {"random", "random_from_data"}
+    max_sweeps : int or None
+        Largest number of sweeps over a row at a visit; None: 5 at visits that start anew in order
+        to explore, and 100 at others.
+    sweep_tol : float
+
+    References
+    ----------
+    Ghahramani (1995), Factorial learning and the EM algorithm; Mandt et al. (2016), Variational
+    tempering, section 4 and Eq. 12.
+    """
+
+    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+        "deterministic": {
+            "form": "likelihood",
+            "initial_temperature": 100.0,
+            "schedule": "geometric",
+            "n_passes": 200,
+            "jitter": 0.5,
+        },
+        "stochastic": {
+            "initial_noise": 0.9,
+            "schedule": "linear",
+            "n_passes": 50,
+            "start": "random",
+        },
+        "tempering": {"max_temperature": 100.0, "n_temperatures": 100, "damping": 0.05},
+        "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
+        "svi_plus": {"effective_batch_size": 0.25, "noise": "dirichlet", "schedule": "linear"},
+        "structured": {"gradient": "approximate"},
+        "proximity": {"strength": 1e-5, "lag": 5, "learning_rate": 0.5},
+    }
+
+    def __init__(
+        self,
+        n_components: int,
+        n_features: int,
+        local_step: str = "mean_field",
+        noise_variance: float | str = "auto",
+        mean_variance: float | str = "auto",
+        activation_prior: Any = "auto",
+        center: bool = False,
+        init_params: str = "random",
+        max_sweeps: int | None = None,
+        sweep_tol: float = 1e-3,
+    ):
+        self.n_components = n_components
+        self.n_features = n_features
+        self.local_step_name = local_step
+        self._asked = {
+            "noise_variance": noise_variance,
+            "mean_variance": mean_variance,
+            "activation_prior": activation_prior,
+        }
+        self.learns = tuple(name for name, value in self._asked.items() if isinstance(value, str))
+        self.center = center
+        self.init_params = init_params
+        self.max_sweeps = max_sweeps
+        self.sweep_tol = sweep_tol
+        self.noise_variance = self.mean_variance = 1.0
+        self.activation_prior = np.full(n_components, 0.5)
+        # Smallest permitted variance of the noise; :meth:`resolved` computes it from the data.
+        self.least_noise = 0.0
+
+    def capabilities(self) -> dict[str, str | None]:
+        can = dict.fromkeys(
+            ("draws", "log_partition", "unit_log_partition", "locally_tempered_step", "assignments")
+        )
+        return can | {
+            "assignment_entropy": (
+                "its activations do not exclude each other, so that the rule for mixtures does not "
+                "apply; initial_temperature needs a number"
+            )
+        }
+
+    def factors(self) -> Factors:
+        return Factors([Factor(MatrixGaussian(), {key: key for key in MatrixGaussian.keys})])
+
+    def operations(self, units: Rows) -> float:
+        k, d = self.n_components, self.n_features
+        if self.local_step_name == "enumerate":
+            return units.n_units * (4.0 * k * d + 2.0**k * (4.0 * k + 30.0))
+        return units.n_units * k * (4.0 * d + _FEW_SWEEPS * (2.0 * k + 30.0))
+
+    # Data, prior and starts
+
+    def summary(self, units: Rows) -> Summary:
+        weight = units.total_weight
+        origin = np.zeros(self.n_features)
+        mean, scatter = origin, 0.0
+        for rows, X, _ in centered_blocks(Rows(units.X, None, origin)):
+            mean = mean + (X.sum(axis=0) if units.weights is None else units.weights[rows] @ X)
+        mean = mean / weight
+        for rows, _, squares in centered_blocks(Rows(units.X, None, mean)):
+            weights = 1.0 if units.weights is None else units.weights[rows]
+            scatter += float(np.sum(weights * squares))
+        return Summary(weight, weight, mean if self.center else origin, mean, scatter)
+
+    def resolved(self, summary: Summary, hold_units: bool = False) -> FactorialMixture:
+        model = copy(self)
+        scale = summary.variance
+        if not np.isfinite(scale):
+            raise ValueError(
+                "X has numbers so large that their squares overflow. Rescale X, for example with "
+                "sklearn.preprocessing.StandardScaler."
+            )
+        if not scale > 0:
+            # All rows are equal, so that there is no noise to learn from.
+            scale, model.learns = 1.0, ()
+        values = {
+            name: _START[name] if isinstance(value, str) else value
+            for name, value in self._asked.items()
+        }
+        model.activation_prior = np.full(self.n_components, 1.0) * values["activation_prior"]
+        if "noise_variance" in self.learns:
+            values["noise_variance"] *= scale
+        if "mean_variance" in self.learns:
+            values["mean_variance"] *= scale / float(model.activation_prior.sum())
+        model.noise_variance = float(values["noise_variance"])
+        model.mean_variance = float(values["mean_variance"])
+        model.least_noise = _LEAST_NOISE * scale
+        if model.noise_variance < model.least_noise:
+            raise ValueError(
+                f"noise_variance={model.noise_variance:g} is too small beside the variance of the "
+                f"data, {scale:g}: floating-point numbers would keep no digit of the lower bound. "
+                f"Give at least {model.least_noise:g}."
+            )
+        return model
+
+    def prior(self, summary: Any) -> Natural:
+        k, d = self.n_components, self.n_features
+        return {"precision": np.eye(k) / self.mean_variance, "natural_mean": np.zeros((k, d))}
+
+    def init(
+        self, units: Rows, summary: Summary, prior: Natural, random_state: np.random.RandomState
+    ) -> Natural:
+        """Return a Gaussian around draws from the prior, or around random rows."""
+        k = self.n_components
+        if self.init_params == "random":
+            normal = random_state.standard_normal((k, self.n_features))
+            return self._around(np.sqrt(self.mean_variance) * normal, summary)
+        share = None if units.weights is None else units.weights / units.weights.sum()
+        n = units.n_units if share is None else int(np.count_nonzero(share))
+        chosen = random_state.choice(units.n_units, size=k, replace=n < k, p=share)
+        return self._around(units.X[chosen] - units.center, summary)
+
+    def random_natural(
+        self,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        block: Block | None = None,
+    ) -> Natural:
+        """Return Gaussians around means that are drawn from their prior.
+
+        Their precision is what the data would lead to if activations were drawn from theirs.
+        """
+        normal = rng.standard_normal((self.n_components, self.n_features))
+        return self._around(np.sqrt(self.mean_variance) * normal, summary)
+
+    def _around(self, means: np.ndarray, summary: Summary) -> Natural:
+        """Return a Gaussian around some means, as narrow as the data will make it."""
+        second = np.outer(self.activation_prior, self.activation_prior)
+        np.fill_diagonal(second, self.activation_prior)
+        precision = self.prior(None)["precision"] + summary.weight / self.noise_variance * second
+        return {"precision": precision, "natural_mean": precision @ means}
+
+    # Visits
+
+    def n_sweeps(self, exploring: bool) -> int:
+        """Return the largest number of sweeps over a row.
+
+        While ``exploring``, every visit starts anew, and few sweeps per visit suffice.
+        """
+        if self.max_sweeps is not None:
+            return self.max_sweeps
+        return _FEW_SWEEPS if exploring else _MANY_SWEEPS
+
+    def visit(
+        self,
+        q: Natural,
+        units: Rows,
+        t: Tempering = Tempering(),  # noqa: B008
+        *,
+        block: Block | None = None,
+        rng: np.random.Generator | None = None,
+        unit_temperatures: UnitTemperatures | None = None,
+        separate_noise: bool = False,
+        evaluation: bool = False,
+        known: Any = None,
+        workers: Workers = SEQUENTIAL,
+    ) -> FactorialVisit:
+        likelihood = self.likelihood(self.expectations(q, rng))
+        return FactorialVisit(
+            self,
+            likelihood,
+            t,
+            unit_temperatures,
+            separate_noise,
+            learns_late=bool(self.learns),
+        )
+
+    def standard(self, q: Natural) -> dict[str, np.ndarray]:
+        """Return ``mean`` (n_components, n_features) and ``covariance`` (n_components, …) of μ."""
+        (factor,) = self.factors()
+        return factor.family.to_standard(factor.pick(q))
+
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Moments:
+        if rng is not None:
+            (factor,) = self.factors()
+            means = factor.family.sample(factor.pick(q), rng)["value"]
+            return Moments(means, means @ means.T)
+        standard = self.standard(q)
+        means = standard["mean"]
+        return Moments(means, means @ means.T + self.n_features * standard["covariance"])
+
+    def likelihood(self, moments: Moments) -> Likelihood:
+        """Return E log p(x, z | μ) as a function of z, given the moments of μ."""
+        return Likelihood(
+            moments.means / self.noise_variance,
+            moments.gram / self.noise_variance,
+            self.noise_variance,
+            self.activation_prior,
+            self.states() if self.local_step_name == "enumerate" else None,
+            self.sweep_tol,
+        )
+
+    def states(self) -> np.ndarray:
+        """Return all states z, of shape (2^K, n_components)."""
+        k = self.n_components
+        return ((np.arange(2**k)[:, None] >> np.arange(k)) & 1).astype(np.float64)
+
+    def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
+        return {
+            "precision": raw["second"] / self.noise_variance,
+            "natural_mean": raw["first"] / self.noise_variance,
+        }
+
+    # Hyperparameters
+
+    def learned(
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+    ) -> tuple[ConjugateModel, Natural, Natural]:
+        """Move learned hyperparameters to their optimum for fixed q, and then q to its own.
+
+        The optimum of each is in closed form: σ² is the mean expected squared error, s the mean
+        expected square of μ, and π_k the mean activation of component k.
+        """
+        if not self.learns:
+            return self, prior, q
+        model = copy(self)
+        means, gram = self.expectations(q)
+        first, second = step.statistics["first"], step.statistics["second"]
+        squares, weight = step.statistics["evidence"]
+        error = squares - 2.0 * np.sum(means * first) + np.sum(gram * second)
+        best = {
+            "noise_variance": error / (weight * self.n_features),
+            "mean_variance": np.trace(gram) / means.size,
+        }
+        for name in best.keys() & set(self.learns):
+            old = getattr(self, name)
+            new = max(float(best[name]), _SMALLEST_FACTOR * old)
+            setattr(model, name, old + rho * (new - old))
+        if "noise_variance" in self.learns:
+            model.noise_variance = max(model.noise_variance, self.least_noise)
+        if "activation_prior" in self.learns:
+            share = np.clip(np.diagonal(second) / weight, _SMALLEST_PRIOR, 1.0 - _SMALLEST_PRIOR)
+            model.activation_prior = self.activation_prior + rho * (share - self.activation_prior)
+        new = model.prior(None)
+        # q is its prior plus statistics that are divided by σ².
+        factor = self.noise_variance / model.noise_variance
+        return model, new, {key: new[key] + factor * (q[key] - prior[key]) for key in q}
+
+    # Operations that only some annealing methods need
+
+    def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
+        """Return log c(x) of one row in nats, of the shape of ``x``.
+
+        It is exact: c(x) = Σ_z ∫ p(x, z | μ)^x dx does not depend on μ. The formula in the paper
+        (section 4) lacks the term with log 2πσ².
+        """
+        x = np.asarray(x, dtype=np.float64)
+        noise = (1.0 - x) * (LOG_2PI + np.log(self.noise_variance)) - np.log(x)
+        on, off = np.log(self.activation_prior), np.log1p(-self.activation_prior)
+        activations = np.logaddexp(np.multiply.outer(x, on), np.multiply.outer(x, off))
+        return 0.5 * self.n_features * noise + activations.sum(axis=-1)
+
+    def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
+        """Return log C(x) = N log c(x) of all rows in nats."""
+        return summary.weight * self.unit_log_partition(x, summary, q)
+
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
+        """Displace the means at random by ``size`` prior standard deviations."""
+        shift = size * np.sqrt(self.mean_variance) * rng.standard_normal(q["natural_mean"].shape)
+        return {**q, "natural_mean": q["natural_mean"] + q["precision"] @ shift}
+
+    # Functions of the fitted parameters
+
+    def infer(self, units: Rows, q: Natural) -> tuple[np.ndarray, np.ndarray]:
+        """Infer the activations of rows at T = 1.
+
+        Returns
+        -------
+        activations : ndarray of shape (n_rows, n_components)
+            E z.
+        bounds : ndarray of shape (n_rows,)
+            E log p(x, z | μ) + H[q(z)] in nats.
+        """
+        likelihood = self.likelihood(self.expectations(q))
+        activations = np.empty((units.n_units, self.n_components))
+        bounds = np.empty(units.n_units)
+        for rows, X, squares in centered_blocks(units):
+            found = likelihood.infer(
+                X, squares, 1.0, np.ones((1, len(X))), None, self.n_sweeps(False)
+            )
+            activations[rows] = found.activations.T
+            bounds[rows] = found.energies + found.entropies
+        return activations, bounds
+
+    def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
+        """Return the log predictive density of rows in nats, (n_rows,), by a sum over all states.
+
+        Given z, a row is Gaussian with the mean zᵀ E μ and the variance σ² + zᵀ S z of every
+        column, S being the covariance of the components.
+        """
+        standard = self.standard(q)
+        means, states = standard["mean"], self.states()
+        variances = ((states @ standard["covariance"]) * states).sum(axis=1) + self.noise_variance
+        centers = states @ means
+        log_prior = log_expit(np.where(states > 0, 1, -1) * logit(self.activation_prior)).sum(
+            axis=1
+        )
+        constants = log_prior - 0.5 * self.n_features * (LOG_2PI + np.log(variances))
+        lengths = (centers**2).sum(axis=1)
+        result = np.empty(units.n_units)
+        size = max(1, _ENTRIES // len(states))
+        for rows, X, squares in centered_blocks(units):
+            for begin in range(0, len(X), size):
+                part = slice(begin, begin + size)
+                distances = lengths - 2.0 * X[part] @ centers.T + squares[part, None]
+                found = logsumexp(constants - 0.5 * distances / variances, axis=1)
+                result[rows][part] = found
+        return result
+
+    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
+        """Return the expected number of rows in which each component is active, (n_components,)."""
+        return self.noise_variance * np.diagonal(q["precision"] - prior["precision"])
+
+    def in_use(self, q: Natural, prior: Natural) -> np.ndarray:
+        """Return the numbers of the components that contribute to the rows.
+
+        They are active in at least one row, and their mean is larger than its uncertainty.
+        """
+        standard = self.standard(q)
+        squares = (standard["mean"] ** 2).sum(axis=1)
+        certain = squares > self.n_features * np.diagonal(standard["covariance"])
+        return np.flatnonzero(certain & (self.expected_counts(q, prior) > 1))
+
+    def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
+        means = self.expectations(q).means / np.sqrt(self.mean_variance)
+        return coinciding(means, self.in_use(q, prior))

@@ -1,0 +1,485 @@
+"""Tables that a mixture of any columns reads, and those that it refuses with a sentence."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import coo_array, csc_array, csr_array, csr_matrix
+from sklearn.preprocessing import OrdinalEncoder
+from sklearn.utils._param_validation import InvalidParameterError
+
+from sklearn_anneal import AnnealedBayesianMixture
+from sklearn_anneal.datasets import delete_cells, make_mixture
+
+pd = pytest.importorskip("pandas")
+
+mixture = partial(
+    AnnealedBayesianMixture, n_components=2, annealing="none", max_iter=3, random_state=0
+)
+EMISSIONS = ("bernoulli", "categorical", "poisson", "gaussian")
+DISCRETE = EMISSIONS[:3]
+SPARSE = ("bernoulli", "poisson")
+BLOCKS = [
+    ("sizes", "gaussian", [3]),
+    ("answers", "categorical", [1, 4]),
+    ("visits", "poisson", [2]),
+    ("owns", "bernoulli", [0]),
+]
+NAMES = list("abcde")
+NAMED = [(name, kind, [NAMES[c] for c in columns]) for name, kind, columns in BLOCKS]
+READERS = ("predict", "predict_proba", "score_samples", "score", "impute", "partial_fit", "bic")
+
+every_emission = pytest.mark.parametrize("emission", EMISSIONS)
+every_reader = pytest.mark.parametrize("method", READERS)
+
+
+def table(emission):
+    """Rows of five columns, of which those of counts and categories have small integers."""
+    return make_mixture(40, 5, emission=emission, random_state=0)[0]
+
+
+def fitted(emission, **parameters):
+    return mixture(emission=emission, **parameters).fit(table(emission))
+
+
+def with_cell(X, value, row=3, column=1):
+    X = np.array(X, dtype=float)
+    X[row, column] = value
+    return X
+
+
+def same(a, b):
+    """Two fits have the same bound and the same components."""
+    assert_allclose(a.lower_bound_, b.lower_bound_, rtol=1e-12)
+    assert_allclose(a.weights_, b.weights_, rtol=1e-10)
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("emission", "value", "words"),
+    [
+        ("bernoulli", 2, "Binary columns are of 0 and 1.* but X contains 2"),
+        ("bernoulli", 0.5, "Binary columns are of 0 and 1.* but X contains 0.5"),
+        ("bernoulli", -2, "Binary columns are of 0 and 1.* but X contains -2"),
+        ("bernoulli", 1e300, r"Binary columns are of 0 and 1.* but X contains 1e\+300"),
+        ("categorical", 0.5, "Categories are integers 0, 1, … .* but X contains 0.5"),
+        ("categorical", -2, "Categories are integers 0, 1, … .* but X contains -2"),
+        ("categorical", 1e300, r"Levels are numbers below 2 \*\* 31, but X contains 1e\+300"),
+        ("poisson", -1, "Counts are integers 0, 1, …, but X contains -1"),
+        ("poisson", 0.5, "Counts are integers 0, 1, …, but X contains 0.5"),
+        *[(name, v, "infinity") for name in EMISSIONS for v in (np.inf, -np.inf)],
+    ],
+)
+@pytest.mark.parametrize("where", ["table", "block"])
+def test_values_that_a_cell_cannot_have(emission, value, words, where):
+    X = table(emission)
+    how = [("rest", emission, [0, 2, 3, 4]), ("one", emission, [1])]
+    emission = how if where == "block" else emission
+    est = mixture(emission=emission, n_categories=3 if "categ" in str(emission) else None).fit(X)
+    if where == "block" and "infinity" not in words:
+        words = "In the block 'one': " + words
+    X = with_cell(X, value)
+    for method in ("fit", *READERS):
+        with pytest.raises(ValueError, match=words):
+            getattr(est, method)(X)
+    with pytest.raises(ValueError, match=words):
+        mixture(emission=emission).fit(X)
+
+
+@every_reader
+def test_levels_that_were_not_declared(method):
+    est = fitted("categorical")
+    X = with_cell(table("categorical"), 3)
+    words = "Column 1 of the categories has the category 3.*n_categories of at least 4"
+    with pytest.raises(ValueError, match=words):
+        getattr(est, method)(X)
+    declared = fitted("categorical", n_categories=4)
+    getattr(declared, method)(X)
+    assert [p.shape for p in declared.emissionprob_] == 5 * [(2, 4)]
+    blocks = mixture(emission=BLOCKS).fit(table(BLOCKS))
+    X = with_cell(table(BLOCKS), 7, column=4)
+    with pytest.raises(ValueError, match=f"In the block 'answers': {words.replace('3', '7')[:40]}"):
+        getattr(blocks, method)(X)
+
+
+@pytest.mark.parametrize("marker", [-1, np.nan])
+@pytest.mark.parametrize("emission", ["bernoulli", "categorical"])
+def test_minus_one_and_nan_are_missing(emission, marker):
+    X = delete_cells(table(emission), 0.2, random_state=0)
+    X[5] = np.nan
+    est = mixture(emission=emission).fit(X)
+    marked = np.where(np.isnan(X), marker, X)
+    same(mixture(emission=emission).fit(marked), est)
+    if marker == -1:
+        same(mixture(emission=emission).fit(marked.astype(np.int8)), est)
+    for method in ("predict_proba", "score_samples", "impute"):
+        assert_array_equal(getattr(est, method)(marked), getattr(est, method)(X))
+    assert not np.isnan(est.impute(marked)).any() and (est.impute(marked) >= 0).all()
+    assert_allclose(est.predict_proba(marked)[5], est.weights_, atol=0.02)
+
+
+@every_emission
+def test_columns_without_an_observed_cell(emission):
+    X = table(emission)
+    X[:, 2] = np.nan
+    with pytest.raises(ValueError, match="Column 2 of X has no observed cell"):
+        mixture(emission=emission).fit(X)
+    stream = mixture(emission=emission, n_categories=3)
+    if emission in ("poisson", "gaussian"):
+        with pytest.raises(ValueError, match="Column 2 of X has no observed cell"):
+            stream.partial_fit(X)
+    else:
+        # The priors of levels do not depend on the first batch.
+        assert np.isfinite(stream.partial_fit(X).score(table(emission)))
+    # Later batches of a stream, and rows to predict, need not have one.
+    stream = mixture(emission=emission, n_categories=3).partial_fit(table(emission))
+    assert np.isfinite(stream.partial_fit(X).score(X))
+
+
+@pytest.mark.parametrize("column", range(5))
+def test_columns_of_blocks_without_an_observed_cell_are_named_by_their_place_in_the_table(column):
+    X = table(BLOCKS)
+    X[:, column] = np.nan
+    with pytest.raises(ValueError, match=f"Column {column} of X has no observed cell"):
+        mixture(emission=BLOCKS).fit(X)
+
+
+@every_emission
+def test_masked_arrays(emission):
+    X = table(emission)
+    masked = np.ma.masked_array(X, mask=np.arange(X.size).reshape(X.shape) == 7)
+    for call in (mixture(emission=emission).fit, fitted(emission).predict):
+        with pytest.raises(ValueError, match=r"masked.*X\.filled\(numpy\.nan\)"):
+            call(masked)
+    same(
+        mixture(emission=emission).fit(masked.filled(np.nan)),
+        mixture(emission=emission).fit(with_cell(X, np.nan, 1, 2)),
+    )
+    # A mask that hides nothing does not matter.
+    same(mixture(emission=emission).fit(np.ma.masked_array(X)), fitted(emission))
+
+
+# Types
+
+
+@pytest.mark.parametrize(
+    "dtype", [bool, np.int8, np.uint8, np.int64, np.uint64, np.float16, np.float32, object]
+)
+@pytest.mark.parametrize("emission", DISCRETE)
+def test_the_type_of_integers_does_not_matter(emission, dtype):
+    X = table(emission)
+    if dtype is bool:
+        X = (X > 0).astype(float)
+    a, b = mixture(emission=emission).fit(X), mixture(emission=emission).fit(X.astype(dtype))
+    rows = X[:7].astype(dtype)
+    assert_allclose(b.lower_bound_, a.lower_bound_, rtol=1e-6)
+    assert_allclose(b.predict_proba(rows), a.predict_proba(X[:7]), rtol=1e-5, atol=1e-6)
+    assert b.predict_proba(rows).dtype == (np.float32 if dtype is np.float32 else np.float64)
+    assert_array_equal(b.impute(rows), X[:7])
+
+
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float32, np.longdouble])
+@pytest.mark.parametrize("emission", SPARSE)
+def test_the_type_of_sparse_integers_does_not_matter(emission, dtype):
+    X = np.minimum(table(emission), 1)
+    dense = mixture(emission=emission).fit(X)
+    # The starts of merged rows are others, so that bounds of the same parameters are compared.
+    for kind in (csr_array, csr_matrix, csc_array, coo_array):
+        S = kind(X.astype(dtype))
+        fit = mixture(emission=emission, init_params="kmeans").fit(S)
+        stream = mixture(emission=emission).partial_fit(S)
+        assert np.isfinite([fit.lower_bound_, stream.lower_bound_]).all()
+        assert_allclose(dense.predict_proba(S), dense.predict_proba(X), rtol=1e-5, atol=1e-6)
+        assert_allclose(dense.score_samples(S), dense.score_samples(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("emission", "words"),
+    [
+        ("categorical", "Categories cannot be sparse"),
+        ("gaussian", "Gaussian columns cannot be sparse"),
+        (BLOCKS, "sparse X cannot be divided into blocks"),
+    ],
+)
+def test_tables_that_cannot_be_sparse(emission, words):
+    X = table(emission)
+    est = mixture(emission=emission).fit(X)
+    for call in (est.predict, est.impute, mixture(emission=emission).fit):
+        with pytest.raises(ValueError, match=words):
+            call(csr_array(X))
+
+
+@pytest.mark.parametrize("emission", SPARSE)
+def test_sparse_tables(emission):
+    X = table(emission)
+    est = fitted(emission)
+    with pytest.raises(ValueError, match="impute returns a dense array"):
+        est.impute(csr_array(X))
+    for value in (-1, 0.5):
+        with pytest.raises(ValueError, match=f"but X contains {value}"):
+            est.predict(csr_array(with_cell(X, value)))
+    holes = with_cell(X, np.nan)
+    assert_allclose(est.predict_proba(csr_array(holes)), est.predict_proba(holes))
+
+
+def texts():
+    words = np.where(table("bernoulli") > 0, "yes", "no")
+    frame = pd.DataFrame(words, columns=NAMES)
+    return {
+        "array": words,
+        "objects": words.astype(object),
+        "list": words.tolist(),
+        "frame": frame,
+        "strings": frame.astype("string"),
+        "categories": frame.astype("category"),
+        "one column": pd.DataFrame(table("bernoulli"), columns=NAMES).assign(b=words[:, 1]),
+    }
+
+
+@pytest.mark.parametrize("form", texts())
+@every_emission
+def test_text_is_refused_with_a_way_out(form, emission):
+    X = texts()[form]
+    for call in (mixture(emission=emission).fit, fitted(emission).predict):
+        with pytest.raises(ValueError, match=r"OrdinalEncoder makes such integers of text"):
+            call(X)
+
+
+def test_the_way_out_keeps_missing_cells():
+    frame = texts()["frame"].astype("category")
+    frame.iloc[3, 2] = np.nan
+    codes = OrdinalEncoder().fit_transform(frame)
+    est = mixture(emission="categorical").fit(codes)
+    assert list(est.n_categories_) == 5 * [2]
+    assert np.isnan(codes[3, 2]) and est.impute(codes)[3, 2] in (0, 1)
+
+
+def test_polars_text_is_refused_with_a_way_out():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(texts()["array"], schema=NAMES)
+    for X in (frame, frame.cast(polars.Categorical)):
+        with pytest.raises(ValueError, match="OrdinalEncoder"):
+            mixture(emission="categorical").fit(X)
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "datetime64[s]"])
+def test_numbers_that_are_not_real(dtype):
+    with pytest.raises(ValueError, match="real numbers|Complex data"):
+        mixture().fit(table("bernoulli").astype(dtype))
+
+
+@every_emission
+def test_pandas_types_with_missing_cells(emission):
+    X = np.round(np.abs(table(emission)))
+    holes = with_cell(X, np.nan)
+    frame = pd.DataFrame(X.astype(int), columns=NAMES).astype("Int64")
+    frame.iloc[3, 1] = pd.NA
+    est = mixture(emission=emission).fit(frame)
+    plain = mixture(emission=emission).fit(holes)
+    same(est, plain)
+    assert_allclose(est.impute(frame), plain.impute(holes), rtol=1e-8)
+    objects = holes.astype(object)
+    objects[3, 1] = None
+    for given in (objects, objects.tolist()):
+        same(mixture(emission=emission).fit(given), plain)
+
+
+def test_pandas_booleans():
+    X = table("bernoulli")
+    frame = pd.DataFrame(X.astype(bool), columns=NAMES).astype("boolean")
+    frame.iloc[3, 1] = pd.NA
+    est = mixture().fit(frame)
+    same(est, mixture().fit(with_cell(X, np.nan)))
+    assert est.impute(frame)[3, 1] in (0.0, 1.0)
+
+
+def test_pandas_categories_that_are_integers_are_read_as_these():
+    X = table("categorical")
+    frame = pd.DataFrame(X.astype(int), columns=NAMES).astype("category")
+    same(mixture(emission="categorical").fit(frame), fitted("categorical"))
+
+
+# Shapes
+
+
+@every_reader
+@every_emission
+def test_another_number_of_columns(emission, method):
+    with pytest.raises(ValueError, match="X has 4 features, but .* is expecting 5"):
+        getattr(fitted(emission), method)(table(emission)[:, :4])
+
+
+@every_emission
+def test_shapes_that_are_no_table(emission):
+    X = table(emission)
+    with pytest.raises(ValueError, match="Expected 2D array, got 1D"):
+        mixture(emission=emission).fit(X[0])
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        fitted(emission).predict(X[:0])
+    with pytest.raises(ValueError, match=r"0 feature\(s\)"):
+        mixture(emission=emission).fit(X[:, :0])
+
+
+@pytest.mark.parametrize("emission", [*EMISSIONS, BLOCKS], ids=[*EMISSIONS, "blocks"])
+def test_more_components_than_rows(emission):
+    X = table(emission)
+    with pytest.raises(ValueError, match="n_components = 6, n_samples = 4"):
+        mixture(emission=emission, n_components=6).fit(X[:4])
+    # Distinct rows can be fewer, as in surveys.
+    few = mixture(emission=emission, n_components=6).fit(np.repeat(X[:3], 20, axis=0))
+    assert np.isfinite(few.lower_bound_) and few.weights_.sum() == pytest.approx(1)
+
+
+# Blocks
+
+
+@pytest.mark.parametrize(
+    ("emission", "words"),
+    [
+        ([], "empty list"),
+        (["bernoulli"], r"list of \(name, emission, columns\), but has 'bernoulli'"),
+        ([("a", "bernoulli")], r"list of \(name, emission, columns\)"),
+        ([("a", "bernouli", [0])], "Block 'a' has the emission 'bernouli'.*mean 'bernoulli'"),
+        ([("a", ["bernoulli"], [0])], r"Block 'a' has the emission \['bernoulli'\]"),
+        ([("a", "gaussian", [0]), ("a", "poisson", [1])], "different names.*got 'a'"),
+        ([("", "gaussian", [0])], "different names"),
+        ([(0, "gaussian", [0])], "different names.*got 0"),
+        ([("a", "bernoulli", [])], "Block 'a' has no columns"),
+        ([("a", "bernoulli", [0, 1]), ("b", "poisson", [1, 2, 3, 4])], "Column 1 of X is in 2"),
+        ([("a", "bernoulli", [0, 0])], "Column 0 of X is in 2"),
+        ([("a", "bernoulli", slice(0, 3))], "Column 3 of X is in 0 blocks.*drop it from X"),
+        ([("a", "bernoulli", [0, 9])], "In the block 'a'.*features must be in"),
+        ([("a", "bernoulli", ["x"])], "In the block 'a'.*strings.*only supported for dataframes"),
+        ([("a", "bernoulli", [0.5])], "In the block 'a'.*specification of the columns"),
+    ],
+)
+def test_blocks_that_divide_nothing(emission, words):
+    with pytest.raises(ValueError, match=words):
+        mixture(emission=emission).fit(table("bernoulli"))
+
+
+@pytest.mark.parametrize("emission", ["normal", 3, None, tuple(BLOCKS)])
+def test_emissions_that_do_not_exist(emission):
+    with pytest.raises(InvalidParameterError, match="'emission' parameter of AnnealedBayesianMix"):
+        mixture(emission=emission).fit(table("bernoulli"))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [[3], [1, 4], [2], [0]],
+        [3, [-1, 1], 2, 0],
+        [slice(3, 4), [1, 4], slice(2, 3), slice(0, 1)],
+        [np.arange(5) == 3, np.isin(np.arange(5), [1, 4]), np.array([2]), (0,)],
+        [["d"], ["b", "e"], ["c"], ["a"]],
+        ["d", ["b", "e"], "c", "a"],
+        [slice("d", "d"), ["b", "e"], pd.Index(["c"]), "a"],
+    ],
+)
+def test_columns_are_given_as_to_a_column_transformer(columns):
+    X = table(BLOCKS)
+    frame = pd.DataFrame(X, columns=NAMES)
+    emission = [(n, kind, c) for (n, kind, _), c in zip(BLOCKS, columns, strict=True)]
+    est, plain = mixture(emission=emission).fit(frame), mixture(emission=BLOCKS).fit(X)
+    assert_allclose(est.predict_proba(frame), plain.predict_proba(X), atol=1e-8)
+    assert {n: sorted(b.columns) for n, b in est.blocks_.items()} == {n: c for n, _, c in BLOCKS}
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_names_of_columns(package):
+    frames = pytest.importorskip(package)
+    X = delete_cells(table(BLOCKS), 0.1, random_state=1)
+    frame = frames.DataFrame(dict(zip(NAMES, X.T, strict=True)))
+    est = mixture(emission=NAMED).fit(frame)
+    plain = mixture(emission=BLOCKS).fit(X)
+    same(est, plain)
+    assert list(est.feature_names_in_) == NAMES
+    assert_array_equal(est.impute(frame), plain.impute(X))
+    with pytest.raises(ValueError, match="feature names should match"):
+        est.predict(frame[NAMES[::-1]])
+    with pytest.raises(ValueError, match="In the block 'answers'.*not columns.*'e'"):
+        mixture(emission=NAMED).fit(frame[NAMES[:4]])
+
+
+def test_columns_of_different_types():
+    X = table(BLOCKS)
+    frame = pd.DataFrame(
+        {
+            "a": X[:, 0].astype(bool),
+            "b": X[:, 1].astype(np.int8),
+            "c": pd.array(X[:, 2].astype(int), dtype="Int64"),
+            "d": X[:, 3],
+            "e": pd.array(X[:, 4].astype(int), dtype="UInt8"),
+        }
+    )
+    same(mixture(emission=NAMED).fit(frame), mixture(emission=BLOCKS).fit(X))
+    frame.loc[3, "c"] = pd.NA
+    frame.loc[4, "e"] = pd.NA
+    holes = with_cell(with_cell(X, np.nan, 3, 2), np.nan, 4, 4)
+    est = mixture(emission=NAMED).fit(frame)
+    same(est, mixture(emission=BLOCKS).fit(holes))
+    filled, std = est.impute(frame, return_std=True)
+    known = ~np.isnan(holes)
+    assert_array_equal(filled[known], X[known])
+    assert (std[known] == 0).all() and std[3, 2] > 0 and np.isnan(std[4, 4])
+
+
+# Numbers of categories
+
+
+@pytest.mark.parametrize(
+    ("emission", "given"),
+    [
+        ("categorical", None),
+        (BLOCKS, None),
+        (BLOCKS, {}),
+    ],
+)
+def test_streams_of_categories_need_their_numbers(emission, given):
+    with pytest.raises(ValueError, match="partial_fit needs n_categories"):
+        mixture(emission=emission, n_categories=given).partial_fit(table(emission))
+
+
+@pytest.mark.parametrize("given", [3, [3, 4], {"answers": 3}, {"answers": [3, 4]}])
+def test_declared_numbers_of_blocks(given):
+    est = mixture(emission=BLOCKS, n_categories=given).partial_fit(table(BLOCKS))
+    numbers = given["answers"] if isinstance(given, dict) else given
+    assert_array_equal(est.blocks_["answers"].n_categories_, np.broadcast_to(numbers, 2))
+
+
+@pytest.mark.parametrize(
+    ("emission", "given", "words"),
+    [
+        ("categorical", [3, 3], r"one for each of the 5 columns.*shape \(2,\)"),
+        ("categorical", [[3] * 5], r"one for each of the 5 columns.*shape \(1, 5\)"),
+        ("categorical", [0] * 5, "positive integers"),
+        ("categorical", [3.0] * 5, "positive integers"),
+        ("categorical", [True] * 5, "positive integers"),
+        ("categorical", ["a"] * 5, "positive integers"),
+        ("categorical", 0, "'n_categories' parameter"),
+        ("categorical", "3", "'n_categories' parameter"),
+        ("categorical", 10**13, r"n_categories should have numbers below 2 \*\* 31"),
+        ("categorical", {"": 3}, "dictionary only if emission is a list"),
+        (BLOCKS, {"owns": 2}, r"names 'owns', but the blocks of categories are \['answers'\]"),
+        (BLOCKS, {"answers": [3, 3, 3]}, r"In the block 'answers'.*each of the 2 columns"),
+        (BLOCKS, {"answers": 2}, "In the block 'answers'.*category 2.*at least 3"),
+    ],
+)
+def test_numbers_of_categories_that_do_not_fit(emission, given, words):
+    with pytest.raises(ValueError, match=words):
+        mixture(emission=emission, n_categories=given).fit(table(emission))
+
+
+def test_refused_batches_change_nothing():
+    est = mixture(emission=BLOCKS, n_categories=3).partial_fit(table(BLOCKS))
+    before = est.score(table(BLOCKS))
+    for value, column in ((7, 1), (-1, 2), (0.5, 0), (np.inf, 3)):
+        with pytest.raises(ValueError, match=re.compile("X contains|infinity|category")):
+            est.partial_fit(with_cell(table(BLOCKS), value, column=column))
+    assert est.score(table(BLOCKS)) == before
