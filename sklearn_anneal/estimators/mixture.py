@@ -114,8 +114,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         Concentration of the Dirichlet priors of the probabilities of categories, and both
         parameters of the beta priors of binary columns. ``"auto"``: learned for each column, which
         costs passes, and predicts new rows better than None where columns have very different
-        frequencies, as pixels do. None: 1, the uniform distribution. An array must broadcast to (n_components, n_features) for
-        binary columns, and to (n_components, n_categories) of every column of categories.
+        frequencies, as pixels do. None: 1, the uniform distribution. An array must broadcast to
+        (n_components, n_features) for binary columns, and to (n_components, n_categories) of every
+        column of categories.
     lambdas_prior, lambdas_weight : float, array-like, "auto" or None, default="auto"
         Shape and rate of the gamma priors of the rates of counts, broadcastable to (n_components,
         n_features). ``"auto"``: learned for each column. None: shape 1, and the rate with which the
