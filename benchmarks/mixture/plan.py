@@ -57,7 +57,10 @@ class Size:
         ("values", 2),
         ("election", 2),
         ("election", 3),
+        ("carcinoma", 4),
+        ("gss82", 4),
         ("election", 5),
+        ("election", 7),
     )
     labels: Pairs = (
         ("mushroom", 2),
@@ -90,7 +93,8 @@ QUICK = Size(
     quick=True,
 )
 
-DEFAULT_NAME, VI, REHEATING, DETERMINISTIC = "default", "VI", "reheating", "deterministic"
+DEFAULT_NAME, VI, REHEATING = "default", "VI", "reheating"
+DETERMINISTIC = "deterministic, T from 10 to 1"
 LEARNED = "learned priors"
 BEST_OF_TEN = "VI, best of ten starts"
 SSVI_A, SSVI = "SSVI-A", "SSVI"
@@ -118,7 +122,8 @@ def bernoulli_methods(n_components: int, alpha: float) -> dict[str, Method]:
         emissionprob_prior=1.0,
     )
     learned = settings_of(weight_concentration_prior_type="dirichlet_distribution")
-    decay = settings_of(learning_decay=0.5001)
+    # The decay of the step size, κ, has to be above one half.
+    decay = settings_of(learning_decay=0.5001, init_params="random")
 
     def structured(gradient: str) -> Settings:
         return settings_of(gradient=gradient, n_passes=500, evaluate_every=500)
@@ -132,6 +137,7 @@ def bernoulli_methods(n_components: int, alpha: float) -> dict[str, Method]:
         DETERMINISTIC: _ours(
             "deterministic",
             true,
+            init_params="random",
             settings=settings_of(
                 form="local",
                 initial_temperature=10.0,
@@ -147,6 +153,8 @@ def bernoulli_methods(n_components: int, alpha: float) -> dict[str, Method]:
     }
     methods |= {
         REHEATING: _ours("reheating", true, init_params="random"),
+        f"{DEFAULT_NAME}, true priors": _ours(default()[0], true),
+        f"{DEFAULT_NAME}, {LEARNED}": _ours(default()[0], learned),
         f"{VI}, {LEARNED}": _ours("none", learned, init_params="random"),
         f"{REHEATING}, {LEARNED}": _ours("reheating", learned, init_params="random"),
         f"{SSVI_A}, {LEARNED}": _ours(
@@ -161,7 +169,6 @@ def survey_methods() -> dict[str, Method]:
     return {
         DEFAULT_NAME: _ours(default()[0], FLAT_PRIORS),
         REHEATING: _ours("reheating", FLAT_PRIORS),
-        DETERMINISTIC: _ours("deterministic", FLAT_PRIORS),
         VI: _ours("none", FLAT_PRIORS),
         EM: Method(STEPMIX),
     }

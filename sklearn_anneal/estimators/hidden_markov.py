@@ -545,7 +545,7 @@ class AnnealedHMM(StatePredictions):
         Parameters
         ----------
         X : array-like of shape (n_frames, n_features), or list of such
-            Training sequences.
+            Training sequences. Rows of NaN are missing, and so are single cells of Gaussian frames.
         y : Ignored
             Not used, present for API consistency by convention.
         groups : array-like of shape (n_frames,), default=None

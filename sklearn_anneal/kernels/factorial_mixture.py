@@ -15,7 +15,7 @@ from ._math import exp, log
 # Number of data points that are processed at a time.
 _LANES = 64
 # Sweeps over data points until those that have converged are set aside for the first time.
-_SWEEPS = 2
+_SWEEPS = 3
 # Activations are kept this far from certainty, so that every component can be switched again.
 _LARGEST_LOGIT = 30.0
 # Factors of at most 2 whose product does not overflow.
@@ -149,24 +149,34 @@ def mean_field(
         for i in range(n):
             value = logits[k, i]
             activations[k, i] = value if relaxed else 1.0 / (1.0 + exp(-value))
-    # Data points that have not converged are gathered anew every few sweeps, so that one of them
-    # does not hold up the others that are processed with it.
+    # Data points that have not converged are gathered anew after some sweeps, so that one of them
+    # does not hold up the others that are processed with it. In the first round they are all there.
     pending = np.arange(n)
-    left, done = n, 0
-    while left > 0 and done < n_sweeps:
-        sweeps = min(max(_SWEEPS, done), n_sweeps - done)
+    left, done, first = n, 0, True
+    while left > 0 and (first or done < n_sweeps):
+        sweeps = max(_SWEEPS, done)
+        # A last round of few sweeps would not be worth the gathering.
+        if done + sweeps + _SWEEPS > n_sweeps:
+            sweeps = n_sweeps - done
         found = 0
         for start in range(0, left, _LANES):
             m = min(start + _LANES, left) - start
-            for i in range(m):
-                if inverse_temperature.shape[0] > 1:
+            if inverse_temperature.shape[0] > 1:
+                for i in range(m):
                     x[i] = inverse_temperature[pending[start + i]]
             for k in range(n_components):
-                for i in range(m):
-                    j = pending[start + i]
-                    inputs[k, i] = projections[k, j] + offsets[k]
-                    a[k, i] = logits[k, j]
-                    nu[k, i] = activations[k, j]
+                offset = offsets[k]
+                if first:
+                    for i in range(m):
+                        inputs[k, i] = projections[k, start + i] + offset
+                        a[k, i] = logits[k, start + i]
+                        nu[k, i] = activations[k, start + i]
+                else:
+                    for i in range(m):
+                        j = pending[start + i]
+                        inputs[k, i] = projections[k, j] + offset
+                        a[k, i] = logits[k, j]
+                        nu[k, i] = activations[k, j]
             active[:] = 0.0
             active[:m] = 1.0
             for _ in range(sweeps):
@@ -178,29 +188,27 @@ def mean_field(
                 if moving == 0.0:
                     break
             for k in range(n_components):
-                for i in range(m):
-                    j = pending[start + i]
-                    logits[k, j] = a[k, i]
-                    activations[k, j] = nu[k, i]
+                if first:
+                    for i in range(m):
+                        logits[k, start + i] = a[k, i]
+                        activations[k, start + i] = nu[k, i]
+                else:
+                    for i in range(m):
+                        j = pending[start + i]
+                        logits[k, j] = a[k, i]
+                        activations[k, j] = nu[k, i]
+            _energies(inputs, gram, nu, change, work)
+            for i in range(m):
+                energies[pending[start + i]] = change[i]
+            _entropies(a, nu, work)
+            for i in range(m):
+                entropies[pending[start + i]] = work[i]
             for i in range(m):
                 if active[i] > 0.0:
                     pending[found] = pending[start + i]
                     found += 1
-        left = found
+        left, first = found, False
         done += sweeps
-    for start in range(0, n, _LANES):
-        m = min(start + _LANES, n) - start
-        for k in range(n_components):
-            for i in range(m):
-                inputs[k, i] = projections[k, start + i] + offsets[k]
-                a[k, i] = logits[k, start + i]
-                nu[k, i] = activations[k, start + i]
-        _energies(inputs, gram, nu, change, work)
-        for i in range(m):
-            energies[start + i] = change[i]
-        _entropies(a, nu, work)
-        for i in range(m):
-            entropies[start + i] = work[i]
 
 
 @kernel("rows matrix matrix vector vector matrix out2 out2 out1 out1", dtypes=("float64",))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import logsumexp
 
 from ..families import Natural, Tempering, UnitTemperatures
@@ -16,7 +17,7 @@ from ._base import Block, LocalStep, Visit
 from ._base_mixture import BaseMixture
 from ._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
 from .components._base import Components, clusterings
-from .components._linear import Table, column_sums, step_of_codes
+from .components._linear import Table, column_sums, scaled, step_of_codes
 
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
@@ -214,6 +215,13 @@ class Mixture(BaseMixture):
     ) -> tuple[Rows, Callable[[slice], np.ndarray]]:
         """Return some rows, and a function that maps a slice of them to their responsibilities."""
         k = self.n_components
+
+        def single(chosen: np.ndarray) -> Callable[[slice], np.ndarray]:
+            """Each component has one of the chosen rows; the others have no component."""
+            return lambda part: np.equal.outer(np.arange(part.start, part.stop), chosen).astype(
+                float
+            )
+
         weighted = units.n_units if units.weights is None else np.count_nonzero(units.weights)
         if self.init_params == "random" or weighted < k:
 
@@ -223,24 +231,20 @@ class Mixture(BaseMixture):
 
             return units, random
         rows: Any = units.subset(_ROWS_FOR_CLUSTERS, random_state)
-        points = self.components.embedding(rows)
-        spread = points.std(axis=0)
-        points = points / np.where(spread > 0, spread, 1.0)
+        if self.init_params == "random_from_data":
+            share = None if rows.weights is None else rows.weights / rows.weights.sum()
+            return rows, single(random_state.choice(rows.n_units, size=k, replace=False, p=share))
+        points = scaled(self.components.embedding(rows))
         if self.init_params == "kmeans":
-            n_clusters = min(k, len(np.unique(points, axis=0)))
+            distinct = points.shape[0] if issparse(points) else len(np.unique(points, axis=0))
+            n_clusters = min(k, distinct)
             means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
             labels = means.fit(points, sample_weight=rows.weights).labels_
             return rows, lambda part: np.equal.outer(labels[part], np.arange(k)).astype(float)
-        if self.init_params == "k-means++":
-            _, chosen = clusterings().kmeans_plusplus(
-                points, k, sample_weight=rows.weights, random_state=random_state
-            )
-        else:
-            share = None if rows.weights is None else rows.weights / rows.weights.sum()
-            chosen = random_state.choice(rows.n_units, size=k, replace=False, p=share)
-        return rows, lambda part: np.equal.outer(np.arange(part.start, part.stop), chosen).astype(
-            float
+        _, chosen = clusterings().kmeans_plusplus(
+            points, k, sample_weight=rows.weights, random_state=random_state
         )
+        return rows, single(chosen)
 
     def random_natural(
         self,

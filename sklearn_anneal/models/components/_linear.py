@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from ...families import Natural, Tempering
 from ...inference.tables import Coded, Packing
@@ -175,6 +175,30 @@ def unpacked(rows: Rows) -> Rows:
     elif issparse(X):
         X = X.toarray()
     return Rows(X, rows.weights, patterns=cell_patterns(X))
+
+
+def points_of(rows: Rows) -> Any:
+    """Return rows as points for k-means, with column means in missing cells; sparse rows stay so.
+
+    A missing cell of a sparse row counts as zero.
+    """
+    X: Any = rows.X
+    if issparse(X):
+        X = X.astype(np.float64)
+        X.data = np.nan_to_num(X.data)
+        return X
+    return unpacked(rows).completed(np.float64)
+
+
+def scaled(points: Any) -> Any:
+    """Return points whose columns are divided by their standard deviations."""
+    if issparse(points):
+        mean = np.asarray(points.mean(axis=0)).ravel()
+        second = np.asarray(points.multiply(points).mean(axis=0)).ravel()
+        spread = np.sqrt(np.maximum(second - mean**2, 0.0))
+        return csr_array(points.multiply(1.0 / np.where(spread > 0, spread, 1.0)))
+    spread = points.std(axis=0)
+    return points / np.where(spread > 0, spread, 1.0)
 
 
 class LinearComponents(Components):

@@ -11,7 +11,7 @@ from ...families import Beta, Factor, Natural
 from ...families._empirical_bayes import beta_pair
 from ...inference.units import Rows
 from ._base import moved, multiplied
-from ._linear import Coefficients, LinearComponents, unpacked
+from ._linear import Coefficients, LinearComponents, points_of
 
 # Bounds of the two parameters of a beta prior that is learned. If a column is constant, or is the
 # same in all states, the bound would be highest at zero or at infinity.
@@ -102,7 +102,7 @@ class BernoulliComponents(LinearComponents):
         return (probabilities > 0.5).astype(np.float64), None
 
     def embedding(self, rows: Rows) -> np.ndarray:
-        return super().embedding(unpacked(rows))
+        return points_of(rows)
 
     @property
     def n_parameters(self) -> int:

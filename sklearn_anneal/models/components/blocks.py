@@ -12,6 +12,7 @@ import numpy as np
 from ...families import Factor, Natural
 from ...inference.units import Rows, cell_patterns
 from ._base import Components
+from ._linear import scaled
 
 
 @dataclass(frozen=True)
@@ -198,10 +199,8 @@ class BlockComponents(Components):
 
     def embedding(self, rows: Rows) -> np.ndarray:
         parts = self.parts.items()
-        points = np.hstack([part.embedding(self.rows_of(n, rows)) for n, part in parts])
         # Columns of different kinds have no common unit.
-        spread = points.std(axis=0)
-        return points / np.where(spread > 0, spread, 1.0)
+        return scaled(np.hstack([part.embedding(self.rows_of(n, rows)) for n, part in parts]))
 
     @property
     def n_parameters(self) -> int:

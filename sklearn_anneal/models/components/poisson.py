@@ -13,7 +13,7 @@ from ...families import Factor, Gamma, Natural
 from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
 from ...inference.units import Rows
 from ._base import moved
-from ._linear import Coefficients, LinearComponents, filled, unpacked
+from ._linear import Coefficients, LinearComponents, filled, points_of, unpacked
 
 # Bounds of a shape that is learned. If the rates of all components are equal, the bound would be
 # highest at infinity.
@@ -205,7 +205,7 @@ class PoissonComponents(LinearComponents):
         return mean, mean * (1.0 + 1.0 / q["rate"])
 
     def embedding(self, rows: Rows) -> np.ndarray:
-        return super().embedding(unpacked(rows))
+        return points_of(rows)
 
     @property
     def n_parameters(self) -> int:
