@@ -78,14 +78,13 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule.
     n_init : int, default=1
-        Number of restarts. The one with the highest lower bound is kept. Four or more in a race
-        mostly raise the bound further than a single fit does.
+        Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
         Whether all restarts run to convergence, or only the best one. In a race, which is
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
-        end. A race takes fewer passes, and can miss a restart that rises late. Ten restarts in a
-        race raise the bound further than any single fit.
+        end. A race takes fewer passes, and can miss a restart that rises late. Four or
+        more in a race mostly raise the bound further than a single fit does.
     n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
