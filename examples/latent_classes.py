@@ -8,7 +8,7 @@ which a tenth of the pixels was lost. One fit with the defaults meets plain vari
 imputers. A second mixture, of categories and real numbers at once, finds classes of wines, and a
 display shows what distinguishes them.
 
-Run it with ``python -m examples.latent_classes``; it takes about a minute.
+Run it with ``python -m examples.latent_classes``; it takes less than a minute.
 """
 
 # %%
