@@ -24,7 +24,8 @@ seed. A comparison is won if the median difference is above zero and the one-sid
 Wilcoxon's signed-rank test, adjusted for the comparisons of the claim (Holm), is below 0.05. It is
 lost if the same holds in the other direction. Differences that would be printed as zero are ties. A
 claim is reproduced if all its comparisons are won, not reproduced if none is, and otherwise partly
-reproduced. Other claims state their rule.
+reproduced. Other claims state their rule. Only the drawn mixture differs from seed to seed;
+elsewhere the data stay, and starts and noise vary.
 """
 
 from __future__ import annotations
