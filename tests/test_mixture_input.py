@@ -508,3 +508,11 @@ def test_refused_batches_change_nothing():
         with pytest.raises(ValueError, match=re.compile("X contains|infinity|category")):
             est.partial_fit(with_cell(table(BLOCKS), value, column=column))
     assert est.score(table(BLOCKS)) == before
+
+
+def test_a_stream_of_real_numbers_begins_with_enough_distinct_rows(rng):
+    model = AnnealedBayesianMixture(3, emission="gaussian", random_state=0)
+    with pytest.raises(ValueError, match="3 distinct rows are needed; it has 2"):
+        model.partial_fit([[0.0], [1.0], [0.0], [1.0]])
+    given = {"means_prior": [0.0], "scale_prior": 1.0}
+    model.set_params(**given).partial_fit([[0.0], [1.0], [0.0], [1.0]])

@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from ..annealing import SVIPlus
 from ..families import COVARIANCE_TYPES
-from ..inference.tables import merged_rows, missing_cells
+from ..inference.tables import Blocks, merged_rows, missing_cells
 from ..inference.units import Rows, Units, cell_patterns
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed
@@ -26,6 +26,7 @@ from ._columns import (
     cells_of,
 )
 from ._mixture_predictions import OVERFLOW, MixturePredictions
+from ._priors import auto_as_none, check_first_rows
 from ._validation import check_sparse, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -466,6 +467,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         if "poisson" in emissions or "gaussian" in emissions:
             # Their priors are determined by the first batch.
             self._refuse_unobserved(units.X)
+        if any(auto_as_none(prior) is None for prior in (self.means_prior, self.scale_prior)):
+            seen: Any = units.X if units.weights is None else units.X[units.weights > 0]
+            parts = seen.parts if isinstance(seen, Blocks) else {"": seen}
+            for part, emission in zip(parts.values(), emissions, strict=True):
+                if emission == "gaussian":
+                    check_first_rows(part, self.n_components, "means_prior and scale_prior")
 
     def _make_model(self, X: Any, units: Units) -> Mixture:
         return Mixture(
