@@ -70,8 +70,9 @@ class AnnealedBayesianMixture(
         little worse ones where the data support only two or three. Stochastic annealing often
         deletes components. ``"structured"`` gives up some of the bound of plain inference, and
         predicts new rows better where there are many components with few rows each; with
-        ``learning_decay`` near 0.5 it is best. ``"tempering"`` and ``"local_tempering"`` are refused for columns of counts, and
-        the exact gradient of ``"structured"`` needs columns of categories or binary columns.
+        ``learning_decay`` near 0.5 it is best. ``"tempering"`` and ``"local_tempering"`` are
+        refused for columns of counts, and the exact gradient of ``"structured"`` needs columns of
+        categories or binary columns.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         row.
@@ -114,8 +115,9 @@ class AnnealedBayesianMixture(
         Concentration of the Dirichlet priors of the probabilities of categories, and both
         parameters of the beta priors of binary columns. ``"auto"``: learned for each column, which
         costs passes, and predicts new rows better than None where columns have very different
-        frequencies, as pixels do. None: 1, the uniform distribution. An array must broadcast to (n_components, n_features) for
-        binary columns, and to (n_components, n_categories) of every column of categories.
+        frequencies, as pixels do. None: 1, the uniform distribution. An array must broadcast to
+        (n_components, n_features) for binary columns, and to (n_components, n_categories) of every
+        column of categories.
     lambdas_prior, lambdas_weight : float, array-like, "auto" or None, default="auto"
         Shape and rate of the gamma priors of the rates of counts, broadcastable to (n_components,
         n_features). ``"auto"``: learned for each column. None: shape 1, and the rate with which the

@@ -233,6 +233,10 @@ class Mixture(ConjugateModel):
 
             return units, random
         rows: Any = units.subset(_ROWS_FOR_CLUSTERS, random_state)
+        if self.init_params == "random_from_data":
+            share = None if rows.weights is None else rows.weights / rows.weights.sum()
+            chosen = random_state.choice(rows.n_units, size=k, replace=False, p=share)
+            return rows, lambda part: _indicators(part, chosen)
         points = self.components.embedding(rows)
         spread = points.std(axis=0)
         points = points / np.where(spread > 0, spread, 1.0)
@@ -241,16 +245,10 @@ class Mixture(ConjugateModel):
             means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
             labels = means.fit(points, sample_weight=rows.weights).labels_
             return rows, lambda part: np.equal.outer(labels[part], np.arange(k)).astype(float)
-        if self.init_params == "k-means++":
-            _, chosen = clusterings().kmeans_plusplus(
-                points, k, sample_weight=rows.weights, random_state=random_state
-            )
-        else:
-            share = None if rows.weights is None else rows.weights / rows.weights.sum()
-            chosen = random_state.choice(rows.n_units, size=k, replace=False, p=share)
-        return rows, lambda part: np.equal.outer(np.arange(part.start, part.stop), chosen).astype(
-            float
+        _, chosen = clusterings().kmeans_plusplus(
+            points, k, sample_weight=rows.weights, random_state=random_state
         )
+        return rows, lambda part: _indicators(part, chosen)
 
     def random_natural(
         self,
@@ -432,3 +430,8 @@ class Mixture(ConjugateModel):
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.weights.expected_counts(q, prior) >= 1)
         return coinciding(self.components.coordinates(q, summary.components), used)
+
+
+def _indicators(rows: slice, chosen: np.ndarray) -> np.ndarray:
+    """Return responsibilities of 1 for the chosen row of each component, and 0 for other rows."""
+    return np.equal.outer(np.arange(rows.start, rows.stop), chosen).astype(float)
