@@ -188,9 +188,9 @@ def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
         page,
         found["digits"],
         "Binary digits",
-        "Pixels of MNIST above 127, 784 of each digit: 10,000 digits drawn from the training set "
-        "of 60,000, and 5,000 others held out. Not all rows are used, because StepMix makes dense "
-        "copies of them.",
+        "Pixels of MNIST above 127, 784 of each digit: 4,000 digits drawn from the training set "
+        "of 60,000, and 4,000 others held out. They are so few because fits of all digits would "
+        "take too long for this page.",
     )
     return answered(
         [
