@@ -96,7 +96,7 @@ def measure_memory(size: Size) -> list[str]:
         "Memory",
         "The most memory that Python and NumPy take at a time during a fit of two passes, beyond "
         "what is there before, which includes the table; in MB of 10⁶ bytes. The small buffers "
-        " of compiled code are not counted. The aim is less than "
+        "of compiled code are not counted. The aim is less than "
         f"{_MEMORY} MB for ours.",
     )
     there = is_there("stepmix", StepMix)
