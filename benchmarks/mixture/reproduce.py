@@ -69,8 +69,8 @@ def section_settings(page: Page) -> None:
         "after 1,000 passes, "
         f"StepMix's by the same tolerance on its likelihood ({versions({'stepmix': StepMix})}; it "
         "estimates by maximum likelihood, from random responsibilities). Figures are medians over "
-        "the seeds; times are processor time of whole fits, in seconds, in one thread. Other "
-        "people's work ran on the machine at the same time.",
+        "the seeds; times are processor time of whole fits, in seconds, in one thread, "
+        "which other work on the machine can lengthen.",
     )
 
 
