@@ -198,8 +198,10 @@ def _decided(text: str, pairs: list[tuple[str, np.ndarray, np.ndarray]]) -> Clai
         return claim
     won = [bool(np.all(a > b)) for _, a, b in pairs]
     figures = "; ".join(f"{name}: {np.median(a - b):+.3f}" for name, a, b in pairs)
-    text += f" (rule: with each seed, because {n} are too few for the test)"
-    return Claim(OWN_QUESTION, text, verdict(won), f"Median differences: {figures}")
+    text += " (rule: with every seed, of which there are too few for the test)"
+    return Claim(
+        OWN_QUESTION, text, verdict(won), f"Number of seeds: {n}. Median differences: {figures}"
+    )
 
 
 def labels(records: Records) -> list[Claim]:

@@ -64,14 +64,13 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
-        mixtures. The default raises the temperature of the assignments alone, to 3, and needs 30
-        passes more than ``"none"``. It finds better optima where there are many components, and a
-        little worse ones where the data support only two or three. Stochastic annealing often
-        deletes components. ``"structured"`` gives up some of the bound of plain inference, and
-        predicts new rows better where there are many components with few rows each; with
-        ``learning_decay`` near 0.5 it is best. ``"tempering"`` and ``"local_tempering"`` are
-        refused for columns of counts, and the exact gradient of ``"structured"`` needs columns of
-        categories or binary columns.
+        mixtures. The default raises the temperature of the assignments alone, to 3, for 30 passes.
+        It mostly finds better optima where there are many components, and sometimes worse ones with
+        few, where more restarts help. Stochastic annealing often deletes components.
+        ``"structured"`` makes 300 passes, and predicts new rows best where many components have few
+        rows each; a ``learning_decay`` near 0.5 suits it. ``"tempering"`` and ``"local_tempering"``
+        are refused for columns of counts, and the exact gradient of ``"structured"`` needs columns
+        of categories or binary columns.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         row.
