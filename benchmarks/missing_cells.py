@@ -32,7 +32,7 @@ from .common.report import Page, machine
 
 PAGE = Path(__file__).resolve().parents[1] / "doc" / "results" / "missing_cells.md"
 SHARES = (0.1, 0.2, 0.4)
-SEEDS = range(5)
+SEEDS = range(3)
 NEIGHBORS = (5, 10, 20)
 COMPONENTS = (1, 5, 10)
 
@@ -114,7 +114,8 @@ def section_of_errors(page: Page, tables: dict[str, np.ndarray], quick: bool) ->
             print(*rows[-1], file=sys.stderr, flush=True)
     header = ["data", "rows × columns", "deleted", "column means", "KNNImputer", "IterativeImputer"]
     page.table([*header, *(f"ours, K = {k}" for k in COMPONENTS)], rows)
-    page.lines += [f"With K = 5 ours has the smallest error in {wins} of {len(rows)} rows.", ""]
+    found = f"in {wins} of {len(rows)} rows."
+    page.lines += [f"With K = 5 the error is below those of all three imputers {found}", ""]
 
 
 def section_of_spreads(page: Page, tables: dict[str, np.ndarray], quick: bool) -> None:

@@ -8,7 +8,7 @@ which a tenth of the pixels was lost. One fit with the defaults meets plain vari
 imputers. A second mixture, of categories and real numbers at once, finds classes of wines, and a
 display shows what distinguishes them.
 
-Run it with ``python -m examples.latent_classes``; it takes about a minute.
+Run it with ``python -m examples.latent_classes``; it takes less than a minute.
 """
 
 # %%
@@ -50,10 +50,12 @@ def load_images(share=0.1):
 # Contestants
 # -----------
 # All have the same model, forty components at most, and learn the same priors from the images. The
-# default, ``annealing="reheating"``, begins with plain VI; short annealed phases, called reheats,
-# then try to leave the first optimum. It starts at random, or from the clusters of k-means.
+# default is deterministic annealing, which begins at a high temperature of the assignments and
+# lowers it to 1. ``annealing="reheating"`` begins with plain VI; short annealed phases then try to
+# leave the first optimum, and are kept if the bound is higher. All start from images that are drawn
+# as components.
 
-DEFAULT, KMEANS = "default", "default from k-means"
+DEFAULT, REHEATING = "one default fit", "one fit, reheating"
 RESTARTS, SINGLE = "plain VI, 10 starts", "plain VI, 1 start"
 
 
@@ -63,7 +65,7 @@ def contestants(n_components, seed):
         RESTARTS: {"annealing": "none", "n_init": 10},
         SINGLE: {"annealing": "none"},
         DEFAULT: {},
-        KMEANS: {"init_params": "kmeans"},
+        REHEATING: {"annealing": "reheating"},
     }
     return {
         name: AnnealedBayesianMixture(n_components, random_state=seed, **parameters)

@@ -435,7 +435,7 @@ def test_latent_classes_are_measured_once_per_seed(classes, images, classified, 
         assert values[0, 2] == wrong.mean()
     restarts, single = results[classes.RESTARTS], results[classes.SINGLE]
     assert (restarts[:, 0] >= single[:, 0]).all()
-    assert (results[classes.DEFAULT][:, 0] >= single[:, 0]).all()
+    assert (results[classes.REHEATING][:, 0] >= single[:, 0]).all()
     capsys.readouterr()
     classes.compare(*images, 1, 2)
     lines = capsys.readouterr().out.splitlines()
@@ -459,7 +459,7 @@ def test_what_is_printed_of_latent_classes(classes, images, classified, capsys):
     flat = {name: np.array([[-9.0, -8.0, 0.2, 1.0]]) for name in results}
     flat[classes.DEFAULT] = np.array([[-8.5, -8.25, 0.2, 0.5]])
     text = list(classes.conclusions(flat, dict.fromkeys(imputed, 0.3) | {"KNNImputer": 0.1}))
-    (won,) = (line for line in text if line.startswith("  default  "))
+    (won,) = (line for line in text if line.startswith(f"  {classes.DEFAULT}"))
     assert "bound +0.500, held-out -0.250, in 0.50 x" in won
     assert text[-1] == "Fewest pixels wrong: KNNImputer."
 

@@ -91,7 +91,7 @@ def test_sweeps_begin_at_a_linear_regression(rng):
     means, _ = drawn_moments(rng, 5, 5)
     z = (rng.random((40, 5)) < 0.5).astype(float)
     likelihood = likelihood_of(means, means @ means.T, 1e-6, np.full(5, 0.3), "mean_field")
-    start = likelihood._relaxed(likelihood.scaled @ (z @ means).T, 1.0)
+    start = likelihood._relaxed(likelihood.scaled @ (z @ means).T)
     np.testing.assert_allclose(start.T, z, atol=1e-3)
     found = inferred(likelihood, z @ means, 1.0, np.ones((1, 40)))
     np.testing.assert_allclose(found.activations.T, z, atol=1e-6)

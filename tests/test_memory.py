@@ -42,14 +42,13 @@ def test_memmap_is_not_copied_by_validation(method, dtype, tmp_path, monkeypatch
     mixture = AnnealedBayesianGaussianMixture(n_components=2, batch_size=50, random_state=0)
     mixture.fit(X)
     seen = []
-    for name in ("_validate_data", "_validate_again"):
-        validate = getattr(mixture, name)
+    validate = mixture._validate_data
 
-        def spy(*args, validate=validate, **kwargs):
-            seen.append(validate(*args, **kwargs))
-            return seen[-1]
+    def spy(*args, **kwargs):
+        seen.append(validate(*args, **kwargs))
+        return seen[-1]
 
-        monkeypatch.setattr(mixture, name, spy)
+    monkeypatch.setattr(mixture, "_validate_data", spy)
     getattr(mixture, method)(mapped)
     assert seen
     assert all(np.shares_memory(rows, mapped) for rows in seen)

@@ -421,5 +421,5 @@ def test_components_start_from_rows_with_cells(start, rng):
     X = np.full((60, 3), np.nan)
     X[::10] = MIXTURE.data(rng, 6)
     ctx, _, _ = open_run(GAPPED.make(init_params=start, n_components=5), X)
-    means = ctx.model.components.means(ctx.q)
+    means = ctx.model.components.standard(ctx.q)["mean"]
     assert len(np.unique(means.round(6), axis=0)) == 5

@@ -9,14 +9,16 @@ from models.mixture import BLOCKS, table
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
-from scipy.special import logsumexp
+from scipy.special import logsumexp, psi
 from scipy.stats import beta, nbinom, t
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
+from sklearn_anneal.families._empirical_bayes import beta_pair
 from sklearn_anneal.inference.tables import Blocks, Coded, Packing, merged_rows, missing_cells
 from sklearn_anneal.inference.units import Rows
+from sklearn_anneal.models.components import bernoulli
 from sklearn_anneal.models.components.bernoulli import BernoulliComponents
 from sklearn_anneal.models.components.categorical_columns import CategoricalColumns
 
@@ -360,6 +362,22 @@ def test_learned_priors_stay_finite_for_equal_rows():
     model = mixture("gaussian", 4).fit(X)
     assert np.isfinite(model.scale_prior_).all()
     assert np.isfinite(model.lower_bound_)
+
+
+@pytest.mark.parametrize("start", [1.0, 0.01, 300.0])
+def test_beta_priors_of_many_columns_are_those_of_one_at_a_time(start, rng):
+    """Among them are columns whose best prior is at a bound, or in a corner."""
+    a = rng.gamma(0.5, 2.0, size=(6, 60)) + 0.001
+    b = rng.gamma(0.5, 50.0, size=(6, 60)) + 0.001
+    a[:, :20], b[:, 10:30] = 1e-3, 1e-3
+    a[:, 30:40], b[:, 30:40] = 9e4, 2e5
+    total = psi(a + b)
+    logs = np.array([(psi(a) - total).mean(axis=0), (psi(b) - total).mean(axis=0)])
+    found = bernoulli._best_pairs(logs, np.full((2, 60), start))
+    expected = [beta_pair(*log, (1.0, 1.0), bernoulli._BOUNDS) for log in logs.T]
+    assert_allclose(found, np.transpose(expected), rtol=1e-6)
+    assert (found == bernoulli._BOUNDS[0]).any()
+    assert (found == bernoulli._BOUNDS[1]).any()
 
 
 # Draws

@@ -12,7 +12,7 @@ from scipy.sparse import coo_array, csc_array, csr_array, csr_matrix
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_anneal import AnnealedBayesianMixture
+from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM
 from sklearn_anneal.datasets import delete_cells, make_mixture
 
 pd = pytest.importorskip("pandas")
@@ -336,6 +336,21 @@ def test_more_components_than_rows(emission):
     assert np.isfinite(few.lower_bound_) and few.weights_.sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("start", ["random", "kmeans", "k-means++", "random_from_data"])
+@every_emission
+def test_fewer_rows_than_components_that_say_anything(emission, start):
+    """Rows of weight zero, rows without cells, and equal rows are not refused."""
+    X, few = table(emission), np.isin(np.arange(40), [1, 5, 9])
+    make = partial(mixture, emission=emission, n_components=6, init_params=start, n_categories=3)
+    for fit in (
+        make().fit(X, sample_weight=10.0 * few),
+        make().fit(np.where(few[:, None], X, np.nan)),
+        make().fit(np.repeat(X[few], 10, axis=0)),
+    ):
+        assert np.isfinite(fit.lower_bound_) and fit.weights_.sum() == pytest.approx(1)
+        assert np.isfinite(fit.score_samples(X)).all()
+
+
 # Blocks
 
 
@@ -405,6 +420,16 @@ def test_names_of_columns(package):
         est.predict(frame[NAMES[::-1]])
     with pytest.raises(ValueError, match="In the block 'answers'.*not columns.*'e'"):
         mixture(emission=NAMED).fit(frame[NAMES[:4]])
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_names_of_columns_of_frames_of_markov_models(package):
+    frames = pytest.importorskip(package)
+    X = table(BLOCKS)
+    frame = frames.DataFrame(dict(zip(NAMES, X.T, strict=True)))
+    make = partial(AnnealedHMM, 2, annealing="none", max_iter=3, random_state=0)
+    named, plain = make(emission=NAMED).fit(frame), make(emission=BLOCKS).fit(X)
+    assert named.score(frame) == plain.score(X)
 
 
 def test_columns_of_different_types():
@@ -483,3 +508,11 @@ def test_refused_batches_change_nothing():
         with pytest.raises(ValueError, match=re.compile("X contains|infinity|category")):
             est.partial_fit(with_cell(table(BLOCKS), value, column=column))
     assert est.score(table(BLOCKS)) == before
+
+
+def test_a_stream_of_real_numbers_begins_with_enough_distinct_rows(rng):
+    model = AnnealedBayesianMixture(3, emission="gaussian", random_state=0)
+    with pytest.raises(ValueError, match="3 distinct rows are needed; it has 2"):
+        model.partial_fit([[0.0], [1.0], [0.0], [1.0]])
+    given = {"means_prior": [0.0], "scale_prior": 1.0}
+    model.set_params(**given).partial_fit([[0.0], [1.0], [0.0], [1.0]])

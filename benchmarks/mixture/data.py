@@ -27,7 +27,7 @@ FILES = {
     **dict.fromkeys(("carcinoma", "cheating", "gss82", "values", "election"), SURVEYS),
 }
 # Rows of digits in the training set, and held out.
-_DIGIT_ROWS, _HELD_OUT_DIGITS = 10_000, 5_000
+_DIGIT_ROWS, _HELD_OUT_DIGITS = 4_000, 4_000
 # Rows from which the divergence from the true distribution is estimated.
 _ROWS_OF_TRUTH = 20_000
 

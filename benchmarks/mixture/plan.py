@@ -73,7 +73,7 @@ class Size:
     digits: Pairs = (("digits", 50),)
     seeds: int = 20
     some: int = 10
-    words_seeds: int = 5
+    words_seeds: int = 8
     few: int = 3
     quick: bool = False
 

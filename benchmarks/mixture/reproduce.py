@@ -24,7 +24,8 @@ seed. A comparison is won if the median difference is above zero and the one-sid
 Wilcoxon's signed-rank test, adjusted for the comparisons of the claim (Holm), is below 0.05. It is
 lost if the same holds in the other direction. Differences that would be printed as zero are ties. A
 claim is reproduced if all its comparisons are won, not reproduced if none is, and otherwise partly
-reproduced. Other claims state their rule.
+reproduced. Other claims state their rule. Only the drawn mixture differs from seed to seed;
+elsewhere the data stay, and starts and noise vary.
 """
 
 from __future__ import annotations
@@ -64,11 +65,12 @@ def section_settings(page: Page) -> None:
         f"*{DEFAULT_NAME}* is the estimator with nothing set but K: `annealing={method!r}`, {how}, "
         "all priors learned. *Usual priors*: the concentration of the weights is 1/K, and the "
         "priors of probabilities are uniform. *VI* is plain inference from one start of the "
-        "default kind. Fits end when a pass raises the bound by less than 1e-6 nats per row, "
+        "default kind. Fits end when a pass raises the bound by less than 1e-6 nats per row, or "
+        "after 1,000 passes, "
         f"StepMix's by the same tolerance on its likelihood ({versions({'stepmix': StepMix})}; it "
         "estimates by maximum likelihood, from random responsibilities). Figures are medians over "
-        "the seeds; times are processor time of whole fits, in seconds, in one thread. Other "
-        "people's work ran on the machine at the same time.",
+        "the seeds; times are processor time of whole fits, in seconds, in one thread, "
+        "which other work on the machine can lengthen.",
     )
 
 
@@ -83,7 +85,9 @@ def section_bernoullis(page: Page, records: Records, size: Size) -> None:
         "A drawn mixture of Bernoullis",
         f"{name}: K = {k}, Dir(α/K) weights with α = {alpha:g}, uniform probabilities; {seeds} "
         f"tables, one per seed, of which the rows come from {truth} components (median and "
-        "quartiles). All methods have the true priors, unless their priors are learned. "
+        "quartiles). All methods have the true priors, unless their priors are learned, and "
+        f"start from random responsibilities, unless the name says otherwise; *{DEFAULT_NAME}* has "
+        "the start of the estimator. "
         "*Used* is the number of components with an expected count above 1, *divergence* is that "
         "of the predictive distribution from the truth in nats per row, from 20,000 rows; both as "
         "median and quartiles. The bound is that of q at T = 1, in nats. *Expected*: figures of "
@@ -154,7 +158,7 @@ def section_held_out(page: Page, records: Records, title: str, what: str) -> Non
         return
     page.section(
         title,
-        f"{what} {n_seeds(records)} seeds of the starts; the division is the same in all runs. The "
+        f"{what} Number of seeds: {n_seeds(records)}; the division is the same in all runs. The "
         "held-out log probability is in nats per row, median and quartiles: ours is that of the "
         "posterior predictive distribution, StepMix's that of its estimates, which it keeps away "
         "from 0 and 1 by 1e-15.",
@@ -187,9 +191,9 @@ def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
         page,
         found["digits"],
         "Binary digits",
-        "Pixels of MNIST above 127, 784 of each digit: 10,000 digits drawn from the training set "
-        "of 60,000, and 5,000 others held out. Not all rows are used, because StepMix makes dense "
-        "copies of them.",
+        "Pixels of MNIST above 127, 784 of each digit: 4,000 digits drawn from the training set "
+        "of 60,000, and 4,000 others held out. They are so few because fits of all digits would "
+        "take too long for this page.",
     )
     return answered(
         [

@@ -28,8 +28,8 @@ from ._emissions import (
 from ._priors import auto_as_none, checked_prior, is_auto, numbers_of, refuse_nonpositive
 from ._validation import check_largest_id, did_you_mean
 
-# Rows whose cells are checked at a time.
-_CHUNK = 65_536
+# Number of cells that are checked at a time, so that this takes little memory.
+_CELLS = 1 << 19
 TEXT_IS_REFUSED = (
     "X has text, but categories are integers from 0. sklearn.preprocessing.OrdinalEncoder makes "
     "such integers of text and of pandas categories"
@@ -144,8 +144,9 @@ def levels_of(X: Any, what: str, largest: int | None = None) -> list[np.ndarray]
         If a value is not a level.
     """
     chunks = []
-    for start in range(0, len(X), _CHUNK):
-        part = X[start : start + _CHUNK]
+    n_rows = max(_CELLS // max(X.shape[1], 1), 1)
+    for start in range(0, len(X), n_rows):
+        part = X[start : start + n_rows]
         if part.dtype.kind == "f":
             missing = np.isnan(part)
             bad = part != np.floor(part)

@@ -448,7 +448,7 @@ class AnnealedHMM(StatePredictions):
             ensure_min_samples=ensure_min_samples,
         )
         if reset:
-            self._find_blocks(data.X if hasattr(data.X, "iloc") else frames)
+            self._find_blocks(data.X if hasattr(data.X, "columns") else frames)
         data = SequenceData(frames, data.lengths)
         if self.emission == "categorical":
             declared = self.n_symbols if reset else self.n_symbols_

@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from ..annealing import SVIPlus
 from ..families import COVARIANCE_TYPES
-from ..inference.tables import merged_rows, missing_cells
+from ..inference.tables import Blocks, merged_rows, missing_cells
 from ..inference.units import Rows, Units, cell_patterns
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed
@@ -26,6 +26,7 @@ from ._columns import (
     cells_of,
 )
 from ._mixture_predictions import OVERFLOW, MixturePredictions
+from ._priors import auto_as_none, check_first_rows
 from ._validation import check_sparse, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -63,14 +64,13 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
-        mixtures. The default raises the temperature of the assignments alone, to 3, and needs 30
-        passes more than ``"none"``. It finds better optima where there are many components, and a
-        little worse ones where the data support only two or three. Stochastic annealing often
-        deletes components. ``"structured"`` gives up some of the bound of plain inference, and
-        predicts new rows better where there are many components with few rows each; with
-        ``learning_decay`` near 0.5 it is best. ``"tempering"`` and ``"local_tempering"`` are
-        refused for columns of counts, and the exact gradient of ``"structured"`` needs columns of
-        categories or binary columns.
+        mixtures. The default raises the temperature of the assignments alone, to 3, for 30 passes.
+        It mostly finds better optima where there are many components, and sometimes worse ones with
+        few, where more restarts help. Stochastic annealing often deletes components.
+        ``"structured"`` makes 300 passes, and predicts new rows best where many components have few
+        rows each; a ``learning_decay`` near 0.5 suits it. ``"tempering"`` and ``"local_tempering"``
+        are refused for columns of counts, and the exact gradient of ``"structured"`` needs columns
+        of categories or binary columns.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         row.
@@ -78,14 +78,13 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule.
     n_init : int, default=1
-        Number of restarts. The one with the highest lower bound is kept. Four or more in a race
-        mostly raise the bound further than a single fit does.
+        Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
         Whether all restarts run to convergence, or only the best one. In a race, which is
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
-        end. A race takes fewer passes, and can miss a restart that rises late. Ten restarts in a
-        race raise the bound further than any single fit.
+        end. A race takes fewer passes, and can miss a restart that rises late. Four or
+        more in a race mostly raise the bound further than a single fit does.
     n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
@@ -114,8 +113,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         Concentration of the Dirichlet priors of the probabilities of categories, and both
         parameters of the beta priors of binary columns. ``"auto"``: learned for each column, which
         costs passes, and predicts new rows better than None where columns have very different
-        frequencies, as pixels do. None: 1, the uniform distribution. An array must broadcast to (n_components, n_features) for
-        binary columns, and to (n_components, n_categories) of every column of categories.
+        frequencies, as pixels do. None: 1, the uniform distribution. An array must broadcast to
+        (n_components, n_features) for binary columns, and to (n_components, n_categories) of every
+        column of categories.
     lambdas_prior, lambdas_weight : float, array-like, "auto" or None, default="auto"
         Shape and rate of the gamma priors of the rates of counts, broadcastable to (n_components,
         n_features). ``"auto"``: learned for each column. None: shape 1, and the rate with which the
@@ -466,6 +466,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         if "poisson" in emissions or "gaussian" in emissions:
             # Their priors are determined by the first batch.
             self._refuse_unobserved(units.X)
+        if any(auto_as_none(prior) is None for prior in (self.means_prior, self.scale_prior)):
+            seen: Any = units.X if units.weights is None else units.X[units.weights > 0]
+            parts = seen.parts if isinstance(seen, Blocks) else {"": seen}
+            for part, emission in zip(parts.values(), emissions, strict=True):
+                if emission == "gaussian":
+                    check_first_rows(part, self.n_components, "means_prior and scale_prior")
 
     def _make_model(self, X: Any, units: Units) -> Mixture:
         return Mixture(

@@ -64,7 +64,7 @@ class ComponentProfilesDisplay:
     >>> from sklearn_anneal.inspection import ComponentProfilesDisplay
     >>> X, _, _ = make_mixture(200, 4, emission="categorical", random_state=0)
     >>> mixture = AnnealedBayesianMixture(3, emission="categorical", random_state=0).fit(X)
-    >>> display = ComponentProfilesDisplay.from_estimator(mixture)
+    >>> display = ComponentProfilesDisplay.from_estimator(mixture, components=3)
     >>> display.text_.shape
     (12, 3)
     """

@@ -121,6 +121,8 @@ class Inferred(NamedTuple):
     ----------
     activations : ndarray of shape (n_components, n_rows)
         E z.
+    first : list of ndarray of shape (n_components, n_features)
+        Σ w E[z] xᵀ, for each kind of weights.
     second : list of ndarray of shape (n_components, n_components)
         Σ w E[z zᵀ], for each kind of weights.
     energies, entropies : ndarray of shape (n_rows,)
@@ -130,6 +132,7 @@ class Inferred(NamedTuple):
     """
 
     activations: np.ndarray
+    first: list[np.ndarray]
     second: list[np.ndarray]
     energies: np.ndarray
     entropies: np.ndarray
@@ -143,8 +146,8 @@ class _Sums:
         self.first = np.zeros((n_components, n_features))
         self.second = np.zeros((n_components, n_components))
 
-    def add(self, X: np.ndarray, weights: np.ndarray, found: Inferred, kind: int) -> None:
-        self.first += (found.activations * weights) @ X
+    def add(self, found: Inferred, kind: int) -> None:
+        self.first += found.first[kind]
         self.second += found.second[kind]
 
     def pack(self) -> Natural:
@@ -176,6 +179,10 @@ class Likelihood:
         σ².
     activation_prior : ndarray of shape (n_components,)
         π.
+    inverse : ndarray of shape (n_components, n_components)
+        The inverse of the matrix of :meth:`_relaxed`.
+    shift : ndarray of shape (n_components,)
+        What its prior adds to the relaxed activations of every row.
     states : ndarray of shape (n_states, n_components) or None
         All states z if they are enumerated; None for mean-field inference.
     tol : float
@@ -186,6 +193,8 @@ class Likelihood:
     gram: np.ndarray
     noise_variance: float
     activation_prior: np.ndarray
+    inverse: np.ndarray
+    shift: np.ndarray
     states: np.ndarray | None
     tol: float
 
@@ -238,7 +247,7 @@ class Likelihood:
             second = [(self.states.T * mass) @ self.states for mass in masses]
         else:
             # The kernel overwrites the start.
-            logits = self._relaxed(projections, x) if start is None else np.array(start, order="C")
+            logits = self._relaxed(projections) if start is None else np.array(start, order="C")
             kernels().mean_field(
                 projections,
                 self.gram,
@@ -252,32 +261,30 @@ class Likelihood:
                 energies,
                 entropies,
             )
-            second = [_second_moments(activations, kind) for kind in weights]
+        weighted = [activations * kind for kind in weights]
+        if self.states is None:
+            second = [_second_moments(activations, each) for each in weighted]
+        first = [each @ X for each in weighted]
         d = X.shape[1]
         constant = np.log1p(-self.activation_prior).sum()
         constant -= 0.5 * d * (LOG_2PI + np.log(self.noise_variance))
         energies += constant - 0.5 / self.noise_variance * squares
-        return Inferred(activations, second, energies, entropies, logits)
+        return Inferred(activations, first, second, energies, entropies, logits)
 
-    def _relaxed(self, projections: np.ndarray, x: float | np.ndarray) -> np.ndarray:
+    def _relaxed(self, projections: np.ndarray) -> np.ndarray:
         """Return real activations from which sweeps can start, (n_components, n_rows).
 
         They are the most probable z if z is Gaussian with the mean and the variance of its prior,
         which is a linear regression on the components. Sweeps that start from the prior would
         explain most of a row by the first components, and end in poor optima.
         """
-        prior = self.activation_prior
-        # The start of a row must not depend on other rows, nor on a temperature of its own.
-        precision = 1.0 / (prior * (1.0 - prior) * (1.0 if np.ndim(x) else x))
-        inverse = np.linalg.inv(self.gram + np.diag(precision))
-        solution = inverse @ projections
-        solution += (inverse @ (precision * prior))[:, None]
+        solution = self.inverse @ projections
+        solution += self.shift[:, None]
         return solution
 
 
-def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return Σ w E[z zᵀ] of independent activations."""
-    weighted = activations * weights
+def _second_moments(activations: np.ndarray, weighted: np.ndarray) -> np.ndarray:
+    """Return Σ w E[z zᵀ] of independent activations, given E z and w E z."""
     second = weighted @ activations.T
     np.fill_diagonal(second, weighted.sum(axis=1))
     return second
@@ -321,7 +328,7 @@ class FactorialVisit(Visit):
                 kinds = [kinds[0], noisy] if separate else [noisy]
             found = likelihood.infer(X, squares, x, np.array(kinds), start, local.n_sweeps)
             for kind, one in enumerate(sums):
-                one.add(X, kinds[kind], found, kind)
+                one.add(found, kind)
             energy += float(weights @ found.energies)
             entropy += float(weights @ found.entropies)
             evidence += float(weights @ squares)
@@ -565,7 +572,9 @@ class FactorialMixture(ConjugateModel):
         known: Any = None,
         workers: Workers = SEQUENTIAL,
     ) -> FactorialVisit:
-        likelihood = self.likelihood(self.expectations(q, rng))
+        # The start of a row must not depend on a temperature of its own.
+        x = 1.0 if unit_temperatures is not None else float(t.local)
+        likelihood = self.likelihood(self.expectations(q, rng), x)
         return FactorialVisit(
             self,
             likelihood,
@@ -589,13 +598,21 @@ class FactorialMixture(ConjugateModel):
         means = standard["mean"]
         return Moments(means, means @ means.T + self.n_features * standard["covariance"])
 
-    def likelihood(self, moments: Moments) -> Likelihood:
-        """Return E log p(x, z | μ) as a function of z, given the moments of μ."""
+    def likelihood(self, moments: Moments, x: float = 1.0) -> Likelihood:
+        """Return E log p(x, z | μ) as a function of z, given the moments of μ.
+
+        Sweeps will start at the relaxed activations for the inverse temperature ``x``.
+        """
+        gram, prior = moments.gram / self.noise_variance, self.activation_prior
+        precision = 1.0 / (prior * (1.0 - prior) * x)
+        inverse = np.linalg.inv(gram + np.diag(precision))
         return Likelihood(
             moments.means / self.noise_variance,
-            moments.gram / self.noise_variance,
+            gram,
             self.noise_variance,
-            self.activation_prior,
+            prior,
+            inverse,
+            inverse @ (precision * prior),
             self.states() if self.local_step_name == "enumerate" else None,
             self.sweep_tol,
         )

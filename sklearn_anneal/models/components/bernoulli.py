@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import polygamma, psi
+from scipy.special import gammaln, polygamma, psi
 
 from ...families import Beta, Factor, Natural
 from ...families._empirical_bayes import beta_pair
@@ -17,7 +17,9 @@ from ._linear import Coefficients, LinearComponents, points_of
 # same in all states, the bound would be highest at zero or at infinity.
 _BOUNDS = (0.01, 1e4)
 # Newton's method for all columns stops at this relative precision, or after so many steps.
-_PRECISION, _STEPS = 1e-10, 20
+_PRECISION, _STEPS, _SEARCHES = 1e-10, 20, 60
+# A slope below this, relative to the parameter, counts as zero.
+_FLAT = 1e-7
 
 
 class BernoulliComponents(LinearComponents):
@@ -134,21 +136,76 @@ def _best_pairs(logs: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     pairs : ndarray of shape (2, n_features)
         The first guesses of both parameters.
     """
-    starts, settled = pairs, np.zeros(pairs.shape[1], dtype=bool)
+    result, active = pairs.copy(), np.arange(pairs.shape[1])
+    elsewhere = np.zeros(pairs.shape[1], dtype=bool)
     # Newton's method for all columns at once takes far less time than a search for each of them.
     for _ in range(_STEPS):
-        total = pairs.sum(axis=0)
-        slope, curvature = psi(total) - psi(pairs) + logs, polygamma(1, pairs)
+        now = result[:, active]
+        total = now.sum(axis=0)
+        slope, curvature = psi(total) - psi(now) + logs[:, active], polygamma(1, now)
         shared, step = polygamma(1, total), slope / curvature
         # The Hessian is that of two separate numbers plus a constant, so that its inverse is known.
         common = shared * step.sum(axis=0) / (1.0 - (shared / curvature).sum(axis=0))
-        new = np.clip(pairs + step + common / curvature, 0.25 * pairs, 4.0 * pairs)
-        settled = (np.abs(new - pairs) <= _PRECISION * pairs).all(axis=0)
-        pairs = new
-        if settled.all():
+        new = np.clip(now + step + common / curvature, 0.25 * now, 4.0 * now)
+        result[:, active] = new
+        settled = (np.abs(new - now) <= _PRECISION * now).all(axis=0)
+        left = ~((new > _BOUNDS[0]) & (new < _BOUNDS[1])).all(axis=0)
+        elsewhere[active[left]] = True
+        active = active[~settled & ~left]
+        if not len(active):
             break
-    inside = ((pairs > _BOUNDS[0]) & (pairs < _BOUNDS[1])).all(axis=0)
-    for column in np.flatnonzero(~(settled & inside)):
-        (log_v, log_rest), (a, b) = logs[:, column], starts[:, column]
-        pairs[:, column] = beta_pair(log_v, log_rest, (a, b), _BOUNDS)
-    return pairs
+    elsewhere[active] = True
+    rest = np.flatnonzero(elsewhere)
+    if len(rest):
+        result[:, rest], sure = _best_at_bounds(logs[:, rest], pairs[:, rest])
+        for column in rest[~sure]:
+            (log_v, log_rest), (a, b) = logs[:, column], pairs[:, column]
+            result[:, column] = beta_pair(log_v, log_rest, (a, b), _BOUNDS)
+    return result
+
+
+def _best_at_bounds(logs: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best pairs of which one parameter is at a bound, and whether they are the best.
+
+    The bound is a concave function of the pair. If its maximum between the bounds is not inside, it
+    is where one parameter is at a bound and the other is the best for it. The second result says
+    where the slopes show that this is the maximum.
+    """
+    n = starts.shape[1]
+    best, sure = starts.copy(), np.zeros(n, dtype=bool)
+    highest = np.full(n, -np.inf)
+    for fixed in (0, 1):
+        for bound in _BOUNDS:
+            pair = np.empty((2, n))
+            pair[fixed] = bound
+            pair[1 - fixed] = _best_given(np.full(n, bound), logs[1 - fixed], starts[1 - fixed])
+            total = pair.sum(axis=0)
+            value = gammaln(total) - gammaln(pair).sum(axis=0) + (pair * logs).sum(axis=0)
+            slope = psi(total) - psi(pair) + logs
+            outward = slope * np.where(pair == _BOUNDS[0], -1.0, 1.0) >= -_FLAT
+            flat = np.abs(slope) * pair <= _FLAT
+            at_bound = (pair == _BOUNDS[0]) | (pair == _BOUNDS[1])
+            better = value > highest
+            best = np.where(better, pair, best)
+            sure = np.where(better, (flat | (at_bound & outward)).all(axis=0), sure)
+            highest = np.maximum(value, highest)
+    return best, sure
+
+
+def _best_given(other: np.ndarray, log_mean: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return the best value of one parameter of each pair given the other, between the bounds."""
+    lower, upper = np.full(len(other), _BOUNDS[0]), np.full(len(other), _BOUNDS[1])
+    x = np.clip(starts, *_BOUNDS)
+    for _ in range(_SEARCHES):
+        slope = psi(other + x) - psi(x) + log_mean
+        lower, upper = np.where(slope > 0, x, lower), np.where(slope > 0, upper, x)
+        decline = x * (polygamma(1, x) - polygamma(1, other + x))
+        new = x * np.exp(np.clip(slope / decline, -5.0, 5.0))
+        new = np.clip(new, *_BOUNDS)
+        # Where Newton's step leaves the bracket, the bracket is halved on the scale of logarithms.
+        wrong = (new < lower) | (new > upper)
+        new = np.where(wrong, np.sqrt(lower * upper), new)
+        if (np.abs(new - x) <= _PRECISION * x).all():
+            return new
+        x = new
+    return x
