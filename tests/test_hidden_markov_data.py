@@ -388,3 +388,16 @@ def test_series_of_symbols_are_sequences(kind):
     est = small("categorical", n_symbols=None)
     found = est.fit([series(each) for each in values]).transmat_
     assert_array_equal(found, est.fit([np.array(each) for each in values]).transmat_)
+
+
+def test_another_fit_of_blocks_forgets_the_symbols_of_the_last(rng):
+    """Predictions know the symbols of the fit, and so do later batches of a stream."""
+    X = np.column_stack([rng.integers(3, size=40), rng.standard_normal(40)])
+    blocks = [("symbols", "categorical", [0]), ("sizes", "gaussian", [1])]
+    est = AnnealedHMM(2, emission=blocks, annealing="none", max_iter=3, tol=1e3)
+    assert est.fit(X).blocks_["symbols"].n_categories_ == 3
+    more = X + [2, 0]
+    with pytest.raises(ValueError, match="symbols"):
+        est.predict(more)
+    assert est.fit(more).blocks_["symbols"].n_categories_ == 5
+    assert len(est.predict(X)) == 40

@@ -449,6 +449,9 @@ class AnnealedHMM(StatePredictions):
         )
         if reset:
             self._find_blocks(data.X if hasattr(data.X, "columns") else frames)
+            self._known = self._declared() if self._blocks is not None else {}
+        elif self._blocks is not None:
+            self._known = self._known_levels(self._context().model.emission)
         data = SequenceData(frames, data.lengths)
         if self.emission == "categorical":
             declared = self.n_symbols if reset else self.n_symbols_
@@ -457,10 +460,7 @@ class AnnealedHMM(StatePredictions):
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         if self._blocks is not None:
-            declared = self._declared()
-            if hasattr(self, "_inference"):
-                declared = self._known_levels(self._context().model.emission)
-            cells = cells_of(X.X, self.emission, self._blocks, self.n_components, declared)
+            cells = cells_of(X.X, self.emission, self._blocks, self.n_components, self._known)
             mask = missing_cells(cells)
             gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
             return Sequences(cells, X.indptr, sample_weight, gaps)
