@@ -152,6 +152,16 @@ def test_other_data_and_weights_are_refused(begun):
             make(entry).fit(data, sample_weight=weights, checkpoint=folder)
 
 
+@pytest.mark.parametrize("entry", models())
+def test_data_that_differ_in_one_unit_are_refused(entry, rng, tmp_path, monkeypatch):
+    X = entry.data(rng, 40)
+    other = [*range(1, 40), 0]
+    other = type(X)(X[i] for i in other) if isinstance(X, list) else X[other]
+    assert interrupted(monkeypatch, entry.make(annealing="none", n_jobs=1), X, tmp_path, 2)
+    with pytest.raises(ValueError, match="differs in the data"):
+        entry.make(annealing="none", n_jobs=1).fit(other, checkpoint=tmp_path)
+
+
 def test_another_version_is_refused(begun, monkeypatch):
     entry, X, folder = begun
     monkeypatch.setattr(sklearn_anneal, "__version__", "99.0")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import joblib
-import numpy as np
 
 from .units import Units
 
@@ -22,12 +22,12 @@ def fingerprint(*values: Any) -> str:
 
 def fingerprint_of(units: Units) -> str:
     """Return a hash of the data points, computed in one pass over them."""
-    arrays = {
+    given = {
         name: value
         for name, value in vars(units).items()
-        if isinstance(value, np.ndarray) or value is None
+        if not isinstance(getattr(type(units), name, None), cached_property)
     }
-    return fingerprint(type(units).__name__, sorted(arrays.items()))
+    return fingerprint(type(units).__name__, sorted(given.items()))
 
 
 class Checkpoint:
