@@ -15,6 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
+from sklearn_anneal.annealing import StructuredVI
+from sklearn_anneal.families import Beta
 from sklearn_anneal.families._empirical_bayes import beta_pair
 from sklearn_anneal.inference.tables import Blocks, Coded, Packing, merged_rows, missing_cells
 from sklearn_anneal.inference.units import Rows
@@ -174,6 +176,16 @@ def test_a_row_without_observed_cells_has_the_weights_of_the_components(emission
     expected = np.exp(log_weights - logsumexp(log_weights))
     assert_allclose(model.transform(nothing)[0], expected, atol=1e-12)
     assert model.score_samples(nothing)[0] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("start", ["k-means++", "random_from_data"])
+def test_components_start_from_rows_with_cells(start, rng):
+    """A component that started from a row of holes would be the prior, and so would a second."""
+    X = np.full((60, 4), np.nan)
+    X[:6] = rng.integers(2, size=(6, 4))
+    model = mixture("bernoulli", init_params=start, annealing="none", max_iter=0)
+    model.set_params(emissionprob_prior=1.0).fit(X)
+    assert not np.isclose(model.emissionprob_, 0.5).all(axis=1).any()
 
 
 def test_minus_one_is_a_missing_category(rng):
@@ -381,6 +393,29 @@ def test_beta_priors_of_many_columns_are_those_of_one_at_a_time(start, rng):
 
 
 # Draws
+
+
+def test_exact_gradients_have_the_expectation_of_the_statistics(rng):
+    """V S averages to S over draws, as a Dirichlet distribution of two probabilities does."""
+    q = {"a": np.array([3.0, 40.0]), "b": np.array([5.0, 2.0])}
+    prior = {"a": np.ones(2), "b": np.ones(2)}
+    stats = {"a": np.array([2.5, 36.0]), "b": np.array([4.5, 1.5])}
+    family = Beta()
+    draws = [family.sample(q, rng) for _ in range(4000)]
+    found = [family.exact_gradient_statistics(draw, q, prior, stats) for draw in draws]
+    for key, value in stats.items():
+        assert_allclose(np.mean([each[key] for each in found], axis=0), value, rtol=0.03)
+    assert np.std([each["a"][0] for each in found]) > 0.01
+
+
+@pytest.mark.parametrize("emission", ["bernoulli", "categorical"])
+def test_both_gradients_of_structured_inference_find_the_components(emission, rng):
+    X = table(emission, 0.1, 4)(rng, 400)
+    plain = mixture(emission, annealing="none", n_init=5).fit(X)
+    for gradient in ("approximate", "exact"):
+        model = mixture(emission, annealing=StructuredVI(gradient=gradient)).fit(X)
+        assert model.annealing_.gradient == gradient
+        assert model.score(X) > plain.score(X) - 0.1
 
 
 def test_drawn_parameters_have_the_distribution_of_q(rng):

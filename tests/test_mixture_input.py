@@ -128,11 +128,11 @@ def test_minus_one_and_nan_are_missing(emission, marker):
 def test_columns_without_an_observed_cell(emission):
     X = table(emission)
     X[:, 2] = np.nan
-    with pytest.raises(ValueError, match="Column 2 of X has no observed cell"):
+    with pytest.raises(ValueError, match="Column 2 of X has no observed value"):
         mixture(emission=emission).fit(X)
     stream = mixture(emission=emission, n_categories=3)
     if emission in ("poisson", "gaussian"):
-        with pytest.raises(ValueError, match="Column 2 of X has no observed cell"):
+        with pytest.raises(ValueError, match="Column 2 of X has no observed value"):
             stream.partial_fit(X)
     else:
         # The priors of levels do not depend on the first batch.
@@ -146,7 +146,7 @@ def test_columns_without_an_observed_cell(emission):
 def test_columns_of_blocks_without_an_observed_cell_are_named_by_their_place_in_the_table(column):
     X = table(BLOCKS)
     X[:, column] = np.nan
-    with pytest.raises(ValueError, match=f"Column {column} of X has no observed cell"):
+    with pytest.raises(ValueError, match=f"Column {column} of X has no observed value"):
         mixture(emission=BLOCKS).fit(X)
 
 

@@ -111,6 +111,9 @@ class Annealing(BaseEstimator):
         evaluates it every ``evaluate_every`` passes.
     has_unit_temperatures : bool
         Whether every data point has a temperature of its own.
+    draws_weights : bool
+        Whether every weight unit gets a random weight of its own, so that equal ones must not be
+        merged.
     holds_units : bool
         Whether the parameters of single data points, in models that have such, may be blocks of q
         in batch mode. If not, they are local variables in batch mode too.
@@ -124,6 +127,7 @@ class Annealing(BaseEstimator):
     evaluate_every = 1
     has_unit_temperatures = False
     holds_units = True
+    draws_weights = False
 
     @property
     def needs(self) -> tuple[str, ...]:

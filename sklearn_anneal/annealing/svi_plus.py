@@ -70,6 +70,7 @@ class SVIPlus(DampedMixin, Annealing):
         "learning_rate": LEARNING_RATE,
         "margin": [Interval(Real, 0, 1, closed="left"), AUTO],
     }
+    draws_weights = True
     _defaults = {
         "effective_batch_size": 0.25,
         "noise": "dirichlet",

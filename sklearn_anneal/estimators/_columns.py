@@ -13,7 +13,7 @@ from sklearn.utils._indexing import _get_column_indices
 from sklearn.utils._missing import is_pandas_na
 
 from ..families import Natural
-from ..inference.tables import Blocks, Coded, missing_cells
+from ..inference.tables import Blocks, Coded
 from ..models.components._base import Components
 from ..models.components.blocks import BlockComponents
 from ..models.components.categorical_columns import CategoricalColumns
@@ -185,7 +185,7 @@ class BinaryColumns(BernoulliEmission):
     """Columns of zeros and ones."""
 
     @classmethod
-    def cells(cls, X: Any, n_components: int, declared: Any = None) -> Any:
+    def cells(cls, X: Any, n_components: int, declared: Any, parameter: str) -> Any:
         """Return the columns in the form that the components read."""
         if issparse(X):
             known = X.data[~np.isnan(X.data)]
@@ -208,10 +208,11 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
         raise NotImplementedError
 
     @classmethod
-    def cells(cls, X: Any, n_components: int, declared: Any = None) -> Coded:
+    def cells(cls, X: Any, n_components: int, declared: Any, parameter: str) -> Coded:
         """Return the columns in the form that the components read.
 
-        ``declared`` has the number of levels of each column, or is None where the data tell it.
+        ``declared`` has the number of levels of each column, or is None where the data tell it, and
+        ``parameter`` is the name of the parameter that declares it.
         """
         if issparse(X):
             raise ValueError(
@@ -223,7 +224,7 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
         most = np.max([c.max(axis=0, initial=-1) for c in chunks], axis=0).astype(int)
         if declared is None:
             column = int(most.argmax())
-            check_largest_id(int(most[column]), len(X), "category", "rows", "n_categories")
+            check_largest_id(int(most[column]), len(X), "category", "rows", parameter)
             n_levels = np.maximum(most + 1, 1)
         else:
             if np.shape(declared) not in ((), (1,), (n,)):
@@ -238,7 +239,7 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
                 raise ValueError(
                     f"Column {c} of the categories has the category {most[c]}, which was not "
                     f"declared: it has {n_levels[c]} categories, from 0 to {n_levels[c] - 1}. Fit "
-                    f"with n_categories of at least {most[c] + 1} to allow for categories that the "
+                    f"with {parameter} of at least {most[c] + 1} to allow for categories that the "
                     "training data do not have."
                 )
         return _coded(chunks, n_levels, n_components, n)
@@ -250,7 +251,7 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
         if auto_as_none(value) is not None:
             refuse_nonpositive(numbers_of(value, "emissionprob_prior"), "emissionprob_prior")
         priors = [
-            checked_prior(value, estimator.usual_concentration(n), (k, n), "emissionprob_prior")
+            checked_prior(value, estimator._usual_concentration(n), (k, n), "emissionprob_prior")
             for n in n_levels
         ]
         return CategoricalColumns(k, n_levels, priors, is_auto(value) and k > 1)
@@ -287,7 +288,7 @@ class CountColumns(PoissonEmission):
     """Columns of counts."""
 
     @classmethod
-    def cells(cls, X: Any, n_components: int, declared: Any = None) -> Any:
+    def cells(cls, X: Any, n_components: int, declared: Any, parameter: str) -> Any:
         """Return the columns in the form that the components read."""
         values = X.data if issparse(X) else X
         with np.errstate(invalid="ignore"):
@@ -305,7 +306,7 @@ class RealColumns(GaussianEmission):
     """Columns of real numbers, independent or with a covariance."""
 
     @classmethod
-    def cells(cls, X: Any, n_components: int, declared: Any = None) -> Any:
+    def cells(cls, X: Any, n_components: int, declared: Any, parameter: str) -> Any:
         """Return the columns in the form that the components read."""
         if issparse(X):
             raise ValueError("Gaussian columns cannot be sparse. Give a dense array.")
@@ -392,19 +393,21 @@ def cells_of(
     blocks: list[Block] | None,
     n_components: int,
     declared: Any,
+    parameter: str,
 ) -> Any:
     """Return a table in the form that the components read.
 
     ``declared`` maps the name of each block of categories to the number of levels of its columns;
     it has the key ``""`` if there are no blocks. Names that are missing are not declared.
+    ``parameter`` is the name of the parameter that declares them.
 
     Raises
     ------
     ValueError
-        If a value cannot be one of its emission, or if a column has no observed cell.
+        If a value cannot be one of its emission.
     """
     if blocks is None:
-        return COLUMN_EMISSIONS[emission].cells(X, n_components, declared.get(""))
+        return COLUMN_EMISSIONS[emission].cells(X, n_components, declared.get(""), parameter)
     if issparse(X):
         raise ValueError(
             "A sparse X cannot be divided into blocks. Give a dense array, or emission='bernoulli' "
@@ -415,7 +418,8 @@ def cells_of(
         part = X[:, block.columns]
         cls = COLUMN_EMISSIONS[block.emission]
         with _named_block(block.name):
-            parts[block.name] = cls.cells(part, n_components, declared.get(block.name))
+            known = declared.get(block.name)
+            parts[block.name] = cls.cells(part, n_components, known, parameter)
     return Blocks(parts)
 
 
@@ -463,10 +467,10 @@ class TablesOfColumns:
 
     def _declared(self) -> dict[str, Any]:
         """The declared numbers of categories, by the name of the block."""
-        value, name, blocks = getattr(self, self._levels_parameter), self._levels_parameter, None
+        name, blocks = self._levels_parameter, self._blocks
+        value = getattr(self, name)
         if value is None:
             return {}
-        blocks = self._blocks
         if blocks is None:
             if isinstance(value, dict):
                 raise ValueError(f"{name} is a dictionary only if emission is a list.")
@@ -543,20 +547,6 @@ class TablesOfColumns:
         order = self._order()
         assert order is not None
         return np.hstack(parts)[:, np.argsort(order)]
-
-    def _refuse_unobserved(self, X: Any) -> None:
-        """Refuse training data with a column in which no cell is observed."""
-        mask = missing_cells(X)
-        if mask is None:
-            return
-        unobserved = np.flatnonzero(np.asarray(mask.sum(axis=0)) == X.shape[0])
-        if len(unobserved):
-            order = self._order()
-            column = unobserved[0] if order is None else order[unobserved[0]]
-            raise ValueError(
-                f"Column {column} of X has no observed cell, so that nothing is known of it. Drop "
-                "it from X."
-            )
 
 
 def _levels(value: Any, name: str) -> np.ndarray:

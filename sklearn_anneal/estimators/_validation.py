@@ -18,6 +18,7 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+from ..inference.tables import missing_cells
 from ..inference.units import Rows
 
 # The largest values of integer parameters. Those named here determine the sizes of arrays; all
@@ -184,18 +185,25 @@ def masked_as_nan(values: Any) -> Any:
 # Missing cells
 
 
-def refuse_unobserved_columns(rows: Rows) -> None:
+def refuse_unobserved_columns(rows: Rows, positions: np.ndarray | None = None) -> None:
     """Refuse training data with a column in which no cell of positive weight is observed.
 
-    Such a column tells nothing, so that neither a prior nor a start follows from it.
+    Such a column tells nothing, so that neither a prior nor a start follows from it. ``positions``
+    has the positions of the columns in the table that the user gave, if they are others.
     """
-    if rows.patterns is None:
+    X: Any = rows.X
+    if isinstance(X, np.ndarray) and rows.patterns is None:
         return
-    X = rows.X if rows.weights is None else rows.X[rows.weights > 0]
-    unobserved = np.flatnonzero(np.isnan(X).all(axis=0))
+    if rows.weights is not None:
+        X = X[rows.weights > 0]
+    mask = missing_cells(X)
+    if mask is None:
+        return
+    unobserved = np.flatnonzero(np.asarray(mask.sum(axis=0)) == X.shape[0])
     if len(unobserved):
+        column = unobserved[0] if positions is None else positions[unobserved[0]]
         raise ValueError(
-            f"Column {unobserved[0]} of X has no observed value: it contains NaN only (in rows of "
+            f"Column {column} of X has no observed value: all of its cells are missing (in rows of "
             "positive weight). Leave this column out, or add rows that have a value in it."
         )
 

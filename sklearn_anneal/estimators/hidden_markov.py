@@ -33,7 +33,7 @@ from ._sequences import (
     weights_of_sequences,
 )
 from ._state_predictions import StatePredictions
-from ._validation import checks_parameters
+from ._validation import checks_parameters, refuse_unobserved_columns
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -460,7 +460,8 @@ class AnnealedHMM(StatePredictions):
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         if self._blocks is not None:
-            cells = cells_of(X.X, self.emission, self._blocks, self.n_components, self._known)
+            how = self._blocks, self.n_components, self._known, self._levels_parameter
+            cells = cells_of(X.X, self.emission, *how)
             mask = missing_cells(cells)
             gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
             return Sequences(cells, X.indptr, sample_weight, gaps)
@@ -477,7 +478,7 @@ class AnnealedHMM(StatePredictions):
     def _check_training(self, units: Sequences) -> None:  # type: ignore[override]
         refuse_all_missing(units)
         if self._blocks is not None:
-            self._refuse_unobserved(units.frames)
+            refuse_unobserved_columns(units.observed(), self._order())
 
     def _check_first_batch(self, units: Sequences, model: Any) -> None:  # type: ignore[override]
         self._check_training(units)
@@ -531,7 +532,7 @@ class AnnealedHMM(StatePredictions):
         }
 
     @staticmethod
-    def usual_concentration(n_levels: int) -> float:
+    def _usual_concentration(n_levels: int) -> float:
         """The prior concentration of each of so many symbols that None stands for."""
         return max(1.0 / n_levels, LEAST_CONCENTRATION)
 

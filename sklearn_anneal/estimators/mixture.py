@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
-from ..annealing import SVIPlus
+from ..annealing import ANNEALING
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import Blocks, merged_rows, missing_cells
 from ..inference.units import Rows, Units, cell_patterns
@@ -27,7 +27,13 @@ from ._columns import (
 )
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._priors import auto_as_none, check_first_rows
-from ._validation import check_sparse, explains, finite, refuse_masked
+from ._validation import (
+    check_sparse,
+    explains,
+    finite,
+    refuse_masked,
+    refuse_unobserved_columns,
+)
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -439,33 +445,37 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             declared = self._declared()
         else:
             declared = self._known_levels(self._context().model.components)
-        encoded = cells_of(X, self.emission, self._blocks, self.n_components, declared)
+        encoded = cells_of(
+            X, self.emission, self._blocks, self.n_components, declared, "n_categories"
+        )
         return encoded, np.float32 if X.dtype == np.float32 else np.float64
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
-        single = self.batch_size is not None and self.batch_size < len(X) if not issparse(X) else 0
-        if not (single or self.annealing == "svi_plus" or isinstance(self.annealing, SVIPlus)):
+        method = ANNEALING[self.annealing] if isinstance(self.annealing, str) else self.annealing
+        minibatches = self.batch_size is not None and self.batch_size < X.shape[0]
+        if not (minibatches or method.draws_weights):
             merged = merged_rows(X, sample_weight)
             if merged is not None:
                 return Rows(*merged)
         return _rows_of(X, sample_weight)
 
-    def _check_training(self, units: Units) -> None:
-        n_rows = units.total_weight if units.weights is None else np.count_nonzero(units.weights)
-        n_rows = max(n_rows, units.total_weight)
+    def _check_training(self, units: Rows) -> None:  # type: ignore[override]
+        # A row with a weight of 2 counts twice, and may be two rows that were merged.
+        positive = units.n_units if units.weights is None else np.count_nonzero(units.weights)
+        n_rows = max(positive, units.total_weight)
         if n_rows < self.n_components:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "
                 f"{self.n_components}, n_samples = {n_rows:g}"
             )
-        self._refuse_unobserved(units.X)  # type: ignore[attr-defined]
+        refuse_unobserved_columns(units, self._order())
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
         self._check_all_declared()
         emissions = [block.emission for block in self._blocks or ()] or [self.emission]
         if "poisson" in emissions or "gaussian" in emissions:
             # Their priors are determined by the first batch.
-            self._refuse_unobserved(units.X)
+            refuse_unobserved_columns(units, self._order())
         if any(auto_as_none(prior) is None for prior in (self.means_prior, self.scale_prior)):
             seen: Any = units.X if units.weights is None else units.X[units.weights > 0]
             parts = seen.parts if isinstance(seen, Blocks) else {"": seen}
@@ -497,7 +507,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         return attributes | self._attributes_of_components(model.components, q, prior, own)
 
     @staticmethod
-    def usual_concentration(n_levels: int) -> float:
+    def _usual_concentration(n_levels: int) -> float:
         """The prior concentration of each of so many categories that None stands for."""
         return 1.0
 

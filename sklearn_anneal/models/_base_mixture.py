@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..families import Factors, Natural
 from ..inference.units import Rows
 from ._base import ConjugateModel, LocalStep, coinciding
 from ._weights import WEIGHTS
-from .components._base import Components
+from .components._base import Components, clusterings
 
 
 class BaseMixture(ConjugateModel):
@@ -93,3 +94,44 @@ class BaseMixture(ConjugateModel):
     def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.weights.expected_counts(q, prior) >= 1)
         return coinciding(self.components.coordinates(q, self.of_components(summary)), used)
+
+
+def assigned_rows(
+    init_params: str,
+    points: Callable[[], Any],
+    n_rows: int,
+    n_components: int,
+    weights: np.ndarray | None,
+    random_state: np.random.RandomState,
+    n_clusters: int | None = None,
+) -> Callable[[slice], np.ndarray]:
+    """Return a function that maps a slice of rows to initial responsibilities of 0 and 1.
+
+    Random numbers are drawn in the same order as in scikit-learn's mixtures.
+
+    Parameters
+    ----------
+    init_params : {"kmeans", "k-means++", "random_from_data"}
+        With the last two a component has one row, and most rows have no component.
+    points : callable
+        Returns the rows as points among which k-means measures distances.
+    n_rows, n_components : int
+    weights : ndarray of shape (n_rows,) or None
+        Rows of weight zero are not chosen.
+    random_state : numpy.random.RandomState
+    n_clusters : int or None, default=None
+        Number of clusters; None for ``n_components``.
+    """
+    if init_params == "kmeans":
+        k = n_components if n_clusters is None else n_clusters
+        means = clusterings().KMeans(n_clusters=k, n_init=1, random_state=random_state)
+        labels = means.fit(points(), sample_weight=weights).labels_
+        return lambda rows: np.equal.outer(labels[rows], np.arange(n_components)).astype(float)
+    if init_params == "k-means++":
+        _, chosen = clusterings().kmeans_plusplus(
+            points(), n_components, sample_weight=weights, random_state=random_state
+        )
+    else:
+        share = None if weights is None else weights / weights.sum()
+        chosen = random_state.choice(n_rows, size=n_components, replace=False, p=share)
+    return lambda rows: np.equal.outer(np.arange(rows.start, rows.stop), chosen).astype(float)

@@ -15,9 +15,8 @@ from ..families import (
 )
 from ..inference.units import Rows
 from ._base import Block, LocalStep, Visit
-from ._base_mixture import BaseMixture
+from ._base_mixture import BaseMixture, assigned_rows
 from ._mixture_steps import Densities, chosen, mixture_step, partition_polynomials
-from .components._base import clusterings
 from .components._features import ROWS_PER_BLOCK, Features, feature_kind, kernels
 from .components._missing_cells import RowVolume, tempered_volume
 from .components._moments import CHUNK, Summary
@@ -213,18 +212,8 @@ class GaussianMixture(BaseMixture):
                 return r / r.sum(axis=1, keepdims=True)
 
             return uniform
-        if self.init_params == "kmeans":
-            means = clusterings().KMeans(n_clusters=k, n_init=1, random_state=random_state)
-            labels = means.fit(units.completed(), sample_weight=weights).labels_
-            return lambda rows: np.equal.outer(labels[rows], np.arange(k)).astype(float)
-        if self.init_params == "k-means++":
-            _, chosen = clusterings().kmeans_plusplus(
-                units.completed(), k, sample_weight=weights, random_state=random_state
-            )
-        else:
-            share = None if weights is None else weights / weights.sum()
-            chosen = random_state.choice(n, size=k, replace=False, p=share)
-        return lambda rows: np.equal.outer(np.arange(rows.start, rows.stop), chosen).astype(float)
+        how = self.init_params, units.completed, n, k, weights, random_state
+        return assigned_rows(*how)
 
     def random_natural(
         self,

@@ -14,15 +14,13 @@ from ..families import Natural, Tempering, UnitTemperatures
 from ..inference.tables import missing_cells
 from ..inference.units import Rows
 from ._base import Block, LocalStep, Visit
-from ._base_mixture import BaseMixture
+from ._base_mixture import BaseMixture, assigned_rows
 from ._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
-from .components._base import Components, clusterings
+from .components._base import ROWS_FOR_KMEANS, Components
 from .components._linear import Table, column_sums, scaled, step_of_codes
 
 # Number of rows that starts convert and assign at a time.
 _CHUNK = 8192
-# Starts by k-means look at no more than this many rows.
-_ROWS_FOR_CLUSTERS = 20_000
 _NUMBER = "_number"
 
 
@@ -215,36 +213,31 @@ class Mixture(BaseMixture):
     ) -> tuple[Rows, Callable[[slice], np.ndarray]]:
         """Return some rows, and a function that maps a slice of them to their responsibilities."""
         k = self.n_components
-
-        def single(chosen: np.ndarray) -> Callable[[slice], np.ndarray]:
-            """Each component has one of the chosen rows; the others have no component."""
-            return lambda part: np.equal.outer(np.arange(part.start, part.stop), chosen).astype(
-                float
-            )
-
-        weighted = units.n_units if units.weights is None else np.count_nonzero(units.weights)
-        if self.init_params == "random" or weighted < k:
+        rows: Any = units.subset(ROWS_FOR_KMEANS, random_state)
+        weights, mask = rows.weights, missing_cells(rows.X)
+        blank = None if mask is None else np.asarray(mask.sum(axis=1)) == rows.X.shape[1]
+        if blank is not None and blank.any():
+            # A component that started from a row without cells would be the prior.
+            weights = np.ones(rows.n_units) if weights is None else weights.copy()
+            weights[blank] = 0.0
+        n_weighted = rows.n_units if weights is None else np.count_nonzero(weights)
+        if self.init_params == "random" or n_weighted < k:
 
             def random(rows: slice) -> np.ndarray:
                 shares = random_state.standard_exponential(size=(rows.stop - rows.start, k))
                 return shares / shares.sum(axis=1, keepdims=True)
 
             return units, random
-        rows: Any = units.subset(_ROWS_FOR_CLUSTERS, random_state)
-        if self.init_params == "random_from_data":
-            share = None if rows.weights is None else rows.weights / rows.weights.sum()
-            return rows, single(random_state.choice(rows.n_units, size=k, replace=False, p=share))
-        points = scaled(self.components.embedding(rows))
+
+        def points() -> Any:
+            return scaled(self.components.embedding(rows))
+
+        n_clusters = None
         if self.init_params == "kmeans":
-            distinct = points.shape[0] if issparse(points) else len(np.unique(points, axis=0))
-            n_clusters = min(k, distinct)
-            means = clusterings().KMeans(n_clusters=n_clusters, n_init=1, random_state=random_state)
-            labels = means.fit(points, sample_weight=rows.weights).labels_
-            return rows, lambda part: np.equal.outer(labels[part], np.arange(k)).astype(float)
-        _, chosen = clusterings().kmeans_plusplus(
-            points, k, sample_weight=rows.weights, random_state=random_state
-        )
-        return rows, single(chosen)
+            found = points()
+            n_clusters = k if issparse(found) else min(k, len(np.unique(found, axis=0)))
+        how = rows.n_units, k, weights, random_state, n_clusters
+        return rows, assigned_rows(self.init_params, points, *how)
 
     def random_natural(
         self,

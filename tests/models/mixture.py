@@ -182,6 +182,7 @@ ENTRIES = [
         variants={
             "default": {},
             "learned": dict.fromkeys(PEER_OF_COLUMNS, "auto"),
+            "full": {"covariance_type": "full"},
         },
         refused=lambda params: REFUSED_COUNTS,
         common_checks=False,

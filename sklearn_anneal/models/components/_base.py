@@ -14,7 +14,7 @@ from ...inference.units import Rows
 from ...kernels import LOADING
 
 # Starts by k-means look at no more than this many rows.
-_ROWS_FOR_KMEANS = 20_000
+ROWS_FOR_KMEANS = 20_000
 
 
 def clusterings() -> ModuleType:
@@ -103,7 +103,7 @@ class Components(ABC):
 
     def _labels(self, rows: Rows, random_state: np.random.RandomState) -> tuple[np.ndarray, Rows]:
         """Return a sample of the rows, preceded by the cluster of each row of the sample."""
-        sample: Any = rows.subset(_ROWS_FOR_KMEANS, random_state)
+        sample: Any = rows.subset(ROWS_FOR_KMEANS, random_state)
         # Rows can be at equal distances from two centres, as most binary vectors are. In single
         # precision, rounding would decide between these centres.
         points = self.embedding(sample)
