@@ -148,7 +148,27 @@ def _column_marginals(fitted: Any, emission: str, X: np.ndarray) -> list[Any]:
 
         return of
 
+    if emission == "gaussian" and fitted.scale_prior_.ndim == 3:
+        return [_block_marginal(fitted, X)]
     return [marginal(d) for d in range(X.shape[1])]
+
+
+def _block_marginal(fitted: Any, X: np.ndarray) -> Any:
+    """The same for Gaussian columns with a covariance matrix per component."""
+    missing = np.isnan(X).any(axis=1)
+    if np.any(missing != np.isnan(X).all(axis=1)):
+        raise ValueError("A row has all cells of these columns or none: others have no closed form.")
+
+    def of(k: int, members: np.ndarray) -> float:
+        prior = (
+            fitted.means_prior_[k],
+            fitted.beta_prior_[k],
+            fitted.scale_prior_[k],
+            fitted.dof_prior_[k],
+        )
+        return float(_normal_wishart_marginal(X[members & ~missing], *prior))
+
+    return of
 
 
 def geometric_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
