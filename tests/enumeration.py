@@ -157,7 +157,7 @@ def _block_marginal(fitted: Any, X: np.ndarray) -> Any:
     """The same for Gaussian columns with a covariance matrix per component."""
     missing = np.isnan(X).any(axis=1)
     if np.any(missing != np.isnan(X).all(axis=1)):
-        raise ValueError("A row has all cells of these columns or none: others have no closed form.")
+        raise ValueError("Rows with some cells of these columns have no closed form.")
 
     def of(k: int, members: np.ndarray) -> float:
         prior = (
