@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .estimators._sequences import concat_sequences, split_sequences
 from .estimators.factorial_mixture import AnnealedFactorialMixture
+from .estimators.gamma_process_nmf import AnnealedGammaProcessNMF
 from .estimators.gaussian_mixture import AnnealedBayesianGaussianMixture
 from .estimators.hidden_markov import AnnealedHMM
 from .estimators.latent_dirichlet import AnnealedLatentDirichletAllocation
@@ -21,6 +22,7 @@ __all__ = [
     "AnnealedBayesianGaussianMixture",
     "AnnealedBayesianMixture",
     "AnnealedFactorialMixture",
+    "AnnealedGammaProcessNMF",
     "AnnealedHMM",
     "AnnealedLatentDirichletAllocation",
     "AnnealedPMF",

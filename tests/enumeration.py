@@ -184,6 +184,40 @@ def geometric_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
     return float(logsumexp(terms))
 
 
+def gamma_process_log_evidence(estimator: Any, X: Any, n_draws: int = 400_000) -> float:
+    """log p(observed counts) of a gamma-process factorisation, to about two digits.
+
+    All ways to divide the counts among components are enumerated and activations are integrated
+    out exactly; components and their weights are draws from the prior.
+    """
+    counts = np.asarray(X.toarray() if issparse(X) else X, dtype=float)
+    rng = np.random.default_rng(0)
+    k, d = estimator.n_components, counts.shape[1]
+    a, b = estimator.component_prior_, estimator.activation_prior_
+    alpha, scale = estimator.concentration_, 1.0 / np.nanmean(counts)
+    weights = rng.gamma(alpha / k, 1.0 / (alpha * scale), (n_draws, k))
+    rates = weights[:, :, None] * rng.gamma(a, 1.0 / a, (n_draws, k, d))
+    log_rates = np.log(np.maximum(rates, 1e-300))
+    result = np.zeros(n_draws)
+    for row in counts:
+        seen = np.flatnonzero(~np.isnan(row))
+        totals = rates[:, :, seen].sum(axis=2)
+        terms = []
+        for parts in product(*(_compositions(int(row[v]), k) for v in seen)):
+            z = np.array(parts).reshape(-1, k).T
+            shape = b + z.sum(axis=1)
+            term = (log_rates[:, :, seen] * z).sum(axis=(1, 2)) - gammaln(z + 1.0).sum()
+            term += (b * np.log(b) - gammaln(b) + gammaln(shape)).sum()
+            terms.append(term - (np.log(b + totals) * shape).sum(axis=1))
+        result += logsumexp(terms, axis=0)
+    return float(logsumexp(result) - np.log(n_draws))
+
+
+def _compositions(n: int, k: int) -> list[tuple[int, ...]]:
+    """All ways to divide n among k."""
+    return [z for z in product(range(n + 1), repeat=k) if sum(z) == n]
+
+
 def latent_dirichlet_log_evidence(estimator: Any, X: Any) -> float:
     """log p(words in order) of an LDA: a sum over the topics of all tokens, θ and β integrated out.
 

@@ -12,8 +12,7 @@ from scipy import special
 from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
 
 from sklearn_anneal.families import Dirichlet, Tempering, UnitTemperatures
-from sklearn_anneal.kernels import _math
-from sklearn_anneal.kernels import latent_dirichlet as kernels
+from sklearn_anneal.kernels import _math, counts
 from sklearn_anneal.models.latent_dirichlet import (
     LatentDirichlet,
     LocalStart,
@@ -34,7 +33,7 @@ def topics_of(log_beta, x=1.0, dtype=np.float64):
     table = np.full((n_words, -(-n_topics // 8) * 8), -1e30)
     table[:, :n_topics] = (log_beta - largest).T
     prepared = np.empty(table.shape, dtype)
-    kernels.exponentiate(prepared, table, x)
+    counts.exponentiate(prepared, table, x)
     return Topics(prepared, largest)
 
 

@@ -248,7 +248,7 @@ def _online_rows(
 
 PARTS = {
     "mean_field": "documents",
-    "expected_topics": "exp(E log β)",
+    "expected_table": "exp(E log β)",
     "expected_statistics": "statistics completed",
     "dirichlet_sums": "bound of topics",
 }

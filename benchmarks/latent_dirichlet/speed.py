@@ -173,7 +173,7 @@ def kernels_of_all_topics() -> ModuleType:
                 "turn off the choice of topics; let it set what has taken its place."
             )
         module._ITERATIONS_TO_REPAY = 1_000_000_000  # type: ignore[attr-defined]
-        for name in ("mean_field", "expected_statistics"):
+        for name in ("mean_field",):
             for dtype in DTYPES:
                 getattr(module, name).compile(np.dtype(dtype).name)
     return module

@@ -505,7 +505,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         weight = units.total_weight
         if first:
             inference, method = self._open_stream(X, units)
-        elif units.n_observations == 0:
+        elif units.is_empty:
             return
         else:
             inference, method = copy.copy(self._inference), self.annealing_

@@ -23,6 +23,7 @@ from ..inference.units import Documents, Units
 from ..metrics import document_completion_log_likelihood, split_documents
 from ..models.latent_dirichlet import TOPICS, LatentDirichlet
 from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
+from ._counts import canonical, wide
 from ._validation import check_sparse, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -365,10 +366,10 @@ class AnnealedLatentDirichletAllocation(
             return csr_matrix(X)
         if issparse(given) and given.format in ("coo", "bsr") and X.nnz < given.nnz:
             # SciPy has summed duplicate entries in their own integer type, where sums can overflow.
-            X = _wide(given).tocsr()
+            X = wide(given).tocsr()
         check_sparse(X)
         check_non_negative(X, type(self).__name__)
-        return _canonical(X)
+        return canonical(X)
 
     def _make_units(self, X: csr_matrix, sample_weight: np.ndarray | None) -> Documents:
         units = Documents(X.data, X.indices, X.indptr, sample_weight)
@@ -693,23 +694,6 @@ class ChangeOfPerplexity(RiseOfBound):
 def _perplexity(bound: float, units: Documents) -> float:
     with np.errstate(over="ignore"):
         return float(np.exp(-bound / units.n_observations))
-
-
-def _wide(X: Any) -> Any:
-    """The counts as float64 if they are integers, so that their sums do not overflow."""
-    return X.astype(np.float64) if X.dtype.kind in "iub" else X
-
-
-def _canonical(X: Any) -> Any:
-    """The CSR matrix with the columns of each row sorted and duplicate entries summed."""
-    if X.has_canonical_format:
-        return X
-    X = X.copy()
-    X.sort_indices()
-    if not X.has_canonical_format:
-        X = _wide(X)
-        X.sum_duplicates()
-    return X
 
 
 def _refuse_texts(X: Any, owner: str) -> None:

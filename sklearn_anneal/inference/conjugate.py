@@ -69,6 +69,8 @@ def update(
     for i, block in enumerate(ctx.model.blocks):
         if block.refresh and i > 0:
             known = visited.visit.known
+            # A visit empties the list that it is given.
+            local = None if local is None else list(local)
             visited = visits.visit(ctx, method, units, workers, local, known, block=block)
             local = visited.local
         ctx.report, ctx.known = visited.step, visited.visit.known

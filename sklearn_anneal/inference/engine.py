@@ -239,11 +239,10 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
         _end(progress, run, None if trace.evaluated else bound)
         return
     progress.temperature = visited.temperature
-    progress.local = visited.local
     visited = update(
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
-    progress.known = visited.visit.known
+    progress.local, progress.known = visited.local, visited.visit.known
     progress.passes += 1
 
 
@@ -259,12 +258,14 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
     for batch in run.units.batches(run.settings.batch_size or run.units.n_units, ctx.rng):
         weight = batch.total_weight
         share = weight / total
-        if batch.n_observations == 0:
+        if batch.is_empty:
             # A batch without observations teaches nothing, but still advances the clock.
             ctx.state = {**ctx.state, "passes": ctx.state["passes"] + share}
             continue
         ctx.scale = total / weight
-        visited = visits.visit(ctx, method, batch, run.workers, keep=False)
+        # Local variables are kept for the visits that later blocks need.
+        keep = any(block.refresh for block in ctx.model.blocks[1:])
+        visited = visits.visit(ctx, method, batch, run.workers, keep=keep)
         data.energy += visited.step.energy
         data.entropy += visited.step.entropy
         data.log_prior += visited.step.log_prior
@@ -330,11 +331,10 @@ def rehearse(
     local = known = None
     for _ in range(n_updates):
         visited = visits.visit(trial, method, units, SEQUENTIAL, local, known)
-        local = visited.local
         visited = update(
             trial, method, units, visited, settings, SEQUENTIAL, minibatch=False, passes=1.0
         )
-        known = visited.visit.known
+        local, known = visited.local, visited.visit.known
     return trial.q
 
 

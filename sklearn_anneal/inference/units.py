@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.special import gammaln
 from sklearn.utils.random import sample_without_replacement
 
 # Rows are divided into at most this many chunks. They have at least the given size, and consist
@@ -31,6 +32,9 @@ _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
 _RATING_CHUNKS = {2: 8_192, 4: 32_768, 8: 524_288, 16: 4_194_304}
 # From this many chunks on, the chunks of the last quarter are halved, to balance the workers.
 _HALVED_FROM = 16
+# Dense counts are cut into chunks of at least as many rows, and of about as many cells.
+_SMALLEST_COUNT_CHUNK, _CELLS_OF_CHUNK = 32, 1 << 18
+_LOG_FACTORIALS = gammaln(np.arange(1.0, 257.0))
 # Number of entries of an array that are searched for missing cells at a time.
 _CELLS_AT_A_TIME = 1 << 20
 
@@ -112,6 +116,11 @@ class Units(ABC):
         Tolerances are multiplied by it.
         """
         return self.total_weight
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing can be learned from the data points, so that updates leave them out."""
+        return self.n_observations == 0
 
     @property
     def total_weight(self) -> float:
@@ -375,7 +384,7 @@ class Documents(Ragged):
     def centered(self, summary: Any) -> Documents:
         return self
 
-    def subset(self, size: int, random_state: np.random.RandomState) -> Documents:
+    def subset(self, size: int, random_state: np.random.RandomState) -> Units:
         # Subsets serve to compute starts. Topics do not start from documents, so that it would be
         # a waste to draw and copy some.
         return self
@@ -387,6 +396,126 @@ class Documents(Ragged):
             np.ascontiguousarray(self.words, dtype=np.int32),
             np.ascontiguousarray(self.indptr, dtype=np.int64),
         )
+
+
+class SparseCounts(Documents):
+    """Rows of a sparse matrix of counts, in which a zero was observed like any other count.
+
+    Parameters
+    ----------
+    counts, words, indptr, weights
+        As in :class:`Documents`.
+    log_factorials : ndarray of shape (n_units,) or None, default=None
+        Σ_v log x_nv! of each row; None computes it.
+    """
+
+    patterns = None
+
+    def __init__(
+        self,
+        counts: np.ndarray,
+        words: np.ndarray,
+        indptr: np.ndarray,
+        weights: np.ndarray | None = None,
+        log_factorials: np.ndarray | None = None,
+    ):
+        super().__init__(counts, words, indptr, weights)
+        if log_factorials is None:
+            log_factorials = np.zeros(self.n_units)
+            filled = np.flatnonzero(np.diff(indptr))
+            if len(filled):
+                terms = _log_factorial(counts[: indptr[-1]])
+                log_factorials[filled] = np.add.reduceat(terms, indptr[:-1][filled])
+        self.log_factorials = log_factorials
+
+    @property
+    def is_empty(self) -> bool:
+        return self.total_weight == 0
+
+    def take(self, index: np.ndarray | slice) -> SparseCounts:
+        weights = None if self.weights is None else self.weights[index]
+        indptr, part = self._cut(index)
+        return SparseCounts(
+            self.counts[part], self.words[part], indptr, weights, self.log_factorials[index]
+        )
+
+    def subset(self, size: int, random_state: np.random.RandomState) -> Units:
+        return Units.subset(self, size, random_state)
+
+
+class DenseCounts(Rows):
+    """Rows of a dense array of counts, in which NaN is a missing cell.
+
+    Parameters
+    ----------
+    X, weights, patterns
+        As in :class:`Rows`.
+    sums : ndarray of shape (2, n_units) or None, default=None
+        Σ_v x_nv and Σ_v log x_nv! over the observed cells of each row; None computes them.
+    """
+
+    def __init__(
+        self,
+        X: np.ndarray,
+        weights: np.ndarray | None = None,
+        patterns: np.ndarray | None = None,
+        sums: np.ndarray | None = None,
+    ):
+        super().__init__(X, weights, None, patterns)
+        if sums is None:
+            sums = np.empty((2, len(X)))
+            size = max(_CELLS_AT_A_TIME // max(X.shape[1], 1), 1)
+            for start in range(0, len(X), size):
+                part = np.nan_to_num(X[start : start + size], nan=0.0)
+                rows = slice(start, start + len(part))
+                sums[0, rows] = part.sum(axis=1, dtype=np.float64)
+                sums[1, rows] = _log_factorial(part).sum(axis=1)
+        self.sums = sums
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Σ_v x_nv of each row, of shape (n_units,)."""
+        return self.sums[0]
+
+    @property
+    def log_factorials(self) -> np.ndarray:
+        """Σ_v log x_nv! of each row, of shape (n_units,)."""
+        return self.sums[1]
+
+    @property
+    def n_observations(self) -> float:
+        """Weighted sum of all counts."""
+        lengths = self.lengths
+        return float(lengths.sum() if self.weights is None else lengths @ self.weights)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.total_weight == 0
+
+    def take(self, index: np.ndarray | slice) -> DenseCounts:
+        weights = None if self.weights is None else self.weights[index]
+        patterns = None if self.patterns is None else self.patterns[index]
+        return DenseCounts(self.X[index], weights, patterns, self.sums[:, index])
+
+    def centered(self, summary: Any) -> DenseCounts:
+        return self
+
+    def chunks(self) -> list[slice]:
+        n, n_columns = self.X.shape
+        least = max(_SMALLEST_COUNT_CHUNK, _CELLS_OF_CHUNK // max(n_columns, 1))
+        size = max(least, -(-n // _CHUNKS))
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def _log_factorial(counts: np.ndarray) -> np.ndarray:
+    """log x! = log Γ(x + 1), quickly where most numbers are small whole ones."""
+    result = np.zeros(counts.shape)
+    small = (counts < len(_LOG_FACTORIALS)) & (counts == np.floor(counts))
+    result[small] = _LOG_FACTORIALS[counts[small].astype(np.intp)]
+    others = ~small
+    if others.any():
+        result[others] = gammaln(counts[others].astype(np.float64) + 1.0)
+    return result
 
 
 class Sequences(Ragged):

@@ -1,12 +1,7 @@
 """Local steps of topic models, document by document.
 
-Topics come as a table with one row per word, exp{x (E log β_kw − m_w)}, where m_w is the largest
-E log β of the word. A factor per word does not change φ, and with this one every row has an entry
-of 1, however small the priors are. The rows of a document's words are copied next to each other, so
-that all iterations over the document run through memory in order. Rows are padded with zeros to a
-multiple of ``LANES`` topics, and documents with words of count 0 to a multiple of ``ROWS`` words.
-
-Sums over documents are float64, whatever the dtype of the data and of the table is.
+Topics come as a table with one row per word, which :mod:`counts` describes. Sums over documents are
+float64, whatever the dtype of the data and of the table is.
 """
 
 from __future__ import annotations
@@ -16,11 +11,16 @@ import numpy as np
 from ._compile import helper, kernel
 from ._math import digamma, exp, exp_digamma, log, log_gamma
 from ._simd import LANES, ROWS, fetch_rows, multiplicative_step, ratio_update, total
+from .counts import (
+    SMALLEST_LOG,
+    TINY,
+    TINY_SINGLE,
+    add_shares,
+    longest_row,
+    open_row,
+    padded,
+)
 
-# These are added to normalisers, so that none is 0. A normaliser is as small as this only if all
-# topics of a word are switched off in the document.
-_TINY = 1e-280
-_TINY_SINGLE = 1e-33
 # A topic is left out of a document if its number of tokens there is below the first of these
 # numbers times α² and below the second: its weight no longer depends on them.
 _FEW = (1e-6, 1e-10)
@@ -28,11 +28,6 @@ _FEW_SINGLE = (1e-3, 1e-6)
 # The number of iterations between two searches for such topics. At least as many must remain, or
 # they would not repay the copy of the other topics.
 _ITERATIONS_TO_REPAY = 4
-_SMALLEST_LOG = 1e-300
-_SMALLEST_NORMAL = 2.3e-308
-_SMALLEST_SINGLE = 1.2e-38
-# If a value is below this, numbers that matter may have underflowed.
-_FAR_FROM_ZERO = 1e-200
 
 
 @kernel("rows vector out2", dtypes=("float64",))
@@ -47,136 +42,6 @@ def dirichlet_sums(concentration, prior, out):
             value = concentration[w, k]
             out[0, k] += log_gamma(value)
             out[1, k] += (value - eta) * digamma(value)
-
-
-@kernel("rows index vector out2 out1", dtypes=("float64",))
-def expected_log_topics(concentration, words, log_normalizer, out, largest):
-    """Compute E log β_kw − m_w, and m_w, for some words; topics are columns.
-
-    ``log_normalizer`` (n_topics,) is ψ of the column sums. Columns of ``out`` beyond the topics
-    become −1e30. Rows of other words are left as they are, here and below.
-    """
-    n_topics = concentration.shape[1]
-    for w in words:
-        for k in range(n_topics):
-            out[w, k] = digamma(concentration[w, k]) - log_normalizer[k]
-        for k in range(n_topics, out.shape[1]):
-            out[w, k] = -1e30
-        top = out[w, 0]
-        for k in range(1, n_topics):
-            top = max(top, out[w, k])
-        for k in range(out.shape[1]):
-            out[w, k] -= top
-        largest[w] = top
-
-
-@helper
-def _smallest(table):
-    """The threshold below which numbers are set to 0, because subnormal numbers slow every sum."""
-    return _SMALLEST_SINGLE if table.itemsize == 4 else _SMALLEST_NORMAL
-
-
-@kernel("out_rows matrix float")
-def exponentiate(table, logs, factor):
-    """``table = exp(factor * logs)``; the two can be the same array."""
-    smallest = _smallest(table)
-    for w in range(table.shape[0]):
-        for k in range(table.shape[1]):
-            value = exp(factor * logs[w, k])
-            table[w, k] = value if value > smallest else 0.0
-
-
-@kernel("out_rows matrix index vector float out1")
-def expected_topics(table, concentration, words, log_normalizer, factor, largest):
-    """Compute exp{x (E log β_kw − m_w)}, and m_w, from concentrations.
-
-    The other arguments are those of :func:`expected_log_topics`. At x = 1, exp{ψ(λ)} is found
-    without a logarithm.
-    """
-    n_topics = concentration.shape[1]
-    smallest = _smallest(table)
-    row = np.empty(n_topics)
-    scale = np.exp(-log_normalizer)
-    for w in words:
-        top = 0.0
-        if factor == 1.0:
-            for k in range(n_topics):
-                row[k] = scale[k] * exp_digamma(concentration[w, k])
-            for k in range(n_topics):
-                top = max(top, row[k])
-        if top > _FAR_FROM_ZERO:
-            for k in range(n_topics):
-                row[k] /= top
-            largest[w] = log(top)
-        else:
-            for k in range(n_topics):
-                row[k] = digamma(concentration[w, k]) - log_normalizer[k]
-            top = row[0]
-            for k in range(1, n_topics):
-                top = max(top, row[k])
-            for k in range(n_topics):
-                row[k] = exp(factor * (row[k] - top))
-            largest[w] = top
-        for k in range(n_topics):
-            table[w, k] = row[k] if row[k] > smallest else 0.0
-        for k in range(n_topics, table.shape[1]):
-            table[w, k] = 0.0
-
-
-@kernel("rows vector float float int out2 out1")
-def expected_statistics(table, largest, local, factor, multiply, out, energy):
-    """Complete the statistics S after the sum over documents, and compute Σ S E log β.
-
-    At first ``out`` holds Σ_d (c_w / n_w) e_k, which is multiplied by the table, or the statistics
-    themselves if ``multiply`` is 0. In the end it holds ``factor`` times the statistics.
-    ``energy[0]`` belongs to the statistics without the factor.
-    """
-    n_topics = out.shape[1]
-    part = np.zeros(n_topics)
-    for w in range(out.shape[0]):
-        mass = 0.0
-        for k in range(n_topics):
-            mass += abs(out[w, k])
-        if mass == 0.0:
-            continue
-        for k in range(n_topics):
-            weight = max(np.float64(table[w, k]), _SMALLEST_LOG)
-            value = out[w, k] * weight if multiply else out[w, k]
-            part[k] += value * (log(weight) / local + largest[w])
-            out[w, k] = factor * value
-    for k in range(n_topics):
-        energy[0] += part[k]
-
-
-@helper
-def _padded(n, step):
-    return (n + step - 1) // step * step
-
-
-@helper
-def _longest(indptr):
-    longest = 0
-    for d in range(indptr.shape[0] - 1):
-        longest = max(longest, indptr[d + 1] - indptr[d])
-    return longest
-
-
-@helper
-def _open(counts, indices, begin, n, table, rows, c):
-    """Copy the rows and counts of a document's words; returns its number of tokens."""
-    tokens = 0.0
-    width = table.shape[1]
-    for i in range(n):
-        w = indices[begin + i]
-        for k in range(width):
-            rows[i, k] = table[w, k]
-        c[i] = counts[begin + i]
-        tokens += np.float64(c[i])
-    for i in range(n, _padded(n, ROWS)):
-        for k in range(width):
-            rows[i, k] = table.dtype.type(1)
-        c[i] = table.dtype.type(0)
-    return tokens
 
 
 @helper
@@ -258,7 +123,7 @@ def _document_sums(alpha, gamma, tokens_of_topics, weight, scratch, expected_log
 
 @helper
 def _scratch(n_topics):
-    n = _padded(n_topics, LANES)
+    n = padded(n_topics, LANES)
     return np.ones(n), np.ones(n), np.ones(n), np.ones(n)
 
 
@@ -289,18 +154,6 @@ def _any_other(acc, negligible, n_topics, chosen, n_chosen):
         elif acc[k] > 10.0 * negligible[k]:
             return True
     return False
-
-
-@helper
-def _add_statistics(indices, begin, n, c, norms, e, weight, out):
-    """Add w (c / n_w) e_k to the rows of a document's words."""
-    width = e.shape[0]
-    factor = e.dtype.type(weight)
-    for i in range(n):
-        w = indices[begin + i]
-        share = factor * (c[i] / norms[i])
-        for k in range(width):
-            out[w, k] += np.float64(share * e[k])
 
 
 _MEAN_FIELD = (
@@ -345,10 +198,10 @@ def mean_field(
     n_topics = alpha.shape[0]
     width = table.shape[1]
     size = table.dtype.type
-    tiny = size(_TINY_SINGLE if table.itemsize == 4 else _TINY)
+    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     step = size(factor)
     few, fewest = _FEW_SINGLE if table.itemsize == 4 else _FEW
-    longest = _padded(_longest(indptr), ROWS)
+    longest = padded(longest_row(indptr), ROWS)
     rows = np.empty((longest, width), table.dtype)
     memory = np.empty(longest * (width // 2), table.dtype)
     c = np.zeros(longest, table.dtype)
@@ -369,8 +222,8 @@ def mean_field(
     for d in range(indptr.shape[0] - 1):
         begin = indptr[d]
         n = indptr[d + 1] - begin
-        n_words = _padded(n, ROWS)
-        tokens = _open(counts, indices, begin, n, table, rows, c)
+        n_words = padded(n, ROWS)
+        tokens = open_row(counts, indices, begin, n, table, rows, c)
         for k in range(n_topics):
             spread = np.float64(base[k]) + factor * tokens / n_topics
             current[k] = gamma[d, k] if given and n > 0 else spread
@@ -402,10 +255,10 @@ def mean_field(
                     left = 0
                 elif not whole and left > 0 and left % _ITERATIONS_TO_REPAY == 0:
                     n_chosen = _topics_with_tokens(acc, negligible, n_topics, chosen)
-                    if _padded(n_chosen, LANES) <= width // 2:
+                    if padded(n_chosen, LANES) <= width // 2:
                         break
             if left > 0:
-                narrow = _padded(n_chosen, LANES)
+                narrow = padded(n_chosen, LANES)
                 small = _compact(rows, n_words, chosen, n_chosen, narrow, memory)
                 for j in range(narrow):
                     part[j] = current[chosen[j]] if j < n_chosen else size(1)
@@ -443,15 +296,15 @@ def mean_field(
         sums[0] += weight * log_norm
         if out.shape[0] > 0:
             noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
-            _add_statistics(indices, begin, n, c, norms, e, noisy_weight, out)
+            add_shares(indices, begin, n, c, norms, e, noisy_weight, out)
         if clean.shape[0] > 0:
-            _add_statistics(indices, begin, n, c, norms, e, weight, clean)
+            add_shares(indices, begin, n, c, norms, e, weight, clean)
 
 
 @helper
 def _powered(value, exponent):
     """value^x, for the few places where a temperature acts on counts."""
-    return value if exponent == 1.0 else exp(exponent * log(max(value, _SMALLEST_LOG)))
+    return value if exponent == 1.0 else exp(exponent * log(max(value, SMALLEST_LOG)))
 
 
 @helper
@@ -469,7 +322,7 @@ def _finish_assignments(
         for k in range(n_topics):
             share = np.float64(phi[i, k])
             assigned[k] += count * share
-            entropy -= count * share * log(max(share, _SMALLEST_LOG))
+            entropy -= count * share * log(max(share, SMALLEST_LOG))
     for k in range(n_topics):
         final[k] = np.float64(base[k]) + factor * assigned[k]
         gamma[d, k] = final[k]
@@ -521,7 +374,7 @@ def collapsed(
     n_topics = alpha.shape[0]
     width = table.shape[1]
     size = table.dtype.type
-    longest = _padded(_longest(indptr), ROWS)
+    longest = padded(longest_row(indptr), ROWS)
     rows = np.empty((longest, width), table.dtype)
     phi = np.zeros((longest, width), table.dtype)
     c = np.zeros(longest, table.dtype)
@@ -534,11 +387,11 @@ def collapsed(
     for k in range(n_topics):
         base[k] = _tempered_prior(alpha[k], prior)
     one = size(1)
-    tiny = size(_TINY_SINGLE if table.itemsize == 4 else _TINY)
+    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     for d in range(indptr.shape[0] - 1):
         begin = indptr[d]
         n = indptr[d + 1] - begin
-        tokens = _open(counts, indices, begin, n, table, rows, c)
+        tokens = open_row(counts, indices, begin, n, table, rows, c)
         for k in range(width):
             held[k] = size(0)
         for i in range(n):
@@ -650,7 +503,7 @@ def gibbs(
     n_topics = alpha.shape[0]
     width = table.shape[1]
     size = table.dtype.type
-    longest = _padded(_longest(indptr), ROWS)
+    longest = padded(longest_row(indptr), ROWS)
     most = 0
     for d in range(indptr.shape[0] - 1):
         tokens = 0
@@ -671,7 +524,7 @@ def gibbs(
     for d in range(indptr.shape[0] - 1):
         begin = indptr[d]
         n = indptr[d + 1] - begin
-        n_tokens = _open(counts, indices, begin, n, table, rows, c)
+        n_tokens = open_row(counts, indices, begin, n, table, rows, c)
         state = np.uint64(seed) + np.uint64(d) * _MIX_2
         for k in range(width):
             held[k] = size(0)
@@ -776,9 +629,9 @@ def locally_tempered(
     n_topics = alpha.shape[0]
     width = log_table.shape[1]
     size = log_table.dtype.type
-    tiny = size(_TINY_SINGLE if log_table.itemsize == 4 else _TINY)
+    tiny = size(TINY_SINGLE if log_table.itemsize == 4 else TINY)
     n_grid = log_partition.shape[0]
-    longest = _padded(_longest(indptr), ROWS)
+    longest = padded(longest_row(indptr), ROWS)
     logs = np.empty((longest, width), log_table.dtype)
     rows = np.empty((longest, width), log_table.dtype)
     c = np.zeros(longest, log_table.dtype)
@@ -794,8 +647,8 @@ def locally_tempered(
     for d in range(indptr.shape[0] - 1):
         begin = indptr[d]
         n = indptr[d + 1] - begin
-        n_words = _padded(n, ROWS)
-        tokens = _open(counts, indices, begin, n, log_table, logs, c)
+        n_words = padded(n, ROWS)
+        tokens = open_row(counts, indices, begin, n, log_table, logs, c)
         for m in range(n_grid):
             r[m] = 1.0 / n_grid
         for k in range(n_topics):
@@ -864,7 +717,7 @@ def locally_tempered(
                 for k in range(n_topics):
                     power[k] *= root[k]
                     volume += power[k]
-                value = (m + 1) / n_grid * energy - tokens * log(max(volume, _SMALLEST_LOG))
+                value = (m + 1) / n_grid * energy - tokens * log(max(volume, SMALLEST_LOG))
                 for k in range(n_topics):
                     value -= assigned[k] * log_partition[m, k]
                 r[m] = value

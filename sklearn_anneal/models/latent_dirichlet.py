@@ -46,6 +46,7 @@ _SAME_TOPIC = 1e-6
 
 
 kernels = partial(compiled, "latent_dirichlet")
+tables = partial(compiled, "counts")
 
 
 @dataclass
@@ -275,7 +276,7 @@ class TopicsVisit(Visit):
         energy, unused = np.zeros(1), np.zeros(1)
 
         def complete(statistics: np.ndarray, energy: np.ndarray) -> None:
-            kernels().expected_statistics(
+            tables().expected_statistics(
                 *self.expected, x, factor, int(mean_field), statistics, energy
             )
 
@@ -556,7 +557,7 @@ class LatentDirichlet(ConjugateModel):
         if words is None:
             words = np.arange(self.n_words, dtype=np.int32)
         topics = self._empty_topics(np.float64)
-        kernels().expected_log_topics(expected.values, words, expected.log_normalizer, *topics)
+        tables().expected_logs(expected.values, words, expected.log_normalizer, *topics)
         return topics
 
     def _empty_topics(self, dtype: Any) -> Topics:
@@ -569,7 +570,7 @@ class LatentDirichlet(ConjugateModel):
         topics = self._empty_topics(self.dtype)
 
         def find(part: slice) -> None:
-            kernels().expected_topics(
+            tables().expected_table(
                 topics.table,
                 expected.values,
                 words[part],
@@ -591,7 +592,7 @@ class LatentDirichlet(ConjugateModel):
         logarithms = np.full((self.n_words, self.width), -np.inf)
         np.subtract(log_topics, largest[:, None], out=logarithms[:, : self.n_components])
         table = logarithms if self.dtype == np.float64 else np.empty(logarithms.shape, self.dtype)
-        kernels().exponentiate(table, logarithms, x)
+        tables().exponentiate(table, logarithms, x)
         return Topics(table, largest), draw
 
     def n_iter(self, exploring: bool) -> int:
@@ -684,7 +685,7 @@ class LatentDirichlet(ConjugateModel):
         table += topics.largest[:, None]
         table /= len(x)
         np.maximum(table, -700.0, out=table)
-        kernels().exponentiate(table, table, 1.0)
+        tables().exponentiate(table, table, 1.0)
         sums = np.zeros((len(x), self.width))
         kernels().tempered_topic_sums(table, len(x), sums)
         log_sums = np.log(sums[:, : self.n_components])

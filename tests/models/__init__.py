@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from models import (
     factorial_mixture,
+    gamma_process_nmf,
     gaussian_mixture,
     geometric_mixture,
     hidden_markov,
@@ -27,6 +28,7 @@ ENTRIES: list[Entry] = [
     *matrix_factorization.ENTRIES,
     *mixture.ENTRIES,
     *factorial_mixture.ENTRIES,
+    *gamma_process_nmf.ENTRIES,
     *geometric_mixture.ENTRIES,
 ]
 """All models, in the order in which the common tests take them."""

@@ -1,0 +1,560 @@
+"""The estimator of gamma-process non-negative matrix factorisation."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import csr_array, csr_matrix, issparse
+from scipy.special import gammaln, xlogy
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_non_negative, validate_data
+
+from ..inference.parallel import Workers, one_thread
+from ..inference.units import DenseCounts, SparseCounts, cell_patterns
+from ..metrics import split_documents
+from ..models.gamma_process_nmf import GammaProcessNMF
+from ._base import _WORTH_THREADS, BaseAnnealed
+from ._counts import canonical, wide
+from ._priors import is_auto
+from ._validation import (
+    check_sparse,
+    explains,
+    finite,
+    refuse_masked,
+    refuse_unobserved_columns,
+)
+
+if TYPE_CHECKING:
+    from ..annealing import Context
+    from ..inference.engine import Trace
+    from ..inference.units import Units
+
+_PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
+_PRIORS = ("activation_prior", "component_prior", "concentration")
+# What a learned prior starts from.
+_STARTS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
+# Entries of X that are compared with their expectations at a time.
+_ENTRIES = 1 << 15
+_OVERFLOW = (
+    "X has numbers so large that their sums overflow. Check their units, or divide X by a "
+    "constant before fitting and predicting."
+)
+
+
+class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
+    """Non-negative matrix factorisation of counts with a gamma process over components.
+
+    Every row of counts is a sum of parts: x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), with components w,
+    activations h of the rows, and one weight θ_k per component, all of which have gamma priors
+    (Hoffman, Blei, Cook [1]_). The divergence that :class:`sklearn.decomposition.NMF` minimises
+    with ``beta_loss="kullback-leibler"`` is the negative log-likelihood of this model. The prior of
+    the weights approximates a gamma process: the weights of components that the data do not need
+    fall to zero, so that one fit says how many there are (``n_effective_components_``).
+
+    ``transform`` returns expected activations, and ``inverse_transform`` multiplies them by
+    ``components_``. The equations hold for all non-negative numbers, such as the magnitudes of a
+    spectrogram, though only counts can follow the model. A zero is a count of zero, in sparse
+    matrices too. NaN marks missing cells of dense arrays, which are assumed to be missing at
+    random.
+
+    Parameters
+    ----------
+    n_components : int, default=50
+        Largest number of components K. More than the data need cost time alone.
+    annealing : str or Annealing, default="deterministic"
+        How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
+        ``"deterministic"``, ``"stochastic"``, ``"svi_plus"``, ``"structured"``, ``"proximity"``, or
+        an instance from :mod:`sklearn_anneal.annealing`. A name selects the method with the
+        settings recommended for this model. ``"tempering"`` and ``"local_tempering"`` are refused,
+        because the normaliser of a tempered Poisson distribution has no closed form.
+    activation_prior : float or "auto", default=0.1
+        The shape b of the prior Gamma(b, b) of activations, whose mean is 1. The smaller it is, the
+        fewer components does a row have. ``"auto"`` learns it by empirical Bayes at T = 1.
+    component_prior : float or "auto", default=0.1
+        The shape a of the prior Gamma(a, a) of the entries of components, whose mean is 1. The
+        smaller it is, the fewer columns does a component have. ``"auto"`` learns it.
+    concentration : float or "auto", default=1.0
+        The concentration α of the gamma process: θ_k ~ Gamma(α / K, α / m), m being the mean of X.
+        The smaller it is, the fewer components are used. ``"auto"`` learns it.
+    init_params : {"random", "random_from_data"}, default="random"
+        Where the components start: at random numbers that differ by 10 percent, or at means of
+        a few random rows.
+    max_sweeps : int or None, default=None
+        Largest number of times that the activations of a row are updated at one visit. None: 40 in
+        passes of ``fit`` in which rows start anew, 1 in passes that go on from the last one (5 with
+        ``"structured"``), and 100 in predictions.
+    sweep_tol : float, default=1e-3
+        The updates of a row end after one that has changed its shape parameters by less than this
+        on average.
+    tol : float, default=1e-6
+        The fit has converged when one pass raises the lower bound by less than this, in nats per
+        unit of the sum of X.
+    max_iter : int, default=100
+        Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
+        at the end of the schedule, or at its start where there is no schedule.
+    n_init : int, default=1
+        Number of restarts. The one with the highest lower bound is kept.
+    restarts : {"full", "race"}, default="full"
+        Whether all restarts run to convergence, or only the best one. In a race, which is
+        successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
+        schedules, the better half twenty, and so on, until the best of the last three runs to its
+        end. A race takes fewer passes, and can miss a restart that rises late.
+    n_reheats : int or "auto", default="auto"
+        Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
+        so far, with plain inference after it; it is kept only if the lower bound is higher, and
+        ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
+        in ten passes. Reheats follow the restarts. ``"auto"``: at most six if ``annealing`` is
+        ``"reheating"``, fewer after three in a row
+        that raise the bound by less than ``tol`` per observation, and none with other methods and
+        in minibatches. More of them raise the bound further. ``annealing="none"``, which is plain
+        inference, and ``"structured"`` have no reheats, and an integer above 0 is then refused.
+    batch_size : int or None, default=None
+        With None, every update sees all rows. With an integer, stochastic variational inference
+        runs with that many rows per update.
+    learning_offset : float, default=1.0
+        The offset τ in the step size ρ_t = (τ + t)^(−κ) of damped updates, which move only a part
+        of the way to their target. A larger τ makes the first steps smaller.
+    learning_decay : float, default=0.6
+        The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
+        value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
+        batches changes them less.
+    total_samples : float or None, default=None
+        Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
+        runs within the first tenth of them. With None the size is taken to be the number of rows so
+        far, and the stream is not annealed.
+    n_jobs : int or None, default=None
+        Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
+        if there is only one restart. The result does not depend on their number.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the starts and of the random numbers that annealing uses.
+    warm_start : bool, default=False
+        Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
+        starting anew.
+    verbose : int, default=0
+        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+    verbose_interval : int, default=10
+        Number of passes between two printed lines.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Posterior means of θ_k w_kv, so that ``transform(X) @ components_`` is the expected X.
+    component_weights_ : ndarray of shape (n_components,)
+        Posterior means of the weights θ. They sum to about the mean of X.
+    component_weights_std_ : ndarray of shape (n_components,)
+        Posterior standard deviations of the weights.
+    n_effective_components_ : int
+        Number of components with an expected count of more than 1.
+    reconstruction_err_ : float
+        √(2 D), where D is the generalised Kullback-Leibler divergence between the observed cells of
+        X and ``inverse_transform(transform(X))``, as :class:`sklearn.decomposition.NMF` defines it.
+        ``fit`` computes it, ``partial_fit`` does not.
+    activation_prior_, component_prior_, concentration_ : float
+        The priors that were used, or that were learned.
+    lower_bound_ : float
+        Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
+        it is the estimate that the last batch gave for the parameters before their update.
+    lower_bounds_ : ndarray of shape (n_passes,)
+        The lower bound after each pass (in a stream, at each call). With ``batch_size`` all values
+        but the last are estimates.
+    temperatures_ : ndarray of shape (n_passes,)
+        Temperature of each pass. For local tempering, the mean over rows.
+    annealing_ : Annealing
+        The method that ran, with the value of every setting that was ``"auto"``.
+    converged_ : bool
+        Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
+        it ran to the end of its passes.
+    n_iter_ : int
+        Number of passes that led to the fitted parameters, including those of the annealing
+        schedule and of the reheats that were kept.
+    restart_lower_bounds_ : ndarray of shape (n_init,)
+        Final lower bound of each restart, or the last one that it reached before it lost a race.
+        It is NaN for a restart that a callback prevented from beginning.
+    best_restart_ : int
+        Index of the restart that was kept.
+    reheat_lower_bounds_ : ndarray of shape (n_reheats,)
+        Lower bound that each reheat reached, whether it was kept or not.
+    n_passes_ : int
+        Number of passes over the data in all restarts and reheats together, kept or not.
+    n_features_in_ : int
+        Number of features seen during ``fit``.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of features seen during ``fit``, where X has string column names.
+
+    See Also
+    --------
+    sklearn.decomposition.NMF : The class that this one can replace.
+    AnnealedLatentDirichletAllocation : Rows as mixtures of topics, given their sums.
+
+    Notes
+    -----
+    A parameter that is ``"auto"`` is learned by empirical Bayes. Learning begins when the bound
+    hardly rises any more, or after half of ``max_iter`` passes; each pass then also maximises the
+    bound over the parameter, for the posterior that it has found. With ``batch_size`` and in
+    streams, learning begins after 100 updates.
+
+    Activations belong to rows. They start anew at every pass until the bound no longer rises,
+    because this leads to better optima with fewer components. From then on they start from the
+    result of the last pass, so that the bound can no longer fall.
+
+    References
+    ----------
+    .. [1] Hoffman, Blei, Cook (2010). Bayesian nonparametric matrix factorization for recorded
+       music. ICML.
+    .. [2] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS, section 4.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_anneal import AnnealedGammaProcessNMF
+    >>> rng = np.random.default_rng(0)
+    >>> parts = np.array([[8, 8, 0, 0, 1], [0, 0, 9, 5, 0]])
+    >>> X = rng.poisson(rng.gamma(1.0, size=(200, 2)) @ parts)
+    >>> nmf = AnnealedGammaProcessNMF(n_components=10, random_state=0).fit(X)
+    >>> nmf.n_effective_components_
+    2
+    >>> nmf.transform(X).shape
+    (200, 10)
+    """
+
+    _parameter_constraints: dict = {
+        **BaseAnnealed._parameter_constraints,
+        **dict.fromkeys(_PRIORS, _PRIOR),
+        "init_params": [StrOptions({"random", "random_from_data"})],
+        "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
+        "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
+    }
+
+    _kernel_module = "gamma_process_nmf"
+    _advice = (
+        "the gamma distributions of some components have no positive finite parameters: X or the "
+        "priors are too large or too small for floating-point numbers. Divide X by a constant, or "
+        "give priors closer to 1."
+    )
+    _model_parameters = ("n_components", *_PRIORS)
+
+    def __init__(
+        self,
+        n_components=50,
+        *,
+        annealing="deterministic",
+        activation_prior=0.1,
+        component_prior=0.1,
+        concentration=1.0,
+        init_params="random",
+        max_sweeps=None,
+        sweep_tol=1e-3,
+        tol=1e-6,
+        max_iter=100,
+        n_init=1,
+        restarts="full",
+        n_reheats="auto",
+        batch_size=None,
+        learning_offset=1.0,
+        learning_decay=0.6,
+        total_samples=None,
+        n_jobs=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
+        verbose_interval=10,
+    ):
+        self.n_components = n_components
+        self.annealing = annealing
+        self.activation_prior = activation_prior
+        self.component_prior = component_prior
+        self.concentration = concentration
+        self.init_params = init_params
+        self.max_sweeps = max_sweeps
+        self.sweep_tol = sweep_tol
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.restarts = restarts
+        self.n_reheats = n_reheats
+        self.batch_size = batch_size
+        self.learning_offset = learning_offset
+        self.learning_decay = learning_decay
+        self.total_samples = total_samples
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.verbose_interval = verbose_interval
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._context().model.n_components
+
+    # Methods that the base class calls
+
+    def _validate_data(
+        self, X: Any, *, reset: bool, ensure_min_samples: int = 1
+    ) -> np.ndarray | csr_matrix:
+        refuse_masked(X, "X", nan_is_missing=True)
+        check_sparse(X)
+        given = X
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype="numeric",
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=1,
+        )
+        if not issparse(X):
+            if X.dtype.kind != "f" or X.dtype.itemsize not in (4, 8):
+                X = X.astype(np.float32 if X.dtype.itemsize == 2 and X.dtype.kind == "f" else float)
+            check_non_negative(np.nan_to_num(X, nan=0.0), type(self).__name__)
+            return X
+        if issparse(given) and given.format in ("coo", "bsr") and X.nnz < given.nnz:
+            # SciPy has summed duplicate entries in their own integer type, where sums can overflow.
+            X = wide(given).tocsr()
+        check_sparse(X)
+        if X.dtype.kind == "f" and np.isnan(X.data[: X.indptr[-1]]).any():
+            raise ValueError(
+                "X is a sparse matrix with NaN. Missing cells can be marked in dense arrays alone, "
+                "because every cell that a sparse matrix leaves out is a count of zero. Give "
+                "X.toarray(), or leave the rows with NaN out."
+            )
+        check_non_negative(X, type(self).__name__)
+        return canonical(X)
+
+    def _make_units(
+        self, X: np.ndarray | csr_matrix, sample_weight: np.ndarray | None
+    ) -> DenseCounts | SparseCounts:
+        if issparse(X):
+            return SparseCounts(X.data, X.indices, X.indptr, sample_weight)
+        return DenseCounts(X, sample_weight, cell_patterns(X))
+
+    def _check_training(self, units: Any) -> None:
+        if units.n_observations == 0:
+            raise ValueError(
+                "All counts of X (or their weights) are zero, so that there is nothing to learn "
+                "components from."
+            )
+        if isinstance(units, DenseCounts):
+            refuse_unobserved_columns(units)
+
+    def _check_first_batch(self, units: Units, model: Any) -> None:
+        self._check_training(units)
+
+    def _make_model(self, X: Any, units: Units) -> GammaProcessNMF:
+        priors = {name: getattr(self, name) for name in _PRIORS}
+        learns = tuple(name for name, value in priors.items() if is_auto(value))
+        return GammaProcessNMF(
+            self.n_components,
+            X.shape[1],
+            **{name: _STARTS[name] if name in learns else float(priors[name]) for name in priors},
+            learns=learns,
+            init_params=self.init_params,
+            max_sweeps=self.max_sweeps,
+            sweep_tol=self.sweep_tol,
+            dtype=np.float32 if X.dtype == np.float32 else np.float64,
+        )
+
+    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+        model, shape, rate = ctx.model, ctx.q["weights_shape"], ctx.q["weights_rate"]
+        return {
+            **{f"{name}_": float(getattr(model, name)) for name in _PRIORS},
+            "component_weights_": shape / rate,
+            "component_weights_std_": np.sqrt(shape) / rate,
+            "n_effective_components_": int((model.expected_counts(ctx.q, ctx.prior) > 1).sum()),
+        }
+
+    def _complete_fit(self, ctx: Context, units: Any, trace: Trace) -> None:
+        self.reconstruction_err_ = np.sqrt(2.0 * self._divergence(ctx, units))
+
+    # Public methods
+
+    @property
+    def components_(self) -> np.ndarray:
+        """E θ_k E w_kv, of shape (n_components, n_features)."""
+        ctx = self._context()
+        return ctx.model.means(ctx.q).astype(ctx.model.dtype, copy=False)
+
+    @explains("Prediction")
+    def transform(self, X):
+        """Expected activations of rows, inferred at the fitted components.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts. NaN marks missing cells of a dense array.
+
+        Returns
+        -------
+        activations : ndarray of shape (n_samples, n_components)
+            E h. The dtype is that of the data to which the model was fitted.
+        """
+        ctx, units = self._rows(X)
+        return self._infer(ctx, units).astype(ctx.model.dtype, copy=False)
+
+    def inverse_transform(self, X):
+        """Expected counts of rows whose activations are given.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Activations, as :meth:`transform` returns them.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            The product of the activations and ``components_``.
+        """
+        ctx = self._context()
+        refuse_masked(X, "X")
+        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+        if X.shape[1] != ctx.model.n_components:
+            raise ValueError(
+                f"X has {X.shape[1]} columns, but inverse_transform needs one activation for each "
+                f"of the {ctx.model.n_components} components, as transform returns them."
+            )
+        return (X @ self.components_).astype(X.dtype, copy=False)
+
+    @explains("Prediction")
+    def score(self, X, y=None, sample_weight=None):
+        """Log-likelihood of one half of each row of counts given the other, per cell.
+
+        Each row is split in two by a rule that depends only on its own counts, so that the split is
+        the same for all models (:func:`sklearn_anneal.metrics.split_documents`): every unit of a
+        count goes to one half or the other with probability 1/2. The activations are inferred from
+        one half, and the other is predicted by Poisson distributions with the expected rates. In
+        rows with fractional numbers whole cells go to one half or the other, which is no more than
+        a rule by which candidates can be compared.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts. NaN marks missing cells of a dense array, which do not count.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        log_likelihood : float
+            The log-likelihood in nats per cell; higher is better.
+        """
+        ctx = self._context()
+        X = self._validate_data(X, reset=False)
+        weights = self._check_weights(sample_weight, X)
+        weights = np.ones(X.shape[0]) if weights is None else weights
+        missing = None if issparse(X) else np.isnan(X)
+        counts = csr_matrix(X if missing is None else np.where(missing, 0, X))
+        observed: Any
+        observed, held_out = split_documents(counts)
+        if missing is not None:
+            observed = observed.toarray()
+            observed[missing] = np.nan
+        units = self._make_units(observed, None)
+        activations = self._infer(ctx, units, exposure=0.5)
+        components = 0.5 * ctx.model.means(ctx.q)
+        logs = _log_rates(held_out, activations, components)
+        each = np.zeros(X.shape[0])
+        rows = np.repeat(np.arange(X.shape[0]), np.diff(held_out.indptr))
+        np.add.at(each, rows, xlogy(held_out.data, 1.0) + held_out.data * logs)
+        np.subtract.at(each, rows, gammaln(held_out.data + 1.0))
+        each -= _total_rates(activations, components, missing)
+        cells = np.full(X.shape[0], float(X.shape[1]))
+        if missing is not None:
+            cells -= missing.sum(axis=1)
+        total = float(weights @ cells)
+        if total == 0:
+            raise ValueError("X has no observed cell in rows of positive weight to be predicted.")
+        return float(finite(weights @ each, _OVERFLOW)) / total
+
+    def sample(self, n_samples=1):
+        """Draw rows and their activations, at the posterior means of the components.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+
+        Returns
+        -------
+        X : ndarray of int64, shape (n_samples, n_features)
+            The rows.
+        activations : ndarray of shape (n_samples, n_components)
+            Their activations, drawn from the prior.
+        """
+        self._context()
+        if n_samples < 1:
+            raise ValueError(
+                f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
+                "sample."
+            )
+        rng = check_random_state(self.random_state)
+        b = self.activation_prior_
+        activations = rng.gamma(b, 1.0 / b, size=(n_samples, len(self.component_weights_)))
+        return rng.poisson(activations @ self.components_), activations
+
+    def _rows(self, X: Any) -> tuple[Context, DenseCounts | SparseCounts]:
+        ctx = self._context()
+        return ctx, self._make_units(self._validate_data(X, reset=False), None)
+
+    def _infer(
+        self, ctx: Context, units: DenseCounts | SparseCounts, exposure: float = 1.0
+    ) -> np.ndarray:
+        """E h of rows, of shape (n_rows, n_components)."""
+        self._load_kernels()
+        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
+        with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
+            return finite(ctx.model.infer(units, ctx.q, workers, exposure)[0], _OVERFLOW)
+
+    def _divergence(self, ctx: Context, units: DenseCounts | SparseCounts) -> float:
+        """The generalised Kullback-Leibler divergence between rows and their expectations."""
+        activations = self._infer(ctx, units)
+        components, weights = ctx.model.means(ctx.q), units.weights
+        counts: Any
+        if isinstance(units, SparseCounts):
+            stop, missing = units.indptr[-1], None
+            shape = (units.n_units, components.shape[1])
+            arrays = (units.counts[:stop], units.words[:stop], units.indptr)
+            counts = csr_array(arrays, shape=shape)
+        else:
+            missing = np.isnan(units.X) if units.patterns is not None else None
+            counts = csr_array(units.X if missing is None else np.where(missing, 0, units.X))
+        data = counts.data.astype(np.float64)
+        terms = xlogy(data, data) - data * _log_rates(counts, activations, components) - data
+        rows = np.repeat(np.arange(units.n_units), np.diff(counts.indptr))
+        each = np.bincount(rows, terms, units.n_units)
+        each += _total_rates(activations, components, missing)
+        return max(float(each.sum() if weights is None else weights @ each), 0.0)
+
+
+def _log_rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> np.ndarray:
+    """log Σ_k h_nk w_kv of the entries that a CSR matrix stores, a part of them at a time."""
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    by_column = np.ascontiguousarray(components.T)
+    result = np.empty(len(rows))
+    for start in range(0, len(rows), _ENTRIES):
+        part = slice(start, start + _ENTRIES)
+        left, right = activations[rows[part]], by_column[counts.indices[part]]
+        result[part] = np.einsum("ik,ik->i", left, right)
+    return np.log(np.maximum(result, np.finfo(np.float64).tiny))
+
+
+def _total_rates(
+    activations: np.ndarray, components: np.ndarray, missing: np.ndarray | None
+) -> np.ndarray:
+    """Σ_v Σ_k h_nk w_kv over the observed cells of each row."""
+    if missing is None or not missing.any():
+        return activations @ components.sum(axis=1)
+    return (((~missing).astype(np.float64) @ components.T) * activations).sum(axis=1)

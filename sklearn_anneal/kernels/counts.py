@@ -1,0 +1,172 @@
+"""Tables and loops that models of counts share: topics, and factorisations.
+
+The global parameters come as a table with one row per word (column of the counts),
+exp{x (E log β_kw − m_w)}, where m_w is the largest E log β of the word. A factor per word does not
+change how its counts are divided among components, and with this one every row has an entry of 1,
+however small the priors are. The rows of a document's words are copied next to each other, so that
+all iterations over the document run through memory in order. Rows are padded with zeros to a
+multiple of ``LANES`` components, and documents with words of count 0 to a multiple of ``ROWS``
+words.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._compile import helper, kernel
+from ._math import digamma, exp, exp_digamma, log
+from ._simd import ROWS
+
+# These are added to normalisers, so that none is 0. A normaliser is as small as this only if all
+# components of a word are switched off in the document.
+TINY = 1e-280
+TINY_SINGLE = 1e-33
+SMALLEST_LOG = 1e-300
+_SMALLEST_NORMAL = 2.3e-308
+_SMALLEST_SINGLE = 1.2e-38
+# If a value is below this, numbers that matter may have underflowed.
+_FAR_FROM_ZERO = 1e-200
+
+
+@kernel("rows index vector out2 out1", dtypes=("float64",))
+def expected_logs(concentration, words, log_normalizer, out, largest):
+    """Compute E log β_kw − m_w, and m_w, for some words; topics are columns.
+
+    ``log_normalizer`` (n_topics,) is ψ of the column sums. Columns of ``out`` beyond the topics
+    become −1e30. Rows of other words are left as they are, here and below.
+    """
+    n_topics = concentration.shape[1]
+    for w in words:
+        for k in range(n_topics):
+            out[w, k] = digamma(concentration[w, k]) - log_normalizer[k]
+        for k in range(n_topics, out.shape[1]):
+            out[w, k] = -1e30
+        top = out[w, 0]
+        for k in range(1, n_topics):
+            top = max(top, out[w, k])
+        for k in range(out.shape[1]):
+            out[w, k] -= top
+        largest[w] = top
+
+
+@helper
+def _smallest(table):
+    """The threshold below which numbers are set to 0, because subnormal numbers slow every sum."""
+    return _SMALLEST_SINGLE if table.itemsize == 4 else _SMALLEST_NORMAL
+
+
+@kernel("out_rows matrix float")
+def exponentiate(table, logs, factor):
+    """``table = exp(factor * logs)``; the two can be the same array."""
+    smallest = _smallest(table)
+    for w in range(table.shape[0]):
+        for k in range(table.shape[1]):
+            value = exp(factor * logs[w, k])
+            table[w, k] = value if value > smallest else 0.0
+
+
+@kernel("out_rows matrix index vector float out1")
+def expected_table(table, concentration, words, log_normalizer, factor, largest):
+    """Compute exp{x (E log β_kw − m_w)}, and m_w, from concentrations.
+
+    The other arguments are those of :func:`expected_logs`. At x = 1, exp{ψ(λ)} is found
+    without a logarithm.
+    """
+    n_topics = concentration.shape[1]
+    smallest = _smallest(table)
+    row = np.empty(n_topics)
+    scale = np.exp(-log_normalizer)
+    for w in words:
+        top = 0.0
+        if factor == 1.0:
+            for k in range(n_topics):
+                row[k] = scale[k] * exp_digamma(concentration[w, k])
+            for k in range(n_topics):
+                top = max(top, row[k])
+        if top > _FAR_FROM_ZERO:
+            for k in range(n_topics):
+                row[k] /= top
+            largest[w] = log(top)
+        else:
+            for k in range(n_topics):
+                row[k] = digamma(concentration[w, k]) - log_normalizer[k]
+            top = row[0]
+            for k in range(1, n_topics):
+                top = max(top, row[k])
+            for k in range(n_topics):
+                row[k] = exp(factor * (row[k] - top))
+            largest[w] = top
+        for k in range(n_topics):
+            table[w, k] = row[k] if row[k] > smallest else 0.0
+        for k in range(n_topics, table.shape[1]):
+            table[w, k] = 0.0
+
+
+@kernel("rows vector float float int out2 out1")
+def expected_statistics(table, largest, local, factor, multiply, out, energy):
+    """Complete the statistics S after the sum over documents, and compute Σ S E log β.
+
+    At first ``out`` holds Σ_d (c_w / n_w) e_k, which is multiplied by the table, or the statistics
+    themselves if ``multiply`` is 0. In the end it holds ``factor`` times the statistics.
+    ``energy[0]`` belongs to the statistics without the factor.
+    """
+    n_topics = out.shape[1]
+    part = np.zeros(n_topics)
+    for w in range(out.shape[0]):
+        mass = 0.0
+        for k in range(n_topics):
+            mass += abs(out[w, k])
+        if mass == 0.0:
+            continue
+        for k in range(n_topics):
+            weight = max(np.float64(table[w, k]), SMALLEST_LOG)
+            value = out[w, k] * weight if multiply else out[w, k]
+            part[k] += value * (log(weight) / local + largest[w])
+            out[w, k] = factor * value
+    for k in range(n_topics):
+        energy[0] += part[k]
+
+
+@helper
+def padded(n, step):
+    """The smallest multiple of ``step`` that is at least n."""
+    return (n + step - 1) // step * step
+
+
+@helper
+def longest_row(indptr):
+    """The largest number of entries of a row."""
+    longest = 0
+    for d in range(indptr.shape[0] - 1):
+        longest = max(longest, indptr[d + 1] - indptr[d])
+    return longest
+
+
+@helper
+def open_row(counts, indices, begin, n, table, rows, c):
+    """Copy the rows and counts of a document's words; returns its number of tokens."""
+    tokens = 0.0
+    width = table.shape[1]
+    for i in range(n):
+        w = indices[begin + i]
+        for k in range(width):
+            rows[i, k] = table[w, k]
+        c[i] = counts[begin + i]
+        tokens += np.float64(c[i])
+    for i in range(n, padded(n, ROWS)):
+        for k in range(width):
+            rows[i, k] = table.dtype.type(1)
+        c[i] = table.dtype.type(0)
+    return tokens
+
+
+@helper
+def add_shares(indices, begin, n, c, norms, e, weight, out):
+    """Add w (c / n_w) e_k to the rows of a document's words."""
+    width = e.shape[0]
+    factor = e.dtype.type(weight)
+    for i in range(n):
+        w = indices[begin + i]
+        share = factor * (c[i] / norms[i])
+        for k in range(width):
+            out[w, k] += np.float64(share * e[k])

@@ -1,0 +1,508 @@
+"""The model of gamma-process non-negative matrix factorisation."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from ..families import (
+    STRONG,
+    Factor,
+    Factors,
+    Gamma,
+    Natural,
+    Tempering,
+    UnitTemperatures,
+)
+from ..families._empirical_bayes import damped, gamma_shape
+from ..inference.parallel import SEQUENTIAL, Workers
+from ..inference.units import DenseCounts, SparseCounts
+from ._base import Block, ConjugateModel, LocalStep, coinciding
+from ._count_visits import (
+    ASSIGNED,
+    COUNTS,
+    EVIDENCE,
+    EXPOSURE,
+    RATE_OF_COMPONENTS,
+    RATE_OF_WEIGHTS,
+    Activations,
+    CountsVisit,
+    Start,
+    expected_table,
+    kernels,
+    table_of_logs,
+)
+from ._unit_block import UnitBlock
+
+COMPONENTS = ("components_shape", "components_rate")
+WEIGHTS = ("weights_shape", "weights_rate")
+# Shape of the gamma distributions from which fits start: they are narrow, so that the first pass
+# divides the counts by components that differ by 10 percent.
+_SHAPE_OF_START = 100.0
+# Number of random rows whose mean a component starts from.
+_ROWS_OF_START = 5
+# Sweeps over the activations of rows: at visits that start anew in order to explore, at other
+# visits that start anew, after a draw, and at visits that go on from the last one.
+_EXPLORING_SWEEPS, _MANY_SWEEPS, _SWEEPS_OF_DRAWS, _FURTHER_SWEEPS = 40, 100, 5, 1
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Sums over the data that the model needs.
+
+    Attributes
+    ----------
+    weight : float
+        Σ w, the number of rows. In a stream it includes rows that have not arrived yet.
+    rows : float
+        Σ w of the rows seen.
+    total : float
+        Σ w x over their observed cells.
+    cells : float
+        Σ w of their observed cells.
+    """
+
+    weight: float
+    rows: float
+    total: float
+    cells: float
+
+    @property
+    def mean(self) -> float:
+        """The mean of the observed cells."""
+        return self.total / max(self.cells, 1e-300)
+
+    @property
+    def expected_total(self) -> float:
+        """Σ w x over all rows, including those that have not arrived yet."""
+        return self.total * self.weight / max(self.rows, 1e-300)
+
+    def merge(self, other: Summary) -> Summary:
+        """Return the summary of both sets of rows together."""
+        rows = self.rows + other.rows
+        return Summary(rows, rows, self.total + other.total, self.cells + other.cells)
+
+    def continued(self, other: Summary) -> Summary:
+        """Return the summary of the other rows; the model keeps the scale of the earlier ones."""
+        return other
+
+
+class GammaProcessNMF(ConjugateModel):
+    """Poisson factorisation with a gamma process over components.
+
+    x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), w_kv ~ Gamma(a, a), h_nk ~ Gamma(b, b) and
+    θ_k ~ Gamma(α/K, α c), in terms of shape and rate, so that activations and components have the
+    prior mean 1 and c is the inverse of the mean of X. All factors of q are gamma distributions.
+    Their natural parameters are ``components_shape`` (n_components, n_columns), laid out column by
+    column in memory, ``components_rate`` (n_components, 1) or of the shape of the former,
+    ``weights_shape`` and ``weights_rate`` (n_components,). Rates of components differ between
+    columns only if cells are missing or if the exact gradient of draws asks for it. Activations
+    are local variables.
+
+    An update divides the counts anew before each block: activations and weights θ get theirs, and
+    then the components. If two blocks shared one division, each would repeat what the other has
+    just done, and components that are not needed would hardly lose their weight.
+
+    Parameters
+    ----------
+    n_components, n_columns : int
+    activation_prior, component_prior, concentration : float
+        b, a and α; the start of those that are learned.
+    learns : tuple of str
+        Names of the priors that are learned by empirical Bayes.
+    init_params : {"random", "random_from_data"}, default="random"
+    max_sweeps : int or None, default=None
+    sweep_tol : float, default=1e-3
+    dtype : numpy.dtype, default=float64
+        Precision of the local step.
+
+    References
+    ----------
+    Hoffman, Blei and Cook (2010), Bayesian nonparametric matrix factorization for recorded music;
+    Hoffman and Blei (2015), Structured stochastic variational inference, section 4.3.
+    """
+
+    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+        "deterministic": {
+            "form": "likelihood",
+            "initial_temperature": 1.5,
+            "schedule": "geometric",
+            "n_passes": 50,
+            "jitter": 0.1,
+        },
+        "stochastic": {
+            "initial_noise": 0.3,
+            "schedule": "linear",
+            "n_passes": 50,
+            "start": "init_params",
+        },
+        "structured": {"gradient": "approximate"},
+    }
+
+    def __init__(
+        self,
+        n_components: int,
+        n_columns: int,
+        activation_prior: float = 0.1,
+        component_prior: float = 0.1,
+        concentration: float = 1.0,
+        learns: tuple[str, ...] = (),
+        init_params: str = "random",
+        max_sweeps: int | None = None,
+        sweep_tol: float = 1e-3,
+        dtype: Any = np.float64,
+    ):
+        self.n_components = n_components
+        self.n_columns = n_columns
+        self.activation_prior = activation_prior
+        self.component_prior = component_prior
+        self.concentration = concentration
+        self.learns = learns
+        self.init_params = init_params
+        self.max_sweeps = max_sweeps
+        self.sweep_tol = sweep_tol
+        self.dtype = np.dtype(dtype)
+        # c, the inverse of the mean of X; :meth:`resolved` computes it.
+        self.scale = 1.0
+
+    def capabilities(self) -> dict[str, str | None]:
+        can: dict[str, str | None] = dict.fromkeys(
+            ("draws", "exact_gradient_statistics", "assignments")
+        )
+        reason = "a sum of powers of Poisson probabilities over all counts has no closed form"
+        return can | dict.fromkeys(
+            ("log_partition", "unit_log_partition", "locally_tempered_step"), reason
+        )
+
+    @property
+    def activations(self) -> UnitBlock:
+        """The activations, which are local variables."""
+        columns = dict.fromkeys(("shape", "rate"), self.n_components)
+        return UnitBlock("activations", Gamma(), columns, held=False)
+
+    def factors(self) -> Factors:
+        return Factors(
+            Factor(Gamma(), dict(zip(("shape", "rate"), keys, strict=True)))
+            for keys in (WEIGHTS, COMPONENTS)
+        )
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return Block(WEIGHTS), Block(COMPONENTS)
+
+    def operations(self, units: DenseCounts | SparseCounts) -> float:
+        if isinstance(units, SparseCounts):
+            return 12.0 * self.n_components * float(units.indptr[-1])
+        return 12.0 * self.n_components * units.X.size
+
+    # Data, prior and starts
+
+    def summary(self, units: DenseCounts | SparseCounts) -> Summary:
+        weight = units.total_weight
+        cells = weight * self.n_columns
+        if isinstance(units, DenseCounts) and units.patterns is not None:
+            for index in units.chunks():
+                chunk = units.take(index)
+                missing = np.isnan(chunk.X).sum(axis=1)
+                cells -= float(missing.sum() if chunk.weights is None else missing @ chunk.weights)
+        return Summary(weight, weight, units.n_observations, cells)
+
+    def resolved(self, summary: Summary, hold_units: bool = False) -> GammaProcessNMF:
+        model = copy(self)
+        model.scale = 1.0 / summary.mean
+        return model
+
+    def prior(self, summary: Summary) -> Natural:
+        return self._prior()
+
+    def _prior(self) -> Natural:
+        a, alpha = self.component_prior, self.concentration
+        return {
+            "weights_shape": np.array([alpha / self.n_components]),
+            "weights_rate": np.array([alpha * self.scale]),
+            "components_shape": np.array([[a]]),
+            "components_rate": np.array([[a]]),
+        }
+
+    def init(
+        self,
+        units: DenseCounts | SparseCounts,
+        summary: Summary,
+        prior: Natural,
+        random_state: np.random.RandomState,
+    ) -> Natural:
+        """Start with equal weights, and with components that are random or means of random rows.
+
+        Random components have the mean 1 and differ by 10 percent.
+        """
+        k, shape = self.n_components, _SHAPE_OF_START
+        noise = random_state.gamma(shape, 1.0 / shape, (k, self.n_columns))
+        weights = random_state.gamma(shape, 1.0 / shape, k)
+        if self.init_params == "random_from_data":
+            noise *= self._means_of_rows(units, random_state)
+        return {
+            "weights_shape": shape * weights,
+            "weights_rate": np.full(k, shape * k * self.scale),
+            "components_shape": np.asfortranarray(shape * noise),
+            "components_rate": np.full((k, 1), shape),
+        }
+
+    def _means_of_rows(
+        self, units: DenseCounts | SparseCounts, random_state: np.random.RandomState
+    ) -> np.ndarray:
+        """Return means of a few random rows for each component, relative to the mean of X.
+
+        One half is the mean of all rows that were drawn, so that no entry is far from any data.
+        """
+        k = self.n_components
+        drawn: Any = units.subset(_ROWS_OF_START * k, random_state)
+        group = random_state.randint(k, size=drawn.n_units)
+        sums, mass = np.zeros((k, self.n_columns)), np.zeros(k)
+        if isinstance(drawn, SparseCounts):
+            rows = np.repeat(group, np.diff(drawn.indptr))
+            stop = drawn.indptr[-1]
+            np.add.at(sums, (rows, drawn.words[:stop]), drawn.counts[:stop])
+        else:
+            np.add.at(sums, group, drawn.completed(np.float64))
+        mass = sums.mean(axis=1, keepdims=True)
+        overall = sums.sum(axis=0) / max(sums.mean(axis=1).sum(), 1e-300)
+        own = np.where(mass > 0, sums / np.maximum(mass, 1e-300), overall)
+        return 0.5 * (own + overall) + 1e-3
+
+    def random_natural(
+        self,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        block: Block | None = None,
+    ) -> Natural:
+        """Return the posterior of counts that are spread at random over columns and components.
+
+        It is the random parameter η of stochastic annealing.
+        """
+        k, each = self.n_components, summary.expected_total / self.n_components
+        result: Natural = {}
+        if block is None or block.keys == WEIGHTS:
+            shares = rng.standard_exponential(k)
+            result["weights_shape"] = prior["weights_shape"] + each * shares
+            rate = prior["weights_rate"] + summary.expected_total / summary.mean
+            result["weights_rate"] = np.broadcast_to(rate, k).copy()
+        if block is None or block.keys == COMPONENTS:
+            shares = rng.standard_exponential((self.n_columns, k))
+            shares *= each / shares.sum(axis=0)
+            result["components_shape"] = prior["components_shape"] + shares.T
+            rate = prior["components_rate"] + each / self.n_columns
+            result["components_rate"] = np.broadcast_to(rate, (k, 1)).copy()
+        return result
+
+    # Visits
+
+    def visit(
+        self,
+        q: Natural,
+        units: DenseCounts | SparseCounts,
+        t: Tempering = Tempering(),  # noqa: B008
+        *,
+        block: Block | None = None,
+        rng: np.random.Generator | None = None,
+        unit_temperatures: UnitTemperatures | None = None,
+        separate_noise: bool = False,
+        evaluation: bool = False,
+        known: dict[str, Any] | None = None,
+        workers: Workers = SEQUENTIAL,
+    ) -> CountsVisit:
+        x = float(t.local)
+        counts_components = block is not None and block.keys == COMPONENTS
+        kept: dict[str, Any] = {}
+        draw = None
+        if rng is not None:
+            draw = {f.names["shape"]: f.family.sample(f.pick(q), rng) for f in self.factors()}
+            weights, components = draw["weights_shape"], draw["components_shape"]
+            log_weights, mean_weights = weights["log_value"], weights["value"]
+            rows = (np.ascontiguousarray(components[key].T) for key in ("log_value", "value"))
+            table = table_of_logs(next(rows), x, self.dtype, next(rows))
+        else:
+            of_weights, rate = q["weights_shape"], q["weights_rate"]
+            log_weights, mean_weights = psi(of_weights) - np.log(rate), of_weights / rate
+            shape, rate = q["components_shape"], q["components_rate"]
+            with_means = units.patterns is not None
+            if known and known["of"] is shape and known["how"] == (x, with_means):
+                kept = known
+            else:
+                table = expected_table(shape, rate, x, self.dtype, with_means)
+                kept = {"of": shape, "how": (x, with_means), "table": table}
+            table = kept["table"]
+        return CountsVisit(
+            self,
+            table,
+            t,
+            None,
+            separate_noise,
+            log_weights=log_weights,
+            mean_weights=mean_weights,
+            # The bound at T = 1 does not need the counts of components, and no more does the
+            # update of their weights.
+            counts_components=(counts_components or x != 1.0) and not evaluation,
+            sweeps=not counts_components,
+            draw=draw,
+            known=kept or None,
+            learns_late=bool(self.learns),
+        )
+
+    def n_sweeps(self, further: bool, exploring: bool, drawn: bool = False) -> int:
+        """Return the largest number of sweeps over the activations of a row.
+
+        ``further`` says whether they go on from the last visit, and ``drawn`` whether components
+        are a draw.
+        """
+        if self.max_sweeps is not None:
+            return self.max_sweeps
+        if further:
+            return _SWEEPS_OF_DRAWS if drawn else _FURTHER_SWEEPS
+        return _EXPLORING_SWEEPS if exploring else _MANY_SWEEPS
+
+    def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
+        """Return the statistics of one block.
+
+        The rates depend on the other block, of which the newest expectations are taken, or, after
+        a visit with a draw, the draw.
+        """
+        exposure = raw[EXPOSURE]
+        if block.keys == WEIGHTS:
+            rate = raw.get(RATE_OF_WEIGHTS)
+            if rate is None:
+                rate = self._weighted_totals(exposure, q)
+            return {"weights_shape": raw[ASSIGNED], "weights_rate": rate}
+        rate = raw.get(RATE_OF_COMPONENTS)
+        if rate is None:
+            rate = (exposure * (q["weights_shape"] / q["weights_rate"])).T
+        if q["components_rate"].shape[1] > 1:
+            rate = np.broadcast_to(rate, q["components_shape"].shape)
+        return {
+            "components_shape": raw[COUNTS][:, : self.n_components].T,
+            "components_rate": rate,
+        }
+
+    def _weighted_totals(self, exposure: np.ndarray, q: Natural) -> np.ndarray:
+        """Return Σ_v A_vk E w_kv, where A are the sums of activations over observed cells."""
+        shape, rate = q["components_shape"], q["components_rate"]
+        if len(exposure) == 1 and rate.shape[1] == 1:
+            return exposure[0] * shape.sum(axis=1) / rate[:, 0]
+        return (exposure * (shape / rate).T).sum(axis=0)
+
+    # Hyperparameters
+
+    def learned(
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+    ) -> tuple[ConjugateModel, Natural, Natural]:
+        """Move the learned priors towards those that maximise the bound given q.
+
+        A prior Gamma(a, a) of numbers λ is best where log a − ψ(a) = E λ − E log λ − 1. That of the
+        weights has the same form for α/K, with θ_k K c in the place of λ.
+        """
+        if not self.learns:
+            return self, prior, q
+        k = self.n_components
+        gaps: dict[str, float] = {}
+        if "activation_prior" in self.learns:
+            difference, number = step.statistics[EVIDENCE]
+            gaps["activation_prior"] = -difference / number - 1.0
+        if "component_prior" in self.learns:
+            shape, rate = q["components_shape"], q["components_rate"]
+            sums = self._component_sums(shape)
+            logs = sums[2].sum() / shape.size - np.log(rate).mean()
+            gaps["component_prior"] = float((shape / rate).mean() - logs) - 1.0
+        if "concentration" in self.learns:
+            shape, rate = q["weights_shape"], q["weights_rate"] / (k * self.scale)
+            gaps["concentration"] = float(np.mean(shape / rate - psi(shape) + np.log(rate))) - 1.0
+        model = copy(self)
+        for name, gap in gaps.items():
+            each = k if name == "concentration" else 1
+            old = getattr(self, name)
+            best = each * gamma_shape(1.0, -max(gap, 0.0), old / each)
+            setattr(model, name, damped(old, best, rho))
+        return model, model._prior(), q
+
+    def _component_sums(self, shape: np.ndarray) -> np.ndarray:
+        sums = np.zeros((4, self.n_components))
+        kernels().component_sums(np.ascontiguousarray(shape.T), self.component_prior, sums)
+        return sums
+
+    def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
+        shape, rate, a = q["components_shape"], q["components_rate"], self.component_prior
+        weights, components = self.factors()
+        of_weights = weights.family.kl(weights.pick(q), weights.pick(prior))
+        if rate.shape[1] > 1 or a > STRONG:
+            q, prior = components.pick(q), components.pick(prior)
+            prior = {key: np.broadcast_to(value, shape.shape) for key, value in prior.items()}
+            q["rate"] = np.broadcast_to(q["rate"], shape.shape)
+            return of_weights + components.family.kl(q, prior)
+        log_gammas, products, _, shapes = self._component_sums(shape)
+        rate = rate[:, 0]
+        n = self.n_columns
+        per_component = products - log_gammas - shapes + a * shapes / rate + n * a * np.log(rate)
+        constant = n * self.n_components * (gammaln(a) - a * np.log(a))
+        return float(of_weights + per_component.sum() + constant)
+
+    def entropy(self, q: Natural, known: Any = None) -> float:
+        shape = q["components_shape"]
+        q = {**q, "components_rate": np.broadcast_to(q["components_rate"], shape.shape)}
+        return super().entropy(q)
+
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
+        """Multiply the expected counts of components by exp(``size`` · N(0, 1))."""
+        if "components_shape" not in q:
+            return q
+        shape, floor = q["components_shape"], prior["components_shape"]
+        factor = np.exp(size * rng.standard_normal((self.n_columns, self.n_components))).T
+        return {**q, "components_shape": floor + np.maximum(shape - floor, 0.0) * factor}
+
+    # Functions of the fitted parameters
+
+    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
+        """Return the expected count of each component, of shape (n_components,)."""
+        return q["weights_shape"] - prior["weights_shape"]
+
+    def means(self, q: Natural) -> np.ndarray:
+        """Return E θ_k E w_kv, of shape (n_components, n_columns)."""
+        weights = q["weights_shape"] / q["weights_rate"]
+        return weights[:, None] * (q["components_shape"] / q["components_rate"])
+
+    def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
+        used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
+        profiles = q["components_shape"] / q["components_rate"]
+        profiles /= profiles.mean(axis=1, keepdims=True)
+        return coinciding(profiles, used)
+
+    def infer(
+        self,
+        units: DenseCounts | SparseCounts,
+        q: Natural,
+        workers: Workers,
+        exposure: float = 1.0,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return E h of rows given q(w) and q(θ) at T = 1, and the sum of their bounds.
+
+        With an ``exposure`` other than 1, the rows were counted for that share of the time.
+
+        Returns
+        -------
+        means : ndarray of shape (n_rows, n_components)
+        bounds : ndarray of shape (n_chunks,)
+            Lower bounds on the log-likelihood of the rows of each chunk, in nats.
+        """
+        q = {**q, "weights_rate": q["weights_rate"] / exposure}
+        visit = self.visit(q, units, evaluation=True, workers=workers)
+        chunks = units.chunks()
+        start = Start(None, self.n_sweeps(further=False, exploring=False))
+        tasks = ((units.take(index), None, start) for index in chunks)
+        means, bounds = np.empty((units.n_units, self.n_components)), np.empty(len(chunks))
+        for i, step in enumerate(workers.imap(visit.step, tasks)):
+            local: Activations = step.local
+            means[chunks[i]] = local.shape / local.rate
+            bounds[i] = visit.finish(replace(step)).bound
+        return means, bounds
