@@ -85,8 +85,8 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         a few random rows.
     max_sweeps : int or None, default=None
         Largest number of times that the activations of a row are updated at one visit. None: 40 in
-        passes of ``fit`` in which rows start anew, 1 in passes that go on from the last one (5 with
-        ``"structured"``), and 100 in predictions.
+        passes of ``fit`` in which rows start anew, 1 in passes that go on from the last one, and
+        100 in predictions.
     sweep_tol : float, default=1e-3
         The updates of a row end after one that has changed its shape parameters by less than this
         on average.

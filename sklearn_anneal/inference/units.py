@@ -33,7 +33,7 @@ _RATING_CHUNKS = {2: 8_192, 4: 32_768, 8: 524_288, 16: 4_194_304}
 # From this many chunks on, the chunks of the last quarter are halved, to balance the workers.
 _HALVED_FROM = 16
 # Dense counts are cut into chunks of at least as many rows, and of about as many cells.
-_SMALLEST_COUNT_CHUNK, _CELLS_OF_CHUNK = 32, 1 << 18
+_SMALLEST_COUNT_CHUNK, _CELLS_OF_CHUNK = 32, 1 << 16
 _LOG_FACTORIALS = gammaln(np.arange(1.0, 257.0))
 # Number of entries of an array that are searched for missing cells at a time.
 _CELLS_AT_A_TIME = 1 << 20

@@ -148,12 +148,11 @@ class CountsVisit(Visit):
         noise: float,
         rng: np.random.Generator,
     ) -> Start:
-        model, drawn = self.model, self.draw is not None
-        if local is not None and not self.sweeps and not drawn:
+        model = self.model
+        if local is not None and not self.sweeps:
             return Start(local, 0)
-        # Structured inference goes on from visit to visit, although it never ends to explore.
-        anew = local is None or (exploring and not drawn)
-        n_sweeps = model.n_sweeps(not anew, exploring, drawn)
+        anew = local is None or exploring
+        n_sweeps = model.n_sweeps(not anew, exploring)
         if noise == 0 and (n_sweeps > 0 or not anew):
             return Start(None if anew else local, n_sweeps)
         # The start is (1 − r) shape + r (b + x_n s), where r is the share of noise, x_n the sum of

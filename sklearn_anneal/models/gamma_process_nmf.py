@@ -46,8 +46,8 @@ _SHAPE_OF_START = 100.0
 # Number of random rows whose mean a component starts from.
 _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
-# visits that start anew, after a draw, and at visits that go on from the last one.
-_EXPLORING_SWEEPS, _MANY_SWEEPS, _SWEEPS_OF_DRAWS, _FURTHER_SWEEPS = 40, 100, 5, 1
+# visits that start anew, and at visits that go on from the last one.
+_EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
 
 
 @dataclass(frozen=True)
@@ -320,17 +320,25 @@ class GammaProcessNMF(ConjugateModel):
         kept: dict[str, Any] = {}
         draw = None
         if rng is not None:
-            draw = {f.names["shape"]: f.family.sample(f.pick(q), rng) for f in self.factors()}
-            weights, components = draw["weights_shape"], draw["components_shape"]
-            log_weights, mean_weights = weights["log_value"], weights["value"]
-            rows = (np.ascontiguousarray(components[key].T) for key in ("log_value", "value"))
-            table = table_of_logs(next(rows), x, self.dtype, next(rows))
+            # One draw serves the visits for all blocks of an update.
+            if counts_components and known and "draw" in known:
+                kept = known
+            else:
+                draw = {f.names["shape"]: f.family.sample(f.pick(q), rng) for f in self.factors()}
+                of_components = draw["components_shape"]
+                logs, values = (
+                    np.ascontiguousarray(of_components[key].T) for key in ("log_value", "value")
+                )
+                kept = {"draw": draw, "table": table_of_logs(logs, x, self.dtype, values)}
+            draw, table = kept["draw"], kept["table"]
+            log_weights = draw["weights_shape"]["log_value"]
+            mean_weights = draw["weights_shape"]["value"]
         else:
             of_weights, rate = q["weights_shape"], q["weights_rate"]
             log_weights, mean_weights = psi(of_weights) - np.log(rate), of_weights / rate
             shape, rate = q["components_shape"], q["components_rate"]
             with_means = units.patterns is not None
-            if known and known["of"] is shape and known["how"] == (x, with_means):
+            if known and known.get("of") is shape and known["how"] == (x, with_means):
                 kept = known
             else:
                 table = expected_table(shape, rate, x, self.dtype, with_means)
@@ -353,16 +361,15 @@ class GammaProcessNMF(ConjugateModel):
             learns_late=bool(self.learns),
         )
 
-    def n_sweeps(self, further: bool, exploring: bool, drawn: bool = False) -> int:
+    def n_sweeps(self, further: bool, exploring: bool) -> int:
         """Return the largest number of sweeps over the activations of a row.
 
-        ``further`` says whether they go on from the last visit, and ``drawn`` whether components
-        are a draw.
+        ``further`` says whether they go on from the last visit.
         """
         if self.max_sweeps is not None:
             return self.max_sweeps
         if further:
-            return _SWEEPS_OF_DRAWS if drawn else _FURTHER_SWEEPS
+            return _FURTHER_SWEEPS
         return _EXPLORING_SWEEPS if exploring else _MANY_SWEEPS
 
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
