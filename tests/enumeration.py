@@ -184,7 +184,7 @@ def geometric_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
     return float(logsumexp(terms))
 
 
-def gamma_process_log_evidence(estimator: Any, X: Any, n_draws: int = 400_000) -> float:
+def gamma_process_log_evidence(estimator: Any, X: Any, n_draws: int = 50_000) -> float:
     """log p(observed counts) of a gamma-process factorisation, to about two digits.
 
     All ways to divide the counts among components are enumerated and activations are integrated
