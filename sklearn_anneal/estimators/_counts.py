@@ -5,20 +5,43 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils.validation import check_non_negative
+
+from ._validation import check_sparse
 
 
-def wide(X: Any) -> Any:
+def checked_counts(X: Any, given: Any, owner: str) -> Any:
+    """Check a CSR matrix of counts, which scikit-learn has made from ``given``, and return it.
+
+    The columns of each row are sorted in the result, and duplicate entries are summed. ``owner`` is
+    the name of the estimator for error messages.
+
+    Raises
+    ------
+    ValueError
+        If an entry is negative, or if the arrays of the matrix point outside it.
+    """
+    if issparse(given) and given.format in ("coo", "bsr") and X.nnz < given.nnz:
+        # SciPy has summed duplicate entries in their own integer type, where sums can overflow.
+        X = _wide(given).tocsr()
+    check_sparse(X)
+    check_non_negative(X, owner)
+    return _canonical(X)
+
+
+def _wide(X: Any) -> Any:
     """The counts as float64 if they are integers, so that their sums do not overflow."""
     return X.astype(np.float64) if X.dtype.kind in "iub" else X
 
 
-def canonical(X: Any) -> Any:
+def _canonical(X: Any) -> Any:
     """The CSR matrix with the columns of each row sorted and duplicate entries summed."""
     if X.has_canonical_format:
         return X
     X = X.copy()
     X.sort_indices()
     if not X.has_canonical_format:
-        X = wide(X)
+        X = _wide(X)
         X.sum_duplicates()
     return X

@@ -18,7 +18,7 @@ from ..inference.units import DenseCounts, SparseCounts, cell_patterns
 from ..metrics import split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ._base import _WORTH_THREADS, BaseAnnealed
-from ._counts import canonical, wide
+from ._counts import checked_counts
 from ._priors import is_auto
 from ._validation import (
     check_sparse,
@@ -320,22 +320,16 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
                 X = X.astype(np.float32 if X.dtype.itemsize == 2 and X.dtype.kind == "f" else float)
             check_non_negative(np.nan_to_num(X, nan=0.0), type(self).__name__)
             return X
-        if issparse(given) and given.format in ("coo", "bsr") and X.nnz < given.nnz:
-            # SciPy has summed duplicate entries in their own integer type, where sums can overflow.
-            X = wide(given).tocsr()
-        check_sparse(X)
-        if X.dtype.kind == "f" and np.isnan(X.data[: X.indptr[-1]]).any():
+        X = checked_counts(X, given, type(self).__name__)
+        if X.dtype.kind == "f" and np.isnan(X.data).any():
             raise ValueError(
                 "X is a sparse matrix with NaN. Missing cells can be marked in dense arrays alone, "
                 "because every cell that a sparse matrix leaves out is a count of zero. Give "
                 "X.toarray(), or leave the rows with NaN out."
             )
-        check_non_negative(X, type(self).__name__)
-        return canonical(X)
+        return X
 
-    def _make_units(
-        self, X: np.ndarray | csr_matrix, sample_weight: np.ndarray | None
-    ) -> DenseCounts | SparseCounts:
+    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> DenseCounts | SparseCounts:
         if issparse(X):
             return SparseCounts(X.data, X.indices, X.indptr, sample_weight)
         return DenseCounts(X, sample_weight, cell_patterns(X))

@@ -23,7 +23,7 @@ from ..inference.units import Documents, Units
 from ..metrics import document_completion_log_likelihood, split_documents
 from ..models.latent_dirichlet import TOPICS, LatentDirichlet
 from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
-from ._counts import canonical, wide
+from ._counts import checked_counts
 from ._validation import check_sparse, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -364,12 +364,7 @@ class AnnealedLatentDirichletAllocation(
         if not issparse(X):
             check_non_negative(X, type(self).__name__)
             return csr_matrix(X)
-        if issparse(given) and given.format in ("coo", "bsr") and X.nnz < given.nnz:
-            # SciPy has summed duplicate entries in their own integer type, where sums can overflow.
-            X = wide(given).tocsr()
-        check_sparse(X)
-        check_non_negative(X, type(self).__name__)
-        return canonical(X)
+        return checked_counts(X, given, type(self).__name__)
 
     def _make_units(self, X: csr_matrix, sample_weight: np.ndarray | None) -> Documents:
         units = Documents(X.data, X.indices, X.indptr, sample_weight)
