@@ -81,7 +81,7 @@ def test_steps_read_only_what_they_are_given(entry, params, name, rng):
     first = steps_of(ctx, method, visit, units, whole)[0]
     state = ctx.rng.bit_generator.state
     # The second visit starts from the local variables of the first.
-    start = None if first.local is None else first.local.copy()
+    start = copy.deepcopy(first.local)
     expected = steps_of(ctx, method, visit, units, whole, start, noisy=True)[0]
     ctx.rng.bit_generator.state = state
     # Copies, since arrays that a module shares must stay as they are for other tests.

@@ -35,7 +35,8 @@ kernels = partial(compiled, "gamma_process_nmf")
 tables = partial(compiled, "counts")
 
 
-class Activations(NamedTuple):
+@dataclass(frozen=True)
+class Activations:
     """The gamma distributions of the activations of some rows.
 
     Attributes
@@ -47,6 +48,10 @@ class Activations(NamedTuple):
 
     shape: np.ndarray
     rate: np.ndarray
+
+    def __getitem__(self, rows: slice) -> Activations:
+        """Return the activations of some of the rows."""
+        return Activations(self.shape[rows], self.rate if len(self.rate) == 1 else self.rate[rows])
 
 
 class Start(NamedTuple):
