@@ -460,10 +460,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         activations = self._infer(ctx, units, exposure=0.5)
         components = 0.5 * ctx.model.means(ctx.q)
         logs = _log_rates(held_out, activations, components)
-        each = np.zeros(X.shape[0])
         rows = np.repeat(np.arange(X.shape[0]), np.diff(held_out.indptr))
-        np.add.at(each, rows, xlogy(held_out.data, 1.0) + held_out.data * logs)
-        np.subtract.at(each, rows, gammaln(held_out.data + 1.0))
+        terms = held_out.data * logs - gammaln(held_out.data + 1.0)
+        each = np.bincount(rows, terms, X.shape[0])
         each -= _total_rates(activations, components, missing)
         cells = np.full(X.shape[0], float(X.shape[1]))
         if missing is not None:
@@ -514,23 +513,24 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
 
     def _divergence(self, ctx: Context, units: DenseCounts | SparseCounts) -> float:
         """The generalised Kullback-Leibler divergence between rows and their expectations."""
-        activations = self._infer(ctx, units)
-        components, weights = ctx.model.means(ctx.q), units.weights
-        counts: Any
-        if isinstance(units, SparseCounts):
-            stop, missing = units.indptr[-1], None
-            shape = (units.n_units, components.shape[1])
-            arrays = (units.counts[:stop], units.words[:stop], units.indptr)
-            counts = csr_array(arrays, shape=shape)
-        else:
-            missing = np.isnan(units.X) if units.patterns is not None else None
-            counts = csr_array(units.X if missing is None else np.where(missing, 0, units.X))
-        data = counts.data.astype(np.float64)
-        terms = xlogy(data, data) - data * _log_rates(counts, activations, components) - data
-        rows = np.repeat(np.arange(units.n_units), np.diff(counts.indptr))
-        each = np.bincount(rows, terms, units.n_units)
-        each += _total_rates(activations, components, missing)
-        return max(float(each.sum() if weights is None else weights @ each), 0.0)
+        activations, components = self._infer(ctx, units), ctx.model.means(ctx.q)
+        total = 0.0
+        for index in units.chunks():
+            chunk: Any = units.take(index)
+            missing = None
+            if isinstance(units, SparseCounts):
+                shape = (chunk.n_units, components.shape[1])
+                counts: Any = csr_array((chunk.counts, chunk.words, chunk.indptr), shape=shape)
+            else:
+                missing = np.isnan(chunk.X)
+                counts = csr_array(np.where(missing, 0, chunk.X))
+            data = counts.data.astype(np.float64)
+            logs = _log_rates(counts, activations[index], components)
+            rows = np.repeat(np.arange(chunk.n_units), np.diff(counts.indptr))
+            each = np.bincount(rows, xlogy(data, data) - data * (logs + 1.0), chunk.n_units)
+            each += _total_rates(activations[index], components, missing)
+            total += float(each.sum() if chunk.weights is None else chunk.weights @ each)
+        return max(total, 0.0)
 
 
 def _log_rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> np.ndarray:
