@@ -883,6 +883,41 @@ def _in_blocks(emit, n_columns, emit_block):
 
 
 @intrinsic
+def subtract_rows(typingctx, factors, at, n, table, out):
+    """``out -= Σ_{j<n} factors[at, j] table[j]``, for rows that :func:`sum_rows` describes.
+
+    The sums stay in registers, so that every entry of the table is read once and ``out`` too.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = _Emitter(context, builder, signature.args[3].dtype)
+        factors, (_, n_factors) = emit.array(signature.args[0], args[0])
+        table, (_, n_columns) = emit.array(signature.args[3], args[3])
+        out, _ = emit.array(signature.args[4], args[4])
+        first = builder.mul(args[1], n_factors)
+
+        def emit_block(offset, width):
+            totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(width)]
+            places = [emit.plus(offset, k) for k in range(width)]
+            for total, place in zip(totals, places, strict=True):
+                builder.store(emit.load(out, place), total)
+            with cgutils.for_range(builder, args[2]) as loop:
+                factor = builder.load(builder.gep(factors, [builder.add(first, loop.index)]))
+                factor = emit.everywhere(builder.fneg(factor))
+                row = builder.mul(loop.index, n_columns)
+                for total, place in zip(totals, places, strict=True):
+                    vector = emit.load(table, builder.add(row, place))
+                    builder.store(emit.multiply_add(factor, vector, builder.load(total)), total)
+            for total, place in zip(totals, places, strict=True):
+                emit.store(builder.load(total), out, place)
+
+        _in_blocks(emit, n_columns, emit_block)
+        return context.get_dummy_value()
+
+    return types.void(factors, at, n, table, out), codegen
+
+
+@intrinsic
 def sum_rows(typingctx, start, table, starts, n, out, at):
     """Write the sum of ``start`` and of ``n`` rows of a table to the row ``at`` of ``out``.
 
