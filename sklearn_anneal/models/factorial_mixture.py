@@ -237,7 +237,7 @@ class Likelihood:
         inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
         activations = np.empty(projections.shape)
         energies, entropies = np.empty(len(X)), np.empty(len(X))
-        logits, second = None, []
+        logits = None
         if self.states is not None:
             masses = np.zeros((len(weights), len(self.states)))
             half = 0.5 * ((self.states @ self.gram) * self.states).sum(axis=1)
@@ -273,15 +273,8 @@ class Likelihood:
                 energies,
                 entropies,
             )
-        first = []
-        for kind in weights:
-            # A weight that all rows have multiplies the sums, which are smaller than the terms.
-            shared = len(kind) == 1
-            each = activations if shared else activations * kind
-            factor = kind[0] if shared else 1.0
-            first.append(factor * (each @ X))
-            if self.states is None:
-                second.append(factor * _second_moments(activations, each))
+            second = [_second_moments(activations, kind) for kind in weights]
+        first = [_weighted_product(activations, X, kind) for kind in weights]
         d = X.shape[1]
         constant = np.log1p(-self.activation_prior).sum()
         constant -= 0.5 * d * (LOG_2PI + np.log(self.noise_variance))
@@ -305,10 +298,17 @@ def _total(weights: np.ndarray, values: np.ndarray) -> float:
     return float(weights[0] * values.sum() if len(weights) == 1 else weights @ values)
 
 
-def _second_moments(activations: np.ndarray, weighted: np.ndarray) -> np.ndarray:
-    """Return Σ w E[z zᵀ] of independent activations, given E z and w E z."""
-    second = weighted @ activations.T
-    np.fill_diagonal(second, weighted.sum(axis=1))
+def _weighted_product(activations: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return Σ w E[z] xᵀ; a weight that all rows have multiplies the sum and not its terms."""
+    if len(weights) == 1:
+        return weights[0] * (activations @ rows)
+    return (activations * weights) @ rows
+
+
+def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return Σ w E[z zᵀ] of independent activations."""
+    second = _weighted_product(activations, activations.T, weights)
+    np.fill_diagonal(second, _weighted_product(activations, np.ones(activations.shape[1]), weights))
     return second
 
 
