@@ -67,7 +67,11 @@ REPRODUCTIONS = {
         ("Paisley", "expected figures", "own question"),
     ),
     "factorial_mixture": (
-        ("Eight drawn parts", "Digits, reconstructed from K bits"),
+        (
+            "Eight drawn parts",
+            "The same parts from minibatches and streams",
+            "Digits, reconstructed from K bits",
+        ),
         ("Mandt", "expected figures", "own question"),
     ),
     "mixture": (

@@ -22,6 +22,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from sklearn_anneal.annealing import NoAnnealing, StructuredVI
+from sklearn_anneal.models import factorial_mixture
 
 each_step = pytest.mark.parametrize("local_step", STEPS)
 
@@ -45,7 +46,9 @@ def test_a_visit_sums_the_equations_over_rows(local_step, center, rng):
     seen = visit(ctx, NoAnnealing(), units_of(est, X, weights).centered(ctx.summary))
     means, gram = moments_of(ctx)
     first, second, energy, entropy = 0.0, 0.0, 0.0, 0.0
-    local = np.full((3, len(X)), np.nan) if seen.local is None else seen.local[0]
+    local = np.full((3, len(X)), np.nan)
+    if seen.local is not None:
+        local = np.concatenate(seen.local[0], axis=1)
     for x, w, logits in zip(X - est.offset_, weights, local.T, strict=True):
         args = (x, means, gram, est.noise_variance_, est.activation_probabilities_, 1.0)
         found = enumerated(*args) if local_step == "enumerate" else mean_field(*args, logits, 0, 0)
@@ -60,6 +63,24 @@ def test_a_visit_sums_the_equations_over_rows(local_step, center, rng):
     squares, weight = seen.step.statistics["evidence"]
     assert squares == pytest.approx(weights @ ((X - est.offset_) ** 2).sum(axis=1))
     assert weight == weights.sum()
+
+
+@each_step
+@pytest.mark.parametrize("weighted", [False, True])
+def test_fits_do_not_depend_on_the_size_of_blocks(local_step, weighted, rng, monkeypatch):
+    """Passes that start anew and passes that continue, with a last block that is smaller."""
+    X = rng.standard_normal((330, 5)) + 3.0 * (rng.random((330, 1)) < 0.5)
+    weights = rng.random(330) if weighted else None
+
+    def fit():
+        est = small_factorial_mixture(local_step=local_step, annealing="none", max_iter=12, tol=0)
+        return est.fit(X, sample_weight=weights)
+
+    whole = fit()
+    monkeypatch.setattr(factorial_mixture, "_BLOCK", 128)
+    parts = fit()
+    np.testing.assert_allclose(parts.lower_bounds_, whole.lower_bounds_, rtol=1e-10)
+    np.testing.assert_allclose(parts.means_, whole.means_, rtol=1e-7, atol=1e-9)
 
 
 def test_enumeration_has_the_higher_bound(rng):

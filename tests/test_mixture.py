@@ -16,11 +16,12 @@ from sklearn.preprocessing import OrdinalEncoder
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
 from sklearn_anneal.annealing import StructuredVI
-from sklearn_anneal.families import Beta
+from sklearn_anneal.families import Beta, Tempering
 from sklearn_anneal.families._empirical_bayes import beta_pair
 from sklearn_anneal.inference.tables import Blocks, Coded, Packing, merged_rows, missing_cells
 from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.models.components import bernoulli
+from sklearn_anneal.models.components._linear import step_of_codes
 from sklearn_anneal.models.components.bernoulli import BernoulliComponents
 from sklearn_anneal.models.components.categorical_columns import CategoricalColumns
 
@@ -105,6 +106,30 @@ def test_binary_rows_mean_the_same_packed_dense_and_sparse(holes, rng):
         assert_allclose(density, results[0][0], rtol=1e-12)
         for key, value in statistics.items():
             assert_allclose(value, results[0][1][key], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 20, 31, 32, 45, 70])
+def test_the_local_step_of_codes_is_that_of_plain_sums(k, rng):
+    """Rows of every width, of several blocks of rows, with weights, noise and a temperature."""
+    levels = rng.integers(2, size=(259, 21))
+    levels[rng.random(levels.shape) < 0.1] = -1
+    components = BernoulliComponents(k, 21, np.ones((k, 21)), np.ones((k, 21)))
+    q = {key: rng.gamma(0.5, size=(k, 21)) for key in ("a", "b")}
+    weights, noise = rng.random((2, 259))
+    log_weights, t = np.log(rng.dirichlet(np.ones(k))), Tempering(local=0.7, statistics=0.3)
+    rows = Rows(codes_of(levels, [2] * 21, k), weights)
+    prepared = components.for_rows(components.expectations(q), rows)
+    step = step_of_codes(rows, prepared, log_weights, t, noise)
+    joint = components.log_density(rows, prepared) + log_weights
+    log_r = 0.7 * joint - logsumexp(0.7 * joint, axis=1, keepdims=True)
+    r = np.exp(log_r)
+    assert step.energy == pytest.approx(weights @ (r * joint).sum(axis=1), rel=1e-12)
+    assert step.entropy == pytest.approx(-weights @ (r * log_r).sum(axis=1), rel=1e-10, abs=1e-9)
+    shares = 0.3 * (weights * noise)[:, None] * r
+    assert_allclose(step.number, shares.sum(axis=0), rtol=1e-11)
+    cells = np.stack([levels == 0, levels == 1]).astype(float)
+    plain = np.einsum("vnd,nk->dvk", cells, shares).reshape(42, k)
+    assert_allclose(step.levels, plain, rtol=1e-10, atol=1e-300)
 
 
 @pytest.mark.parametrize("emission", ["bernoulli", "poisson"])

@@ -43,6 +43,9 @@ class Spec(BaseSpec):
         A name of ``annealing``, or of another estimator in :data:`OTHERS`.
     settings, model : tuple
         Parameters of the annealing method and of the estimator.
+    stream : int
+        Number of rows per batch, if ``partial_fit`` gets the rows once, in batches; 0 if ``fit``
+        gets all of them.
     seed : int
         Seed of the start, and of the data.
     """
@@ -54,6 +57,7 @@ class Spec(BaseSpec):
     method: str = "none"
     settings: Settings = ()
     model: Settings = ()
+    stream: int = 0
     seed: int = 0
 
     @property
@@ -74,14 +78,20 @@ class Spec(BaseSpec):
 
     def _toy(self) -> dict[str, Any]:
         X, parts = data.drawn(self.n_train, self.seed)
+        fit = self.estimator()
         start = time.process_time()
-        fit = self.estimator().fit(X)
-        return {
+        if self.stream:
+            for first in range(0, len(X), self.stream):
+                fit.partial_fit(X[first : first + self.stream])
+        else:
+            fit.fit(X)
+        found = {
             "seconds": time.process_time() - start,
-            "bound": fit.lower_bound_,
             "recovered": data.n_recovered(fit.means_, parts),
-            "passes": fit.n_passes_,
         }
+        if not self.stream:  # The bound of a stream is that of its last batch.
+            found |= {"bound": fit.lower_bound_, "passes": fit.n_passes_}
+        return found
 
     def _images(self) -> dict[str, Any]:
         train, test = data.split(self.data, self.n_train, self.n_test, self.seed)

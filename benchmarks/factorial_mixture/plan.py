@@ -10,11 +10,12 @@ from ..common.reproduction import Cache, Settings, run_missing, settings_of
 from .data import DIGITS, FILES, MNIST, TOY
 from .fits import OTHERS, PAPER, Spec
 
-PARTS = ("toy", "images")
+PARTS = ("toy", "batches", "images")
 
 VI, RESTARTS, REHEATING = "VI", "VI, best of 10", "reheating"
 OURS, SMOOTH = "geometric 100 → 1, jitter", "geometric 100 → 1, no jitter"
 MILD = "geometric 30 → 1, less jitter"
+TWICE = "geometric 100 → 1, jitter, best of 2"
 SHORT, LONG = "linear 10 → 1 in 10", "linear 10 → 1 in 100"
 VT = "variational tempering"
 ENUMERATED_VI, ENUMERATED = "VI, enumerated", "geometric 100 → 1, jitter, enumerated"
@@ -42,6 +43,7 @@ def toy_methods() -> dict[str, Method]:
         VT: ("tempering", settings_of(max_temperature=10.0), paper),
         "variational tempering to T = 100": ("tempering", (), paper),
         OURS: ("deterministic", (), paper),
+        TWICE: ("deterministic", (), settings_of(**PAPER, n_init=2)),
         SMOOTH: ("deterministic", settings_of(jitter=0.0), paper),
         MILD: ("deterministic", mild, paper),
         **{name: (name, (), paper) for name in others},
@@ -49,6 +51,21 @@ def toy_methods() -> dict[str, Method]:
         ENUMERATED: ("deterministic", (), exact),
         LEARNED_VI: ("none", (), ()),
         LEARNED: ("deterministic", (), ()),
+    }
+
+
+def batch_methods(size: Size) -> dict[str, tuple[Method, int]]:
+    """Name in the tables → method, and the number of rows per batch of a stream, or 0."""
+    plain = settings_of(**PAPER)
+    in_minibatches = settings_of(**PAPER, batch_size=size.batch)
+    of_known_length = settings_of(**PAPER, total_samples=size.rows)
+    brief = settings_of(n_passes=50)
+    return {
+        "minibatches, VI": (("none", (), in_minibatches), 0),
+        "minibatches, geometric 100 → 1 in 50": (("deterministic", brief, in_minibatches), 0),
+        "minibatches, geometric 100 → 1 in 200": (("deterministic", (), in_minibatches), 0),
+        "stream, VI": (("none", (), plain), size.batch),
+        "stream, geometric 100 → 1": (("deterministic", (), of_known_length), size.batch),
     }
 
 
@@ -74,14 +91,15 @@ class Size:
 
     Attributes
     ----------
-    rows : int
-        Number of rows of drawn data.
+    rows, batch : int
+        Numbers of rows of drawn data, and of a batch where they come in batches.
     seeds, few : int
         Numbers of seeds of drawn data, and of images.
     images : tuple of (name, numbers of components, rows fitted, rows held out)
     """
 
     rows: int = 10_000
+    batch: int = 500
     seeds: int = 20
     few: int = 8
     images: tuple[tuple[str, tuple[int, ...], int, int], ...] = (
@@ -92,13 +110,20 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(rows=100, seeds=1, few=1, images=((DIGITS, (3,), 100, 50),), quick=True)
+QUICK = Size(rows=100, batch=25, seeds=1, few=1, images=((DIGITS, (3,), 100, 50),), quick=True)
 
 
 def toy_cells(size: Size) -> dict[str, Spec]:
     return {
         name: Spec(TOY, 8, size.rows, method=method, settings=settings, model=model)
         for name, (method, settings, model) in toy_methods().items()
+    }
+
+
+def batch_cells(size: Size) -> dict[str, Spec]:
+    return {
+        name: Spec(TOY, 8, size.rows, method=how, settings=settings, model=model, stream=stream)
+        for name, ((how, settings, model), stream) in batch_methods(size).items()
     }
 
 
@@ -118,6 +143,7 @@ def measure(parts: Iterable[str], size: Size, cache: Cache, jobs: int) -> None:
     """Make those fits of the given parts that the cache does not have."""
     plan: dict[str, tuple[Callable[[Size], dict], int]] = {
         "toy": (toy_cells, size.seeds),
+        "batches": (batch_cells, size.seeds),
         "images": (image_cells, size.few),
     }
     for part in parts:

@@ -1,8 +1,9 @@
 """Annealed factorial mixtures of drawn parts and of digits; writes a page of results.
 
 Parts: *toy*, Mandt et al., section 4.2: eight drawn parts, recovered or not, by every method;
-*images*, reconstruction of held-out digits from K bits, against k-means, BernoulliRBM and
-dictionary learning with as many parameters. The page is ``doc/results/factorial_mixture.md``.
+*batches*, the same parts from minibatches and streams; *images*, reconstruction of held-out digits
+from K bits, against k-means, BernoulliRBM and dictionary learning with as many parameters. The page
+is ``doc/results/factorial_mixture.md``.
 
     python -m benchmarks.factorial_mixture.reproduce --cache factorial.jsonl
     python -m benchmarks.factorial_mixture.reproduce --cache factorial.jsonl --write
@@ -30,7 +31,7 @@ from ..common.reproduction import Cache, Record, Reproduction, n_seeds
 from . import plan
 from .claims import N_PARTS, Found, all_found, claims
 from .fits import Spec
-from .plan import Size, image_cells, toy_cells
+from .plan import Size, batch_cells, image_cells, toy_cells
 
 RULES = (
     "A comparison is won if the median difference over seeds is above zero and Wilcoxon's "
@@ -58,8 +59,28 @@ def section_toy(page: Page, toy: dict[str, Record], size: Size) -> None:
         "medians. *Passes* count all restarts and reheats. The start of the sweeps, and the values "
         "at which learning begins, were chosen on such data and on the digits below.",
     )
+    table_of_parts(page, toy)
+
+
+def section_batches(page: Page, batches: dict[str, Record], size: Size) -> None:
+    if not batches:
+        return
+    page.section(
+        "The same parts from minibatches and streams",
+        f"The rows, the model and the seeds are those of the section above, and a batch has "
+        f"{size.batch:,} rows. *Minibatches* are fits with `batch_size`, whose schedules of 50 and "
+        "200 passes (200 is the default) are followed by plain passes until the bound converges. A "
+        "*stream* is given to `partial_fit` batch by batch, so that every row is seen once; it is "
+        "annealed in its first tenth if `total_samples` is given, and not otherwise. A stream has "
+        "no bound of all its rows.",
+    )
+    table_of_parts(page, batches)
+
+
+def table_of_parts(page: Page, records: dict[str, Record]) -> None:
+    """Add a table of the fits to drawn parts."""
     rows = []
-    for name, record in toy.items():
+    for name, record in records.items():
         low, middle, high = np.percentile(record["recovered"], [0, 50, 100])
         rows.append(
             [
@@ -118,6 +139,7 @@ def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
         images=cache.of_common_seeds(image_cells(size), size.few),
     )
     section_toy(page, found.toy, size)
+    section_batches(page, cache.of_common_seeds(batch_cells(size), size.seeds), size)
     section_images(page, found.images, size)
     return claims(found)
 

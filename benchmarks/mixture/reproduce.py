@@ -37,8 +37,9 @@ from ..common.report import Claim, Page, answered, quartiles
 from ..common.reproduction import Cache, Record, Reproduction, n_seeds
 from . import claims, plan
 from .claims import DOCUMENTED, FIGURES, SAME, Records, best_of, by_method, hits
+from .data import table
 from .fits import GIBBS, Spec, StepMix
-from .plan import DEFAULT_NAME, Size, default
+from .plan import DEFAULT_NAME, SSVI, SSVI_A, Size, default
 
 RULES = (
     "Comparisons are of runs with the same seed. One is won if the median difference is above zero "
@@ -65,8 +66,9 @@ def section_settings(page: Page) -> None:
         f"*{DEFAULT_NAME}* is the estimator with nothing set but K: `annealing={method!r}`, {how}, "
         "all priors learned. *Usual priors*: the concentration of the weights is 1/K, and the "
         "priors of probabilities are uniform. *VI* is plain inference from one start of the "
-        "default kind. Fits end when a pass raises the bound by less than 1e-6 nats per row, or "
-        "after 1,000 passes, "
+        "default kind; in the sections on classes, words and digits it has the usual priors, "
+        "unless its name says that priors are learned. Fits end when a pass raises the bound by "
+        "less than 1e-6 nats per row, or unconverged after 1,000 passes, "
         f"StepMix's by the same tolerance on its likelihood ({versions({'stepmix': StepMix})}; it "
         "estimates by maximum likelihood, from random responsibilities). Figures are medians over "
         "the seeds; times are processor time of whole fits, in seconds, in one thread, "
@@ -81,20 +83,22 @@ def section_bernoullis(page: Page, records: Records, size: Size) -> None:
     own = by_method(records)
     seeds = n_seeds(records)
     truth = quartiles(next(iter(own.values()))["true_components"])
+    shape = " × ".join(f"{length:,}" for length in table(name).X.shape)
     page.section(
         "A drawn mixture of Bernoullis",
-        f"{name}: K = {k}, Dir(α/K) weights with α = {alpha:g}, uniform probabilities; {seeds} "
-        f"tables, one per seed, of which the rows come from {truth} components (median and "
-        "quartiles). All methods have the true priors, unless their priors are learned, and "
-        f"start from random responsibilities, unless the name says otherwise; *{DEFAULT_NAME}* has "
-        "the start of the estimator. "
+        f"{name}: {shape} rows × columns, K = {k}, Dir(α/K) weights with α = {alpha:g}, uniform "
+        f"probabilities; {seeds} tables, one per seed, of which the rows come from {truth} "
+        "components (median and quartiles). All methods have the true priors, unless their priors "
+        "are learned, and start from random responsibilities, unless the name says otherwise; "
+        f"*{DEFAULT_NAME}* has the start of the estimator. "
         "*Used* is the number of components with an expected count above 1, *divergence* is that "
         "of the predictive distribution from the truth in nats per row, from 20,000 rows; both as "
         "median and quartiles. The bound is that of q at T = 1, in nats. *Expected*: figures of "
         "a sketch before this implementation, for one table whose truth used 56. Methods by name "
-        "have the recommended settings; structured inference made 500 passes with κ = 0.5. "
-        f"{GIBBS} is a sampler of this script, "
-        "50 sweeps, from whose last state the figures are.",
+        f"have the recommended settings. *{SSVI_A}* and *{SSVI}* are structured inference with the "
+        "approximate and with the exact gradient, 500 passes whose step size decays with the power "
+        f"0.5. *{GIBBS}* is a sampler of this script; its figures are those of the last of 50 "
+        "sweeps.",
     )
     rows = []
     for method, r in own.items():
@@ -118,7 +122,7 @@ def section_surveys(page: Page, records: Records) -> None:
         "ends, and a fit *belongs* to the best maximum if that is within "
         f"{SAME} nats of the best documented log-likelihood (where none is documented, of the best "
         "on this page). StepMix is EM from a random start, and is continued in the same way. "
-        "*Worst* is the lowest of all seeds.",
+        "*Worst* is the lowest of all seeds. AIC and BIC are those at the means.",
     )
     best = best_of(records)
     rows = []

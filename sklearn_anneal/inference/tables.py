@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -17,6 +17,9 @@ from scipy.sparse import csr_array, issparse
 _LARGEST_CODE = 256
 # Tables with an entry for every value of every code should not be larger than this, in bytes.
 _TABLE_SIZE = 1 << 20
+# Every chunk of packed rows needs tables of its own, which take as long as about a thousand rows.
+# Fewer rows than this have fewer chunks.
+_MANY_ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Packing:
         radices = np.asarray(n_levels, dtype=np.int64) + np.asarray(missing, dtype=np.int64)
         largest = _LARGEST_CODE
         first_column = _groups(radices, largest)
-        width = -(-n_components // 8) * 64
+        width = -(-n_components // 4) * 32
         while largest > 16 and _n_values(radices, first_column) * width > _TABLE_SIZE:
             largest //= 2
             first_column = _groups(radices, largest)
@@ -133,9 +136,6 @@ class Coded:
     codes: np.ndarray
     packing: Packing
 
-    # A row takes little time, but every chunk of rows needs tables of its own.
-    most_chunks: ClassVar[int] = 8
-
     @classmethod
     def of_chunks(
         cls, chunks: list[np.ndarray], n_levels: Any, missing: Any, n_components: int
@@ -156,6 +156,11 @@ class Coded:
     def shape(self) -> tuple[int, int]:
         """The numbers of rows and of columns."""
         return len(self.codes), len(self.packing.n_levels)
+
+    @property
+    def most_chunks(self) -> int:
+        """The largest number of chunks for parallel work."""
+        return 8 if len(self) >= _MANY_ROWS else 4
 
     @property
     def ndim(self) -> int:

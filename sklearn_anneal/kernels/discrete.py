@@ -13,8 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import CODES, helper, kernel
-from ._simd import add_to_rows, sum_rows
-from .mixture_steps import BLOCK, differences_from_maximum, exponentials, sums_of_rows
+from ._math import log
+from ._simd import add_to_rows, subtract_maxima, sum_rows, sums_and_products
+from .mixture_steps import BLOCK, exponentials
+
+# The log weight of the columns that are padding: their responsibilities are zero.
+_NEVER = -1e300
 
 
 @helper
@@ -34,19 +38,19 @@ def log_density(codes, begins, table, out):
     begins : array of shape (n_codes + 1,)
         Where the entries of each code begin in the table.
     table : array of shape (n_entries, n_padded)
-        Columns beyond n_components are padding, up to a multiple of 8.
+        Columns beyond n_components are padding, up to a multiple of 4.
     out : array of shape (n, n_components)
     """
     n, n_codes = codes.shape
     n_components, n_padded = out.shape[1], table.shape[1]
     starts = np.empty(n_codes, dtype=np.int64)
-    sums = np.empty(n_padded)
+    nothing, sums = np.zeros(n_padded), np.empty((1, n_padded))
     for i in range(n):
         _locate(codes, i, begins, n_padded, starts)
-        sum_rows(table, starts, n_codes, sums)
+        sum_rows(nothing, table, starts, n_codes, sums, 0)
         row = out[i]
         for k in range(n_components):
-            row[k] = sums[k]
+            row[k] = sums[0, k]
 
 
 @kernel("rows pointer matrix out2", dtypes=CODES)
@@ -58,13 +62,13 @@ def add_shares(codes, begins, shares, table):
     n, n_codes = codes.shape
     n_components, n_padded = shares.shape[1], table.shape[1]
     starts = np.empty(n_codes, dtype=np.int64)
-    padded = np.zeros(n_padded)
+    padded = np.zeros((1, n_padded))
     for i in range(n):
         _locate(codes, i, begins, n_padded, starts)
         row = shares[i]
         for k in range(n_components):
-            padded[k] = row[k]
-        add_to_rows(padded, starts, n_codes, table)
+            padded[0, k] = row[k]
+        add_to_rows(padded, 0, 1.0, starts, n_codes, table)
 
 
 @kernel("rows pointer pointer pointer pointer out2", dtypes=("float64",))
@@ -105,7 +109,7 @@ def fill_table(levels, first_level, radices, first_column, begins, table):
             size *= radix
 
 
-@kernel("rows pointer matrix vector vector vector vector vector out2 out1 out1", dtypes=CODES)
+@kernel("rows pointer matrix vector vector vector vector vector out2 out1", dtypes=CODES)
 def local_step(
     codes,
     begins,
@@ -116,7 +120,6 @@ def local_step(
     weights,
     noise,
     out,
-    number,
     sums,
 ):
     """Make the whole local step of a mixture: densities, responsibilities and shares.
@@ -135,46 +138,40 @@ def local_step(
         As in ``mixture_steps.shares_of``.
     out : array of shape (n_entries, n_padded)
         Receives the shares of the rows with each entry.
-    number : array of shape (n_components,)
-        Receives the sum of the shares.
     sums : array of shape (2,)
         Receives Σ w Σ_k R L and Σ w H[R].
     """
     n, n_codes = codes.shape
     n_components, n_padded = log_weights.shape[0], table.shape[1]
+    prior = np.full(n_padded, _NEVER)
+    prior[:n_components] = log_weights
     starts = np.empty((BLOCK, n_codes), dtype=np.int64)
-    row_sums, padded = np.empty(n_padded), np.zeros(n_padded)
-    joint = np.empty((BLOCK, n_components))
-    work, differences = np.empty((BLOCK, n_components)), np.empty((BLOCK, n_components))
-    maximum, total = np.empty(BLOCK), np.empty(BLOCK)
-    energy, temperature = np.empty(BLOCK), np.empty(BLOCK)
+    differences, work = np.zeros((BLOCK, n_padded)), np.zeros((BLOCK, n_padded))
+    maximum, total, energy = np.empty(BLOCK), np.ones(BLOCK), np.empty(BLOCK)
+    temperature, logs = np.empty(BLOCK), np.empty(BLOCK)
+    sum_of_energies = sum_of_entropies = 0.0
     for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
-        m = stop - start
+        m = min(BLOCK, n - start)
         for i in range(m):
             _locate(codes, start + i, begins, n_padded, starts[i])
-            sum_rows(table, starts[i], n_codes, row_sums)
-            row = joint[i]
-            for k in range(n_components):
-                row[k] = row_sums[k] + log_weights[k]
+            sum_rows(prior, table, starts[i], n_codes, differences, i)
             x = inverse_temperature
             temperature[i] = x[start + i] if x.shape[0] > 1 else x[0]
-        differences_from_maximum(joint, 0, m, maximum, differences)
+        subtract_maxima(differences, m, maximum)
         exponentials(differences, temperature, m, work)
-        sums_of_rows(work, differences, m, total, energy)
+        sums_and_products(work, differences, m, total, energy)
+        for i in range(m):
+            logs[i] = log(total[i])
+            energy[i] /= total[i]
         for i in range(m):
             w = weights[start + i] if weights.shape[0] > 0 else 1.0
-            sums[0] += w * (maximum[i] + energy[i])
-            sums[1] += w * (np.log(total[i]) - temperature[i] * energy[i])
+            sum_of_energies += w * (maximum[i] + energy[i])
+            sum_of_entropies += w * (logs[i] - temperature[i] * energy[i])
             f = factor[start + i] if factor.shape[0] > 1 else factor[0]
             e = noise[start + i] if noise.shape[0] > 0 else 1.0
-            scale = w * f * e / total[i]
-            row = work[i]
-            for k in range(n_components):
-                share = row[k] * scale
-                padded[k] = share
-                number[k] += share
-            add_to_rows(padded, starts[i], n_codes, out)
+            add_to_rows(work, i, w * f * e / total[i], starts[i], n_codes, out)
+    sums[0] += sum_of_energies
+    sums[1] += sum_of_entropies
 
 
 @kernel("out_rows pointer pointer pointer pointer out2", dtypes=("float64",))

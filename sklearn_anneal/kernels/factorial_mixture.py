@@ -11,6 +11,7 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import exp, log
+from ._simd import subtract_rows
 
 # Number of data points that are processed at a time.
 _LANES = 64
@@ -20,24 +21,6 @@ _SWEEPS = 3
 _LARGEST_LOGIT = 30.0
 # Factors of at most 2 whose product does not overflow.
 _FACTORS = 512
-
-
-@helper
-def _subtract(gram, k, first, last, activations, out):
-    """Subtract Σ_l ``gram``_kl ν_l for the components l from ``first`` to ``last`` − 1."""
-    j = first
-    while j + 4 <= last:
-        a, b, c, d = gram[k, j], gram[k, j + 1], gram[k, j + 2], gram[k, j + 3]
-        for i in range(_LANES):
-            out[i] -= (a * activations[j, i] + b * activations[j + 1, i]) + (
-                c * activations[j + 2, i] + d * activations[j + 3, i]
-            )
-        j += 4
-    while j < last:
-        a = gram[k, j]
-        for i in range(_LANES):
-            out[i] -= a * activations[j, i]
-        j += 1
 
 
 @helper
@@ -52,7 +35,7 @@ def _sweep(inputs, gram, x, active, activations, logits, change, drive):
         own = gram[k, k]
         for i in range(_LANES):
             drive[i] = inputs[k, i] + own * activations[k, i]
-        _subtract(gram, k, 0, n_components, activations, drive)
+        subtract_rows(gram, k, n_components, activations, drive)
         for i in range(_LANES):
             new = min(max(x[i] * drive[i], -_LARGEST_LOGIT), _LARGEST_LOGIT)
             probability = 1.0 / (1.0 + exp(-new))
@@ -71,7 +54,7 @@ def _energies(inputs, gram, activations, out, drive):
     for k in range(gram.shape[0]):
         for i in range(_LANES):
             drive[i] = inputs[k, i]
-        _subtract(gram, k, 0, k, activations, drive)
+        subtract_rows(gram, k, k, activations, drive)
         for i in range(_LANES):
             out[i] += activations[k, i] * drive[i]
 
@@ -296,7 +279,8 @@ def all_states(
         for k in range(n_components):
             for i in range(m):
                 activations[k, start + i] = means[k, i] / total[i]
-        np.dot(probabilities, shares, mass)
+        if n_kinds > 0:
+            np.dot(probabilities, shares, mass)
         for j in range(n_kinds):
             for s in range(n_states):
                 masses[j, s] += mass[s, j]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,8 +17,9 @@ from ..inference.units import Rows
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-# Rows whose projections are in memory at a time. They are a multiple of the lanes of the kernels.
-_BLOCK = 1024
+# Largest number of rows whose projections are in memory at a time, and the number that the kernels
+# process at a time.
+_BLOCK, _LANES = 1536, 64
 # Rows × states whose predictive densities are in memory at a time.
 _ENTRIES = 2**20
 # Default number of sweeps over a row: few at visits that start anew in order to explore, many at
@@ -104,13 +105,14 @@ class LocalStart(NamedTuple):
 
     Attributes
     ----------
-    logits : ndarray of shape (n_components, n_rows) or None
-        Logits of the activations; None means that they are found by a linear regression.
+    logits : list of ndarray of shape (n_components, n_rows), or None
+        Logits of the activations of each block of rows; None means that they are found by a linear
+        regression.
     n_sweeps : int
         Largest number of sweeps over a row.
     """
 
-    logits: np.ndarray | None
+    logits: list[np.ndarray] | None
     n_sweeps: int
 
 
@@ -155,10 +157,16 @@ class _Sums:
 
 
 def centered_blocks(units: Rows) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Yield blocks of rows: their slice, the rows in float64 less the center, and their squares."""
+    """Yield blocks of rows: their slice, the rows in float64 less the center, and their squares.
+
+    The blocks have about the same size, because a small last one would take more time per row.
+    """
     moved = bool(units.center.any())
-    for begin in range(0, units.n_units, _BLOCK):
-        rows = slice(begin, min(begin + _BLOCK, units.n_units))
+    n = units.n_units
+    n_blocks = max(1, -(-n // _BLOCK))
+    size = max(_LANES, -(-n // (n_blocks * _LANES)) * _LANES)
+    for begin in range(0, n, size):
+        rows = slice(begin, min(begin + size, n))
         X = np.ascontiguousarray(units.X[rows], dtype=np.float64)
         if moved:
             X = X - units.center
@@ -203,7 +211,7 @@ class Likelihood:
         X: np.ndarray,
         squares: np.ndarray,
         x: float | np.ndarray,
-        weights: np.ndarray,
+        weights: Sequence[np.ndarray],
         start: np.ndarray | None,
         n_sweeps: int,
     ) -> Inferred:
@@ -216,8 +224,9 @@ class Likelihood:
             ‖X‖² of every row.
         x : float or ndarray of shape (n_rows,)
             The inverse temperature of all rows, or that of each.
-        weights : ndarray of shape (n_kinds, n_rows)
-            Weights of the rows, of one or several kinds.
+        weights : sequence of ndarray of shape (n_rows,) or (1,)
+            Weights of the rows, or the one that all of them have; for each kind of weights. Without
+            any, no sums over rows are made.
         start : ndarray of shape (n_components, n_rows) or None
             Logits from which the sweeps start; None for those of :meth:`_relaxed`.
         n_sweeps : int
@@ -232,13 +241,16 @@ class Likelihood:
         if self.states is not None:
             masses = np.zeros((len(weights), len(self.states)))
             half = 0.5 * ((self.states @ self.gram) * self.states).sum(axis=1)
+            every = np.empty((len(weights), len(X)))
+            for of_kind, kind in zip(every, weights, strict=True):
+                of_kind[:] = kind
             kernels().all_states(
                 projections,
                 self.states,
                 np.ascontiguousarray(self.states.T),
                 self.states @ log_odds - half,
                 inverse_temperature,
-                weights,
+                every,
                 activations,
                 masses,
                 energies,
@@ -261,10 +273,8 @@ class Likelihood:
                 energies,
                 entropies,
             )
-        weighted = [activations * kind for kind in weights]
-        if self.states is None:
-            second = [_second_moments(activations, each) for each in weighted]
-        first = [each @ X for each in weighted]
+            second = [_second_moments(activations, kind) for kind in weights]
+        first = [_weighted_product(activations, X, kind) for kind in weights]
         d = X.shape[1]
         constant = np.log1p(-self.activation_prior).sum()
         constant -= 0.5 * d * (LOG_2PI + np.log(self.noise_variance))
@@ -283,10 +293,22 @@ class Likelihood:
         return solution
 
 
-def _second_moments(activations: np.ndarray, weighted: np.ndarray) -> np.ndarray:
-    """Return Σ w E[z zᵀ] of independent activations, given E z and w E z."""
-    second = weighted @ activations.T
-    np.fill_diagonal(second, weighted.sum(axis=1))
+def _total(weights: np.ndarray, values: np.ndarray) -> float:
+    """Return Σ w v, given one weight for all values or one for each."""
+    return float(weights[0] * values.sum() if len(weights) == 1 else weights @ values)
+
+
+def _weighted_product(activations: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return Σ w E[z] xᵀ; a weight that all rows have multiplies the sum and not its terms."""
+    if len(weights) == 1:
+        return weights[0] * (activations @ rows)
+    return (activations * weights) @ rows
+
+
+def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return Σ w E[z zᵀ] of independent activations."""
+    second = _weighted_product(activations, activations.T, weights)
+    np.fill_diagonal(second, _weighted_product(activations, np.ones(activations.shape[1]), weights))
     return second
 
 
@@ -310,12 +332,10 @@ class FactorialVisit(Visit):
         separate = self.separate_noise and noise is not None
         sums = [_Sums(*likelihood.scaled.shape) for _ in range(1 + separate)]
         energy, entropy, evidence = 0.0, 0.0, 0.0
-        logits = None
-        if likelihood.states is None:
-            logits = np.empty((len(likelihood.scaled), units.n_units))
-        for rows, X, squares in centered_blocks(units):
-            weights = np.ones(len(X)) if units.weights is None else units.weights[rows]
-            start = None if local.logits is None else local.logits[:, rows]
+        logits: list[np.ndarray] | None = [] if likelihood.states is None else None
+        for i, (rows, X, squares) in enumerate(centered_blocks(units)):
+            weights = np.ones(1) if units.weights is None else units.weights[rows]
+            start = None if local.logits is None else local.logits[i]
             x: Any = self.t.local
             factor: Any = self.t.statistics
             if tempered:
@@ -326,14 +346,14 @@ class FactorialVisit(Visit):
             if noise is not None:
                 noisy = kinds[0] * noise[rows]
                 kinds = [kinds[0], noisy] if separate else [noisy]
-            found = likelihood.infer(X, squares, x, np.array(kinds), start, local.n_sweeps)
+            found = likelihood.infer(X, squares, x, kinds, start, local.n_sweeps)
             for kind, one in enumerate(sums):
                 one.add(found, kind)
-            energy += float(weights @ found.energies)
-            entropy += float(weights @ found.entropies)
-            evidence += float(weights @ squares)
-            if logits is not None:
-                logits[:, rows] = found.logits
+            energy += _total(weights, found.energies)
+            entropy += _total(weights, found.entropies)
+            evidence += _total(weights, squares)
+            if logits is not None and found.logits is not None:
+                logits.append(found.logits)
         step = LocalStep(sums[0].pack(), energy, entropy, local=logits)
         step.statistics["evidence"] = np.array([evidence, units.total_weight])
         if separate:
@@ -354,9 +374,9 @@ class FactorialVisit(Visit):
         """
         assert self.unit_temperatures is not None
         grid, log_partition, n_rounds = self.unit_temperatures
-        x, nothing = np.full(len(X), grid.mean()), np.zeros((1, len(X)))
+        x = np.full(len(X), grid.mean())
         for _ in range(n_rounds):
-            found = self.expected.infer(X, squares, x, nothing, start, n_sweeps)
+            found = self.expected.infer(X, squares, x, (), start, n_sweeps)
             start = found.logits
             x = softmax(np.outer(found.energies, grid) - log_partition, axis=1) @ grid
         return x, start
@@ -702,9 +722,7 @@ class FactorialMixture(ConjugateModel):
         activations = np.empty((units.n_units, self.n_components))
         bounds = np.empty(units.n_units)
         for rows, X, squares in centered_blocks(units):
-            found = likelihood.infer(
-                X, squares, 1.0, np.ones((1, len(X))), None, self.n_sweeps(False)
-            )
+            found = likelihood.infer(X, squares, 1.0, (), None, self.n_sweeps(False))
             activations[rows] = found.activations.T
             bounds[rows] = found.energies + found.entropies
         return activations, bounds

@@ -40,7 +40,7 @@ class Table(NamedTuple):
     Attributes
     ----------
     entries : ndarray of shape (n_values, n_padded)
-        The entries of a row are the components and, up to a multiple of eight, zeros.
+        The entries of a row are the components and, up to a multiple of four, zeros.
     n_components : int
     """
 
@@ -76,11 +76,11 @@ def table_of(levels: np.ndarray, rows: Coded) -> Table:
 
 
 def _empty_table(packing: Packing, n_components: int) -> np.ndarray:
-    """Return an array for a table, whose rows are padded to a multiple of eight.
+    """Return an array for a table, whose rows are padded to a multiple of four.
 
     It begins at a cache line, so that no vector of a row lies in two of them.
     """
-    shape = int(packing.begins[-1]), -(-n_components // 8) * 8
+    shape = int(packing.begins[-1]), -(-n_components // 4) * 4
     room = np.empty(shape[0] * shape[1] + 8)
     begin = -(room.ctypes.data // 8) % 8
     return room[begin : begin + shape[0] * shape[1]].reshape(shape)
@@ -138,7 +138,7 @@ def step_of_codes(
     """Make the local step of a mixture of packed rows; ``log_weights`` is E log π."""
     coded: Any = rows.X
     k, p = table.n_components, coded.packing
-    out, number, sums = _empty_table(p, k), np.zeros(k), np.zeros(2)
+    out, sums = _empty_table(p, k), np.zeros(2)
     out[:] = 0.0
     kernels().local_step(
         np.ascontiguousarray(coded.codes),
@@ -150,9 +150,10 @@ def step_of_codes(
         vector(rows.weights),
         vector(noise),
         out,
-        number,
         sums,
     )
+    # Every row has one of the entries of the first code.
+    number = out[: p.begins[1], :k].sum(axis=0)
     levels = _levels_of_table(out, p)[:, :k]
     return CodedStep(levels, number, float(sums[0]), float(sums[1]))
 
