@@ -1,4 +1,4 @@
-"""Data of known truth, for tests and examples: mixtures of any columns, and factorial mixtures."""
+"""Data of known truth, for tests and examples: mixtures, factorial mixtures, counts and notes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 
 from .estimators._columns import COLUMN_EMISSIONS, Block, blocks_of
 
-__all__ = ["delete_cells", "make_factorial_mixture", "make_mixture"]
+__all__ = [
+    "delete_cells",
+    "make_factorial_mixture",
+    "make_gamma_process_nmf",
+    "make_mixture",
+    "make_notes",
+]
 
 _MEAN_COUNT = 5.0
 # Black-and-white pictures of 4 × 4 pixels, row by row. No sum of some of them is a sum of others.
@@ -26,7 +32,14 @@ _PICTURES = (
     "1111 1001 1001 1111",
     "0100 1110 0100 0000",
 )
+# How notes are synthesised and analysed: samples per second, samples of a window, and the time
+# between two onsets of the same note and the time in which a note falls to 1/e, in seconds.
+_RATE, _WINDOW, _BETWEEN_ONSETS, _DECAY = 8000, 1024, 2.0, 0.5
+# Semitones above the lowest note, 110 Hz, from which notes are drawn; the number of harmonics of a
+# note, and the range of the exponents with which their amplitudes fall.
+_SEMITONES, _HARMONICS, _FALL = 36, 12, (0.8, 1.6)
 _POSITIVE = Interval(Integral, 1, None, closed="left")
+_SIZE = Interval(Real, 0.0, None, closed="neither")
 _SHARE = Interval(Real, 0.0, 1.0, closed="left")
 
 
@@ -362,3 +375,158 @@ def _pictures(k: int, d: int, rng: np.random.RandomState) -> np.ndarray:
         return np.array(pixels, dtype=np.float64)
     half = np.arange(d) < (d + 1) // 2
     return np.array([rng.permutation(half) for _ in range(k)], dtype=np.float64)
+
+
+@validate_params(
+    {
+        "n_samples": [_POSITIVE],
+        "n_features": [_POSITIVE],
+        "n_components": [_POSITIVE],
+        "mean_count": [_SIZE],
+        "activation_prior": [_SIZE],
+        "component_prior": [_SIZE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def make_gamma_process_nmf(
+    n_samples: Any = 300,
+    n_features: Any = 100,
+    *,
+    n_components: Any = 10,
+    mean_count: Any = 5.0,
+    activation_prior: Any = 0.3,
+    component_prior: Any = 0.3,
+    random_state: Any = None,
+) -> tuple[np.ndarray, np.ndarray, Bunch]:
+    """Draw counts that are sums of components of equal weight.
+
+    Components, activations and counts are drawn from the model of
+    :class:`~sklearn_anneal.AnnealedGammaProcessNMF`, except that all of its components are used.
+
+    Parameters
+    ----------
+    n_samples : int, default=300
+        Number of rows.
+    n_features : int, default=100
+        Number of columns.
+    n_components : int, default=10
+        Number of components.
+    mean_count : float, default=5.0
+        The mean of the counts.
+    activation_prior, component_prior : float, default=0.3
+        Shapes of the gamma distributions of activations and of entries of components. The smaller
+        they are, the fewer are large.
+    random_state : int, RandomState instance or None, default=None
+        Seed of all draws.
+
+    Returns
+    -------
+    X : ndarray of int64, shape (n_samples, n_features)
+        The counts.
+    activations : ndarray of shape (n_samples, n_components)
+        The activations.
+    truth : :class:`~sklearn.utils.Bunch`
+        ``components`` of shape (n_components, n_features), so that ``activations @ components`` is
+        the expected X.
+
+    References
+    ----------
+    .. [1] Hoffman, Blei, Cook (2010). Bayesian nonparametric matrix factorization for recorded
+       music. ICML.
+
+    Examples
+    --------
+    >>> from sklearn_anneal.datasets import make_gamma_process_nmf
+    >>> X, activations, truth = make_gamma_process_nmf(50, 20, random_state=0)
+    >>> X.shape, activations.shape, truth.components.shape
+    ((50, 20), (50, 10), (10, 20))
+    """
+    rng = check_random_state(random_state)
+    a, b = component_prior, activation_prior
+    components = rng.gamma(a, 1.0 / a, size=(n_components, n_features))
+    activations = rng.gamma(b, 1.0 / b, size=(n_samples, n_components))
+    components *= mean_count / n_components
+    X = rng.poisson(activations @ components)
+    return X, activations, Bunch(components=components)
+
+
+@validate_params(
+    {
+        "n_samples": [_POSITIVE],
+        "n_notes": [Interval(Integral, 1, _SEMITONES, closed="both")],
+        "mean": [_SIZE],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def make_notes(
+    n_samples: Any = 400, *, n_notes: Any = 8, mean: Any = 5.0, random_state: Any = None
+) -> tuple[np.ndarray, np.ndarray, Bunch]:
+    """Synthesise piano-like notes, and return the magnitudes of their short-time spectra.
+
+    Each note is a sum of twelve harmonics, which fall with their number, each at a power of its
+    own. It is struck at random times, about every two seconds, and decays exponentially. Magnitudes
+    of sums of tones are not quite sums of magnitudes, as in recordings.
+
+    Parameters
+    ----------
+    n_samples : int, default=400
+        Number of spectra, 64 ms apart.
+    n_notes : int, default=8
+        Number of different notes, at most 36.
+    mean : float, default=5.0
+        The mean of the magnitudes, to which they are scaled.
+    random_state : int, RandomState instance or None, default=None
+        Seed of all draws.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 513)
+        Magnitudes, one row per spectrum; columns are frequencies from 0 to 4000 Hz.
+    activations : ndarray of shape (n_samples, n_notes)
+        The loudness of each note at the time of each spectrum.
+    truth : :class:`~sklearn.utils.Bunch`
+        ``components`` of shape (n_notes, 513), the mean spectrum of each note when it is played
+        alone, and ``frequencies`` of shape (n_notes,), those of the notes in Hz.
+
+    Examples
+    --------
+    >>> from sklearn_anneal.datasets import make_notes
+    >>> X, activations, truth = make_notes(100, n_notes=3, random_state=0)
+    >>> X.shape, activations.shape, truth.components.shape
+    ((100, 513), (100, 3), (3, 513))
+    """
+    rng = check_random_state(random_state)
+    hop = _WINDOW // 2
+    time = np.arange((n_samples - 1) * hop + _WINDOW) / _RATE
+    pitches = np.sort(rng.choice(_SEMITONES, n_notes, replace=False))
+    frequencies = 110.0 * 2.0 ** (pitches / 12.0)
+    n_onsets = max(1, round(time[-1] / _BETWEEN_ONSETS))
+    tones, loudness = np.empty((n_notes, len(time))), np.empty((n_notes, len(time)))
+    for k, frequency in enumerate(frequencies):
+        onsets = rng.uniform(0.0, time[-1], size=n_onsets)
+        elapsed = time - onsets[:, None]
+        decay = np.exp(-np.maximum(elapsed, 0.0) / _DECAY)
+        struck = np.where(elapsed >= 0, decay, 0.0)
+        loudness[k] = rng.uniform(0.5, 1.0, size=n_onsets) @ struck
+        harmonics = np.arange(1, _HARMONICS + 1)
+        harmonics = harmonics[harmonics * frequency < 0.5 * _RATE]
+        amplitudes = harmonics ** -rng.uniform(*_FALL, size=len(harmonics))
+        phases = rng.uniform(0.0, 2.0 * np.pi, size=len(harmonics))
+        waves = np.sin(
+            2.0 * np.pi * frequency * np.multiply.outer(harmonics, time) + phases[:, None]
+        )
+        tones[k] = loudness[k] * (amplitudes @ waves)
+    starts = hop * np.arange(n_samples)
+    window = np.hanning(_WINDOW)
+
+    def magnitudes(signal: np.ndarray) -> np.ndarray:
+        frames = np.lib.stride_tricks.sliding_window_view(signal, _WINDOW)[starts]
+        return np.abs(np.fft.rfft(frames * window, axis=1))
+
+    X = magnitudes(tones.sum(axis=0))
+    scale = mean / X.mean()
+    components = scale * np.array([magnitudes(tone).mean(axis=0) for tone in tones])
+    activations = loudness[:, starts + hop].T
+    return scale * X, activations, Bunch(components=components, frequencies=frequencies)

@@ -7,7 +7,13 @@ import pytest
 from scipy.sparse import csr_array
 
 from sklearn_anneal import AnnealedBayesianMixture
-from sklearn_anneal.datasets import delete_cells, make_factorial_mixture, make_mixture
+from sklearn_anneal.datasets import (
+    delete_cells,
+    make_factorial_mixture,
+    make_gamma_process_nmf,
+    make_mixture,
+    make_notes,
+)
 
 EMISSIONS = ("bernoulli", "categorical", "poisson", "gaussian")
 MIXED = [
@@ -226,3 +232,39 @@ def test_components_and_activations_can_be_given():
         make_factorial_mixture(5, activation=shares)
     with pytest.raises(ValueError, match="one for each of the 2 components"):
         make_factorial_mixture(5, n_components=2, activation=[0.5, 1.5])
+
+
+def test_counts_have_the_mean_of_their_components():
+    X, activations, truth = make_gamma_process_nmf(
+        4000, 12, n_components=5, mean_count=7.0, random_state=0
+    )
+    expected = activations @ truth.components
+    assert X.dtype == np.int64
+    errors = (X - expected).sum(axis=0)
+    assert (np.abs(errors) < 5 * np.sqrt(expected.sum(axis=0))).all()
+    assert 3.5 < X.mean() < 10.5
+    assert activations.mean() == pytest.approx(1.0, abs=0.1)
+    again = make_gamma_process_nmf(4000, 12, n_components=5, mean_count=7.0, random_state=0)[0]
+    np.testing.assert_array_equal(X, again)
+
+
+def test_notes_have_their_harmonics_and_are_almost_sums():
+    X, activations, truth = make_notes(120, n_notes=3, mean=2.0, random_state=1)
+    assert X.shape == (120, 513) and activations.shape == (120, 3)
+    assert X.mean() == pytest.approx(2.0)
+    assert (X >= 0).all() and (activations >= 0).all()
+    width = 8000 / 1024
+    for spectrum, frequency in zip(truth.components, truth.frequencies, strict=True):
+        assert abs(np.argmax(spectrum) * width - frequency) < width
+        between = spectrum[round(1.5 * frequency / width)]
+        assert spectrum[round(2 * frequency / width)] > 5 * between
+    # A spectrum is nearly the sum of the notes at their loudness.
+    profile = truth.components / activations.mean(axis=0)[:, None]
+    loud = activations.min(axis=1) > 0.05
+    ratio = (activations @ profile)[loud].sum() / X[loud].sum()
+    assert 0.7 < ratio < 1.5
+
+
+def test_more_notes_than_there_are_keys_are_refused():
+    with pytest.raises(ValueError, match="n_notes"):
+        make_notes(10, n_notes=40)

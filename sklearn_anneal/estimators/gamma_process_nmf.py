@@ -65,11 +65,13 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     ----------
     n_components : int, default=50
         Largest number of components K. More than the data need cost time alone.
-    annealing : str or Annealing, default="deterministic"
+    annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"svi_plus"``, ``"structured"``, ``"proximity"``, or
         an instance from :mod:`sklearn_anneal.annealing`. A name selects the method with the
-        settings recommended for this model. ``"tempering"`` and ``"local_tempering"`` are refused,
+        settings recommended for this model. The default, ``"reheating"``, takes about six times as
+        many passes as ``"none"``, and ended at a higher bound on all data that it was tried on.
+        ``"tempering"`` and ``"local_tempering"`` are refused,
         because the normaliser of a tempered Poisson distribution has no closed form.
     activation_prior : float or "auto", default=0.1
         The shape b of the prior Gamma(b, b) of activations, whose mean is 1. The smaller it is, the
@@ -241,7 +243,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         self,
         n_components=50,
         *,
-        annealing="deterministic",
+        annealing="reheating",
         activation_prior=0.1,
         component_prior=0.1,
         concentration=1.0,

@@ -126,21 +126,25 @@ class GammaProcessNMF(ConjugateModel):
     Hoffman and Blei (2015), Structured stochastic variational inference, section 4.3.
     """
 
+    # The start of activations anew at every pass does much of what annealing is for. Temperatures
+    # above 1 help with texts, and leave too many components in use for dense counts.
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
-            "form": "likelihood",
-            "initial_temperature": 1.5,
+            "form": "posterior",
+            "initial_temperature": 1.2,
             "schedule": "geometric",
             "n_passes": 50,
-            "jitter": 0.1,
+            "jitter": 0.0,
         },
         "stochastic": {
-            "initial_noise": 0.3,
+            "initial_noise": 0.05,
             "schedule": "linear",
             "n_passes": 50,
             "start": "init_params",
         },
-        "structured": {"gradient": "approximate"},
+        "svi_plus": {"learning_rate": 1.0},
+        "structured": {"gradient": "approximate", "n_passes": 300},
+        "proximity": {"strength": 1e-4, "learning_rate": 1.0},
     }
 
     def __init__(
