@@ -224,10 +224,10 @@ class GammaProcessNMF(ConjugateModel):
         return self._prior()
 
     def _prior(self) -> Natural:
-        a, alpha = self.component_prior, self.concentration
+        a, alpha, k = self.component_prior, self.concentration, self.n_components
         return {
-            "weights_shape": np.array([alpha / self.n_components]),
-            "weights_rate": np.array([alpha * self.scale]),
+            "weights_shape": np.full(k, alpha / k),
+            "weights_rate": np.full(k, alpha * self.scale),
             "components_shape": np.array([[a]]),
             "components_rate": np.array([[a]]),
         }
@@ -294,7 +294,7 @@ class GammaProcessNMF(ConjugateModel):
             shares = rng.standard_exponential(k)
             result["weights_shape"] = prior["weights_shape"] + each * shares
             rate = prior["weights_rate"] + summary.expected_total / summary.mean
-            result["weights_rate"] = np.broadcast_to(rate, k).copy()
+            result["weights_rate"] = rate
         if block is None or block.keys == COMPONENTS:
             shares = rng.standard_exponential((self.n_columns, k))
             shares *= each / shares.sum(axis=0)

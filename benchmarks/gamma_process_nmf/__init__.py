@@ -1,0 +1,1 @@
+"""Measurements of gamma-process factorisation: speed, and results on drawn and real counts."""
