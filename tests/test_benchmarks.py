@@ -24,6 +24,7 @@ MODELS = (
     "hidden_markov",
     "matrix_factorization",
     "factorial_mixture",
+    "gamma_process_nmf",
     "mixture",
 )
 
@@ -73,6 +74,15 @@ REPRODUCTIONS = {
             "Digits, reconstructed from K bits",
         ),
         ("Mandt", "expected figures", "own question"),
+    ),
+    "gamma_process_nmf": (
+        (
+            "Components of drawn counts",
+            "Notes in spectra",
+            "Held-out halves of digits and texts",
+            "Do fits from other starts find the same components?",
+        ),
+        ("Hoffman", "expected figures", "own question"),
     ),
     "mixture": (
         (

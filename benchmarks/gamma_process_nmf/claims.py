@@ -9,7 +9,7 @@ import numpy as np
 
 from ..common.report import OWN_QUESTION, Claim, answered, compared, verdict
 from ..common.reproduction import Record
-from .fits import CONSENSUS
+from .fits import CONSENSUS, OTHERS
 from .plan import DEFAULT, POWER, RESTARTS, STRUCTURED, VI
 
 PAPER = "Hoffman and Blei (2015), section 4.3"
@@ -92,7 +92,8 @@ def _drawn_claims(drawn: dict[tuple[float, str], Record]) -> list[Claim]:
 
 def _held_out_claims(held_out: dict[tuple[str, str], Record]) -> list[Claim]:
     names = list(dict.fromkeys(name for name, _ in held_out))
-    others = [method for method in ("NMF", "MiniBatchNMF", "topics", VI)]
+    there = {method for _, method in held_out}
+    others = [method for method in (*OTHERS, VI) if method in there]
 
     def pairs(other: str) -> list[tuple[str, np.ndarray, np.ndarray]]:
         return [

@@ -21,7 +21,14 @@ from sklearn_anneal.metrics import split_documents
 from ..common.reproduction import BaseSpec, Settings
 from . import data
 
-OTHERS = ("NMF", "MiniBatchNMF", "topics")
+try:
+    import hpfrec
+    import pandas
+except ImportError:
+    hpfrec = None
+
+PEERS = {"hpfrec": hpfrec}
+OTHERS = ("NMF", "MiniBatchNMF", "hpfrec", "topics")
 CONSENSUS = "consensus of NMF"
 # Shares of the mean of a column that are added to rates, which would be zero in places otherwise;
 # the best is chosen on rows that are neither fitted nor held out.
@@ -145,6 +152,8 @@ class Spec(BaseSpec):
                 "used": len(used_topics),
                 "sparsity": sparsity(used_topics),
             }
+        if self.method == "hpfrec":
+            return self._hierarchical(train, test)
         best: Any = None
         column = np.asarray(train.mean(axis=0)).ravel() / 2.0
         for k in self.grid:
@@ -161,6 +170,27 @@ class Spec(BaseSpec):
             "used": k,
             "sparsity": sparsity(model.components_),
         }
+
+    def _hierarchical(self, train: Any, test: Any) -> dict[str, float]:
+        """Fit hpfrec's hierarchical Poisson factorisation, whose rows are users."""
+        k, seed = self.n_components, self.seed + 1
+        model = hpfrec.HPF(
+            k=k, maxiter=_MAX_ITER, random_seed=seed, reindex=False, ncores=1, verbose=False
+        )
+        entries = csr_matrix(train).tocoo()
+        columns = {"UserId": entries.row, "ItemId": entries.col, "Count": entries.data}
+        model.fit(pandas.DataFrame(columns))
+
+        def rates(half: csr_matrix) -> np.ndarray:
+            result = np.empty(half.shape)
+            for i in range(half.shape[0]):
+                row = half[[i]]
+                counts = pandas.DataFrame({"ItemId": row.indices, "Count": row.data})
+                found = model.predict_factors(counts, random_seed=seed) if row.nnz else 0.0
+                result[i] = found @ model.Beta.T if row.nnz else 1e-10
+            return result
+
+        return {"score": log_predictive(test, rates), "used": k, "sparsity": sparsity(model.Beta.T)}
 
     def _floors(self, model: Any, column: np.ndarray, chosen: Any) -> list[float]:
         return [log_predictive(chosen, rates_of(model, floor * column)) for floor in FLOORS]

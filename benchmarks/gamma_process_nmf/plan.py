@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ..common.data import present
+from ..common.peers import is_there
 from ..common.reproduction import Cache, Settings, run_missing, settings_of
 from .data import DIGITS, DRAWN, FILES, NEWSGROUPS, NIPS, NOTES
-from .fits import CONSENSUS, OTHERS, Spec
+from .fits import CONSENSUS, OTHERS, PEERS, Spec
 
 PARTS = ("drawn", "notes", "held_out", "stability")
 
@@ -134,7 +135,9 @@ def held_out_cells(size: Size) -> dict[tuple[str, str], Spec]:
             if name in (VI, DEFAULT, LEARNED, STRUCTURED):
                 cells[data, name] = replace(base, method=method, settings=settings, model=model)
         for name in OTHERS:
-            grid = () if name == "topics" else size.grid
+            if name in PEERS and not is_there(name, PEERS[name]):
+                continue
+            grid = size.grid if name in ("NMF", "MiniBatchNMF") else ()
             cells[data, name] = replace(base, method=name, grid=grid)
     return cells
 

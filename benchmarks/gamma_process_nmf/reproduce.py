@@ -116,8 +116,10 @@ def section_held_out(page: Page, held_out: dict[tuple[str, str], Record], size: 
         f"({grid}) and a share of the mean of each column, which is added to the rates because "
         "zeros would have infinite losses, are the best on rows that are neither fitted nor held "
         "out; of ten random starts the one with the least loss is taken. MiniBatchNMF is chosen in "
-        "the same way from one start. Topics are `AnnealedLatentDirichletAllocation` with its "
-        "defaults. *Sparsity*: share of the entries below a hundredth of the largest of their "
+        "the same way from one start. hpfrec is hierarchical Poisson factorisation with as many "
+        "components as our fits and 200 iterations. Topics are "
+        "`AnnealedLatentDirichletAllocation` with its defaults. *Sparsity*: share of the entries "
+        "below a hundredth of the largest of their "
         "component. *Time* includes the choice of settings.",
     )
     rows = []
