@@ -318,8 +318,10 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             ensure_min_samples=1,
         )
         if not issparse(X):
-            if X.dtype.kind != "f" or X.dtype.itemsize not in (4, 8):
-                X = X.astype(np.float32 if X.dtype.itemsize == 2 and X.dtype.kind == "f" else float)
+            # Integers, half precision, long doubles, and floats of a foreign byte order.
+            if X.dtype not in (np.float64, np.float32):
+                single = X.dtype.kind == "f" and X.dtype.itemsize <= 4
+                X = X.astype(np.float32 if single else np.float64)
             check_non_negative(np.nan_to_num(X, nan=0.0), type(self).__name__)
             return X
         X = checked_counts(X, given, type(self).__name__)

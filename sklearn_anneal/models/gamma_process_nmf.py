@@ -224,10 +224,10 @@ class GammaProcessNMF(ConjugateModel):
         return self._prior()
 
     def _prior(self) -> Natural:
-        a, alpha = self.component_prior, self.concentration
+        a, alpha, k = self.component_prior, self.concentration, self.n_components
         return {
-            "weights_shape": np.array([alpha / self.n_components]),
-            "weights_rate": np.array([alpha * self.scale]),
+            "weights_shape": np.full(k, alpha / k),
+            "weights_rate": np.full(k, alpha * self.scale),
             "components_shape": np.array([[a]]),
             "components_rate": np.array([[a]]),
         }
