@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, psi
-from scipy.stats import gamma, poisson
+from scipy.stats import gamma, multinomial, poisson
 
 
 class Step(NamedTuple):
@@ -111,18 +111,38 @@ def kl_of_gammas(q_shape, q_rate, p_shape, p_rate):
     return float(np.sum(expected(q_shape, q_rate) - expected(p_shape, p_rate)))
 
 
-def log_joint(X, h, theta, w, priors, scale):
-    """log p(X, h, θ, w) of one draw, by the densities of scipy; priors are (b, a, α)."""
+def draws_of_bound(X, q, shape, rate, priors, scale, rng, n_draws):
+    """log p(X, z, h, θ, w) − log q(z, h, θ, w) of draws from q, whose mean is the lower bound.
+
+    Every count x_nv is a sum of z_nkv ~ Poisson(h_nk θ_k w_kv). ``shape`` and ``rate`` (N, K) are
+    those of q(h), and ``priors`` are b, a and α.
+    """
     b, a, alpha = priors
-    k = len(theta)
-    rates = (h * theta) @ w
-    seen = ~np.isnan(X)
-    return (
-        poisson(rates[seen]).logpmf(X[seen]).sum()
-        + gamma(b, scale=1.0 / b).logpdf(h).sum()
-        + gamma(a, scale=1.0 / a).logpdf(w).sum()
-        + gamma(alpha / k, scale=1.0 / (alpha * scale)).logpdf(theta).sum()
-    )
+    k = len(q["weights_shape"])
+    log_weights, _ = expectations(q["weights_shape"], q["weights_rate"])
+    logs, _ = expectations(q["components_shape"], q["components_rate"])
+    log_h, _ = expectations(shape, rate)
+    result = np.zeros(n_draws)
+
+    def drawn(q_shape, q_rate, p_shape, p_rate):
+        values = rng.gamma(q_shape, 1.0 / q_rate, (n_draws, *np.shape(q_shape)))
+        difference = gamma(p_shape, scale=1.0 / p_rate).logpdf(values)
+        difference -= gamma(q_shape, scale=1.0 / q_rate).logpdf(values)
+        result[:] += difference.reshape(n_draws, -1).sum(axis=1)
+        return values
+
+    theta = drawn(q["weights_shape"], q["weights_rate"], alpha / k, alpha * scale)
+    rates = np.broadcast_to(q["components_rate"], logs.shape)
+    w = drawn(q["components_shape"], rates, a, a)
+    h = drawn(shape, rate, b, b)
+    for i, row in enumerate(X):
+        seen = ~np.isnan(row)
+        shares = divided(row[seen], log_h[i], (logs + log_weights[:, None])[:, seen], 1.0)
+        for j, v in enumerate(np.flatnonzero(seen)):
+            z = rng.multinomial(int(row[v]), shares[:, j], n_draws)
+            result += poisson(h[:, i] * theta * w[:, :, v]).logpmf(z).sum(axis=1)
+            result -= multinomial(int(row[v]), shares[:, j]).logpmf(z)
+    return result
 
 
 def divergence(X, expected):
