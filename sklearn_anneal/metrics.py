@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval, validate_params
 __all__ = ["document_completion_log_likelihood", "split_documents", "topic_coherence"]
 
 # float64 represents every whole number up to this one exactly.
-_LARGEST_COUNT = 2.0**53
+LARGEST_COUNT = 2.0**53
 # These are the types that SciPy's sparse matrices store. All others, such as half precision or a
 # foreign byte order, are converted to float64.
 _COUNT_TYPES: list[Any] = [np.float64, np.float32, bool]
@@ -88,7 +88,7 @@ def split_documents(X: Any) -> tuple[Any, Any]:
     """
     counts = _check_counts(X, "X")
     largest = counts.data.max(initial=0)
-    if largest > _LARGEST_COUNT:
+    if largest > LARGEST_COUNT:
         raise ValueError(
             f"The counts of X should be at most 2**53, but the largest is {largest}; beyond, "
             "float64 does not tell a whole number from the next. Divide X by a constant."

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import betaln, gammainccinv, gammaincinv, logsumexp, polygamma, psi
 
-from sklearn_anneal.families import Dirichlet
+from sklearn_anneal.families import Dirichlet, Gamma
 from sklearn_anneal.families._implicit import (
     controlled_statistics,
     inverse_trigamma,
@@ -263,3 +263,81 @@ def test_control_is_exact_where_nothing_changes():
 def test_rows_of_one_entry_are_left_alone():
     draw, natural = draws([2.0], 4)
     np.testing.assert_array_equal(multiplied(draw, natural, np.array([5.0])), np.full((4, 1), 5.0))
+
+
+# Gamma distributions
+
+
+def gamma_case(shape, rate, n, seed=0):
+    """Natural parameters of one gamma distribution, and n draws from it."""
+    natural = {"shape": np.full(n, shape), "rate": np.full(n, rate)}
+    return natural, GAMMA.sample(natural, np.random.default_rng(seed))
+
+
+GAMMA = Gamma()
+GAMMAS = pytest.mark.parametrize(
+    ("shape", "rate"), [(0.2, 3.0), (0.9, 0.05), (2.5, 1.0), (30.0, 7.0), (900.0, 2.0)]
+)
+
+
+@GAMMAS
+def test_matrix_of_gamma_draws_is_that_of_the_quantile_function(shape, rate):
+    """V = H⁻¹ Jᵀ: H the Hessian of A, J the derivatives of (log x, −x) at a fixed quantile."""
+    probabilities = np.array([0.05, 0.3, 0.5, 0.8, 0.99])
+    x = gammaincinv(shape, probabilities) / rate
+    natural = {"shape": np.full(5, shape), "rate": np.full(5, rate)}
+    draw = {"log_value": np.log(x), "value": x}
+    hessian = np.array([[polygamma(1, shape), -1.0 / rate], [-1.0 / rate, shape / rate**2]])
+    by_shape = difference(lambda a: gammaincinv(a, probabilities) / rate, shape, 0.01 * shape)
+    by_rate = difference(lambda r: gammaincinv(shape, probabilities) / r, rate, 0.01 * rate)
+    slopes = np.stack([by_shape, by_rate])
+    for statistics in ([1.0, 0.0], [0.0, 1.0], [3.0, -2.0]):
+        jacobian = statistics[0] * slopes / x - statistics[1] * slopes
+        expected = np.linalg.solve(hessian, jacobian)
+        found = GAMMA.implicit_statistics(
+            draw, natural, {"shape": np.array(statistics[0]), "rate": np.array(statistics[1])}
+        )
+        found = np.stack([found["shape"], found["rate"]])
+        scale = np.abs(expected).max(axis=1, keepdims=True)
+        np.testing.assert_allclose(found / scale, expected / scale, rtol=1e-4, atol=1e-6)
+
+
+@GAMMAS
+def test_matrix_of_gamma_draws_is_the_identity_on_average(shape, rate):
+    natural, draw = gamma_case(shape, rate, 400_000)
+    for statistics in ([1.0, 0.0], [0.0, rate / shape], [5.0, 2.0]):
+        given = {"shape": np.array(statistics[0]), "rate": np.array(statistics[1])}
+        found = GAMMA.implicit_statistics(draw, natural, given)
+        for key, value in zip(("shape", "rate"), statistics, strict=True):
+            assert_mean(found[key], value)
+
+
+def test_gamma_draws_that_underflow_have_finite_statistics():
+    natural, draw = gamma_case(1e-4, 2.0, 1000)
+    assert (draw["value"] == 0).any()
+    found = GAMMA.implicit_statistics(
+        draw, natural, {"shape": np.array(3.0), "rate": np.array(1.0)}
+    )
+    assert np.isfinite(found["shape"]).all() and np.isfinite(found["rate"]).all()
+
+
+def test_exact_gradient_of_gammas_stays_in_bounds(rng):
+    """Between 0 and four times the sum of the statistics found and those in q."""
+    natural, draw = gamma_case(0.3, 2.0, 5000)
+    prior = {"shape": np.array(0.1), "rate": np.array(0.5)}
+    stats = {"shape": rng.gamma(0.5, size=5000), "rate": rng.gamma(0.5, size=5000)}
+    found = GAMMA.exact_gradient_statistics(draw, natural, prior, stats)
+    for key, in_q in (("shape", 0.3 - 0.1), ("rate", 2.0 - 0.5)):
+        ceiling = 4.0 * (stats[key] + in_q)
+        assert (found[key] >= 0).all() and (found[key] <= ceiling).all()
+        assert (found[key] == 0).any() and (found[key] == ceiling).any()
+
+
+def test_exact_gradient_of_gammas_is_exact_where_q_has_the_statistics():
+    """The control variate then removes all noise."""
+    natural, draw = gamma_case(2.3, 4.0, 100)
+    prior = {"shape": np.array([0.3]), "rate": np.array([1.0])}
+    stats = {"shape": np.full(100, 2.0), "rate": np.full(100, 3.0)}
+    found = GAMMA.exact_gradient_statistics(draw, natural, prior, stats)
+    np.testing.assert_allclose(found["shape"], 2.0)
+    np.testing.assert_allclose(found["rate"], 3.0)

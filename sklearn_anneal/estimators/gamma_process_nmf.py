@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_non_negative, validate_data
 
 from ..inference.parallel import Workers, one_thread
 from ..inference.units import DenseCounts, SparseCounts, cell_patterns
-from ..metrics import split_documents
+from ..metrics import LARGEST_COUNT, split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ._base import _WORTH_THREADS, BaseAnnealed
 from ._counts import checked_counts
@@ -318,9 +318,14 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             ensure_min_samples=1,
         )
         if not issparse(X):
-            if X.dtype.kind != "f" or X.dtype.itemsize not in (4, 8):
-                X = X.astype(np.float32 if X.dtype.itemsize == 2 and X.dtype.kind == "f" else float)
-            check_non_negative(np.nan_to_num(X, nan=0.0), type(self).__name__)
+            # Integers, half precision, long doubles, and floats of a foreign byte order.
+            if X.dtype not in (np.float64, np.float32):
+                single = X.dtype.kind == "f" and X.dtype.itemsize <= 4
+                X = X.astype(np.float32 if single else np.float64)
+            # NaN is passed over without a copy of X, which can be memory-mapped.
+            extremes = np.array([[np.fmin.reduce(X, axis=None), np.fmax.reduce(X, axis=None)]])
+            check_non_negative(np.nan_to_num(extremes), type(self).__name__)
+            self._check_size(extremes[0, 1])
             return X
         X = checked_counts(X, given, type(self).__name__)
         if X.dtype.kind == "f" and np.isnan(X.data).any():
@@ -329,7 +334,16 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
                 "because every cell that a sparse matrix leaves out is a count of zero. Give "
                 "X.toarray(), or leave the rows with NaN out."
             )
+        self._check_size(X.data.max(initial=0.0))
         return X
+
+    def _check_size(self, largest: float) -> None:
+        if largest > LARGEST_COUNT:
+            raise ValueError(
+                f"The largest number of X is {largest:g}, but {type(self).__name__} takes numbers "
+                "up to 2**53: beyond, float64 does not tell a count from the next one. Divide X by "
+                "a constant before fitting and predicting."
+            )
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> DenseCounts | SparseCounts:
         if issparse(X):
@@ -370,6 +384,11 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             "component_weights_std_": np.sqrt(shape) / rate,
             "n_effective_components_": int((model.expected_counts(ctx.q, ctx.prior) > 1).sum()),
         }
+
+    def _keep(self, inference: Any, *results: Any) -> None:
+        super()._keep(inference, *results)
+        # After a batch of a stream, the error of an earlier fit would belong to other parameters.
+        self.__dict__.pop("reconstruction_err_", None)
 
     def _complete_fit(self, ctx: Context, units: Any, trace: Trace) -> None:
         self.reconstruction_err_ = np.sqrt(2.0 * self._divergence(ctx, units))
@@ -462,10 +481,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         activations = self._infer(ctx, units, exposure=0.5)
         components = 0.5 * ctx.model.means(ctx.q)
         logs = _log_rates(held_out, activations, components)
-        rows = np.repeat(np.arange(X.shape[0]), np.diff(held_out.indptr))
+        held_out.data = held_out.data.astype(np.float64, copy=False)
         terms = held_out.data * logs - gammaln(held_out.data + 1.0)
-        each = np.bincount(rows, terms, X.shape[0])
-        each -= _total_rates(activations, components, missing)
+        each = _sums_of_rows(held_out, terms) - _total_rates(activations, components, missing)
         cells = np.full(X.shape[0], float(X.shape[1]))
         if missing is not None:
             cells -= missing.sum(axis=1)
@@ -528,11 +546,18 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
                 counts = csr_array(np.where(missing, 0, chunk.X))
             data = counts.data.astype(np.float64)
             logs = _log_rates(counts, activations[index], components)
-            rows = np.repeat(np.arange(chunk.n_units), np.diff(counts.indptr))
-            each = np.bincount(rows, xlogy(data, data) - data * (logs + 1.0), chunk.n_units)
+            each = _sums_of_rows(counts, xlogy(data, data) - data * (logs + 1.0))
             each += _total_rates(activations[index], components, missing)
             total += float(each.sum() if chunk.weights is None else chunk.weights @ each)
         return max(total, 0.0)
+
+
+def _sums_of_rows(counts: Any, terms: np.ndarray) -> np.ndarray:
+    """The sum over each row of one term per entry that a CSR matrix stores."""
+    n = counts.shape[0]
+    rows = np.repeat(np.arange(n), np.diff(counts.indptr))
+    # Without any entry, the result would have integers.
+    return np.bincount(rows, terms, n).astype(np.float64, copy=False)
 
 
 def _log_rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> np.ndarray:

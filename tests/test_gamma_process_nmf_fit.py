@@ -1,0 +1,399 @@
+"""Gamma-process factorisation as users meet it: streams, searches, pickles, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from cases_gamma_process_nmf import drawn_counts, nmf, sparse
+from harness import assert_identical, context_of, fitted_state
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import bsr_matrix, coo_matrix, csr_matrix
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal.annealing import DeterministicAnnealing
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+both_fits = pytest.mark.parametrize("method", ["fit", "partial_fit"])
+
+
+@pytest.fixture
+def X(rng):
+    return drawn_counts(rng)
+
+
+# Streams
+
+
+def test_a_stream_takes_sparse_and_dense_batches(rng):
+    X = drawn_counts(rng, n=400)
+    gapped = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+    est = nmf()
+    est.partial_fit(sparse(X[:100])).partial_fit(X[100:200]).partial_fit(gapped[200:300])
+    est.partial_fit(sparse(X[300:]))
+    assert est.n_iter_ == 4 and est.lower_bounds_.shape == (4,)
+    assert (est.temperatures_ == 1.0).all()
+    assert np.isfinite(est.components_).all()
+    assert context_of(est).summary.rows == 400
+    one = nmf().partial_fit(X[:100])
+    assert est.score(X) > one.score(X)
+
+
+def test_sparse_and_dense_batches_are_the_same_stream(rng):
+    X = drawn_counts(rng, n=120)
+    how = {"max_sweeps": 10, "sweep_tol": 0.0}
+    dense, compressed = nmf(**how), nmf(**how)
+    for start in range(0, 120, 40):
+        dense.partial_fit(X[start : start + 40])
+        compressed.partial_fit(sparse(X[start : start + 40]))
+    assert_allclose(dense.components_, compressed.components_, rtol=1e-8)
+    assert_allclose(dense.lower_bounds_, compressed.lower_bounds_, rtol=1e-9)
+
+
+def test_the_scale_of_a_stream_is_that_of_its_first_batch(X):
+    est = nmf().partial_fit(X)
+    scale = context_of(est).model.scale
+    assert scale == pytest.approx(1.0 / X.mean())
+    est.partial_fit(10 * X)
+    assert context_of(est).model.scale == scale
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_matrix])
+def test_batches_of_zeros_come_later_than_the_first(kind, X):
+    zeros = kind(np.zeros((5, 7)))
+    with pytest.raises(ValueError, match="All counts of X .* are zero"):
+        nmf().partial_fit(zeros)
+    est = nmf().partial_fit(X)
+    before = est.components_
+    est.partial_fit(zeros)
+    assert est.n_iter_ == 2
+    assert np.isfinite(est.lower_bound_)
+    assert est.components_.sum() < before.sum()
+
+
+def test_a_batch_without_any_cell_is_accepted_later(X):
+    est = nmf().partial_fit(X).partial_fit(np.full((3, 7), np.nan))
+    assert np.isfinite(est.components_).all()
+
+
+def test_a_column_may_be_missing_in_a_later_batch(X):
+    hidden = X.copy()
+    hidden[:, 2] = np.nan
+    with pytest.raises(ValueError, match="Column 2 of X has no observed value"):
+        nmf().partial_fit(hidden)
+    assert np.isfinite(nmf().partial_fit(X).partial_fit(hidden).components_).all()
+
+
+def test_a_stream_of_known_size_is_annealed(rng):
+    X = drawn_counts(rng, n=1000)
+    est = nmf(annealing=DeterministicAnnealing(initial_temperature=3.0), total_samples=1000)
+    for start in range(0, 1000, 20):
+        est.partial_fit(X[start : start + 20])
+    assert est.temperatures_[0] > 2.0
+    assert (est.temperatures_[6:] == 1.0).all()
+    assert est.score(X) > nmf().partial_fit(X[:20]).score(X)
+
+
+def test_a_refused_batch_changes_nothing(X):
+    est = nmf().partial_fit(X)
+    before = copy.deepcopy(est)
+    for bad in (X[:, :5], -X, np.full((2, 7), np.inf), X.astype(str)):
+        with pytest.raises(ValueError):
+            est.partial_fit(bad)
+    assert_identical(est, before)
+
+
+def test_the_error_of_a_fit_does_not_outlive_it(X):
+    """A batch of a stream changes the components, to which the error would not belong."""
+    est = nmf().fit(X)
+    assert est.reconstruction_err_ > 0
+    assert not hasattr(est.partial_fit(X), "reconstruction_err_")
+    assert est.fit(X).reconstruction_err_ > 0
+
+
+def test_a_pickled_stream_goes_on_as_if_it_had_not_been(X):
+    est = nmf(annealing="stochastic", total_samples=500).partial_fit(X)
+    again = pickle.loads(pickle.dumps(est))
+    assert_identical(est.partial_fit(X), again.partial_fit(X))
+    assert_array_equal(est.transform(X), again.transform(X))
+
+
+# Fits that go on
+
+
+def test_warm_start_goes_on_at_temperature_one(X):
+    est = nmf(annealing="deterministic", warm_start=True, tol=0.0).fit(X)
+    first = est.lower_bound_, est.n_iter_
+    est.fit(X)
+    assert est.n_iter_ == first[1] + 5
+    assert (est.temperatures_[first[1] :] == 1.0).all()
+    assert est.lower_bound_ > first[0]
+    # The data may change their form, but not their number of columns.
+    est.fit(sparse(X))
+    with pytest.raises(ValueError, match="features"):
+        est.fit(X[:, :5])
+
+
+def test_starts_differ(X):
+    """At random numbers and at means of rows, each with two seeds, dense and sparse alike."""
+    for start in ("random", "random_from_data"):
+        for seed in (0, 1):
+            how = {"init_params": start, "random_state": seed, "max_sweeps": 5, "sweep_tol": 0.0}
+            dense, compressed = nmf(**how).fit(X), nmf(**how).fit(sparse(X))
+            assert dense.lower_bounds_[0] == pytest.approx(compressed.lower_bounds_[0], rel=1e-10)
+    bounds = {
+        nmf(init_params=start, random_state=seed).fit(X).lower_bounds_[0]
+        for start in ("random", "random_from_data")
+        for seed in (0, 1)
+    }
+    assert len(bounds) == 4
+
+
+def test_components_that_start_from_rows_are_means_of_rows(rng):
+    """Two groups of rows that share no column."""
+    X = np.kron(np.eye(2), np.ones((30, 4))) * 50.0
+    est = nmf(n_components=8, init_params="random_from_data", max_iter=0).fit(X)
+    shares = est.components_[:, :4].sum(axis=1) / est.components_.sum(axis=1)
+    assert shares.std() > 0.05
+    gapped = np.where(rng.random(X.shape) < 0.3, np.nan, X)
+    start = nmf(n_components=8, init_params="random_from_data", max_iter=0).fit(gapped)
+    assert (start.components_ > 0).all()
+
+
+def test_more_components_than_rows_or_columns():
+    X = np.array([[3, 0, 1], [0, 5, 2]])
+    est = nmf(n_components=40, max_iter=50).fit(X)
+    assert est.components_.shape == (40, 3)
+    assert np.isfinite(est.lower_bound_)
+    for small in (X[:1], X[:, :1]):
+        assert np.isfinite(nmf().fit(small).transform(small)).all()
+
+
+# In the tools of scikit-learn
+
+
+def test_searches_over_priors_and_annealing(X):
+    search = GridSearchCV(
+        nmf(annealing="deterministic", max_iter=2),
+        {"concentration": [0.1, 10.0], "annealing__initial_temperature": [1.2, 3.0]},
+        cv=2,
+        error_score="raise",
+    ).fit(X)
+    assert set(search.best_params_) == {"concentration", "annealing__initial_temperature"}
+    assert len(set(search.cv_results_["mean_test_score"])) == 4
+    assert np.isfinite(search.score(X))
+    assert_array_equal(search.transform(X), search.best_estimator_.transform(X))
+
+
+def test_searches_over_sparse_counts(X):
+    search = GridSearchCV(nmf(), {"n_components": [1, 3]}, cv=2, error_score="raise")
+    assert search.fit(sparse(X)).best_params_ == {"n_components": 3}
+
+
+def test_clones_and_parameters(X):
+    est = nmf(annealing=DeterministicAnnealing(n_passes=3), component_prior="auto").fit(X)
+    other = clone(est)
+    assert not hasattr(other, "component_weights_")
+    assert other.get_params()["annealing__n_passes"] == 3
+    assert_identical(est, other.fit(X))
+    with pytest.raises(NotFittedError):
+        clone(est).transform(X)
+
+
+def test_names_of_features_in_and_out(X):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcdefg"))
+    est = nmf().set_output(transform="pandas").fit(frame)
+    names = [f"annealedgammaprocessnmf{k}" for k in range(3)]
+    assert list(est.get_feature_names_out()) == names
+    assert list(est.feature_names_in_) == list("abcdefg")
+    found = est.transform(frame)
+    assert list(found.columns) == names
+    assert_array_equal(found.to_numpy(), nmf().fit(X).transform(X))
+    with pytest.raises(ValueError, match="feature names"):
+        est.transform(frame[list("gfedcba")])
+
+
+def test_missing_cells_of_data_frames(X):
+    pandas = pytest.importorskip("pandas")
+    gapped = X.copy()
+    gapped[3, 2] = np.nan
+    frame = pandas.DataFrame(gapped).astype("Int64")
+    assert_allclose(nmf().fit(frame).components_, nmf().fit(gapped).components_)
+
+
+def test_pipelines_reconstruct(X):
+    pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), nmf()).fit(sparse(X))
+    codes = pipeline.transform(sparse(X))
+    assert pipeline[-1].inverse_transform(codes).shape == X.shape
+
+
+def test_pickles_predict_the_same(X):
+    est = nmf().fit(X)
+    again = pickle.loads(pickle.dumps(est))
+    assert_identical(est, again)
+    for name in ("components_", "component_weights_"):
+        assert_array_equal(getattr(est, name), getattr(again, name))
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_matrix])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (-1.0, "Negative values in data passed to AnnealedGammaProcessNMF"),
+        (np.inf, "infinity"),
+        (1e18, r"largest number of X is 1e\+18, .* up to 2\*\*53.* Divide X by a constant"),
+        (1e308, r"largest number of X is 1e\+308, .* Divide X by a constant"),
+    ],
+)
+def test_numbers_that_are_no_counts_are_refused(value, message, kind, X):
+    est = nmf().fit(X)
+    X[3, 2] = value
+    calls = nmf().fit, nmf().partial_fit, est.partial_fit, est.transform, est.score
+    for call in calls:
+        with pytest.raises(ValueError, match=message):
+            call(kind(X))
+
+
+def test_the_largest_count_is_accepted(X):
+    X[3, 2] = 2.0**53
+    assert np.isfinite(nmf().fit(X).lower_bound_)
+    assert np.isfinite(nmf().fit(sparse(X)).score(X))
+
+
+def test_nan_in_sparse_matrices_is_refused(X):
+    est = nmf().fit(X)
+    given = sparse(X)
+    given.data[4] = np.nan
+    for call in (nmf().fit, nmf().partial_fit, est.transform, est.score):
+        with pytest.raises(ValueError, match=r"sparse matrix with NaN.* Give X.toarray\(\)"):
+            call(given)
+
+
+def test_masked_cells_are_refused(X):
+    est = nmf().fit(X)
+    masked = np.ma.array(X, mask=X > 9)
+    for call in (nmf().fit, nmf().partial_fit, est.transform, est.score):
+        with pytest.raises(ValueError, match=r"masked array.* X.filled\(numpy.nan\)"):
+            call(masked)
+    with pytest.raises(ValueError, match="masked array"):
+        est.inverse_transform(np.ma.array(np.ones((2, 3)), mask=np.eye(2, 3)))
+    nmf().fit(np.ma.array(X, mask=False))
+
+
+@both_fits
+def test_data_that_tell_nothing_are_refused(method, X):
+    for nothing in (0 * X, sparse(0 * X), np.full((3, 7), np.nan)):
+        with pytest.raises(ValueError, match="All counts of X .* are zero"):
+            getattr(nmf(), method)(nothing)
+    weights = (np.arange(60) < 2).astype(float)
+    with pytest.raises(ValueError, match=r"\(or their weights\) are zero"):
+        getattr(nmf(), method)(X, sample_weight=weights)
+    X[:, 4] = np.nan
+    with pytest.raises(ValueError, match="Column 4 of X has no observed value"):
+        getattr(nmf(), method)(X)
+
+
+def test_scores_of_nothing_are_refused(X):
+    est = nmf().fit(X)
+    with pytest.raises(ValueError, match="no observed cell"):
+        est.score(np.full((2, 7), np.nan))
+    with pytest.raises(ValueError, match="All sample weights are zero"):
+        est.score(X, sample_weight=np.zeros(60))
+
+
+def test_other_widths_are_refused(X):
+    est = nmf().fit(X)
+    for call in (est.transform, est.score, est.partial_fit):
+        with pytest.raises(ValueError, match="X has 5 features, but .* expecting 7"):
+            call(X[:, :5])
+    with pytest.raises(ValueError, match="X has 7 columns, .* each of the 3 components"):
+        est.inverse_transform(X)
+
+
+@both_fits
+def test_words_are_refused(method):
+    with pytest.raises(ValueError, match="strings|convert"):
+        getattr(nmf(), method)([["a", "b"], ["c", "d"]])
+
+
+@both_fits
+@pytest.mark.parametrize("annealing", ["tempering", "local_tempering"])
+def test_tempering_is_refused_with_the_reason(annealing, method, X):
+    reason = "a sum of powers of Poisson probabilities over all counts has no closed form"
+    with pytest.raises(ValueError, match=reason) as caught:
+        getattr(nmf(annealing=annealing), method)(X)
+    assert f"annealing='{annealing}' cannot be combined" in str(caught.value)
+    assert "What works:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"activation_prior": 0.0}, "'activation_prior' parameter"),
+        ({"component_prior": -1.0}, "'component_prior' parameter"),
+        ({"concentration": "learned"}, "'concentration' parameter"),
+        ({"init_params": "nndsvd"}, "'init_params' parameter"),
+        ({"max_sweeps": 0}, "'max_sweeps' parameter"),
+        ({"sweep_tol": -1e-3}, "'sweep_tol' parameter"),
+    ],
+)
+@both_fits
+def test_bad_parameters_are_refused(method, params, message, X):
+    with pytest.raises(ValueError, match=message):
+        getattr(nmf(**params), method)(X)
+
+
+def test_parameters_of_the_model_cannot_change_within_a_stream(X):
+    est = nmf().partial_fit(X)
+    for params in ({"component_prior": 0.5}, {"n_components": 4}):
+        before = fitted_state(est)
+        with pytest.raises(ValueError, match="which had"):
+            copy.deepcopy(est).set_params(**params).partial_fit(X)
+        assert fitted_state(est).keys() == before.keys()
+
+
+@pytest.mark.parametrize("n_samples", [0, -1])
+def test_samples_of_nothing_are_refused(n_samples, X):
+    with pytest.raises(ValueError, match="at least one sample"):
+        nmf().fit(X).sample(n_samples)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.float32, np.float64])
+@pytest.mark.parametrize("container", [coo_matrix, bsr_matrix])
+def test_repeated_entries_add_up_whatever_their_type_is(container, dtype):
+    """Two entries of 100 are a count of 200, which int8 does not hold."""
+    if container is bsr_matrix:
+        given = bsr_matrix(
+            (np.full((2, 1, 2), 100, dtype), [0, 0], [0, 2, 2]), shape=(2, 2), dtype=dtype
+        )
+    else:
+        given = coo_matrix((np.full(4, 100, dtype), ([0, 0, 0, 0], [0, 0, 1, 1])), shape=(2, 2))
+    est = nmf().fit(given)
+    expected = nmf().fit(np.array([[200.0, 200.0], [0.0, 0.0]]))
+    assert_allclose(est.components_, expected.components_, rtol=1e-4)
+
+
+def test_bool_counts(X):
+    expected = nmf().fit((X > 1).astype(float)).lower_bound_
+    for other in (X > 1, csr_matrix(X > 1)):
+        assert nmf().fit(other).lower_bound_ == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_defaults_are_enough():
+    """As in the docstring: nothing but data is needed."""
+    rng = np.random.default_rng(0)
+    parts = np.array([[8, 8, 0, 0, 1], [0, 0, 9, 5, 0]])
+    X = rng.poisson(rng.gamma(1.0, size=(200, 2)) @ parts)
+    est = AnnealedGammaProcessNMF(random_state=0).fit(X)
+    assert est.n_effective_components_ <= 4

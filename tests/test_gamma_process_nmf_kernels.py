@@ -1,0 +1,309 @@
+"""Local steps and sums of gamma-process factorisation against the same equations in plain numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import plain_gamma_process_nmf as plain
+import pytest
+from cases_gamma_process_nmf import FORMS, drawn_counts, nmf, parameters, sparse, step_of
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array, csr_matrix
+
+from sklearn_anneal.families import Gamma
+from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
+
+PRECISION = {np.float64: 1e-10, np.float32: 2e-4}
+STEPS = ("dense", "missing", "sparse")
+each_step = pytest.mark.parametrize("kind", STEPS)
+each_form = pytest.mark.parametrize("form", FORMS)
+
+
+def problem(rng, kind, n=40, n_columns=11, dtype=np.float64):
+    """Counts of one kind, and the same as a dense float64 array for the plain step."""
+    X = drawn_counts(rng, n, n_columns, missing=0.25 if kind == "missing" else 0.0)
+    given = csr_matrix(X.astype(dtype)) if kind == "sparse" else X.astype(dtype)
+    return given, X
+
+
+def assert_step(step, expected, rtol, total_weight=None):
+    k = expected.counts.shape[0]
+    scale = expected.counts.max()
+    for name, found, wanted in (
+        ("counts", step.statistics["counts"], expected.counts),
+        ("assigned", step.statistics["assigned"], expected.counts.sum(axis=1)),
+    ):
+        assert_allclose(found / scale, wanted / scale, rtol=rtol, atol=rtol, err_msg=name)
+    found, wanted = np.broadcast_arrays(step.statistics["exposure"], expected.exposure)
+    assert_allclose(found, wanted, rtol=rtol, atol=rtol, err_msg="exposure")
+    assert_allclose(step.local.shape, expected.shape, rtol=rtol, atol=rtol, err_msg="shape")
+    rates = np.broadcast_to(step.local.rate, expected.rate.shape)
+    assert_allclose(rates, expected.rate, rtol=rtol, err_msg="rate")
+    size = abs(expected.energy) + abs(expected.log_prior) + abs(expected.entropy)
+    for name in ("energy", "log_prior", "entropy"):
+        found, wanted = getattr(step, name), getattr(expected, name)
+        assert abs(found - wanted) < rtol * size, f"{name}: {found} instead of {wanted}"
+    if total_weight is not None:
+        evidence, number = step.statistics["evidence"]
+        assert evidence == pytest.approx(expected.evidence, rel=rtol)
+        assert number == pytest.approx(total_weight * k)
+
+
+# The local step
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@each_form
+@each_step
+def test_a_step_is_the_plain_one(kind, form, dtype, rng):
+    given, X = problem(rng, kind, dtype=dtype)
+    q, weights = parameters(rng, 5, X.shape[1]), rng.uniform(0.5, 2.0, len(X))
+    how = {"n_sweeps": 7, "tol": 0.0, "weights": weights}
+    expected = plain.local_step(X, q, 0.3, FORMS[form], **how)
+    step = step_of(given, q, 0.3, FORMS[form], dtype=dtype, **how)
+    assert_step(step, expected, PRECISION[dtype], weights.sum())
+
+
+@pytest.mark.parametrize("k", [1, 7, 8, 9, 17])
+@each_step
+def test_any_number_of_components(kind, k, rng):
+    """Tables are padded to a multiple of eight."""
+    given, X = problem(rng, kind)
+    q = parameters(rng, k, X.shape[1])
+    expected = plain.local_step(X, q, 0.1, n_sweeps=5, tol=0.0)
+    assert_step(step_of(given, q, 0.1, n_sweeps=5, tol=0.0), expected, 1e-10)
+
+
+@pytest.mark.parametrize("n_columns", [1, 3, 4, 5, 40])
+@each_step
+def test_any_number_of_columns(kind, n_columns, rng):
+    given, X = problem(rng, kind, n_columns=n_columns)
+    q = parameters(rng, 3, n_columns)
+    expected = plain.local_step(X, q, 0.4, n_sweeps=5, tol=0.0)
+    assert_step(step_of(given, q, 0.4, n_sweeps=5, tol=0.0), expected, 1e-10)
+
+
+@each_step
+def test_rows_in_several_blocks(kind, rng):
+    """Dense rows are processed in blocks of about 65,536 cells."""
+    given, X = problem(rng, kind, n=60, n_columns=3000)
+    q = parameters(rng, 2, X.shape[1])
+    expected = plain.local_step(X, q, 0.4, n_sweeps=3, tol=0.0)
+    assert_step(step_of(given, q, 0.4, n_sweeps=3, tol=0.0), expected, 1e-9)
+
+
+@pytest.mark.parametrize("tol", [1e-1, 1e-3])
+@each_form
+@each_step
+def test_sweeps_over_a_row_end_when_it_has_converged(kind, form, tol, rng):
+    """Every row has its own number of sweeps, whatever the others need."""
+    given, X = problem(rng, kind)
+    q = parameters(rng, 4, X.shape[1])
+    expected = plain.local_step(X, q, 0.5, FORMS[form], n_sweeps=200, tol=tol)
+    longer = plain.local_step(X, q, 0.5, FORMS[form], n_sweeps=200, tol=0.0)
+    assert_step(step_of(given, q, 0.5, FORMS[form], n_sweeps=200, tol=tol), expected, 1e-10)
+    assert np.abs(expected.shape - longer.shape).max() > 1e-4
+
+
+@pytest.mark.parametrize("n_sweeps", [0, 1, 4])
+@each_form
+@pytest.mark.parametrize(
+    ("kind", "one_rate"), [("dense", True), ("sparse", True), ("missing", True), ("missing", False)]
+)
+def test_given_starts(kind, one_rate, form, n_sweeps, rng):
+    """Without sweeps, the result is the start. Rates of rows differ only if cells are missing."""
+    given, X = problem(rng, kind)
+    q = parameters(rng, 4, X.shape[1])
+    shape = rng.gamma(1.0, size=(len(X), 4)) + 0.05
+    rate = rng.uniform(0.5, 3.0, (1 if one_rate else len(X), 4))
+    start = (shape, np.broadcast_to(rate, shape.shape))
+    how = {"n_sweeps": n_sweeps, "tol": 0.0}
+    expected = plain.local_step(X, q, 0.3, FORMS[form], start=start, **how)
+    step = step_of(given, q, 0.3, FORMS[form], start=(shape, rate), **how)
+    assert_step(step, expected, 1e-10)
+
+
+@each_step
+def test_rates_that_differ_between_columns(kind, rng):
+    given, X = problem(rng, kind)
+    q = parameters(rng, 4, X.shape[1], rates_differ=True)
+    expected = plain.local_step(X, q, 0.3, n_sweeps=6, tol=0.0)
+    assert_step(step_of(given, q, 0.3, n_sweeps=6, tol=0.0), expected, 1e-10)
+
+
+@each_form
+@each_step
+def test_random_weights_change_the_statistics_alone(kind, form, rng):
+    given, X = problem(rng, kind)
+    q = parameters(rng, 4, X.shape[1])
+    weights, noise = rng.uniform(0.5, 2.0, len(X)), rng.normal(1.0, 1.0, len(X))
+    how = {"n_sweeps": 5, "tol": 0.0, "weights": weights}
+    noisy = plain.local_step(X, q, 0.3, FORMS[form], noise=noise, **how)
+    clean = plain.local_step(X, q, 0.3, FORMS[form], **how)
+    step = step_of(given, q, 0.3, FORMS[form], noise=noise, **how)
+    assert_step(step, noisy, 1e-10)
+    apart = step_of(given, q, 0.3, FORMS[form], noise=noise, separate_noise=True, **how)
+    assert_step(apart, clean, 1e-10)
+    assert_allclose(apart.deviation["counts"], noisy.counts, rtol=1e-9, atol=1e-10)
+    found, wanted = np.broadcast_arrays(apart.deviation["exposure"], noisy.exposure)
+    assert_allclose(found, wanted, rtol=1e-9, atol=1e-10)
+
+
+@each_form
+@each_step
+def test_the_bound_is_the_same_without_the_counts_of_components(kind, form, rng):
+    """The update of the weights needs the sums over columns alone."""
+    given, X = problem(rng, kind)
+    q = parameters(rng, 4, X.shape[1])
+    of_components = step_of(given, q, 0.3, FORMS[form])
+    of_weights = step_of(given, q, 0.3, FORMS[form], block=0)
+    assert of_weights.bound == pytest.approx(of_components.bound, rel=1e-12)
+    assert_allclose(
+        of_weights.statistics["assigned"], of_components.statistics["assigned"], rtol=1e-12
+    )
+
+
+def test_counts_are_divided_without_remainder(rng):
+    X = drawn_counts(rng, missing=0.2)
+    step = step_of(X, parameters(rng, 6, X.shape[1]), 0.2)
+    assert_allclose(step.statistics["counts"].sum(axis=0), np.nansum(X, axis=0), rtol=1e-12)
+    assert step.statistics["assigned"].sum() == pytest.approx(np.nansum(X), rel=1e-12)
+
+
+@each_step
+def test_a_start_is_not_changed(kind, rng):
+    """Kernels write their result into the array of the start only where the loop owns it."""
+    given, X = problem(rng, kind)
+    q = parameters(rng, 3, X.shape[1])
+    start = rng.gamma(1.0, size=(len(X), 3)) + 0.1, np.ones((1, 3))
+    kept = start[0].copy()
+    start[0].flags.writeable = False
+    for n_sweeps in (0, 3):
+        step_of(given, q, 0.3, start=start, n_sweeps=n_sweeps)
+        assert_array_equal(start[0], kept)
+
+
+def test_tiny_priors_do_not_divide_by_zero(rng):
+    """E log w reaches −1e6 here: one component explains each column, and none of them is lost."""
+    X = drawn_counts(rng)
+    q = parameters(rng, 3, X.shape[1])
+    q["components_shape"][:] = 1e-6
+    q["components_shape"][0, :4] = 50.0
+    q["components_shape"][1, 4:] = 50.0
+    for kind, dtype in ((np.asarray, np.float64), (sparse, np.float64), (sparse, np.float32)):
+        step = step_of(kind(X).astype(dtype), q, 1e-4, dtype=dtype)
+        assert np.isfinite([step.energy, step.entropy, step.log_prior]).all()
+        assert_allclose(
+            step.statistics["counts"].sum(axis=0), np.nansum(X, axis=0), rtol=1e-5, atol=1e-5
+        )
+
+
+# The divergence of components
+
+
+@pytest.mark.parametrize("a", [1e-3, 0.1, 1.0, 40.0, 1e3, 1e6])
+@pytest.mark.parametrize("rates_differ", [False, True])
+def test_divergence_is_that_of_gamma_distributions(a, rates_differ, rng):
+    q = parameters(rng, 5, 33, rates_differ)
+    q["components_shape"] *= a
+    q["components_rate"] *= a
+    model = GammaProcessNMF(5, 33, component_prior=a, concentration=2.0)
+    model.scale = 0.7
+    expected = plain.kl_of_gammas(
+        q["components_shape"], np.broadcast_to(q["components_rate"], (5, 33)), a, a
+    ) + plain.kl_of_gammas(q["weights_shape"], q["weights_rate"], 2.0 / 5, 2.0 * 0.7)
+    assert model.kl(q, model._prior()) == pytest.approx(expected, rel=1e-9)
+
+
+def test_divergence_of_components_is_that_of_the_family(rng):
+    q = parameters(rng, 4, 21)
+    model = GammaProcessNMF(4, 21, component_prior=0.3)
+    prior = model._prior()
+    rate = np.broadcast_to(q["components_rate"], (4, 21))
+    family = Gamma().kl(
+        {"shape": q["components_shape"], "rate": rate},
+        {"shape": np.full((4, 21), 0.3), "rate": np.full((4, 21), 0.3)},
+    )
+    of_weights = plain.kl_of_gammas(
+        q["weights_shape"], q["weights_rate"], prior["weights_shape"], prior["weights_rate"]
+    )
+    assert model.kl(q, prior) == pytest.approx(family + of_weights, rel=1e-10)
+
+
+# Forms of arrays
+
+
+def layouts(X, tmp_path):
+    """The same counts in other layouts and types."""
+    read_only = X.copy()
+    read_only.flags.writeable = False
+    wide = np.full((2 * len(X), 3 * X.shape[1]), 7.0)
+    wide[::2, ::3] = X
+    mapped = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", X.dtype, X.shape)
+    mapped[:] = X
+    return {
+        "Fortran": np.asfortranarray(X),
+        "read-only": read_only,
+        "strided": wide[::2, ::3],
+        "memory-mapped": np.load(tmp_path / "x.npy", mmap_mode="r"),
+        "int64": X.astype(np.int64),
+        "uint8": X.astype(np.uint8),
+        "big-endian": X.astype(">f8"),
+        "lists": X.tolist(),
+    }
+
+
+def test_layouts_and_types_of_arrays_change_nothing(rng, tmp_path):
+    X = drawn_counts(rng)
+    plain_fit = nmf().fit(X)
+    for name, other in layouts(X, tmp_path).items():
+        est = nmf().fit(other)
+        assert_allclose(est.components_, plain_fit.components_, rtol=1e-12, err_msg=name)
+        assert_allclose(est.transform(other), plain_fit.transform(X), rtol=1e-12, err_msg=name)
+        assert est.score(other) == pytest.approx(plain_fit.score(X), rel=1e-12), name
+
+
+def test_layouts_and_types_of_sparse_matrices_change_nothing(rng):
+    X = drawn_counts(rng)
+    reference = nmf().fit(csr_matrix(X))
+    unsorted = csr_matrix(X)
+    for i in range(len(X)):
+        part = slice(*unsorted.indptr[i : i + 2])
+        unsorted.indices[part] = unsorted.indices[part][::-1].copy()
+        unsorted.data[part] = unsorted.data[part][::-1].copy()
+    unsorted.has_sorted_indices = False
+    twice = csr_matrix(
+        (np.repeat(csr_matrix(X).data / 2, 2), np.repeat(csr_matrix(X).indices, 2),
+         2 * csr_matrix(X).indptr), shape=X.shape,
+    )  # fmt: skip
+    zeros = csr_matrix(X + 1.0)
+    zeros.data -= 1.0
+    read_only = csr_matrix(X)
+    for array in (read_only.data, read_only.indices, read_only.indptr):
+        array.flags.writeable = False
+    forms = {
+        "array": csr_array(X),
+        "csc": csr_matrix(X).tocsc(),
+        "coo": csr_matrix(X).tocoo(),
+        "int64": csr_matrix(X.astype(np.int64)),
+        "uint8": csr_matrix(X.astype(np.uint8)),
+        "unsorted": unsorted,
+        "duplicates": twice,
+        "explicit zeros": zeros,
+        "read-only": read_only,
+    }
+    for name, other in forms.items():
+        est = nmf().fit(other)
+        assert_allclose(est.components_, reference.components_, rtol=1e-10, err_msg=name)
+        assert_allclose(
+            est.transform(other), reference.transform(csr_matrix(X)), rtol=1e-10, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_data_are_not_changed(kind, rng):
+    X = drawn_counts(rng, missing=0.2 if kind == "dense" else 0.0)
+    given = csr_matrix(X) if kind == "sparse" else X.copy()
+    est = nmf().fit(given).partial_fit(given)
+    est.transform(given)
+    est.score(given)
+    assert_array_equal(given.toarray() if kind == "sparse" else given, X)

@@ -1,0 +1,248 @@
+"""Predictions of gamma-process factorisation: transform and back, score, errors, draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import plain_gamma_process_nmf as plain
+import pytest
+from cases_gamma_process_nmf import drawn_counts, nmf, sparse
+from harness import context_of
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csc_matrix, csr_matrix, vstack
+from scipy.stats import poisson
+from sklearn.decomposition._nmf import _beta_divergence
+
+from sklearn_anneal.metrics import split_documents
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+# The same number of sweeps over every row, here and in the plain step.
+SWEEPS = {"max_sweeps": 15, "sweep_tol": 0.0}
+
+
+@pytest.fixture
+def X(rng):
+    return drawn_counts(rng)
+
+
+@pytest.fixture
+def gapped(rng):
+    return drawn_counts(rng, missing=0.2)
+
+
+# Transform and back
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_transform_returns_the_expected_activations(missing, rng):
+    X = drawn_counts(rng, missing=missing)
+    est = nmf(**SWEEPS).fit(X)
+    step = plain.local_step(X, context_of(est).q, 0.1, n_sweeps=15, tol=0.0)
+    assert_allclose(est.transform(X), step.shape / step.rate, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_transform_and_back_keep_the_dtype(dtype, X):
+    est = nmf().fit(X.astype(dtype))
+    codes = est.transform(X.astype(dtype))
+    assert codes.dtype == est.components_.dtype == dtype
+    again = est.inverse_transform(codes)
+    assert again.dtype == dtype and again.shape == X.shape
+    assert_allclose(again, codes @ est.components_, rtol=1e-5)
+    assert_array_equal(est.fit_transform(X), est.fit(X).transform(X))
+
+
+def test_single_precision_is_close(X):
+    double, single = nmf(**SWEEPS).fit(X), nmf(**SWEEPS).fit(X.astype(np.float32))
+    assert single.lower_bound_ == pytest.approx(double.lower_bound_, rel=1e-5)
+    assert_allclose(single.transform(X), double.transform(X), rtol=1e-2, atol=1e-3)
+
+
+def test_expected_counts_have_the_sums_of_the_data(X):
+    """At an optimum the columns of the reconstruction have the sums of X, but for the prior."""
+    est = nmf(max_iter=300).fit(1000 * X)
+    expected = est.inverse_transform(est.transform(1000 * X))
+    assert_allclose(expected.sum(axis=0), 1000 * X.sum(axis=0), rtol=5e-3)
+
+
+def test_rows_without_any_cell_have_the_prior(gapped):
+    est = nmf().fit(gapped)
+    assert_allclose(est.transform(np.full((2, 7), np.nan)), 1.0)
+    zeros = est.transform(np.zeros((2, 7)))
+    assert (zeros < 0.1).all()
+
+
+def test_activations_of_a_row_do_not_depend_on_other_rows(gapped, rng):
+    est, order = nmf().fit(gapped), rng.permutation(60)[:25]
+    together = est.transform(gapped)
+    assert_allclose(est.transform(gapped[order]), together[order], rtol=1e-10)
+    assert_allclose(est.transform(gapped[7:8]), together[7:8], rtol=1e-10)
+
+
+def test_threads_change_nothing(gapped, monkeypatch):
+    from harness import make_threads_worthwhile
+
+    make_threads_worthwhile(monkeypatch)
+    large = np.tile(gapped, (20, 1))
+    est = nmf().fit(large)
+    one = est.transform(large)
+    assert_array_equal(est.set_params(n_jobs=2).transform(large), one)
+    assert est.score(large) == est.set_params(n_jobs=1).score(large)
+
+
+# Score
+
+
+def plain_score(est, X, weights=None):
+    """The score from the split of the counts, the plain step, and scipy's Poisson distribution."""
+    ctx = context_of(est)
+    missing = np.isnan(X)
+    observed, held_out = (
+        half.toarray().astype(float) for half in split_documents(csr_matrix(np.nan_to_num(X)))
+    )
+    observed[missing] = np.nan
+    # Half of the exposure is half of all rates.
+    q = {**ctx.q, "weights_rate": 2.0 * ctx.q["weights_rate"]}
+    b = est.activation_prior_
+    step = plain.local_step(observed, q, b, n_sweeps=est.max_sweeps, tol=est.sweep_tol)
+    rates = 0.5 * (step.shape / step.rate) @ est.components_
+    logs = np.where(missing, 0.0, poisson(rates).logpmf(held_out)).sum(axis=1)
+    weights = np.ones(len(X)) if weights is None else weights
+    return weights @ logs / (weights @ (~missing).sum(axis=1))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_score_predicts_one_half_from_the_other(missing, rng):
+    X = drawn_counts(rng, missing=missing)
+    est = nmf(**SWEEPS).fit(X)
+    assert est.score(X) == pytest.approx(plain_score(est, X), rel=1e-9)
+    weights = rng.uniform(0.0, 2.0, len(X))
+    expected = plain_score(est, X, weights)
+    assert est.score(X, sample_weight=weights) == pytest.approx(expected, rel=1e-9)
+
+
+def test_score_of_a_row_depends_on_the_row_alone(gapped, rng):
+    est = nmf().fit(gapped)
+    cells = (~np.isnan(gapped)).sum(axis=1)
+    kept = cells > 0
+    each = np.array([est.score(row[None]) for row in gapped[kept]])
+    expected = each @ cells[kept] / cells.sum()
+    assert est.score(gapped) == pytest.approx(expected, rel=1e-10)
+    assert est.score(gapped[rng.permutation(60)]) == pytest.approx(expected, rel=1e-10)
+
+
+def test_score_does_not_depend_on_the_form_of_the_data(X):
+    est = nmf().fit(X)
+    expected = est.score(X)
+    forms = (
+        csr_matrix(X), csc_matrix(X), csr_matrix(X.astype(np.int64)), X.astype(np.int32),
+        X.astype(np.float32), np.asfortranarray(X), X.tolist(),
+    )  # fmt: skip
+    for other in forms:
+        assert est.score(other) == pytest.approx(expected, rel=1e-10), type(other)
+
+
+def test_missing_cells_do_not_count(X):
+    """The score without a column, here the last, is that of components without it."""
+    est = nmf(**SWEEPS).fit(X)
+    hidden = X.copy()
+    hidden[:, 6] = np.nan
+    kept = slice(6)
+    q = context_of(est).q
+    narrow = nmf(**SWEEPS).fit(X[:, kept])
+    context_of(narrow).q = {
+        **q, "components_shape": np.asfortranarray(q["components_shape"][:, kept])
+    }  # fmt: skip
+    assert est.score(hidden) == pytest.approx(narrow.score(X[:, kept]), rel=1e-9)
+
+
+def test_score_prefers_the_model_that_drew_the_data(rng):
+    parts = np.kron(np.eye(3), np.ones(4)) * 5.0
+    X = rng.poisson(rng.gamma(0.7, 1.0 / 0.7, (600, 3)) @ parts)
+    scores = [
+        nmf(n_components=k, activation_prior=0.7, max_iter=100).fit(X[:300]).score(X[300:])
+        for k in (1, 2, 3)
+    ]
+    assert scores == sorted(scores)
+
+
+def test_rows_of_zeros_have_a_score(X):
+    est = nmf().fit(X)
+    for zeros in (np.zeros((3, 7)), csr_matrix((3, 7))):
+        activations = est.transform(zeros)
+        assert est.score(zeros) <= 0.0
+        assert np.isfinite(activations).all()
+    assert est.score(vstack([csr_matrix(X), csr_matrix((3, 7))])) == pytest.approx(
+        est.score(np.vstack([X, np.zeros((3, 7))]))
+    )
+
+
+# The error of the reconstruction
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse])
+def test_the_error_is_that_of_scikit_learn(kind, X):
+    est = nmf(max_iter=20).fit(kind(X))
+    expected = _beta_divergence(
+        kind(X), est.transform(kind(X)), est.components_, 1, square_root=True
+    )
+    assert est.reconstruction_err_ == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_error_is_that_of_observed_cells(gapped, rng):
+    weights = rng.integers(0, 3, 60)
+    est = nmf().fit(gapped, sample_weight=weights)
+    expected = est.inverse_transform(est.transform(gapped))
+    repeated = plain.divergence(
+        np.repeat(gapped, weights, axis=0), np.repeat(expected, weights, axis=0)
+    )
+    assert est.reconstruction_err_ == pytest.approx(np.sqrt(2.0 * repeated), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse])
+def test_the_error_of_many_rows_of_zeros(kind, X):
+    """Whole chunks of rows have no entry."""
+    tall = np.vstack([X, np.zeros((2000, 7)), X])
+    est = nmf().fit(kind(tall))
+    expected = plain.divergence(tall, est.inverse_transform(est.transform(tall)))
+    assert est.reconstruction_err_ == pytest.approx(np.sqrt(2.0 * expected), rel=1e-9)
+
+
+# Draws
+
+
+def test_samples_have_the_mean_of_the_model(rng):
+    X = drawn_counts(rng, size=20.0)
+    est = nmf(activation_prior=0.8).fit(X).set_params(random_state=0)
+    drawn, activations = est.sample(40_000)
+    assert drawn.shape == (40_000, 7) and activations.shape == (40_000, 3)
+    assert drawn.dtype == np.int64
+    error = activations.std(axis=0) / 200.0
+    assert (np.abs(activations.mean(axis=0) - 1.0) < 4.0 * error).all()
+    error = drawn.std(axis=0) / 200.0
+    assert (np.abs(drawn.mean(axis=0) - est.components_.sum(axis=0)) < 4.0 * error).all()
+    # Counts vary around the rates of their rows by the square root of these.
+    rates = activations @ est.components_
+    variance = (drawn - rates).var(axis=0) / rates.mean(axis=0)
+    assert_allclose(variance, 1.0, atol=0.05)
+    assert_array_equal(est.sample(40_000)[0], drawn)
+
+
+def test_activations_of_draws_have_the_variance_of_the_prior(X):
+    est = nmf(activation_prior=4.0).fit(X).set_params(random_state=1)
+    _, activations = est.sample(50_000)
+    assert_allclose(activations.var(axis=0), 1.0 / 4.0, rtol=0.05)
+
+
+# Fitted attributes
+
+
+def test_attributes_are_those_of_the_posterior(X):
+    est = nmf().fit(X)
+    q = context_of(est).q
+    assert_allclose(est.component_weights_, q["weights_shape"] / q["weights_rate"])
+    assert_allclose(est.component_weights_std_**2, q["weights_shape"] / q["weights_rate"] ** 2)
+    means = q["components_shape"] / q["components_rate"]
+    assert_allclose(est.components_, est.component_weights_[:, None] * means)
+    counts = q["weights_shape"] - 1.0 / 3
+    assert counts.sum() == pytest.approx(X.sum(), rel=1e-9)
+    assert est.n_effective_components_ == (counts > 1).sum()
