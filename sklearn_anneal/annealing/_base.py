@@ -109,6 +109,9 @@ class Annealing(BaseEstimator):
     exact_bound : bool
         Whether the local steps yield the lower bound of the current q. If not, an extra pass
         evaluates it every ``evaluate_every`` passes.
+    reads_entropy : bool
+        Whether the method reads the entropy of q(z) before every block, and not only before the
+        first one.
     has_unit_temperatures : bool
         Whether every data point has a temperature of its own.
     draws_weights : bool
@@ -125,6 +128,7 @@ class Annealing(BaseEstimator):
     finish = True
     exact_bound = True
     evaluate_every = 1
+    reads_entropy = False
     has_unit_temperatures = False
     holds_units = True
     draws_weights = False

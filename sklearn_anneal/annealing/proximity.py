@@ -60,6 +60,7 @@ class ProximityVI(DampedMixin, Annealing):
         "n_passes": N_PASSES,
         "learning_rate": LEARNING_RATE,
     }
+    reads_entropy = True
     _defaults = {"strength": 0.003, "lag": 5, "n_passes": 50, "learning_rate": 0.5}
 
     def __init__(self, strength="auto", lag="auto", n_passes="auto", learning_rate="auto"):

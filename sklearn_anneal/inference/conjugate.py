@@ -71,7 +71,11 @@ def update(
             known = visited.visit.known
             # A visit empties the list that it is given.
             local = None if local is None else list(local)
-            visited = visits.visit(ctx, method, units, workers, local, known, block=block)
+            # The bound is that of the first visit; some methods also read the entropy of others.
+            bound = method.reads_entropy or local is None
+            visited = visits.visit(
+                ctx, method, units, workers, local, known, block=block, bound=bound
+            )
             local = visited.local
         ctx.report, ctx.known = visited.step, visited.visit.known
 

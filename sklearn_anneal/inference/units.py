@@ -427,6 +427,8 @@ class SparseCounts(Documents):
                 terms = _log_factorial(counts[: indptr[-1]])
                 log_factorials[filled] = np.add.reduceat(terms, indptr[:-1][filled])
         self.log_factorials = log_factorials
+        self._sorted: dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._place: Any = None
 
     @property
     def is_empty(self) -> bool:
@@ -435,9 +437,27 @@ class SparseCounts(Documents):
     def take(self, index: np.ndarray | slice) -> SparseCounts:
         weights = None if self.weights is None else self.weights[index]
         indptr, part = self._cut(index)
-        return SparseCounts(
+        taken = SparseCounts(
             self.counts[part], self.words[part], indptr, weights, self.log_factorials[index]
         )
+        if isinstance(index, slice) and self._place is None:
+            # Every pass takes the same chunks, which are therefore sorted once.
+            taken._sorted, taken._place = self._sorted, (index.start, index.stop)
+        return taken
+
+    def by_column(self, n_columns: int, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return counts and their rows, column by column, and where each column begins."""
+        key = (self._place, n_columns, np.dtype(dtype))
+        if key not in self._sorted:
+            stop, shape = self.indptr[-1], (self.n_units, n_columns)
+            arrays = (self.counts[:stop], self.words[:stop], self.indptr)
+            columns = csr_array(arrays, shape=shape).tocsc()
+            self._sorted[key] = (
+                columns.data.astype(dtype, copy=False),
+                columns.indices.astype(np.int32, copy=False),
+                columns.indptr.astype(np.int64),
+            )
+        return self._sorted[key]
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Units:
         return Units.subset(self, size, random_state)

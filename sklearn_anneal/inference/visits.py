@@ -54,6 +54,7 @@ def visit(
     block: Block | None = None,
     keep: bool = True,
     evaluation: bool = False,
+    bound: bool = True,
 ) -> Visited:
     """Visit some data for the update of a block, by default the first.
 
@@ -75,6 +76,8 @@ def visit(
         Whether to return the local variables.
     evaluation : bool, default=False
         Whether the visit serves to compute the lower bound.
+    bound : bool, default=True
+        Whether the terms of the lower bound will be read. Without it, they may be NaN.
 
     Returns
     -------
@@ -84,6 +87,8 @@ def visit(
     prepared = method.visit(
         ctx, units, block=block, evaluation=evaluation, known=known, workers=workers
     )
+    if not bound:
+        prepared = prepared.without_bound()
     draw = method.draw(ctx, block)
     units = prepared.view(units)
     noise = method.weights(ctx, units)

@@ -332,6 +332,117 @@ def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
     return types.void(x, counts, tiny, table, n_rows, norms, out), codegen
 
 
+@intrinsic
+def add_shares_of_rows(typingctx, x, counts, starts, n, tiny, weight, table, out):
+    """Divide counts in proportion to products of a vector with rows, and add up the shares.
+
+    ``out[j] += weight (counts[j] / (row_j @ x + s tiny)) x``, where s is the number of lanes. Rows
+    of the table and of ``out``, which has its shape and its dtype or float64, are given by the
+    positions of their first elements, ``starts[:n]``, and n is a multiple of ``ROWS``. A row that
+    is given twice among ``ROWS`` rows gets both shares.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = _Emitter(context, builder, signature.args[0].dtype)
+        x, (n_columns,) = emit.array(signature.args[0], args[0])
+        counts, _ = emit.array(signature.args[1], args[1])
+        starts, _ = emit.array(signature.args[2], args[2])
+        table, _ = emit.array(signature.args[6], args[6])
+        out, _ = emit.array(signature.args[7], args[7])
+        kind = signature.args[7].dtype
+        floor, weight = emit.everywhere(args[4]), emit.everywhere(args[5])
+        totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS)]
+        block = ir.Constant(args[3].type, ROWS)
+        with cgutils.for_range(builder, builder.sdiv(args[3], block)) as blocks:
+            first = builder.mul(blocks.index, block)
+            places = [builder.add(first, ir.Constant(first.type, j)) for j in range(ROWS)]
+            rows = [builder.load(builder.gep(starts, [place])) for place in places]
+            emit.fill(totals, floor)
+            with emit.steps(n_columns) as loop:
+                offset = emit.offset(loop)
+                emit.add_products(emit.load(x, offset), table, rows, offset, totals)
+            shares = []
+            for begin in range(0, ROWS, emit.lanes):
+                norm = emit.sums([builder.load(total) for total in totals[begin:][: emit.lanes]])
+                quotient = builder.fdiv(emit.load(counts, places[begin]), norm)
+                share = builder.fmul(weight, quotient)
+                shares += [emit.broadcast(share, lane) for lane in range(emit.lanes)]
+            with emit.steps(n_columns) as loop:
+                offset = emit.offset(loop)
+                part = emit.load(x, offset)
+                for row, share in zip(rows, shares, strict=True):
+                    value = builder.fmul(share, part)
+                    emit.add_to_part(value, out, kind, builder.add(row, offset))
+        return context.get_dummy_value()
+
+    return types.void(x, counts, starts, n, tiny, weight, table, out), codegen
+
+
+@intrinsic
+def add_shares_to_row(typingctx, x, counts, weights, starts, n, tiny, table, out):
+    """Divide counts in proportion to products of a vector with rows, and add up what they share.
+
+    ``out += Σ_j weights[j] (counts[j] / (row_j @ x + s tiny)) row_j``, where s is the number of
+    lanes. Rows of the table are given as for :func:`add_shares_of_rows`, and each result is the
+    same as there, bit for bit, if the shares of a row are added in the same order. ``out`` has the
+    dtype of the table or float64.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = _Emitter(context, builder, signature.args[0].dtype)
+        x, (n_columns,) = emit.array(signature.args[0], args[0])
+        counts, weights, starts, table, out = (
+            emit.array(signature.args[i], args[i])[0] for i in (1, 2, 3, 6, 7)
+        )
+        wide = signature.args[7].dtype != emit.dtype
+        doubles = ir.VectorType(ir.DoubleType(), DOUBLES)
+        floor = emit.everywhere(args[5])
+        totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS)]
+        block = ir.Constant(args[4].type, ROWS)
+
+        def address(offset):
+            return builder.bitcast(builder.gep(out, [offset]), doubles.as_pointer())
+
+        with cgutils.for_range(builder, builder.sdiv(args[4], block)) as blocks:
+            first = builder.mul(blocks.index, block)
+            places = [builder.add(first, ir.Constant(first.type, j)) for j in range(ROWS)]
+            rows = [builder.load(builder.gep(starts, [place])) for place in places]
+            emit.fill(totals, floor)
+            with emit.steps(n_columns) as loop:
+                offset = emit.offset(loop)
+                emit.add_products(emit.load(x, offset), table, rows, offset, totals)
+            shares = []
+            for begin in range(0, ROWS, emit.lanes):
+                norm = emit.sums([builder.load(total) for total in totals[begin:][: emit.lanes]])
+                quotient = builder.fdiv(emit.load(counts, places[begin]), norm)
+                share = builder.fmul(emit.load(weights, places[begin]), quotient)
+                shares += [emit.broadcast(share, lane) for lane in range(emit.lanes)]
+            with emit.steps(n_columns) as loop:
+                offset = emit.offset(loop)
+                parts = [
+                    builder.fmul(share, emit.load(table, builder.add(row, offset)))
+                    for row, share in zip(rows, shares, strict=True)
+                ]
+                for begin in range(0, emit.lanes, DOUBLES if wide else emit.lanes):
+                    if not wide:
+                        value = emit.load(out, offset)
+                        for part in parts:
+                            value = builder.fadd(value, part)
+                        emit.store(value, out, offset)
+                        continue
+                    place = address(builder.add(offset, ir.Constant(offset.type, begin)))
+                    value = builder.load(place)
+                    value.align = 8
+                    lanes = list(range(begin, begin + DOUBLES))
+                    for part in parts:
+                        double = builder.fpext(emit.shuffle(part, part, lanes), doubles)
+                        value = builder.fadd(double, value)
+                    builder.store(value, place).align = 8
+        return context.get_dummy_value()
+
+    return types.void(x, counts, weights, starts, n, tiny, table, out), codegen
+
+
 def _emit_add_rows(context, builder, signature, args, n_sums):
     """Emit one or more weighted sums of the same rows.
 

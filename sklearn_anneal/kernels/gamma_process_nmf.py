@@ -15,61 +15,62 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import digamma, exp, exp_digamma, log, log_gamma
-from ._simd import LANES, ROWS, fetch_rows, multiplicative_step, ratio_update
-from .counts import TINY, TINY_SINGLE, add_shares, longest_row, open_row, padded
+from ._simd import (
+    LANES,
+    ROWS,
+    add_shares_of_rows,
+    add_shares_to_row,
+    fetch_rows,
+    multiplicative_step,
+    ratio_update,
+    total,
+)
+from .counts import TINY, TINY_SINGLE, longest_row, open_row, padded
+
+# This many rows of the next column are prefetched.
+_FETCHED = 64
 
 
 @helper
-def _weigh(shape, factor, local, out):
-    """``out = factor · exp{x ψ(shape)}``."""
+def _powers(shape, local, out):
+    """``out = exp{x ψ(shape)}``."""
     if local == 1.0:
         for k in range(out.shape[0]):
-            out[k] = factor[k] * exp_digamma(shape[k])
+            out[k] = exp_digamma(shape[k])
     else:
         for k in range(out.shape[0]):
-            out[k] = factor[k] * out.dtype.type(exp(local * digamma(np.float64(shape[k]))))
+            out[k] = out.dtype.type(exp(local * digamma(np.float64(shape[k]))))
 
 
 @helper
 def _activation_sums(
-    shape, rate, log_rate, prior, assigned, weight, noisy_weight, logs, scratch, clean, noisy, sums
+    shape, log_rate, assigned, weight, noisy_weight, logs, scratch, clean, noisy, bound
 ):
-    """Add what q(h) of a row contributes to the bound and to the statistics.
+    """Add what q(h) of a row contributes to the statistics and to the bound.
 
-    ``clean`` and ``noisy`` (2, K) receive the assigned counts and E h, times the two weights.
-    ``sums`` receives, from its second entry on, Σ_k n_k E log h_k, KL(q(h) ‖ p(h)) without its
-    constant, H[q(h)], and Σ_k (E log h_k − E h_k).
+    ``clean`` and ``noisy`` receive the assigned counts, times the two weights. The rows of
+    ``bound`` (3, K) receive n_k E log h_k, E log h_k and H[q(h_k)]. There is one sum per component,
+    because the compiler keeps the order of a sum, and a sum over components would have to wait for
+    each addition.
     """
     n_components = assigned.shape[0]
     for k in range(n_components):
-        logs[k] = digamma(shape[k]) - log_rate[k]
+        logs[k] = digamma(shape[k])
     for k in range(n_components):
         scratch[k] = log_gamma(shape[k])
-    energy = 0.0
-    log_prior = 0.0
-    entropy = 0.0
-    evidence = 0.0
     for k in range(n_components):
-        mean = shape[k] / rate[k]
-        energy += assigned[k] * logs[k]
-        log_prior += (prior - 1.0) * logs[k] - prior * mean
-        # The entropy, with ψ(shape) = E log h + log rate.
-        entropy += scratch[k] + shape[k] - log_rate[k]
-        entropy -= (shape[k] - 1.0) * (logs[k] + log_rate[k])
-        evidence += logs[k] - mean
-        clean[0, k] += weight * assigned[k]
-        clean[1, k] += weight * mean
-        noisy[0, k] += noisy_weight * assigned[k]
-        noisy[1, k] += noisy_weight * mean
-    sums[1] += weight * energy
-    sums[2] += weight * log_prior
-    sums[3] += weight * entropy
-    sums[4] += weight * evidence
+        clean[k] += weight * assigned[k]
+        noisy[k] += noisy_weight * assigned[k]
+        expected_log = logs[k] - log_rate[k]
+        bound[0, k] += weight * assigned[k] * expected_log
+        bound[1, k] += weight * expected_log
+        entropy = scratch[k] + shape[k] - log_rate[k] - (shape[k] - 1.0) * logs[k]
+        bound[2, k] += weight * entropy
 
 
 @kernel(
-    "values index pointer rows vector vector vector vector vector float float float float float "
-    "float int int float vector vector out2 out2 out2 out2 out2 out1"
+    "values index pointer rows vector vector vector vector float float float float float int int "
+    "int float vector vector out2 out_rows out2 out2 out1 out1 out2 out1"
 )
 def sparse_step(
     counts,
@@ -79,37 +80,39 @@ def sparse_step(
     largest,
     first_factor,
     factor,
-    rate,
     log_rate,
     top_of_first,
     top,
     local,
     base,
-    prior,
     step,
     given,
+    known,
     n_sweeps,
     tol,
     weights,
     noise,
     shape,
+    powers,
     out,
     clean_out,
     clean,
     noisy,
-    sums,
+    bound,
+    log_norms,
 ):
     """Infer the activations of rows of counts, and add up their statistics.
 
     ``first_factor`` and ``factor`` are exp{x (E log θ − log rate) − top} with the rates of the
     start and with those of the result. If not ``given``, the first sweep takes E log h = 0.
-    ``base`` is the tempered shape of the prior and ``prior`` the true one; ``step`` is the factor
-    of the statistics in a row's shapes.
+    ``base`` is the tempered shape of the prior; ``step`` is the factor of the statistics in a row's
+    shapes.
 
-    ``shape`` (n_rows, K) receives the result; if ``given``, it also holds the start. ``out`` and
-    ``clean_out`` (n_columns, width) receive Σ_n w_n (x / n_v) u_k with and without noise, unless
-    they have no rows. ``sums[0]`` receives Σ w x log(normaliser of the division); the other sums
-    are those of :func:`_activation_sums`.
+    ``shape`` (n_rows, K) receives the result, and ``powers`` its exp{x ψ(shape)}. If ``given``,
+    ``shape`` also holds the start; if ``known``, ``powers`` does, which saves its computation.
+    ``out`` and ``clean_out`` (n_columns, width) receive Σ_n w_n (x / n_v) u_k with and without
+    noise, unless they have no rows. ``log_norms[0]`` receives Σ w x log(normaliser of the
+    division); the other sums are those of :func:`_activation_sums`.
     """
     n_components = shape.shape[1]
     width = table.shape[1]
@@ -121,6 +124,7 @@ def sparse_step(
     c = np.zeros(longest, table.dtype)
     norms = np.empty(longest, table.dtype)
     logs = np.empty(longest)
+    starts = np.empty(longest, np.int64)
     e = np.zeros(width, table.dtype)
     acc = np.zeros(width, table.dtype)
     base_row = np.full(width, base).astype(table.dtype)
@@ -148,62 +152,94 @@ def sparse_step(
         for k in range(n_components, width):
             current[k] = base_row[k]
         last_top = top_of_first
-        swept = False
+        last = first
+        row_known = known
         for sweep in range(n_sweeps):
             if sweep == 0 and not given:
-                for k in range(width):
+                for k in range(n_components):
                     e[k] = first[k]
-            elif sweep == 0:
-                _weigh(current, first, local, e)
             else:
-                _weigh(current, later, local, e)
+                if not row_known:
+                    _powers(current[:n_components], local, powers[d])
+                for k in range(n_components):
+                    e[k] = last[k] * powers[d, k]
             for k in range(width):
                 acc[k] = size(0)
             ratio_update(e, c, tiny, rows, n_entries, norms, acc)
             change = np.float64(multiplicative_step(base_row, factor_of_counts, e, acc, current))
-            swept = True
+            last, last_top, row_known = later, top, 0
             if change < tol * n_components:
                 break
-        if swept:
-            _weigh(current, later, local, e)
-            last_top = top
-        else:
-            _weigh(current, first, local, e)
+        if not row_known:
+            _powers(current[:n_components], local, powers[d])
+        for k in range(n_components):
+            e[k] = last[k] * powers[d, k]
         for k in range(width):
             acc[k] = size(0)
         ratio_update(e, c, tiny, rows, n_entries, norms, acc)
         weight = weights[d] if weights.shape[0] > 0 else 1.0
         noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
         for k in range(n_components):
-            final[k] = current[k] if swept else shape[d, k]
+            final[k] = current[k] if n_sweeps > 0 else shape[d, k]
             shape[d, k] = final[k]
             assigned[k] = np.float64(acc[k]) * np.float64(e[k])
         _activation_sums(
-            final, rate, log_rate, prior, assigned, weight, noisy_weight, expected_log, scratch,
-            clean, noisy, sums,
+            final, log_rate, assigned, weight, noisy_weight, expected_log, scratch, clean, noisy,
+            bound,
         )  # fmt: skip
-        log_norm = mass * last_top
         for i in range(n_entries):
-            logs[i] = log(np.float64(norms[i]))
+            logs[i] = np.float64(c[i]) * log(np.float64(norms[i]))
         for i in range(n):
-            log_norm += np.float64(c[i]) * (logs[i] + local * largest[indices[begin + i]])
-        sums[0] += weight * log_norm
-        if out.shape[0] > 0:
-            add_shares(indices, begin, n, c, norms, e, noisy_weight, out)
-        if clean_out.shape[0] > 0:
-            add_shares(indices, begin, n, c, norms, e, weight, clean_out)
+            logs[i] += np.float64(c[i]) * (local * largest[indices[begin + i]])
+        log_norms[0] += weight * (mass * last_top + total(logs[:n_entries]))
+        if out.shape[0] > 0 and n > 0:
+            for i in range(n_entries):
+                starts[i] = np.int64(indices[begin + min(i, n - 1)]) * width
+            add_shares_of_rows(e, c, starts, n_entries, tiny, size(noisy_weight), table, out)
+            if clean_out.shape[0] > 0:
+                add_shares_of_rows(e, c, starts, n_entries, tiny, size(weight), table, clean_out)
 
 
-@kernel("out_rows matrix matrix float")
-def activation_weights(out, shape, factor, local):
-    """``out = factor · exp{x ψ(shape)}``; ``factor`` has one row, or one per row of the shapes."""
-    width = out.shape[1]
-    row = np.empty(width, out.dtype)
+@kernel("values index pointer rows rows values out2")
+def sparse_counts(counts, rows, indptr, table, e, weights, out):
+    """Add up the counts of components at given activations, as :func:`sparse_step` does.
+
+    The counts come column by column, with the rows that they belong to. ``e`` (n_rows, width) has
+    the factors of the rows. Going through the columns, a sum stays in the cache until it is
+    complete, while sums of a table that is larger than the cache would be read and written at every
+    count.
+    """
+    width = table.shape[1]
+    size = table.dtype.type
+    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
+    longest = padded(longest_row(indptr), ROWS)
+    starts = np.zeros(longest, np.int64)
+    c = np.zeros(longest, table.dtype)
+    w = np.zeros(longest, table.dtype)
+    for v in range(indptr.shape[0] - 1):
+        begin = indptr[v]
+        n = indptr[v + 1] - begin
+        next_end = indptr[min(v + 2, indptr.shape[0] - 1)]
+        fetch_rows(e, rows, begin + n, min(next_end, begin + n + _FETCHED))
+        if n == 0:
+            continue
+        n_entries = padded(n, ROWS)
+        for i in range(n_entries):
+            row = rows[begin + min(i, n - 1)]
+            starts[i] = np.int64(row) * width
+            c[i] = counts[begin + i] if i < n else size(0)
+            w[i] = weights[row] if weights.shape[0] > 0 else size(1)
+        add_shares_to_row(table[v], c, w, starts, n_entries, tiny, e, out[v])
+
+
+@kernel("out_rows matrix float")
+def activation_powers(out, shape, local):
+    """``out = exp{x ψ(shape)}``."""
+    row = np.empty(out.shape[1], out.dtype)
     for n in range(shape.shape[0]):
-        at = n if factor.shape[0] > 1 else 0
-        for k in range(width):
-            row[k] = factor[at, k]
-        _weigh(shape[n], row, local, out[n])
+        for k in range(out.shape[1]):
+            row[k] = shape[n, k]
+        _powers(row, local, out[n])
 
 
 @kernel("out_rows rows")
@@ -224,35 +260,33 @@ def log_ratios(predicted, x, largest, out):
     ``largest`` has x m_v.
     """
     tiny = predicted.dtype.type(TINY_SINGLE if predicted.itemsize == 4 else TINY)
-    logs = np.empty(x.shape[1])
+    nothing = predicted.dtype.type(0)
+    n_columns = x.shape[1]
+    terms = np.zeros(padded(n_columns, LANES))
     for n in range(x.shape[0]):
-        total = 0.0
-        for v in range(x.shape[1]):
-            logs[v] = log(np.float64(predicted[n, v] + tiny)) + largest[v]
-        for v in range(x.shape[1]):
+        for v in range(n_columns):
             value = x[n, v]
             observed = value == value
-            quotient = value / (predicted[n, v] + tiny)
-            predicted[n, v] = quotient if observed else predicted.dtype.type(0)
-            total += np.float64(value) * logs[v] if observed else 0.0
-        out[n] = total
+            norm = predicted[n, v] + tiny
+            term = np.float64(value) * (log(np.float64(norm)) + largest[v])
+            predicted[n, v] = value / norm if observed else nothing
+            terms[v] = term if observed else 0.0
+        out[n] = total(terms)
 
 
-@kernel("matrix matrix matrix matrix float vector vector out2 out2 out1", dtypes=("float64",))
-def activation_sums(
-    shape, rate, log_rate, assigned, prior, weights, noise, clean, noisy, sums
-):  # fmt: skip
-    """Add what q(h) of some rows contributes; rates have one row, or one per row of the shapes."""
+@kernel("matrix matrix matrix vector vector out1 out1 out2", dtypes=("float64",))
+def activation_sums(shape, log_rate, assigned, weights, noise, clean, noisy, bound):
+    """Add what q(h) of some rows contributes; ``log_rate`` has one row for all, or one for each."""
     n_components = shape.shape[1]
     expected_log = np.empty(n_components)
     scratch = np.empty(n_components)
     for n in range(shape.shape[0]):
-        at = n if rate.shape[0] > 1 else 0
+        at = n if log_rate.shape[0] > 1 else 0
         weight = weights[n] if weights.shape[0] > 0 else 1.0
         noisy_weight = weight * noise[n] if noise.shape[0] > 0 else weight
         _activation_sums(
-            shape[n], rate[at], log_rate[at], prior, assigned[n], weight, noisy_weight,
-            expected_log, scratch, clean, noisy, sums,
+            shape[n], log_rate[at], assigned[n], weight, noisy_weight, expected_log, scratch,
+            clean, noisy, bound,
         )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ _NO_MATRIX = np.empty((0, 0))
 # Tables are padded to a multiple of this many components, which kernels process at a time.
 _LANES = 8
 # Dense rows are processed in blocks of about this many cells, which stay in the caches.
-_CELLS = 1 << 16
+_CELLS = 1 << 17
 
 
 kernels = partial(compiled, "gamma_process_nmf")
@@ -44,10 +44,16 @@ class Activations:
     shape : ndarray of shape (n_rows, n_components)
     rate : ndarray of shape (1, n_components) or (n_rows, n_components)
         One row serves all rows in which no cell is missing.
+    powers : ndarray of shape (n_rows, n_components) or None, default=None
+        exp{x ψ(shape)}, which the next visit needs if its x is the same; None if it is not known.
+    x : float, default=1.0
+        The power x.
     """
 
     shape: np.ndarray
     rate: np.ndarray
+    powers: np.ndarray | None = None
+    x: float = 1.0
 
     def __getitem__(self, rows: slice) -> Activations:
         """Return the activations of some of the rows."""
@@ -66,6 +72,10 @@ class Start(NamedTuple):
 
     activations: Activations | None
     n_sweeps: int
+
+    @property
+    def rate_of_start(self) -> np.ndarray | None:
+        return None if self.activations is None else self.activations.rate
 
 
 class Table(NamedTuple):
@@ -136,6 +146,8 @@ class CountsVisit(Visit):
         The draws of the two blocks, by their first keys.
     known : dict or None
         The table, which the next visit can reuse.
+    bound : bool, default=True
+        Whether local steps compute the terms of the lower bound.
     """
 
     log_weights: np.ndarray = field(kw_only=True)
@@ -144,6 +156,12 @@ class CountsVisit(Visit):
     sweeps: bool = field(kw_only=True)
     draw: dict[str, Any] | None = field(kw_only=True, default=None)
     known: Any = field(kw_only=True, default=None)  # type: ignore[misc]
+    bound: bool = field(kw_only=True, default=True)
+
+    def without_bound(self) -> CountsVisit:
+        if self.sweeps or not self.counts_components or "activation_prior" in self.model.learns:
+            return self
+        return replace(self, bound=False)
 
     def start(
         self,
@@ -205,104 +223,118 @@ class CountsVisit(Visit):
         The counts of components lack a factor, and the energy a term. Both depend on a column and
         a component alone, so that :meth:`finish` adds them once, to the sum over all rows.
         """
-        model, start, n_sweeps = self.model, local.activations, local.n_sweeps
-        k, n, given = model.n_components, units.n_units, start is not None
-        rate = self._rates(self._exposures(units))
-        if given and n_sweeps == 0 and start.shape.flags.writeable:
-            shape = start.shape
-        else:
-            shape = np.array(start.shape) if given else np.empty((n, k))
-        first, factor = self._factors(start.rate if given else None), self._factors(rate)
-        if n_sweeps == 0:
-            rate, factor = start.rate, first
-        sums = _Sums.of(self, units, noise)
-        run: Any = self._sparse_step if isinstance(units, SparseCounts) else self._dense_step
-        run(units, n_sweeps, given, first, factor, rate, shape, sums)
-        return self._as_local_step(units, Activations(shape, rate), sums)
+        start: Any = local.activations
+        n_sweeps, x, sparse = local.n_sweeps, float(self.t.local), isinstance(units, SparseCounts)
+        sums, known = _Sums.of(self, units, noise), self._knows_powers(start)
+        if not self.bound:
+            found = start if known else start._replace(powers=self._powers(start.shape), x=x)
+            count: Any = self._count_sparse if sparse else self._count_dense
+            count(units, found, sums)
+            return self._as_counts(units, found, sums)
+        n, k = units.n_units, self.model.n_components
+        rate = start.rate if n_sweeps == 0 else self._rates(self._exposures(units))
+        shape = np.empty((n, k)) if start is None else np.array(start.shape)
+        powers = np.array(start.powers) if known else np.empty((n, k), self.model.dtype)
+        found = Activations(shape, rate, powers, x)
+        run: Any = self._sparse_step if sparse else self._dense_step
+        run(units, local, known, found, sums)
+        return self._as_local_step(units, found, sums)
+
+    def _knows_powers(self, activations: Activations | None) -> bool:
+        if activations is None or activations.powers is None:
+            return False
+        return activations.x == float(self.t.local)
+
+    def _powers(self, shape: np.ndarray) -> np.ndarray:
+        """exp{x ψ(shape)}."""
+        powers = np.empty(shape.shape, self.model.dtype)
+        kernels().activation_powers(powers, shape, float(self.t.local))
+        return powers
 
     def _sparse_step(
-        self,
-        units: SparseCounts,
-        n_sweeps: int,
-        given: bool,
-        first: tuple[np.ndarray, np.ndarray],
-        factor: tuple[np.ndarray, np.ndarray],
-        rate: np.ndarray,
-        shape: np.ndarray,
-        sums: _Sums,
+        self, units: SparseCounts, start: Start, known: bool, found: Activations, sums: _Sums
     ) -> None:
-        model = self.model
+        model, rate, given = self.model, found.rate, start.activations is not None
+        first, top_of_first = self._factors(start.rate_of_start)
+        factor, top = self._factors(rate)
         kernels().sparse_step(
             *units.arrays(model.dtype),
             self.expected.table,
             self.expected.largest,
-            first[0][0],
-            factor[0][0],
-            rate[0],
+            first[0],
+            factor[0],
             np.log(rate[0]),
-            float(first[1][0]),
-            float(factor[1][0]),
+            float(top_of_first[0]),
+            float(top[0]),
             float(self.t.local),
             float(self._tempered_prior()["shape"][0]),
-            float(model.activation_prior),
             float(self.t.statistics),
             given,
-            n_sweeps,
+            known,
+            start.n_sweeps,
             model.sweep_tol,
             sums.weights,
             sums.noise,
-            shape,
+            found.shape,
+            found.powers,
             sums.out,
             sums.clean_out,
             sums.clean,
             sums.noisy,
-            sums.scalars,
+            sums.bound,
+            sums.log_norms,
         )
 
+    def _count_sparse(self, units: SparseCounts, found: Activations, sums: _Sums) -> None:
+        dtype, k, table = self.model.dtype, self.model.n_components, self.expected.table
+        e = np.zeros((units.n_units, table.shape[1]), dtype)
+        factor = self._factors(found.rate)[0]
+        np.multiply(np.asarray(found.powers), factor, out=e[:, :k], casting="same_kind")
+        own, noisy = sums.of_rows(slice(None))
+        for out, weights in ((sums.out, noisy), (sums.clean_out, own)):
+            if len(out):
+                w = np.empty(0, dtype) if weights is None else weights.astype(dtype)
+                kernels().sparse_counts(*units.by_column(len(table), dtype), table, e, w, out)
+
     def _dense_step(
-        self,
-        units: DenseCounts,
-        n_sweeps: int,
-        given: bool,
-        first: tuple[np.ndarray, np.ndarray],
-        factor: tuple[np.ndarray, np.ndarray],
-        rate: np.ndarray,
-        shape: np.ndarray,
-        sums: _Sums,
+        self, units: DenseCounts, start: Start, known: bool, found: Activations, sums: _Sums
     ) -> None:
         """Do with matrix products, a block of rows at a time, what a kernel does for sparse rows.
 
         The sweeps over a block end when all of its rows have converged.
         """
-        model, k, n = self.model, self.model.n_components, units.n_units
+        model, k, n_sweeps = self.model, self.model.n_components, start.n_sweeps
+        given, rate = start.activations is not None, found.rate
+        powers = np.asarray(found.powers)
+        first, top_of_first = self._factors(start.rate_of_start)
+        factor, top = self._factors(rate)
         x, dtype = float(self.t.local), model.dtype
         table = self.expected.table[:, :k]
         largest = x * self.expected.largest
         base, step = self._tempered_prior()["shape"], float(self.t.statistics)
-        length = max(_CELLS // max(model.n_columns, 1), 8)
         log_rate = np.log(rate)
-        for begin in range(0, n, length):
-            rows = slice(begin, min(begin + length, n))
-
-            def of_rows(values: np.ndarray, rows: slice = rows) -> np.ndarray:
-                return values if len(values) == 1 else values[rows]
-
+        for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
-            current, m = shape[rows], len(counts)
+            current, m = found.shape[rows], len(counts)
             e, predicted = np.empty((m, k), dtype), np.empty(counts.shape, dtype)
-            weights, top = of_rows(first[0]), of_rows(first[1])
-            if given:
-                kernels().activation_weights(e, current, weights, x)
-            else:
+            weights = _of_rows(first, rows)
+            if not given:
                 current[:], e[:] = 1.0, weights
+            else:
+                if not known:
+                    kernels().activation_powers(powers[rows], current, x)
+                np.multiply(powers[rows], weights, out=e, casting="same_kind")
             # Rows that have converged are left out of later sweeps, whatever other rows do.
             active, of_active, weights_of_active = slice(None), counts, e
-            for _ in range(n_sweeps):
+            for sweep in range(n_sweeps):
                 quotients = predicted[: len(of_active)]
                 np.matmul(weights_of_active, table.T, out=quotients)
                 kernels().ratios(quotients, of_active)
                 new = weights_of_active * (quotients @ table)
                 new = base + step * new.astype(np.float64, copy=False)
+                if sweep == n_sweeps - 1:
+                    current[active] = new
+                    break
                 going_on = np.abs(new - current[active]).sum(axis=1) >= model.sweep_tol * k
                 current[active] = new
                 if not going_on.all():
@@ -310,82 +342,119 @@ class CountsVisit(Visit):
                     of_active, new = of_active[going_on], new[going_on]
                 if len(new) == 0:
                     break
-                factors = factor[0] if len(factor[0]) == 1 else factor[0][rows][active]
+                factors = factor if len(factor) == 1 else factor[rows][active]
                 weights_of_active = np.empty((len(new), k), dtype)
-                kernels().activation_weights(weights_of_active, new, factors, x)
+                kernels().activation_powers(weights_of_active, new, x)
+                np.multiply(weights_of_active, factors, out=weights_of_active, casting="same_kind")
             if n_sweeps > 0:
-                weights, top = of_rows(factor[0]), of_rows(factor[1])
-                kernels().activation_weights(e, current, weights, x)
+                kernels().activation_powers(powers[rows], current, x)
+                weights = _of_rows(factor, rows)
+                np.multiply(powers[rows], weights, out=e, casting="same_kind")
             np.matmul(e, table.T, out=predicted)
             log_norms = np.empty(m)
             kernels().log_ratios(predicted, counts, largest, log_norms)
-            log_norms += top * units.lengths[rows]
+            log_norms += _of_rows(top if n_sweeps > 0 else top_of_first, rows) * units.lengths[rows]
             assigned = np.multiply(e, predicted @ table, dtype=np.float64)
-            own = sums.weights[rows] if len(sums.weights) else np.ones(m)
-            sums.scalars[0] += own @ log_norms
-            noise = sums.noise[rows] if len(sums.noise) else sums.noise
+            own, noisy = sums.of_rows(rows)
+            sums.log_norms[0] += log_norms.sum() if own is None else own @ log_norms
             kernels().activation_sums(
-                current, of_rows(rate), of_rows(log_rate), assigned,
-                float(model.activation_prior), own, noise, sums.clean, sums.noisy, sums.scalars,
+                current, _of_rows(log_rate, rows), assigned,
+                _NOTHING if own is None else own, sums.noise[rows] if len(sums.noise) else _NOTHING,
+                sums.clean, sums.noisy, sums.bound,
             )  # fmt: skip
-            for out, factors in (
-                (sums.out, (own * noise) if len(noise) else own),
-                (sums.clean_out, own),
-            ):
-                if len(out):
-                    weighted = (e * factors[:, None]).astype(dtype, copy=False)
-                    out[:, :k] += predicted.T @ weighted
+            _add_counts(predicted, e, noisy, sums.out)
+            _add_counts(predicted, e, own, sums.clean_out)
+
+    def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
+        dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
+        factor, powers = self._factors(found.rate)[0], np.asarray(found.powers)
+        for rows in self._blocks(units):
+            counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
+            e = (powers[rows] * _of_rows(factor, rows)).astype(dtype, copy=False)
+            quotients = e @ table.T
+            kernels().ratios(quotients, counts)
+            own, noisy = sums.of_rows(rows)
+            _add_counts(quotients, e, noisy, sums.out)
+            _add_counts(quotients, e, own, sums.clean_out)
+
+    def _blocks(self, units: DenseCounts) -> list[slice]:
+        """Blocks of rows that stay in the cache while they are worked on."""
+        n = units.n_units
+        length = max(_CELLS // max(self.model.n_columns, 1), 8)
+        return [slice(begin, min(begin + length, n)) for begin in range(0, n, length)]
+
+    def _as_counts(
+        self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
+    ) -> LocalStep:
+        """Return the counts of components as a local step whose terms of the bound are NaN."""
+        statistics, deviation = self._statistics(units, activations, sums)
+        nothing = np.nan
+        return LocalStep(
+            statistics, nothing, nothing, nothing, deviation=deviation, local=activations
+        )
 
     def _as_local_step(
         self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
     ) -> LocalStep:
         """Return the sums of some rows as a local step, with the statistics that are asked for."""
-        model, k, noisy = self.model, self.model.n_components, len(sums.noise) > 0
-        factor = float(self.t.statistics)
-        exposure, noisy_exposure = self._summed_activations(units, activations, sums)
-        statistics = {ASSIGNED: factor * sums.clean[0], EXPOSURE: factor * exposure}
-        with_noise = {ASSIGNED: factor * sums.noisy[0], EXPOSURE: factor * noisy_exposure}
-        if self.counts_components:
-            statistics[COUNTS] = sums.clean_out if noisy else sums.out
-            with_noise[COUNTS] = sums.out
-        deviation = with_noise if noisy and self.separate_noise else None
-        if noisy and not self.separate_noise:
-            if self.counts_components:
-                with_noise[_NOISELESS] = statistics[COUNTS]
-            statistics = with_noise
+        model, k = self.model, self.model.n_components
+        statistics, deviation = self._statistics(units, activations, sums)
         total = units.total_weight
-        if "activation_prior" in model.learns:
-            statistics[EVIDENCE] = np.array([sums.scalars[4], total * k])
+        assigned_logs, logs, entropies = sums.bound
         b = model.activation_prior
-        log_norm, energy, log_prior, entropy, _ = map(float, sums.scalars)
+        means = float(_summed(activations, units.weights).sum())
+        if "activation_prior" in model.learns:
+            statistics[EVIDENCE] = np.array([float(logs.sum()) - means, total * k])
+        log_prior = (b - 1.0) * float(logs.sum()) - b * means
         # `finish` adds the part of the counts of components to the energy of the division of the
         # counts. Its entropy is the log of its normaliser minus x times its energy.
-        energy += float(sums.clean[0] @ self.log_weights)
-        means = self.expected.totals[None] if len(exposure) == 1 else self.expected.means
-        of_rates = float((exposure * means).sum(axis=0) @ self.mean_weights)
+        energy = float(assigned_logs.sum() + sums.clean @ self.log_weights)
+        exposure = self._summed_activations(units, activations, sums)[0]
+        of_columns = self.expected.totals[None] if len(exposure) == 1 else self.expected.means
+        of_rates = float((exposure * of_columns).sum(axis=0) @ self.mean_weights)
         factorials = units.log_factorials
         known = float(factorials.sum() if units.weights is None else units.weights @ factorials)
         return LocalStep(
             statistics,
             energy=energy - of_rates - known,
-            entropy=entropy + log_norm - float(self.t.local) * energy,
+            entropy=float(entropies.sum() + sums.log_norms[0]) - float(self.t.local) * energy,
             log_prior=log_prior + total * k * (b * np.log(b) - float(gammaln(b))),
             deviation=deviation,
             local=activations,
         )
 
+    def _statistics(
+        self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
+    ) -> tuple[Natural, Natural | None]:
+        """Return the statistics, and their deviation by random weights if it is kept apart."""
+        noisy, factor = len(sums.noise) > 0, float(self.t.statistics)
+        exposure, noisy_exposure = self._summed_activations(units, activations, sums)
+        statistics: Natural = {ASSIGNED: factor * sums.clean, EXPOSURE: factor * exposure}
+        if self.counts_components:
+            statistics[COUNTS] = sums.clean_out if noisy else sums.out
+        if not noisy:
+            return statistics, None
+        with_noise = {ASSIGNED: factor * sums.noisy, EXPOSURE: factor * noisy_exposure}
+        if self.counts_components:
+            with_noise[COUNTS] = sums.out
+        if self.separate_noise:
+            return statistics, with_noise
+        if self.counts_components:
+            with_noise[_NOISELESS] = statistics[COUNTS]
+        return with_noise, None
+
     def _summed_activations(
         self, units: DenseCounts | SparseCounts, activations: Activations, sums: _Sums
     ) -> tuple[np.ndarray, np.ndarray]:
         """Σ w E h over the rows in which a cell is observed, without noise and with noise."""
+        weights, noise = sums.of_rows(slice(None))
         if units.patterns is None or not units.patterns.any():
-            return sums.clean[1][None], sums.noisy[1][None]
+            exposure = _summed(activations, weights)[None]
+            return exposure, _summed(activations, noise)[None] if len(sums.noise) else exposure
         observed = (~np.isnan(units.X)).astype(np.float64).T
         means = activations.shape / activations.rate
-        if units.weights is not None:
-            means *= units.weights[:, None]
-        exposure = observed @ means
-        return exposure, observed @ (means * sums.noise[:, None]) if len(sums.noise) else exposure
+        exposure = observed @ (means if weights is None else means * weights[:, None])
+        return exposure, exposure if noise is None else observed @ (means * noise[:, None])
 
     def finish(self, step: LocalStep) -> LocalStep:
         """Multiply the counts of components by the table, and add Σ S E log w to the energy."""
@@ -395,6 +464,14 @@ class CountsVisit(Visit):
             return step
         x, factor = float(self.t.local), float(self.t.statistics)
         energy, unused = np.zeros(1), np.zeros(1)
+
+        if not self.bound:
+            for statistics in (step.statistics, step.deviation or {}):
+                for key in {COUNTS, _NOISELESS} & statistics.keys():
+                    statistics[key] *= self.expected.table
+                    statistics[key] *= factor
+            step.statistics.pop(_NOISELESS, None)
+            return step
 
         def complete(counts: np.ndarray, energy: np.ndarray) -> None:
             tables().expected_statistics(
@@ -444,10 +521,12 @@ class _Sums(NamedTuple):
         Sample weights and random weights; empty arrays stand for ones.
     out, clean_out : ndarray of shape (n_columns, width) or (0, 0)
         Counts of components with noise, and without noise if there is any.
-    clean, noisy : ndarray of shape (2, n_components)
-        Counts and E h of each component, without and with noise.
-    scalars : ndarray of shape (5,)
-        The log normaliser of the division of the counts, and the sums of ``_activation_sums``.
+    clean, noisy : ndarray of shape (n_components,)
+        The counts of each component, without and with noise.
+    bound : ndarray of shape (3, n_components)
+        The sums of ``_activation_sums``.
+    log_norms : ndarray of shape (1,)
+        Σ w x log(normaliser of the division of the counts).
     """
 
     weights: np.ndarray
@@ -456,19 +535,51 @@ class _Sums(NamedTuple):
     clean_out: np.ndarray
     clean: np.ndarray
     noisy: np.ndarray
-    scalars: np.ndarray
+    bound: np.ndarray
+    log_norms: np.ndarray
 
     @classmethod
     def of(cls, visit: CountsVisit, units: Any, noise: np.ndarray | None) -> _Sums:
         """Return arrays of zeros for the statistics that a visit needs."""
         size, k = visit.expected.table.shape, visit.model.n_components
-        counts = visit.counts_components
+        counts, noisy = visit.counts_components, noise is not None
         return cls(
             _NOTHING if units.weights is None else units.weights,
             _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
             np.zeros(size) if counts else _NO_MATRIX,
-            np.zeros(size) if counts and noise is not None else _NO_MATRIX,
-            np.zeros((2, k)),
-            np.zeros((2, k)),
-            np.zeros(5),
+            np.zeros(size) if counts and noisy else _NO_MATRIX,
+            np.zeros(k),
+            np.zeros(k),
+            np.zeros((3, k)),
+            np.zeros(1),
         )
+
+    def of_rows(self, rows: slice) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return the weights of some rows without and with noise; None if all of them are 1."""
+        own = self.weights[rows] if len(self.weights) else None
+        if len(self.noise) == 0:
+            return own, own
+        noise: np.ndarray = self.noise[rows]
+        return own, noise if own is None else own * noise
+
+
+def _of_rows(values: np.ndarray, rows: slice) -> np.ndarray:
+    """Return the values of some rows, of an array with one row for each or one for all."""
+    return values if len(values) == 1 else values[rows]
+
+
+def _summed(activations: Activations, weights: np.ndarray | None) -> np.ndarray:
+    """Return Σ_n w_n E h_nk over all rows."""
+    shape, rate = activations.shape, activations.rate
+    if len(rate) > 1:
+        shape, rate = shape / rate, np.ones(1)
+    return np.asarray(shape.sum(axis=0) if weights is None else weights @ shape) / rate[0]
+
+
+def _add_counts(
+    quotients: np.ndarray, e: np.ndarray, weights: np.ndarray | None, out: np.ndarray
+) -> None:
+    """Add Σ_n w_n (x_nv / n_v) e_nk to ``out``, unless that has no rows."""
+    if len(out):
+        weighted = e if weights is None else (e * weights[:, None]).astype(e.dtype, copy=False)
+        out[:, : e.shape[1]] += quotients.T @ weighted

@@ -122,6 +122,15 @@ class Visit:
     known: ClassVar[Any] = None
     """Results about q(β) that the next visit can reuse, if q(β) is still the same; or None."""
 
+    def without_bound(self) -> Visit:
+        """Return a visit whose local steps need not compute the terms of the lower bound.
+
+        The loop takes the bound from the visit for the first block. It calls this method for visits
+        for later blocks, whose local variables start from those of the visit before. Models that
+        save time without the bound override it; its terms are then NaN.
+        """
+        return self
+
     def view(self, units: Any) -> Any:
         """Return the data points in the form in which :meth:`step` takes them."""
         return units
