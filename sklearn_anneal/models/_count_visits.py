@@ -308,10 +308,12 @@ class CountsVisit(Visit):
         largest = x * self.expected.largest
         base, step = self._tempered_prior()["shape"], float(self.t.statistics)
         log_rate = np.log(rate)
+        buffer = None
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
             current, m = found.shape[rows], len(counts)
-            e, predicted = np.empty((m, k), dtype), np.empty(counts.shape, dtype)
+            buffer = np.empty_like(counts) if buffer is None else buffer
+            e, predicted = np.empty((m, k), dtype), buffer[:m]
             weights = _of_rows(first, rows)
             if not given:
                 current[:], e[:] = 1.0, weights
@@ -363,10 +365,12 @@ class CountsVisit(Visit):
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
         factor, powers = self._factors(found.rate)[0], np.asarray(found.powers)
+        buffer = None
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
+            buffer = np.empty_like(counts) if buffer is None else buffer
             e = (powers[rows] * _of_rows(factor, rows)).astype(dtype, copy=False)
-            quotients = e @ table.T
+            quotients = np.matmul(e, table.T, out=buffer[: len(counts)])
             kernels().ratios(quotients, counts)
             own, noisy = sums.of_rows(rows)
             _add_counts(quotients, e, noisy, sums.out)
