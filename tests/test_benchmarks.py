@@ -24,6 +24,7 @@ MODELS = (
     "hidden_markov",
     "matrix_factorization",
     "factorial_mixture",
+    "gamma_process_nmf",
     "mixture",
 )
 

@@ -1,0 +1,1 @@
+"""Measurements of gamma-process non-negative matrix factorisation: speed, and what papers claim."""
