@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from harness import open_run
 from models import gaussian_mixture
-from scipy.special import logsumexp, psi, softmax
+from scipy.special import gammaln, logsumexp, psi, softmax
 
 from sklearn_anneal.families import Tempering, UnitTemperatures, stick_breaking_log_weights
 from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.kernels import _compile
 from sklearn_anneal.kernels import gaussian_mixture as kernels
-from sklearn_anneal.kernels._math import exp
+from sklearn_anneal.kernels._math import digamma_and_log_gamma, exp
 from sklearn_anneal.models._weights import StickBreakingWeights
 from sklearn_anneal.models.components._features import feature_kind
 from sklearn_anneal.models.gaussian_mixture import RowPartition
@@ -466,3 +466,17 @@ def test_kernels_have_two_signatures_and_release_the_lock():
             assert len(compiled.nopython_signatures) == 1
             assert compiled.targetoptions["nogil"]
             assert not compiled.targetoptions.get("parallel", False)
+
+
+def test_digamma_and_log_gamma():
+    @numba.njit(error_model="numpy", fastmath={"contract"})
+    def run(x, digammas, log_gammas):
+        for i in range(len(x)):
+            digammas[i], log_gammas[i] = digamma_and_log_gamma(x[i])
+
+    x = np.concatenate([np.logspace(-300, 32, 20001), np.linspace(0.1, 20.0, 2001)])
+    found = np.empty_like(x), np.empty_like(x)
+    run(x, *found)
+    for values, expected in zip(found, (psi(x), gammaln(x)), strict=True):
+        error = np.abs(values - expected) / np.maximum(1.0, np.abs(expected))
+        assert error.max() < 1e-13

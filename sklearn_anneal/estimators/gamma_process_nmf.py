@@ -347,7 +347,8 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> DenseCounts | SparseCounts:
         if issparse(X):
-            return SparseCounts(X.data, X.indices, X.indptr, sample_weight)
+            rows: Any = X
+            return SparseCounts(rows.data, rows.indices, rows.indptr, sample_weight)
         return DenseCounts(X, sample_weight, cell_patterns(X))
 
     def _check_training(self, units: Any) -> None:

@@ -32,7 +32,9 @@ _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
 _RATING_CHUNKS = {2: 8_192, 4: 32_768, 8: 524_288, 16: 4_194_304}
 # From this many chunks on, the chunks of the last quarter are halved, to balance the workers.
 _HALVED_FROM = 16
-# Dense counts are cut into chunks of at least as many rows, and of about as many cells.
+# Dense counts are cut into at most so many chunks, of at least as many rows and about as many
+# cells. Every chunk needs an array of statistics as large as all components.
+_COUNT_CHUNKS = 8
 _SMALLEST_COUNT_CHUNK, _CELLS_OF_CHUNK = 32, 1 << 16
 _LOG_FACTORIALS = gammaln(np.arange(1.0, 257.0))
 # Number of entries of an array that are searched for missing cells at a time.
@@ -523,7 +525,7 @@ class DenseCounts(Rows):
     def chunks(self) -> list[slice]:
         n, n_columns = self.X.shape
         least = max(_SMALLEST_COUNT_CHUNK, _CELLS_OF_CHUNK // max(n_columns, 1))
-        size = max(least, -(-n // _CHUNKS))
+        size = max(least, -(-n // _COUNT_CHUNKS))
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 

@@ -255,6 +255,75 @@ def multiplicative_step(typingctx, base, factor, e, acc, x):
     return base.dtype(base, factor, e, acc, x), codegen
 
 
+def _emit_ratio_update(context, builder, signature, args, gathered):
+    """Emit :func:`ratio_update`, for the first rows of a table or for ``gathered`` rows."""
+    emit = _Emitter(context, builder, signature.args[0].dtype)
+    x, _ = emit.array(signature.args[0], args[0])
+    counts, _ = emit.array(signature.args[1], args[1])
+    table, (_, n_columns) = emit.array(signature.args[3], args[3])
+    rows = emit.array(signature.args[4], args[4])[0] if gathered else None
+    norms, _ = emit.array(signature.args[-2], args[-2])
+    out, _ = emit.array(signature.args[-1], args[-1])
+    zero, block = (ir.Constant(args[-3].type, value) for value in (0, ROWS))
+    n_blocks = builder.sdiv(args[-3], block)
+    floor = emit.everywhere(args[2])
+    totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS)]
+    shares = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS // emit.lanes)]
+
+    def exists(index):
+        return builder.if_then(builder.icmp_signed("<", index, n_blocks))
+
+    def starts_of(index):
+        first = builder.mul(index, block)
+        if not gathered:
+            return emit.starts(first, n_columns)
+        places = [builder.add(first, ir.Constant(first.type, j)) for j in range(ROWS)]
+        return [builder.load(builder.gep(rows, [place])) for place in places]
+
+    def multiply(index):
+        emit.fill(totals, floor)
+        starts = starts_of(index)
+        with emit.steps(n_columns) as loop:
+            offset = emit.offset(loop)
+            emit.add_products(emit.load(x, offset), table, starts, offset, totals)
+
+    def divide(index):
+        for group, share in enumerate(shares):
+            part = range(group * emit.lanes, (group + 1) * emit.lanes)
+            norm = emit.sums([builder.load(totals[j]) for j in part])
+            first = builder.mul(index, block)
+            here = builder.add(first, ir.Constant(first.type, group * emit.lanes))
+            emit.store(norm, norms, here)
+            builder.store(builder.fdiv(emit.load(counts, here), norm), share)
+
+    with exists(zero):
+        multiply(zero)
+        divide(zero)
+    one = ir.Constant(zero.type, 1)
+    with exists(one):
+        multiply(one)
+    with cgutils.for_range(builder, n_blocks) as blocks:
+        current = blocks.index
+        following = builder.add(current, one)
+        beyond = builder.add(following, one)
+        loaded = [builder.load(share) for share in shares]
+        ratios = [emit.broadcast(share, lane) for share in loaded for lane in range(emit.lanes)]
+        with exists(following):
+            divide(following)
+        starts = starts_of(current)
+        with builder.if_else(builder.icmp_signed("<", beyond, n_blocks)) as (more, last):
+            with more:
+                emit.fill(totals, floor)
+                next_starts = starts_of(beyond)
+                with emit.steps(n_columns) as loop:
+                    offset = emit.offset(loop)
+                    emit.add_products(emit.load(x, offset), table, next_starts, offset, totals)
+                    emit.combine(ratios, table, starts, offset, out)
+            with last, emit.steps(n_columns) as loop:
+                emit.combine(ratios, table, starts, emit.offset(loop), out)
+    return context.get_dummy_value()
+
+
 @intrinsic
 def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
     """One step of a multiplicative update over the first ``n_rows`` rows of a table.
@@ -268,68 +337,22 @@ def ratio_update(typingctx, x, counts, tiny, table, n_rows, norms, out):
     """
 
     def codegen(context, builder, signature, args):
-        emit = _Emitter(context, builder, signature.args[0].dtype)
-        x, _ = emit.array(signature.args[0], args[0])
-        counts, _ = emit.array(signature.args[1], args[1])
-        table, (_, n_columns) = emit.array(signature.args[3], args[3])
-        norms, _ = emit.array(signature.args[5], args[5])
-        out, _ = emit.array(signature.args[6], args[6])
-        zero, block = (ir.Constant(args[4].type, value) for value in (0, ROWS))
-        n_blocks = builder.sdiv(args[4], block)
-        floor = emit.everywhere(args[2])
-        totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS)]
-        shares = [cgutils.alloca_once(builder, emit.vector) for _ in range(ROWS // emit.lanes)]
-
-        def exists(index):
-            return builder.if_then(builder.icmp_signed("<", index, n_blocks))
-
-        def starts_of(index):
-            return emit.starts(builder.mul(index, block), n_columns)
-
-        def multiply(index):
-            emit.fill(totals, floor)
-            starts = starts_of(index)
-            with emit.steps(n_columns) as loop:
-                offset = emit.offset(loop)
-                emit.add_products(emit.load(x, offset), table, starts, offset, totals)
-
-        def divide(index):
-            for group, share in enumerate(shares):
-                part = range(group * emit.lanes, (group + 1) * emit.lanes)
-                norm = emit.sums([builder.load(totals[j]) for j in part])
-                first = builder.mul(index, block)
-                here = builder.add(first, ir.Constant(first.type, group * emit.lanes))
-                emit.store(norm, norms, here)
-                builder.store(builder.fdiv(emit.load(counts, here), norm), share)
-
-        with exists(zero):
-            multiply(zero)
-            divide(zero)
-        one = ir.Constant(zero.type, 1)
-        with exists(one):
-            multiply(one)
-        with cgutils.for_range(builder, n_blocks) as blocks:
-            current = blocks.index
-            following = builder.add(current, one)
-            beyond = builder.add(following, one)
-            loaded = [builder.load(share) for share in shares]
-            ratios = [emit.broadcast(share, lane) for share in loaded for lane in range(emit.lanes)]
-            with exists(following):
-                divide(following)
-            starts = starts_of(current)
-            with builder.if_else(builder.icmp_signed("<", beyond, n_blocks)) as (more, last):
-                with more:
-                    emit.fill(totals, floor)
-                    next_starts = starts_of(beyond)
-                    with emit.steps(n_columns) as loop:
-                        offset = emit.offset(loop)
-                        emit.add_products(emit.load(x, offset), table, next_starts, offset, totals)
-                        emit.combine(ratios, table, starts, offset, out)
-                with last, emit.steps(n_columns) as loop:
-                    emit.combine(ratios, table, starts, emit.offset(loop), out)
-        return context.get_dummy_value()
+        return _emit_ratio_update(context, builder, signature, args, False)
 
     return types.void(x, counts, tiny, table, n_rows, norms, out), codegen
+
+
+@intrinsic
+def ratio_update_of_rows(typingctx, x, counts, tiny, table, starts, n_rows, norms, out):
+    """Do the same as :func:`ratio_update` for rows anywhere in the table.
+
+    They are given by the positions of their first elements, ``starts[:n_rows]``.
+    """
+
+    def codegen(context, builder, signature, args):
+        return _emit_ratio_update(context, builder, signature, args, True)
+
+    return types.void(x, counts, tiny, table, starts, n_rows, norms, out), codegen
 
 
 @intrinsic

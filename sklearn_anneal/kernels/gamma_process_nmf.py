@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
-from ._math import digamma, exp, exp_digamma, log, log_gamma
+from ._math import digamma, digamma_and_log_gamma, exp, exp_digamma, log
 from ._simd import (
     LANES,
     ROWS,
@@ -22,10 +22,10 @@ from ._simd import (
     add_shares_to_row,
     fetch_rows,
     multiplicative_step,
-    ratio_update,
+    ratio_update_of_rows,
     total,
 )
-from .counts import TINY, TINY_SINGLE, longest_row, open_row, padded
+from .counts import TINY, TINY_SINGLE, longest_row, padded
 
 # This many rows of the next column are prefetched.
 _FETCHED = 64
@@ -55,9 +55,7 @@ def _activation_sums(
     """
     n_components = assigned.shape[0]
     for k in range(n_components):
-        logs[k] = digamma(shape[k])
-    for k in range(n_components):
-        scratch[k] = log_gamma(shape[k])
+        logs[k], scratch[k] = digamma_and_log_gamma(shape[k])
     for k in range(n_components):
         clean[k] += weight * assigned[k]
         noisy[k] += noisy_weight * assigned[k]
@@ -120,7 +118,6 @@ def sparse_step(
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     factor_of_counts = size(step)
     longest = padded(longest_row(indptr), ROWS)
-    rows = np.empty((longest, width), table.dtype)
     c = np.zeros(longest, table.dtype)
     norms = np.empty(longest, table.dtype)
     logs = np.empty(longest)
@@ -142,7 +139,15 @@ def sparse_step(
         begin = indptr[d]
         n = indptr[d + 1] - begin
         n_entries = padded(n, ROWS)
-        mass = open_row(counts, indices, begin, n, table, rows, c)
+        mass = 0.0
+        for i in range(n):
+            c[i] = counts[begin + i]
+            mass += np.float64(c[i])
+        for i in range(n, n_entries):
+            c[i] = size(0)
+        if n > 0:
+            for i in range(n_entries):
+                starts[i] = np.int64(indices[begin + min(i, n - 1)]) * width
         next_end = indptr[min(d + 2, indptr.shape[0] - 1)]
         fetch_rows(table, indices, begin + n, next_end)
         if out.shape[0] > 0:
@@ -165,7 +170,7 @@ def sparse_step(
                     e[k] = last[k] * powers[d, k]
             for k in range(width):
                 acc[k] = size(0)
-            ratio_update(e, c, tiny, rows, n_entries, norms, acc)
+            ratio_update_of_rows(e, c, tiny, table, starts, n_entries, norms, acc)
             change = np.float64(multiplicative_step(base_row, factor_of_counts, e, acc, current))
             last, last_top, row_known = later, top, 0
             if change < tol * n_components:
@@ -176,7 +181,7 @@ def sparse_step(
             e[k] = last[k] * powers[d, k]
         for k in range(width):
             acc[k] = size(0)
-        ratio_update(e, c, tiny, rows, n_entries, norms, acc)
+        ratio_update_of_rows(e, c, tiny, table, starts, n_entries, norms, acc)
         weight = weights[d] if weights.shape[0] > 0 else 1.0
         noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
         for k in range(n_components):
@@ -193,8 +198,6 @@ def sparse_step(
             logs[i] += np.float64(c[i]) * (local * largest[indices[begin + i]])
         log_norms[0] += weight * (mass * last_top + total(logs[:n_entries]))
         if out.shape[0] > 0 and n > 0:
-            for i in range(n_entries):
-                starts[i] = np.int64(indices[begin + min(i, n - 1)]) * width
             add_shares_of_rows(e, c, starts, n_entries, tiny, size(noisy_weight), table, out)
             if clean_out.shape[0] > 0:
                 add_shares_of_rows(e, c, starts, n_entries, tiny, size(weight), table, clean_out)
@@ -301,9 +304,7 @@ def component_sums(shape, prior, out):
     scratch = np.empty(n_components)
     for v in range(shape.shape[0]):
         for k in range(n_components):
-            logs[k] = digamma(shape[v, k])
-        for k in range(n_components):
-            scratch[k] = log_gamma(shape[v, k])
+            logs[k], scratch[k] = digamma_and_log_gamma(shape[v, k])
         for k in range(n_components):
             value = shape[v, k]
             out[0, k] += scratch[k]

@@ -313,10 +313,12 @@ class CountsVisit(Visit):
         largest = x * self.expected.largest
         base, step = self._tempered_prior()["shape"], float(self.t.statistics)
         log_rate = np.log(rate)
+        buffer = None
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
             current, m = found.shape[rows], len(counts)
-            e, predicted = np.empty((m, k), dtype), np.empty(counts.shape, dtype)
+            buffer = np.empty_like(counts) if buffer is None else buffer
+            e, predicted = np.empty((m, k), dtype), buffer[:m]
             weights = _of_rows(first, rows)
             if not given:
                 current[:], e[:] = 1.0, weights
@@ -368,10 +370,12 @@ class CountsVisit(Visit):
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
         factor, powers = self._factors(found.rate)[0], np.asarray(found.powers)
+        buffer = None
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
+            buffer = np.empty_like(counts) if buffer is None else buffer
             e = (powers[rows] * _of_rows(factor, rows)).astype(dtype, copy=False)
-            quotients = e @ table.T
+            quotients = np.matmul(e, table.T, out=buffer[: len(counts)])
             kernels().ratios(quotients, counts)
             own, noisy = sums.of_rows(rows)
             _add_counts(quotients, e, noisy, sums.out)
@@ -455,6 +459,19 @@ class CountsVisit(Visit):
         means = activations.shape / activations.rate
         exposure = observed @ (means if weights is None else means * weights[:, None])
         return exposure, exposure if noise is None else observed @ (means * noise[:, None])
+
+    def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
+        # The statistics can be larger than the data, so that they are added in place.
+        for mine, other in ((a.statistics, b.statistics), (a.deviation or {}, b.deviation or {})):
+            for key, value in mine.items():
+                value += other[key]
+        return LocalStep(
+            a.statistics,
+            energy=a.energy + b.energy,
+            entropy=a.entropy + b.entropy,
+            log_prior=a.log_prior + b.log_prior,
+            deviation=a.deviation,
+        )
 
     def finish(self, step: LocalStep) -> LocalStep:
         """Multiply the counts of components by the table, and add Σ S E log w to the energy."""

@@ -176,7 +176,10 @@ class Visit:
         )
 
     def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
-        """Return the sum of the local steps of two consecutive chunks, and change neither."""
+        """Return the sum of the local steps of two consecutive chunks.
+
+        The arrays of ``a`` may be reused, and ``b`` is not changed.
+        """
         return a + b
 
     def finish(self, step: LocalStep) -> LocalStep:

@@ -1,0 +1,225 @@
+"""Counts and passes that all measurements of the speed of gamma-process NMF use.
+
+A pass is made by the functions of the loop itself: the visit before the update of the weights, with
+one sweep over the activations and the complete lower bound, the visit before the update of the
+components, and both updates. scikit-learn's iteration is made as its own loop makes it, by
+``_multiplicative_update_w`` and ``_multiplicative_update_h``. Both go on from their last call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix, issparse
+from sklearn.decomposition import NMF
+from sklearn.decomposition._nmf import _multiplicative_update_h, _multiplicative_update_w
+
+from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal.annealing import DeterministicAnnealing, StructuredVI
+from sklearn_anneal.annealing._base import Context
+from sklearn_anneal.inference import engine, restarts, visits
+from sklearn_anneal.inference.conjugate import update
+from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
+
+from ..latent_dirichlet.data import available, corpus
+
+DENSE = "dense"
+CORPORA = ("AP", "20 Newsgroups")
+_NEVER = 10**6
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of the measurements.
+
+    Attributes
+    ----------
+    dense : tuple of int
+        Numbers of rows and columns of the dense counts.
+    n_components : int
+        K.
+    rounds : int
+        Number of interleaved repetitions.
+    many : int
+        Number of entries of the sparse matrix in the section on memory.
+    passes : tuple of int
+        Numbers of passes of the two fits whose difference is measured.
+    """
+
+    dense: tuple[int, int] = (2000, 1000)
+    n_components: int = 50
+    rounds: int = 7
+    many: int = 10_000_000
+    passes: tuple[int, int] = (1, 6)
+    quick: bool = False
+
+    def with_rounds(self, n: int) -> Size:
+        return replace(self, rounds=n)
+
+
+FULL = Size()
+QUICK = Size((120, 40), 8, 2, 4000, (1, 3), quick=True)
+
+
+def names(size: Size) -> list[str]:
+    """The data sets of a section whose files are there."""
+    return [DENSE, *available(["drawn"] if size.quick else CORPORA)]
+
+
+@cache
+def dense(n_rows: int, n_columns: int, n_components: int) -> np.ndarray:
+    """Counts that follow the model, with a mean of 1."""
+    rng = np.random.default_rng(0)
+    activations = rng.gamma(0.3, 1 / 0.3, (n_rows, n_components))
+    parts = rng.gamma(0.3, 1 / 0.3, (n_components, n_columns))
+    return rng.poisson(activations @ parts / n_components).astype(np.float64)
+
+
+def counts(name: str, size: Size, dtype: Any = np.float64) -> Any:
+    X = dense(*size.dense, size.n_components) if name == DENSE else corpus(name)
+    return X.astype(dtype)
+
+
+def many_counts(n_entries: int) -> csr_matrix:
+    """A sparse matrix of counts with a hundred entries in every row."""
+    rng = np.random.default_rng(0)
+    each = 100
+    n_rows, n_columns = n_entries // each, max(n_entries // 1000, 4 * each)
+    # One random column in each of a hundred ranges, so that no column occurs twice in a row.
+    width = n_columns // each
+    columns = rng.integers(width, size=(n_rows, each), dtype=np.int32)
+    columns += width * np.arange(each, dtype=np.int32)
+    data = rng.integers(1, 5, size=n_rows * each).astype(np.float64)
+    pointer = np.arange(0, n_rows * each + 1, each, dtype=np.int32)
+    return csr_matrix((data, columns.ravel(), pointer), shape=(n_rows, n_columns))
+
+
+def n_counted(X: Any) -> int:
+    """The number of entries of a sparse matrix, or of cells of an array."""
+    return int(X.nnz if issparse(X) else X.size)
+
+
+class Passes:
+    """Passes of plain inference over some counts, one per call.
+
+    Parameters
+    ----------
+    X : {ndarray, sparse matrix}
+    n_components : int
+    exploring : bool, default=False
+        Whether activations start anew at every pass, or from the result of the last one.
+    workers : Workers, default=SEQUENTIAL
+    """
+
+    def __init__(
+        self, X: Any, n_components: int, exploring: bool = False, workers: Workers = SEQUENTIAL
+    ):
+        estimator = AnnealedGammaProcessNMF(n_components, annealing="none")
+        estimator._load_kernels()
+        X = estimator._validate_data(X, reset=True)
+        units = estimator._make_units(X, None)
+        self._settings = engine.Settings(_NEVER, None, None, 1.0, 0.6)  # type: ignore[arg-type]
+        problem, start = restarts.prepare(
+            estimator._make_model(X, units),
+            engine.PLAIN,
+            units,
+            self._settings,
+            np.random.RandomState(0),
+        )
+        self._units, self._workers = problem.units, workers
+        rng, state = np.random.default_rng(0), {"updates": 0, "passes": 0.0}
+        self.ctx = Context(
+            problem.model, problem.prior, problem.summary, rng, q=start or {}, state=state
+        )
+        self._local = self._known = None
+        self.bound = -np.inf
+        self()
+        self.ctx.exploring = exploring
+        for _ in range(2):
+            self()
+
+    def __call__(self) -> None:
+        ctx, units, workers = self.ctx, self._units, self._workers
+        visited = visits.visit(ctx, engine.PLAIN, units, workers, self._local, self._known)
+        self.bound = visited.step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
+        how = {"minibatch": False, "passes": 1.0}
+        visited = update(ctx, engine.PLAIN, units, visited, self._settings, workers, **how)
+        self._local, self._known = visited.local, visited.visit.known
+
+
+@cache
+def going_on(name: str, size: Size, dtype: Any = np.float64) -> Passes:
+    """Passes that go on, which several sections measure."""
+    return Passes(counts(name, size, dtype), size.n_components)
+
+
+class Iterations:
+    """Iterations of scikit-learn's multiplicative updates, one per call."""
+
+    def __init__(self, X: Any, n_components: int):
+        self._X = X
+        nmf = NMF(
+            n_components,
+            solver="mu",
+            beta_loss="kullback-leibler",
+            init="random",
+            random_state=0,
+            max_iter=1,
+        )
+        self.activations = np.ascontiguousarray(nmf.fit_transform(X))
+        self.components = nmf.components_
+        self()
+
+    def __call__(self) -> None:
+        how = {"beta_loss": 1, "l1_reg_W": 0, "l2_reg_W": 0, "gamma": 1.0}
+        self.activations, *_ = _multiplicative_update_w(
+            self._X, self.activations, self.components, **how
+        )
+        how = {"beta_loss": 1, "l1_reg_H": 0, "l2_reg_H": 0, "gamma": 1.0}
+        self.components = _multiplicative_update_h(
+            self._X, self.activations, self.components, **how
+        )
+
+
+def products(X: np.ndarray, n_components: int) -> Callable[[], None]:
+    """The six matrix products that a pass over dense counts cannot do without, in blocks of rows.
+
+    Each of its three divisions of the counts takes the product of activations and components, and
+    that of the quotients with one of the two.
+    """
+    rng = np.random.default_rng(0)
+    n, n_columns = X.shape
+    activations = rng.random((n, n_components)).astype(X.dtype)
+    parts = rng.random((n_components, n_columns)).astype(X.dtype)
+    length = max((1 << 17) // n_columns, 8)
+
+    def run() -> None:
+        for begin in range(0, n, length):
+            rows = activations[begin : begin + length]
+            for _ in range(3):
+                quotients = rows @ parts
+            for _ in range(2):
+                quotients @ parts.T
+            quotients.T @ rows
+
+    return run
+
+
+def estimator(k: int, n_passes: int, annealing: str) -> AnnealedGammaProcessNMF:
+    """An estimator that makes a given number of passes, without any test of convergence."""
+    made = AnnealedGammaProcessNMF(k, random_state=0, tol=0, max_iter=0, n_reheats=0)
+    if annealing == "none":
+        return made.set_params(annealing="none", n_reheats="auto", max_iter=n_passes)
+    if annealing == "reheating":
+        return made.set_params(annealing="reheating", max_iter=n_passes)
+    if annealing == "structured":
+        # The evaluation of its bound takes another pass, which must not be measured.
+        how = StructuredVI(n_passes=n_passes, evaluate_every=_NEVER)
+        return made.set_params(annealing=how, n_reheats="auto")
+    if annealing == "deterministic":
+        return made.set_params(annealing=DeterministicAnnealing(n_passes=n_passes))
+    return made.set_params(annealing=annealing, annealing__n_passes=n_passes)
