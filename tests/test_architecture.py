@@ -18,6 +18,7 @@ from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
     AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
@@ -25,6 +26,7 @@ from sklearn_anneal import (
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.models._base import ConjugateModel, Model
 from sklearn_anneal.models.factorial_mixture import FactorialMixture
+from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 from sklearn_anneal.models.gaussian_mixture import GaussianMixture
 from sklearn_anneal.models.hidden_markov import HiddenMarkov
 from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
@@ -36,12 +38,14 @@ ESTIMATORS = (
     AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
     AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
 )
 MODELS = (
     FactorialMixture,
+    GammaProcessNMF,
     GaussianMixture,
     HiddenMarkov,
     LatentDirichlet,
@@ -128,7 +132,7 @@ def described(documented: Any, parameter: str) -> str:
 
 
 # What an observation is called, where a parameter counts or weighs them.
-OBSERVATION = re.compile(r"\b(row|frame|token|rating)s?\b")
+OBSERVATION = re.compile(r"\b(row|frame|token|rating|unit of the sum of X)s?\b")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
     AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 ESTIMATORS = (
     AnnealedBayesianGaussianMixture,
     AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
@@ -37,6 +39,7 @@ TEMPERED = {**FAST, "annealing": "local_tempering"}
 
 mixture = partial(AnnealedBayesianGaussianMixture, **FAST)
 factorial = partial(AnnealedFactorialMixture, **FAST)
+nmf = partial(AnnealedGammaProcessNMF, **FAST)
 hmm = partial(AnnealedHMM, **FAST)
 topics = partial(AnnealedLatentDirichletAllocation, **FAST)
 pmf = partial(AnnealedPMF, **FAST)
@@ -231,17 +234,17 @@ def damaged():
     yield Y, "without one integer index per entry"
 
 
-@pytest.mark.parametrize("make", [topics, pmf])
+@pytest.mark.parametrize("make", [topics, pmf, nmf])
 @pytest.mark.parametrize(("X", "message"), list(damaged()))
 def test_sparse_matrices_that_point_outside_themselves(X, message, make):
     est = make().fit(rows())
     names = ["fit", "partial_fit", "transform", "score"]
-    names += ["perplexity"] if make is topics else ["predict_rows", "recommend"]
+    names += {topics: ["perplexity"], pmf: ["predict_rows", "recommend"]}.get(make, [])
     calls = [make().fit, make().partial_fit, *methods(est, names)]
     refuses(message, [partial(call, X) for call in calls])
 
 
-@pytest.mark.parametrize("make", [topics, pmf])
+@pytest.mark.parametrize("make", [topics, pmf, nmf])
 def test_sparse_vectors_are_refused(make):
     refuses("2 dimensions, but X has 1", [partial(make().fit, coo_array(rows()[0]))])
 
@@ -271,7 +274,7 @@ def test_masked_rows_are_refused(make):
     )
 
 
-@pytest.mark.parametrize("make", [mixture, factorial, hmm, topics, pmf])
+@pytest.mark.parametrize("make", [mixture, factorial, hmm, topics, pmf, nmf])
 def test_masked_weights_are_refused(make):
     est = make().fit(rows())
     for name in ("fit", "partial_fit", "score"):
@@ -362,6 +365,7 @@ def test_names_of_other_choices_are_answered_with_the_nearest_one():
         (topics(learning_method="on-line"), "online"),
         (pmf(input="pair"), "pairs"),
         (factorial(local_step="mean-field"), "mean_field"),
+        (nmf(init_params="random-from-data"), "random_from_data"),
     ):
         with pytest.raises(InvalidParameterError, match=f"Did you mean '{nearest}'"):
             est.fit(rows())

@@ -11,6 +11,7 @@ import pytest
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
@@ -51,6 +52,10 @@ def chain(**params):
 
 def pmf(**params):
     return AnnealedPMF(2, input="pairs", **PLAIN, **params)
+
+
+def nmf(**params):
+    return AnnealedGammaProcessNMF(3, **PLAIN, **params)
 
 
 def strong_weights(s):
@@ -111,6 +116,8 @@ CASES = {
     ),
     "factors": (pmf, lambda s: {"factor_variance": 1 / s}, ratings),
     "biases": (pmf, lambda s: {"bias_variance": 1 / s}, ratings),
+    "parts": (nmf, lambda s: {"component_prior": s}, counts),
+    "weights-of-parts": (nmf, lambda s: {"concentration": s}, counts),
 }
 
 
@@ -155,6 +162,20 @@ def test_small_noise_is_refused():
         pmf(noise_variance=1e-7).fit(pairs, values.astype(np.float32))
     fit = pmf(noise_variance=1e-7).fit(pairs, values)
     assert np.all(np.diff(fit.lower_bounds_) > -1e-9 * abs(fit.lower_bound_))
+
+
+def test_strong_priors_of_activations_are_refused():
+    """Up to the largest that is accepted, bounds agree with those of weaker priors."""
+    fits = [nmf(activation_prior=b).fit(counts()) for b in (1e6, 1e7, 1e8)]
+    for fit in fits:
+        assert np.all(np.diff(fit.lower_bounds_) > -1e-9 * abs(fit.lower_bound_))
+        assert fit.lower_bound_ == pytest.approx(fits[-1].lower_bound_, abs=2e-4)
+        np.testing.assert_allclose(fit.transform(counts()), 1.0, atol=1e-4)
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(
+            ValueError, match=r"activation_prior=1e\+09 is too large.* at most 1e\+08"
+        ):
+            getattr(nmf(activation_prior=1e9), method)(counts())
 
 
 def test_large_variances_of_biases_are_refused():

@@ -37,6 +37,9 @@ _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")
 # What a learned prior starts from.
 _STARTS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
+# The largest shape of the prior of activations. The lower bound adds up as many numbers of about
+# this size as there are activations.
+_STRONGEST = 1e8
 # Entries of X that are compared with their expectations at a time.
 _ENTRIES = 1 << 15
 _OVERFLOW = (
@@ -366,6 +369,12 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     def _make_model(self, X: Any, units: Units) -> GammaProcessNMF:
         priors = {name: getattr(self, name) for name in _PRIORS}
         learns = tuple(name for name, value in priors.items() if is_auto(value))
+        b = self.activation_prior
+        if not is_auto(b) and b > _STRONGEST:
+            raise ValueError(
+                f"activation_prior={b:g} is too large: beyond {_STRONGEST:g} the lower bound loses "
+                f"its digits, while all activations are 1 anyway. Give at most {_STRONGEST:g}."
+            )
         return GammaProcessNMF(
             self.n_components,
             X.shape[1],
