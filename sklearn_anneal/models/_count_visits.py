@@ -311,7 +311,6 @@ class CountsVisit(Visit):
         x, dtype = float(self.t.local), model.dtype
         table = self.expected.table[:, :k]
         largest = x * self.expected.largest
-        base, step = self._tempered_prior()["shape"], float(self.t.statistics)
         log_rate = np.log(rate)
         buffer = None
         for rows in self._blocks(units):
@@ -326,28 +325,7 @@ class CountsVisit(Visit):
                 if not known:
                     kernels().activation_powers(powers[rows], current, x)
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
-            # Rows that have converged are left out of later sweeps, whatever other rows do.
-            active, of_active, weights_of_active = slice(None), counts, e
-            for sweep in range(n_sweeps):
-                quotients = predicted[: len(of_active)]
-                np.matmul(weights_of_active, table.T, out=quotients)
-                kernels().ratios(quotients, of_active)
-                new = weights_of_active * (quotients @ table)
-                new = base + step * new.astype(np.float64, copy=False)
-                if sweep == n_sweeps - 1:
-                    current[active] = new
-                    break
-                going_on = np.abs(new - current[active]).sum(axis=1) >= model.sweep_tol * k
-                current[active] = new
-                if not going_on.all():
-                    active = np.arange(m)[active][going_on]
-                    of_active, new = of_active[going_on], new[going_on]
-                if len(new) == 0:
-                    break
-                factors = factor if len(factor) == 1 else factor[rows][active]
-                weights_of_active = np.empty((len(new), k), dtype)
-                kernels().activation_powers(weights_of_active, new, x)
-                np.multiply(weights_of_active, factors, out=weights_of_active, casting="same_kind")
+            self._sweep(counts, current, e, _of_rows(factor, rows), n_sweeps, predicted)
             if n_sweeps > 0:
                 kernels().activation_powers(powers[rows], current, x)
                 weights = _of_rows(factor, rows)
@@ -366,6 +344,45 @@ class CountsVisit(Visit):
             )  # fmt: skip
             _add_counts(predicted, e, noisy, sums.out)
             _add_counts(predicted, e, own, sums.clean_out)
+
+    def _sweep(
+        self,
+        counts: np.ndarray,
+        shape: np.ndarray,
+        weights: np.ndarray,
+        factor: np.ndarray,
+        n_sweeps: int,
+        buffer: np.ndarray,
+    ) -> None:
+        """Update the shapes of the activations of a block of rows, at most ``n_sweeps`` times.
+
+        ``weights`` divide the counts in the first sweep. Rows that have converged are left out of
+        later sweeps, whatever other rows do.
+        """
+        model, k, x = self.model, self.model.n_components, float(self.t.local)
+        table = self.expected.table[:, :k]
+        base, step = self._tempered_prior()["shape"], float(self.t.statistics)
+        active: Any = slice(None)
+        for sweep in range(n_sweeps):
+            quotients = buffer[: len(counts)]
+            np.matmul(weights, table.T, out=quotients)
+            kernels().ratios(quotients, counts)
+            new = weights * (quotients @ table)
+            new = base + step * new.astype(np.float64, copy=False)
+            if sweep == n_sweeps - 1:
+                shape[active] = new
+                return
+            going_on = np.abs(new - shape[active]).sum(axis=1) >= model.sweep_tol * k
+            shape[active] = new
+            if not going_on.all():
+                active = np.arange(len(shape))[active][going_on]
+                counts, new = counts[going_on], new[going_on]
+            if len(new) == 0:
+                return
+            factors = factor if len(factor) == 1 else factor[active]
+            weights = np.empty((len(new), k), model.dtype)
+            kernels().activation_powers(weights, new, x)
+            np.multiply(weights, factors, out=weights, casting="same_kind")
 
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
