@@ -49,7 +49,7 @@ class Size:
     means : tuple of float
         Means of drawn counts.
     seeds, few : int
-        Numbers of seeds of drawn data, and of real data.
+        Numbers of seeds of drawn counts, and of notes and real data.
     spectra, notes : int
         Numbers of spectra and of notes.
     real : tuple of (name, rows fitted, rows held out, columns)
@@ -160,7 +160,7 @@ def measure(parts: Iterable[str], size: Size, cache: Cache, jobs: int) -> None:
     plan: dict[str, tuple[Callable[[Size], dict], int]] = {
         "stability": (stability_cells, 1),
         "held_out": (held_out_cells, size.few),
-        "notes": (notes_cells, size.seeds),
+        "notes": (notes_cells, size.few),
         "drawn": (drawn_cells, size.seeds),
     }
     for part, (cells, n_seeds) in plan.items():

@@ -170,7 +170,7 @@ def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
     """Add the sections that follow the verdicts, and return the claims."""
     found = Found(
         drawn=cache.of_common_seeds(drawn_cells(size), size.seeds),
-        notes=cache.of_common_seeds(notes_cells(size), size.seeds),
+        notes=cache.of_common_seeds(notes_cells(size), size.few),
         held_out=cache.of_common_seeds(held_out_cells(size), size.few),
         stability=cache.of_common_seeds(stability_cells(size), 1),
     )
