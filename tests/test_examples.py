@@ -16,6 +16,7 @@ from sklearn.mixture import BayesianGaussianMixture
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
 )
@@ -65,6 +66,11 @@ def stars():
 @pytest.fixture(scope="module")
 def parts():
     yield from load_example("factorial_parts")
+
+
+@pytest.fixture(scope="module")
+def counted():
+    yield from load_example("counts_into_parts")
 
 
 @pytest.fixture(scope="module")
@@ -610,6 +616,81 @@ def test_the_figure_of_parts_is_written_where_it_says(parts, taken_apart, tmp_pa
     monkeypatch.chdir(tmp_path)
     path = parts.draw(taken_apart[1], taken_apart[3])
     assert path == tmp_path.resolve() / "factorial_parts.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def divided(counted):
+    """Fits of few images and few parts."""
+    train, test = counted.load_data()
+    train, test = train[:150], test[:50]
+    return train, test, *counted.compare(train, test, n_components=6, sizes=(2, 4))
+
+
+def test_counts_are_divided_once_per_contestant(counted, divided):
+    train, test, results, fits = divided
+    assert set(results) == set(fits) == set(counted.contestants(6, (2, 4)))
+    assert fits[counted.DEFAULT].get_params() == {
+        **AnnealedGammaProcessNMF(6).get_params(),
+        "random_state": 0,
+    }
+    for name, (n_parts, bound, predicted, error, _) in results.items():
+        assert error == fits[name].reconstruction_err_
+        if name.startswith("NMF"):
+            assert n_parts == int(name.split()[1]) and np.isnan(bound)
+        else:
+            assert n_parts == fits[name].n_effective_components_
+            assert bound == fits[name].lower_bound_ / len(train)
+            assert predicted == fits[name].score(test)
+
+
+def test_nmf_is_measured_as_the_gamma_process_measures_itself(counted, divided):
+    """Given the same activations of one half, both have the same score."""
+    train, test, _, fits = divided
+    ours = fits[counted.PLAIN]
+    halves = []
+
+    class Peer:
+        components_ = ours.components_
+
+        def transform(self, X):
+            halves.append(X)
+            # Rates of one half of the counts, as `score` infers them.
+            return 0.5 * ours.transform(2 * X)
+
+    found = counted.score(Peer(), test)
+    (observed,) = halves
+    assert ((observed >= 0) & (observed <= test)).all()
+    assert found == pytest.approx(ours.score(test), rel=0.05)
+
+
+def test_what_is_printed_of_counts(counted, divided, capsys):
+    *_, results, fits = divided
+    counted.print_table(results)
+    table = capsys.readouterr().out
+    for n_parts, _, predicted, *_ in results.values():
+        assert f" {n_parts} " in table and f"{predicted:.3f}" in table
+    text = list(counted.conclusions(results))
+    printed = [*table.splitlines(), *"\n".join(text).splitlines()]
+    assert all(len(line) <= 80 for line in printed)
+    made_up = {
+        counted.PLAIN: (5, -9.0, -1.5, 1.0, 1.0),
+        counted.DEFAULT: (3, -8.0, -1.25, 1.0, 1.0),
+        counted.LEARNED: (4, -7.5, -1.0, 1.0, 1.0),
+        "NMF, 2 parts": (2, np.nan, -1.75, 1.0, 1.0),
+        "NMF, 4 parts": (4, np.nan, -2.0, 1.0, 1.0),
+    }
+    text = " ".join(" ".join(counted.conclusions(made_up)).split())
+    assert "(gamma process) uses 3 parts, and scores +0.500 nats per pixel against NMF, 2" in text
+    assert "the bound by +1.00 nats per image, and learned priors by +0.50 more." in text
+
+
+def test_the_figure_of_counts_is_written_where_it_says(counted, divided, tmp_path, monkeypatch):
+    train, _, results, fits = divided
+    assert counted.shares(fits[counted.DEFAULT], train).sum() == pytest.approx(1.0)
+    monkeypatch.chdir(tmp_path)
+    path = counted.draw(results, fits, train, n_shown=4)
+    assert path == tmp_path.resolve() / "counts_into_parts.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
