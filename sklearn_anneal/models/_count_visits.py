@@ -477,19 +477,6 @@ class CountsVisit(Visit):
         exposure = observed @ (means if weights is None else means * weights[:, None])
         return exposure, exposure if noise is None else observed @ (means * noise[:, None])
 
-    def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
-        # The statistics can be larger than the data, so that they are added in place.
-        for mine, other in ((a.statistics, b.statistics), (a.deviation or {}, b.deviation or {})):
-            for key, value in mine.items():
-                value += other[key]
-        return LocalStep(
-            a.statistics,
-            energy=a.energy + b.energy,
-            entropy=a.entropy + b.entropy,
-            log_prior=a.log_prior + b.log_prior,
-            deviation=a.deviation,
-        )
-
     def finish(self, step: LocalStep) -> LocalStep:
         """Multiply the counts of components by the table, and add Σ S E log w to the energy."""
         if self.draw is not None:

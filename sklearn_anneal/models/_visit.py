@@ -176,10 +176,7 @@ class Visit:
         )
 
     def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
-        """Return the sum of the local steps of two consecutive chunks.
-
-        The arrays of ``a`` may be reused, and ``b`` is not changed.
-        """
+        """Return the sum of the local steps of two consecutive chunks, and change neither."""
         return a + b
 
     def finish(self, step: LocalStep) -> LocalStep:
