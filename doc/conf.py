@@ -36,8 +36,8 @@ sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples"),
     "gallery_dirs": "auto_examples",
     "filename_pattern": (
-        r"(annealing_instead_of_restarts|factorial_parts|latent_classes|ratings"
-        r"|state_segmentation|topics)\.py$"
+        r"(annealing_instead_of_restarts|counts_into_parts|factorial_parts|latent_classes"
+        r"|ratings|state_segmentation|topics)\.py$"
     ),
     "only_warn_on_example_error": False,
     "abort_on_example_error": True,

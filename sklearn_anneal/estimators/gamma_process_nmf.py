@@ -54,37 +54,42 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     Every row of counts is a sum of parts: x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), with components w,
     activations h of the rows, and one weight θ_k per component, all of which have gamma priors
     (Hoffman, Blei, Cook [1]_). The divergence that :class:`sklearn.decomposition.NMF` minimises
-    with ``beta_loss="kullback-leibler"`` is the negative log-likelihood of this model. The prior of
-    the weights approximates a gamma process: the weights of components that the data do not need
-    fall to zero, so that one fit says how many there are (``n_effective_components_``).
+    with ``beta_loss="kullback-leibler"`` is, but for a constant, the negative log-likelihood of
+    this model. The prior of the weights approximates a gamma process: the weights of components
+    that the data do not need fall to zero, so that one fit says how many there are
+    (``n_effective_components_``).
 
     ``transform`` returns expected activations, and ``inverse_transform`` multiplies them by
-    ``components_``. The equations hold for all non-negative numbers, such as the magnitudes of a
-    spectrogram, though only counts can follow the model. A zero is a count of zero, in sparse
-    matrices too. NaN marks missing cells of dense arrays, which are assumed to be missing at
+    ``components_``. The equations hold for all non-negative numbers up to 2**53, such as the
+    magnitudes of a spectrogram, though only counts can follow the model. The larger such numbers
+    are, the more they are trusted, and the more components are used. A zero is a count of zero, in
+    sparse matrices too. NaN marks missing cells of dense arrays, which are assumed to be missing at
     random.
 
     Parameters
     ----------
     n_components : int, default=50
-        Largest number of components K. More than the data need cost time alone.
+        Largest number of components K. It should be larger than the number that is expected to be
+        used; time grows in proportion to it.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"svi_plus"``, ``"structured"``, ``"proximity"``, or
         an instance from :mod:`sklearn_anneal.annealing`. A name selects the method with the
         settings recommended for this model. The default, ``"reheating"``, takes about six times as
         many passes as ``"none"``, and ended at a higher bound on all data that it was tried on.
-        ``"tempering"`` and ``"local_tempering"`` are refused,
-        because the normaliser of a tempered Poisson distribution has no closed form.
+        ``"structured"`` is the method of [2]_. ``"tempering"`` and ``"local_tempering"`` are
+        refused, because the normaliser of a tempered Poisson distribution has no closed form.
     activation_prior : float or "auto", default=0.1
-        The shape b of the prior Gamma(b, b) of activations, whose mean is 1. The smaller it is, the
-        fewer components does a row have. ``"auto"`` learns it by empirical Bayes at T = 1.
+        The shape b of the prior Gamma(b, b) of activations, whose mean is 1; at most 1e8. The
+        smaller it is, the fewer components does a row have. ``"auto"`` learns it by empirical Bayes
+        at T = 1.
     component_prior : float or "auto", default=0.1
         The shape a of the prior Gamma(a, a) of the entries of components, whose mean is 1. The
         smaller it is, the fewer columns does a component have. ``"auto"`` learns it.
     concentration : float or "auto", default=1.0
         The concentration α of the gamma process: θ_k ~ Gamma(α / K, α / m), m being the mean of X.
-        The smaller it is, the fewer components are used. ``"auto"`` learns it.
+        A small one expects few components, which matters little where each component has many
+        counts. ``"auto"`` learns it.
     init_params : {"random", "random_from_data"}, default="random"
         Where the components start: at random numbers that differ by 10 percent, or at means of
         a few random rows.
@@ -113,10 +118,10 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
         ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
         in ten passes. Reheats follow the restarts. ``"auto"``: at most six if ``annealing`` is
-        ``"reheating"``, fewer after three in a row
-        that raise the bound by less than ``tol`` per observation, and none with other methods and
-        in minibatches. More of them raise the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` have no reheats, and an integer above 0 is then refused.
+        ``"reheating"``, fewer after three in a row that raise the bound by less than ``tol`` per
+        observation, and none with other methods and in minibatches. More of them raise the bound
+        further. ``annealing="none"``, which is plain inference, and ``"structured"`` have no
+        reheats, and an integer above 0 is then refused.
     batch_size : int or None, default=None
         With None, every update sees all rows. With an integer, stochastic variational inference
         runs with that many rows per update.
@@ -149,7 +154,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     components_ : ndarray of shape (n_components, n_features)
         Posterior means of θ_k w_kv, so that ``transform(X) @ components_`` is the expected X.
     component_weights_ : ndarray of shape (n_components,)
-        Posterior means of the weights θ. They sum to about the mean of X.
+        Posterior means of the weights θ. They fall to 0 for components that are not needed. The
+        priors hold the scales of θ, h and w only loosely: shares of the counts are those of
+        ``transform(X).sum(axis=0) * components_.sum(axis=1)``.
     component_weights_std_ : ndarray of shape (n_components,)
         Posterior standard deviations of the weights.
     n_effective_components_ : int
@@ -157,7 +164,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     reconstruction_err_ : float
         √(2 D), where D is the generalised Kullback-Leibler divergence between the observed cells of
         X and ``inverse_transform(transform(X))``, as :class:`sklearn.decomposition.NMF` defines it.
-        ``fit`` computes it, ``partial_fit`` does not.
+        ``fit`` computes it, and ``partial_fit`` removes it.
     activation_prior_, component_prior_, concentration_ : float
         The priors that were used, or that were learned.
     lower_bound_ : float
@@ -167,7 +174,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         The lower bound after each pass (in a stream, at each call). With ``batch_size`` all values
         but the last are estimates.
     temperatures_ : ndarray of shape (n_passes,)
-        Temperature of each pass. For local tempering, the mean over rows.
+        Temperature of each pass.
     annealing_ : Annealing
         The method that ran, with the value of every setting that was ``"auto"``.
     converged_ : bool
