@@ -75,8 +75,9 @@ def section_drawn(page: Page, drawn: dict[tuple[float, str], Record], size: Size
     page.section(
         "Components of drawn counts",
         f"{size.rows} rows and {size.columns} columns, drawn from {size.truth} components of equal "
-        f"weight; components and activations have gamma priors of shape {data.PRIOR:g}, as the "
-        f"fits have too unless they learn them. Fits may use {size.truncation} components. A "
+        f"weight; components and activations have gamma priors of shape {data.PRIOR:g}. The fits "
+        "have these too, and the concentration 1, but for *default*, which reheats and learns its "
+        f"priors. Fits may use {size.truncation} components. A "
         f"component is found if one of the fit has a cosine of {data.NEAR:g} or more with it, in "
         f"the best assignment. Medians and ranges of {n_seeds(drawn)} seeds, which draw data and "
         "start; bound in nats. *Passes* count all restarts and reheats.",

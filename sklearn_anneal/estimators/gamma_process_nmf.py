@@ -79,17 +79,19 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         many passes as ``"none"``, and ended at a higher bound on all data that it was tried on.
         ``"structured"`` is the method of [2]_. ``"tempering"`` and ``"local_tempering"`` are
         refused, because the normaliser of a tempered Poisson distribution has no closed form.
-    activation_prior : float or "auto", default=0.1
+    activation_prior : float or "auto", default="auto"
         The shape b of the prior Gamma(b, b) of activations, whose mean is 1; at most 1e8. The
-        smaller it is, the fewer components does a row have. ``"auto"`` learns it by empirical Bayes
-        at T = 1.
-    component_prior : float or "auto", default=0.1
+        smaller it is, the fewer components does a row have. ``"auto"`` starts from 0.1 and learns
+        it by empirical Bayes at T = 1, like the next two. With learned priors the bound was higher
+        on all data that were tried. With 0.1, 0.1 and 1, reheating predicted held-out counts about
+        as well on most data, and on some it used too few components and predicted worse.
+    component_prior : float or "auto", default="auto"
         The shape a of the prior Gamma(a, a) of the entries of components, whose mean is 1. The
-        smaller it is, the fewer columns does a component have. ``"auto"`` learns it.
-    concentration : float or "auto", default=1.0
+        smaller it is, the fewer columns does a component have. ``"auto"`` starts from 0.1.
+    concentration : float or "auto", default="auto"
         The concentration α of the gamma process: θ_k ~ Gamma(α / K, α / m), m being the mean of X.
         A small one expects few components, which matters little where each component has many
-        counts. ``"auto"`` learns it.
+        counts. ``"auto"`` starts from 1.
     init_params : {"random", "random_from_data"}, default="random"
         Where the components start: at random numbers that differ by 10 percent, or at means of
         a few random rows.
@@ -254,9 +256,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         n_components=50,
         *,
         annealing="reheating",
-        activation_prior=0.1,
-        component_prior=0.1,
-        concentration=1.0,
+        activation_prior="auto",
+        component_prior="auto",
+        concentration="auto",
         init_params="random",
         max_sweeps=None,
         sweep_tol=1e-3,

@@ -37,7 +37,7 @@ def counts(
 
 def small_factorization(**params: Any) -> AnnealedGammaProcessNMF:
     settings = {"n_components": 3, "max_iter": 5, "n_reheats": 0, "random_state": 0}
-    return AnnealedGammaProcessNMF(**(settings | params))
+    return AnnealedGammaProcessNMF(**(settings | GIVEN | params))
 
 
 def entropy_of_activations(visit: Visited, units: Any) -> float:
@@ -73,6 +73,7 @@ def factorization(name: str, sparse: bool, **fields: Any) -> Entry:
     )
 
 
+GIVEN = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
 ABOVE_ONE = {"activation_prior": 1.7, "component_prior": 1.3, "concentration": 4.0}
 LEARNED = dict.fromkeys(("activation_prior", "component_prior", "concentration"), "auto")
 ENTRIES = [
