@@ -23,7 +23,8 @@ FORMS = {
 """Factors of the local step, the statistics and the prior."""
 
 FAST = {"annealing": "none", "max_iter": 5, "n_reheats": 0, "random_state": 0}
-nmf = partial(AnnealedGammaProcessNMF, n_components=3, **FAST)
+GIVEN = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
+nmf = partial(AnnealedGammaProcessNMF, n_components=3, **FAST, **GIVEN)
 
 
 def drawn_counts(rng, n=60, n_columns=7, n_parts=3, size=4.0, missing=0.0):
