@@ -22,7 +22,8 @@ FORMS = {
 }
 """Factors of the local step, the statistics and the prior."""
 
-FAST = {"annealing": "none", "max_iter": 5, "n_reheats": 0, "random_state": 0}
+PRIORS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
+FAST = {"annealing": "none", "max_iter": 5, "n_reheats": 0, "random_state": 0, **PRIORS}
 nmf = partial(AnnealedGammaProcessNMF, n_components=3, **FAST)
 
 
