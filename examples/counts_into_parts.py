@@ -39,20 +39,20 @@ def load_data(seed=0):
 # %%
 # Contestants
 # -----------
-# Three fits with a gamma process: plain variational inference (VI) and reheating, which leaves its
-# optima, with priors that are given, and the default, which reheats and learns its priors. NMF
+# Three fits with a gamma process: plain variational inference (VI), reheating, which leaves its
+# optima again, both with given priors, and the default, which reheats and learns its priors. NMF
 # minimises the same Kullback-Leibler divergence, for several numbers of parts.
 
-PLAIN, GIVEN, DEFAULT = "gamma process, plain VI", "with given priors", "gamma process"
+PLAIN, REHEATED, DEFAULT = "plain VI, given priors", "reheating, given priors", "default"
 
 
 def contestants(n_components=50, sizes=(5, 10, 20, 30), seed=0):
     """Unfitted estimators by name."""
-    priors = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
+    given = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
     shared = {"max_iter": 300, "random_state": seed}
     found = {
-        PLAIN: AnnealedGammaProcessNMF(n_components, annealing="none", **priors, **shared),
-        GIVEN: AnnealedGammaProcessNMF(n_components, **priors, **shared),
+        PLAIN: AnnealedGammaProcessNMF(n_components, annealing="none", **given, **shared),
+        REHEATED: AnnealedGammaProcessNMF(n_components, annealing="reheating", **given, **shared),
         DEFAULT: AnnealedGammaProcessNMF(n_components, **shared),
     }
     for size in sizes:
@@ -136,16 +136,16 @@ def best_of_nmf(results):
 def conclusions(results):
     """What the scores say about the gamma process and about NMF."""
     best = best_of_nmf(results)
-    for name in (PLAIN, GIVEN, DEFAULT):
+    for name in (PLAIN, REHEATED, DEFAULT):
         n_parts, bound, predicted, *_ = results[name]
         yield (
             f"One fit ({name}) uses {n_parts} parts, and scores\n"
             f"  {predicted - results[best][2]:+.3f} nats per pixel against {best}, the best of NMF."
         )
-    of_plain, of_given, of_default = (results[name][1] for name in (PLAIN, GIVEN, DEFAULT))
+    plain, reheated, default = (results[name][1] for name in (PLAIN, REHEATED, DEFAULT))
     yield (
-        f"Reheating changes the bound by {of_given - of_plain:+.2f} nats per image, and the\n"
-        f"  learned priors change it by {of_default - of_given:+.2f} on top of that."
+        f"Reheating changes the bound by {reheated - plain:+.2f} nats per image, and the\n"
+        f"  learned priors change it by {default - reheated:+.2f} on top of that."
     )
 
 

@@ -22,9 +22,9 @@ FORMS = {
 }
 """Factors of the local step, the statistics and the prior."""
 
-FAST = {"annealing": "none", "max_iter": 5, "n_reheats": 0, "random_state": 0}
-GIVEN = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
-nmf = partial(AnnealedGammaProcessNMF, n_components=3, **FAST, **GIVEN)
+PRIORS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
+FAST = {"annealing": "none", "max_iter": 5, "n_reheats": 0, "random_state": 0, **PRIORS}
+nmf = partial(AnnealedGammaProcessNMF, n_components=3, **FAST)
 
 
 def drawn_counts(rng, n=60, n_columns=7, n_parts=3, size=4.0, missing=0.0):

@@ -11,6 +11,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from sklearn.decomposition import NMF
+from sklearn.model_selection import GridSearchCV
+
+from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal.datasets import make_gamma_process_nmf
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLIC_MODULES = (
@@ -102,6 +107,35 @@ def test_user_guide_on_mixtures_of_any_columns_runs(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 5
     assert not any((names["complete"] < 0).ravel())
     assert set(names["mixed"].blocks_) == {"answers", "visits", "sizes"}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_user_guide_on_counts_runs():
+    X, activations, truth = make_gamma_process_nmf(
+        60, 12, n_components=3, mean_count=20.0, random_state=0
+    )
+    names = {
+        "X": X,
+        "AnnealedGammaProcessNMF": AnnealedGammaProcessNMF,
+        "GridSearchCV": GridSearchCV,
+    }
+    blocks = snippets("counts")
+    assert len(blocks) == 3
+    for code in blocks:
+        exec(compile(code, "user_guide.rst", "exec"), names)
+    # The counts of components add up to about those of X.
+    assert names["counts"].sum() == pytest.approx(X.sum(), rel=0.02)
+    assert names["expected"].shape == X.shape
+
+
+def test_user_guide_lists_what_differs_from_nmf():
+    """Every parameter of scikit-learn's class that this one lacks has a row in the table."""
+    guide = (ROOT / "doc" / "user_guide.rst").read_text(encoding="utf-8")
+    table = guide.split(".. _migration-nmf:\n")[1].split(".. _streams:\n")[0]
+    lacking = NMF().get_params().keys() - AnnealedGammaProcessNMF().get_params().keys()
+    assert {name for name in lacking if f"``{name}``" not in table} == set()
+    shared = {"n_components", "tol", "max_iter"}
+    assert {name for name in shared if f"``{name}``" not in table} == set()
 
 
 def test_readme_example_runs(capsys):

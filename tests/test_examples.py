@@ -676,13 +676,13 @@ def test_what_is_printed_of_counts(counted, divided, capsys):
     assert all(len(line) <= 80 for line in printed)
     made_up = {
         counted.PLAIN: (5, -9.0, -1.5, 1.0, 1.0),
-        counted.GIVEN: (3, -8.0, -1.25, 1.0, 1.0),
-        counted.DEFAULT: (4, -7.5, -1.0, 1.0, 1.0),
+        counted.REHEATED: (4, -8.0, -1.0, 1.0, 1.0),
+        counted.DEFAULT: (3, -7.5, -1.25, 1.0, 1.0),
         "NMF, 2 parts": (2, np.nan, -1.75, 1.0, 1.0),
         "NMF, 4 parts": (4, np.nan, -2.0, 1.0, 1.0),
     }
     text = " ".join(" ".join(counted.conclusions(made_up)).split())
-    assert "(with given priors) uses 3 parts, and scores +0.500 nats per pixel against NMF, 2" in text
+    assert "(default) uses 3 parts, and scores +0.500 nats per pixel against NMF, 2" in text
     assert "by +1.00 nats per image, and the learned priors change it by +0.50 on" in text
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, warm_up
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedGammaProcessNMF, warm_up
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -52,6 +53,24 @@ def test_memmap_is_not_copied_by_validation(method, dtype, tmp_path, monkeypatch
     getattr(mixture, method)(mapped)
     assert seen
     assert all(np.shares_memory(rows, mapped) for rows in seen)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_checks_of_counts_make_no_copy(dtype, tmp_path):
+    """The signs and the sizes of memory-mapped counts are checked without another array."""
+    X = np.memmap(tmp_path / "counts", dtype=dtype, mode="w+", shape=(2000, 500))
+    X[:] = np.random.default_rng(0).poisson(1.0, size=X.shape)
+    X.flush()
+    mapped = np.memmap(tmp_path / "counts", dtype=dtype, mode="r", shape=X.shape)
+    estimator = AnnealedGammaProcessNMF()
+    tracemalloc.start()
+    try:
+        found = estimator._validate_data(mapped, reset=True)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.shares_memory(found, mapped)
+    assert peak < 0.05 * mapped.nbytes
 
 
 @pytest.mark.parametrize("batch_size", [None, 50])

@@ -24,6 +24,7 @@ from scipy.sparse import csr_matrix
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
     AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
@@ -102,6 +103,13 @@ def ratings(rng: np.random.Generator) -> np.ndarray:
     return X
 
 
+def counts(rng: np.random.Generator) -> np.ndarray:
+    components = rng.gamma(0.3, 10.0, size=(4, 30))
+    X = rng.poisson(rng.gamma(0.5, 2.0, size=(300, 4)) @ components).astype(float)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    return X
+
+
 Case = tuple[str, Callable[[], Any], Callable[[np.random.Generator], Any], dict[str, Any]]
 
 
@@ -166,6 +174,14 @@ def cases() -> Iterator[Case]:
             return AnnealedFactorialMixture(4, local_step=step, **shared)
 
         yield f"factorial_mixture {step}", factorial, rows, batches
+    priors = dict.fromkeys(("activation_prior", "component_prior", "concentration"), "auto")
+    kinds = {"missing": (counts, {}), "sparse": (documents, {}), "auto": (counts, priors)}
+    for name, (data, params) in kinds.items():
+
+        def nmf(params: dict[str, Any] = params) -> Any:
+            return AnnealedGammaProcessNMF(6, **shared, **params)
+
+        yield f"gamma_process_nmf {name}", nmf, data, batches
 
 
 def digest(estimator: Any, X: Any) -> str:
