@@ -48,12 +48,15 @@ class Activations:
         exp{x ψ(shape)}, which the next visit needs if its x is the same; None if it is not known.
     x : float, default=1.0
         The power x.
+    evidence : float or None, default=None
+        Σ w (E log h − E h), from which the prior is learned; None if it is not known.
     """
 
     shape: np.ndarray
     rate: np.ndarray
     powers: np.ndarray | None = None
     x: float = 1.0
+    evidence: float | None = None
 
     def __getitem__(self, rows: slice) -> Activations:
         """Return the activations of some of the rows."""
@@ -159,7 +162,7 @@ class CountsVisit(Visit):
     bound: bool = field(kw_only=True, default=True)
 
     def without_bound(self) -> CountsVisit:
-        if self.sweeps or not self.counts_components or "activation_prior" in self.model.learns:
+        if self.sweeps or not self.counts_components:
             return self
         return replace(self, bound=False)
 
@@ -226,8 +229,9 @@ class CountsVisit(Visit):
         start: Any = local.activations
         n_sweeps, x, sparse = local.n_sweeps, float(self.t.local), isinstance(units, SparseCounts)
         sums, known = _Sums.of(self, units, noise), self._knows_powers(start)
-        if not self.bound:
-            found = start if known else start._replace(powers=self._powers(start.shape), x=x)
+        learns = "activation_prior" in self.model.learns
+        if not self.bound and (start.evidence is not None or not learns):
+            found = start if known else replace(start, powers=self._powers(start.shape), x=x)
             count: Any = self._count_sparse if sparse else self._count_dense
             count(units, found, sums)
             return self._as_counts(units, found, sums)
@@ -409,6 +413,9 @@ class CountsVisit(Visit):
     ) -> LocalStep:
         """Return the counts of components as a local step whose terms of the bound are NaN."""
         statistics, deviation = self._statistics(units, activations, sums)
+        if "activation_prior" in self.model.learns:
+            number = units.total_weight * self.model.n_components
+            statistics[EVIDENCE] = np.array([activations.evidence, number])
         nothing = np.nan
         return LocalStep(
             statistics, nothing, nothing, nothing, deviation=deviation, local=activations
@@ -425,7 +432,9 @@ class CountsVisit(Visit):
         b = model.activation_prior
         means = float(_summed(activations, units.weights).sum())
         if "activation_prior" in model.learns:
-            statistics[EVIDENCE] = np.array([float(logs.sum()) - means, total * k])
+            evidence = float(logs.sum()) - means
+            statistics[EVIDENCE] = np.array([evidence, total * k])
+            activations = replace(activations, evidence=evidence)
         log_prior = (b - 1.0) * float(logs.sum()) - b * means
         # `finish` adds the part of the counts of components to the energy of the division of the
         # counts. Its entropy is the log of its normaliser minus x times its energy.
