@@ -37,7 +37,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "filename_pattern": (
         r"(annealing_instead_of_restarts|counts_into_parts|factorial_parts|latent_classes"
-        r"|ratings|state_segmentation|topics)\.py$"
+        r"|loadings_without_rotation|ratings|reconstructed_digits|state_segmentation|topics)\.py$"
     ),
     "only_warn_on_example_error": False,
     "abort_on_example_error": True,

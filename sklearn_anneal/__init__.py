@@ -15,6 +15,8 @@ from .estimators.hidden_markov import AnnealedHMM
 from .estimators.latent_dirichlet import AnnealedLatentDirichletAllocation
 from .estimators.matrix_factorization import AnnealedPMF
 from .estimators.mixture import AnnealedBayesianMixture
+from .estimators.sigmoid_belief_net import AnnealedSigmoidBeliefNet
+from .estimators.spike_slab_factor_analysis import AnnealedSpikeSlabFactorAnalysis
 
 __version__ = "0.1.0"
 
@@ -26,6 +28,8 @@ __all__ = [
     "AnnealedHMM",
     "AnnealedLatentDirichletAllocation",
     "AnnealedPMF",
+    "AnnealedSigmoidBeliefNet",
+    "AnnealedSpikeSlabFactorAnalysis",
     "concat_sequences",
     "split_sequences",
     "warm_up",

@@ -310,7 +310,7 @@ def fitted_state(estimator: Any) -> dict[str, Any]:
             state |= _flat(name, value)
     ctx = context_of(estimator)
     state |= {f"q: {key}": value for key, value in ctx.q.items()}
-    state |= {f"state: {key}": value for key, value in ctx.state.items()}
+    state |= _flat("state", dict(ctx.state))
     state |= {f"annealing_: {k}": v for k, v in estimator.annealing_.get_params().items()}
     return state
 
@@ -319,7 +319,7 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
     """An attribute, or the parts of an attribute that is a dictionary or a list of arrays."""
     if isinstance(value, dict):
         parts = value.items()
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         parts = enumerate(value)
     else:
         return {name: value}

@@ -46,22 +46,23 @@ def infer_row(x, logs, means, b, t, start, n_sweeps, tol):
 
     ``logs`` and ``means`` are E log θ w and E θ w of the observed cells; ``start`` is a pair of
     shape and rate, or None for equal activations. ``t`` has the factors of the local step, of the
-    statistics and of the prior.
+    statistics and of the prior. The activations are those that belong to the last division.
     """
     local, statistics, prior = t
     base, rate = 1.0 + prior * (b - 1.0), prior * b + statistics * means.sum(axis=1)
     k = len(logs)
     shape = np.ones(k) if start is None else np.array(start[0], dtype=float)
     of_row = np.zeros(k) if start is None else expectations(*start)[0]
-    for _ in range(n_sweeps):
+    for _ in range(n_sweeps - 1):
         new = base + statistics * divided(x, of_row, logs, local) @ x
         change = np.abs(new - shape).sum()
         shape, of_row = new, psi(new) - np.log(rate)
         if change < tol * k:
             break
+    shares = divided(x, of_row, logs, local)
     if n_sweeps == 0:
-        rate = start[1]
-    return shape, rate, divided(x, of_row, logs, local)
+        return shape, start[1], shares
+    return base + statistics * shares @ x, rate, shares
 
 
 def local_step(

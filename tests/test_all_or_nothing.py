@@ -49,10 +49,32 @@ def interrupt_at(monkeypatch, owner, name, number):
 PLACES = {
     "the first visit": (visits, "visit", 1),
     "a later visit": (visits, "visit", 3),
-    "an update": (engine, "update", 2),
     "a block": (conjugate, "posterior", 2),
     "the last bound": (engine, "_end", 1),
 }
+
+
+@pytest.mark.parametrize("entry", models())
+def test_a_fit_that_is_interrupted_in_an_update_changes_nothing(entry, rng, monkeypatch):
+    X, other = entry.data(rng, 40), entry.data(rng, 30)
+    est = entry.make(annealing="none", max_iter=4, tol=0.0, **entry.first).fit(X)
+    held, contents = state_of(est), contents_of(est)
+    calls = []
+
+    def interrupting(update):
+        def interrupted(*args, **how):
+            calls.append(1)
+            if len(calls) == 2:
+                raise Stop
+            return update(*args, **how)
+
+        return interrupted
+
+    for rule, update in engine.UPDATES.items():
+        monkeypatch.setitem(engine.UPDATES, rule, interrupting(update))
+    with pytest.raises(Stop):
+        est.fit(other)
+    assert_unchanged(est, held, contents)
 
 
 @pytest.mark.parametrize("place", [*PLACES, "fitted attributes", "second look", "warning"])

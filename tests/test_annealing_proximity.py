@@ -8,6 +8,7 @@ from cases_annealing import MIXTURE, VARIANTS, run
 from harness import largest_difference, one_update
 
 from sklearn_anneal.annealing import ProximityVI
+from sklearn_anneal.annealing.proximity import DISTANCES
 from sklearn_anneal.models._base import LocalStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -85,3 +86,51 @@ def test_pull_is_clipped_and_stays_in_the_domain(rng):
         assert method.pull(ctx, 0.0) == (-0.9 if gap > 0 else 0.9)
         one_update(ctx, method, units)
         assert ctx.model.factors().valid(ctx.q)
+
+
+# Values that only models trained by gradients can follow
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"constraint": "kl"},
+        {"constraint": "mean_variance"},
+        {"constraint": "active_units"},
+        {"distance": "inverse_huber"},
+        {"average": 0.9},
+    ],
+    ids=str,
+)
+def test_values_without_a_closed_form_are_refused_by_conjugate_models(settings, rng):
+    estimator = MIXTURE.make(annealing=ProximityVI(**settings))
+    with pytest.raises(ValueError, match="the updates of this model are conjugate"):
+        estimator.fit(MIXTURE.data(rng, 40))
+
+
+def test_schedules_of_the_strength_end_at_zero(rng):
+    X = MIXTURE.data(rng, 40)
+    for schedule in ("linear", "exponential", "accelerating"):
+        ctx, method, _ = run(ProximityVI(2.0, 3, 8, 0.5, schedule=schedule), X)
+        sizes = []
+        for t in range(9):
+            ctx.state = {**ctx.state, "passes": float(t)}
+            sizes.append(method.magnitude(ctx))
+        assert sizes[0] == 2.0 and sizes[-1] == 0.0
+        assert all(a > b for a, b in zip(sizes[:-1], sizes[1:], strict=True))
+        if schedule == "accelerating":
+            expected = 2.0 * np.cumprod([(1 - t / 8) ** 2 for t in range(9)])
+            np.testing.assert_allclose(sizes, expected, rtol=1e-12)
+
+
+def test_slopes_of_distances_are_their_derivatives():
+    x = np.array([-3.0, -0.4, 0.3, 2.0])
+    distances = {
+        "squared": lambda x: x**2,
+        "inverse_huber": lambda x: np.where(np.abs(x) <= 1, np.abs(x), (x**2 + 1) / 2),
+    }
+    assert distances.keys() == DISTANCES.keys()
+    for name, distance in distances.items():
+        slope = (distance(x + 1e-6) - distance(x - 1e-6)) / 2e-6
+        np.testing.assert_allclose(DISTANCES[name](x), slope, atol=1e-8)
+        assert DISTANCES[name](np.zeros(1)) == 0

@@ -84,6 +84,10 @@ REPRODUCTIONS = {
         ),
         ("Hoffman", "expected figures", "own question"),
     ),
+    "sigmoid_belief_net": (
+        ("Digits of 8 × 8 pixels from a bad start", "Held-out probabilities from a good start"),
+        ("Altosaar", "expected figures", "own question"),
+    ),
     "mixture": (
         (
             "Methods and figures",

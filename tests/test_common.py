@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from harness import models
-from models import ENTRIES
+from models import ENTRIES as CONJUGATE
+from models import TRAINED_BY_GRADIENTS
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from sklearn_anneal.annealing import ANNEALING
+
+ENTRIES = [*CONJUGATE, *TRAINED_BY_GRADIENTS]
+all_models = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 
 
 def estimators(entry):
@@ -21,7 +24,7 @@ def estimators(entry):
     cls = type(entry.make())
     yield cls(**entry.checked_form)
     for name in ANNEALING.keys() - entry.refused({}).keys():
-        yield cls(n_components=2, annealing=name, n_reheats=0, **entry.checked_form)
+        yield cls(annealing=name, **entry.checked_small, **entry.checked_form)
     for params in entry.checked:
         yield cls(**params, **entry.checked_form)
 
@@ -51,7 +54,7 @@ def test_common_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("entry", models())
+@all_models
 def test_expected_failures_concern_checks_that_are_run(entry):
     for check, expected in entry.expected_failures.items():
         concerned = [est for est in estimators(entry) if expected.concerns(est)]
@@ -66,7 +69,7 @@ def test_expected_failures_belong_to_entries():
     assert all(entry.common_checks for entry in ENTRIES if entry.expected_failures)
 
 
-@pytest.mark.parametrize("entry", models())
+@all_models
 def test_listed_checks_fail(entry):
     """Whatever pytest's configuration makes of a listed check that passes."""
     for estimator in estimators(entry):

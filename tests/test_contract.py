@@ -167,6 +167,7 @@ def test_recorded_bounds_are_those_of_the_parameters(entry, params, name, rng, m
     visits = recorded_visits(monkeypatch)
     X = entry.data(rng, 50)
     for max_iter in (0, 3):
+        params = {**params, **entry.settled}
         est = entry.make(annealing=quick(name), tol=0.0, max_iter=max_iter, **params).fit(X)
         kept = context_of(est)
         units = units_of(est, X).centered(kept.summary)
@@ -675,8 +676,8 @@ class _Without:
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        if name == "recommended":
-            return self._model.recommended
+        if name in ("recommended", "update_rule"):
+            return getattr(self._model, name)
         raise AssertionError(f"{name} was used before the refusal")
 
     def capabilities(self):
@@ -730,7 +731,8 @@ def test_every_capability_is_asked_of_some_model(capability, rng):
 
 def test_bare_model_works_with_what_needs_nothing():
     """A model with the obligatory methods alone."""
-    bare = type("Bare", (), {"recommended": {}, "capabilities": lambda self: {}})()
+    says = {"recommended": {}, "update_rule": "conjugate", "capabilities": lambda self: {}}
+    bare = type("Bare", (), says)()
     for cls in ANNEALING.values():
         method = cls().resolve({})
         if method.needs:

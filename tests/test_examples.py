@@ -74,6 +74,16 @@ def counted():
 
 
 @pytest.fixture(scope="module")
+def rotations():
+    yield from load_example("loadings_without_rotation")
+
+
+@pytest.fixture(scope="module")
+def nets():
+    yield from load_example("reconstructed_digits")
+
+
+@pytest.fixture(scope="module")
 def compared(example):
     data = example.load_data()
     few = {name: data[name] for name in ("digit 0", "digit 5")}
@@ -695,6 +705,32 @@ def test_the_figure_of_counts_is_written_where_it_says(counted, divided, tmp_pat
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_sparse_factors_need_no_rotation(rotations, tmp_path, monkeypatch, capsys):
+    X, loadings = rotations.load_data(250)
+    results = rotations.compare(X, loadings)
+    assert set(results) == set(rotations.contestants())
+    printed = capsys.readouterr().out
+    for name, (found, cosines) in results.items():
+        assert f"{name:30} mean |cosine| {cosines.mean():.3f}" in printed
+        assert found.shape == loadings.shape
+        assert (np.sum(found * loadings, axis=1) >= 0).all()
+    ours = min(results[name][1].mean() for name in (rotations.OURS, rotations.GAPS))
+    assert ours > results["factor analysis, varimax"][1].mean()
+    monkeypatch.chdir(tmp_path)
+    path = rotations.draw(results, loadings)
+    assert path == tmp_path.resolve() / "loadings_without_rotation.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_gallery_has_a_title():
     lines = (ROOT / "examples" / "GALLERY_HEADER.rst").read_text(encoding="utf-8").splitlines()
     assert lines[:2] == ["Examples", "=" * 8]
+
+
+def test_nets_reconstruct_digits(nets, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = nets.reconstructions(n_passes=4)
+    assert len(rows) == 4 and all(images.shape == (12, 64) for images in rows.values())
+    assert np.isin(rows["digits"], (0, 1)).all()
+    assert capsys.readouterr().out.count("reconstruction error") == 3
+    assert nets.draw(rows).stat().st_size > 1000

@@ -7,6 +7,8 @@ import pytest
 from cases_factorial_mixture import drawn_moments, likelihood_of
 from plain_factorial_mixture import enumerated, mean_field
 
+from sklearn_anneal.models._binary_codes import RowBlock
+
 NOISE = 0.7
 
 
@@ -17,8 +19,8 @@ def problem(rng, k, n, d=5):
 
 
 def inferred(likelihood, X, x, weights, start=None, n_sweeps=100):
-    squares = (X**2).sum(axis=1)
-    return likelihood.infer(X, squares, x, weights, start, n_sweeps)
+    block = RowBlock(slice(0, len(X)), X, (X**2).sum(axis=1), None)
+    return likelihood.infer(block, x, weights, start, n_sweeps)
 
 
 # 3, 4 and 9 components, which the loops take in fours, and rows in one group, in several, and in
@@ -42,7 +44,7 @@ def test_sweeps_are_those_of_the_equations(k, n, n_sweeps, rng):
         assert found.energies[i] == pytest.approx(energy, rel=1e-10)
         assert found.entropies[i] == pytest.approx(entropy, rel=1e-8, abs=1e-10)
         second += weights[i] * moments
-    np.testing.assert_allclose(found.second[0], second, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(found.moments[0]["second"], second, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("n", [1, 64, 150])
@@ -60,7 +62,9 @@ def test_enumeration_is_that_of_the_equations(k, n, rng):
         assert found.energies[i] == pytest.approx(energy, rel=1e-10)
         assert found.entropies[i] == pytest.approx(entropy, rel=1e-8, abs=1e-10)
         second += kinds[:, i, None, None] * moments
-    np.testing.assert_allclose(found.second, second, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(
+        [one["second"] for one in found.moments], second, rtol=1e-9, atol=1e-10
+    )
 
 
 def test_one_temperature_for_all_rows_is_one_for_each(rng):

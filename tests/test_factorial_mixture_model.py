@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from sklearn_anneal.annealing import NoAnnealing, StructuredVI
-from sklearn_anneal.models import factorial_mixture
+from sklearn_anneal.models import _binary_codes
 
 each_step = pytest.mark.parametrize("local_step", STEPS)
 
@@ -77,7 +77,7 @@ def test_fits_do_not_depend_on_the_size_of_blocks(local_step, weighted, rng, mon
         return est.fit(X, sample_weight=weights)
 
     whole = fit()
-    monkeypatch.setattr(factorial_mixture, "_BLOCK", 128)
+    monkeypatch.setattr(_binary_codes, "_BLOCK", 128)
     parts = fit()
     np.testing.assert_allclose(parts.lower_bounds_, whole.lower_bounds_, rtol=1e-10)
     np.testing.assert_allclose(parts.means_, whole.means_, rtol=1e-7, atol=1e-9)

@@ -22,8 +22,9 @@ from ..latent_dirichlet.data import corpus
 DRAWN, NOTES, DIGITS = "drawn counts", "drawn notes", "digits 8 × 8"
 NIPS, NEWSGROUPS = "NIPS", "20 Newsgroups"
 FILES = {name: TEXTS[name] for name in (NIPS, NEWSGROUPS)}
-# The prior of drawn components and activations, with which the paper's sketch is drawn too.
-PRIOR = 0.1
+# The priors of Hoffman and Blei's experiment, from which activations and components are drawn here.
+# They took components that resemble spectra of speech.
+ACTIVATION_PRIOR, COMPONENT_PRIOR = 0.2, 0.25
 # A component is recovered by one whose cosine with it is at least this.
 NEAR = 0.9
 
@@ -35,8 +36,8 @@ def drawn(n_rows: int, n_columns: int, n_components: int, mean: float, seed: int
         n_columns,
         n_components=n_components,
         mean_count=mean,
-        activation_prior=PRIOR,
-        component_prior=PRIOR,
+        activation_prior=ACTIVATION_PRIOR,
+        component_prior=COMPONENT_PRIOR,
         random_state=seed,
     )
     return X, truth.components

@@ -8,30 +8,42 @@ from dataclasses import dataclass, replace
 from ..common.data import present
 from ..common.peers import is_there
 from ..common.reproduction import Cache, Settings, run_missing, settings_of
-from .data import DIGITS, DRAWN, FILES, NEWSGROUPS, NIPS, NOTES, PRIOR
+from .data import (
+    ACTIVATION_PRIOR,
+    COMPONENT_PRIOR,
+    DIGITS,
+    DRAWN,
+    FILES,
+    NEWSGROUPS,
+    NIPS,
+    NOTES,
+)
 from .fits import CONSENSUS, OTHERS, PEERS, Spec
 
-PARTS = ("drawn", "notes", "held_out", "stability")
+PARTS = ("drawn", "paper", "notes", "held_out", "stability")
 
 VI, RESTARTS, DEFAULT = "VI", "VI, best of 10", "default"
 REHEATING = "reheating"
 POWER, STRUCTURED = "stochastic, 0.95^t", "structured"
 
-# The priors of the paper's sketch, which all methods have unless they learn them.
-GIVEN = {"activation_prior": PRIOR, "component_prior": PRIOR, "concentration": 1.0}
+# The priors that all methods have unless they learn them: for drawn counts those that drew them,
+# and for other data the values from which learning starts.
+TRUE = settings_of(
+    activation_prior=ACTIVATION_PRIOR, component_prior=COMPONENT_PRIOR, concentration=1.0
+)
+GIVEN = settings_of(activation_prior=0.1, component_prior=0.1, concentration=1.0)
 
 Method = tuple[str, Settings, Settings]
 
 
-def methods() -> dict[str, Method]:
+def methods(given: Settings = GIVEN) -> dict[str, Method]:
     """Name in the tables → annealing, its settings, and parameters of the estimator."""
-    given = settings_of(**GIVEN)
     # The noise falls to a thousandth in 135 passes, as 0.95^t does.
     power = settings_of(initial_noise=0.95, schedule="exponential", n_passes=135)
     others = (REHEATING, "deterministic", "stochastic", "svi_plus", "proximity")
     return {
         VI: ("none", (), given),
-        RESTARTS: ("none", (), settings_of(**GIVEN, n_init=10)),
+        RESTARTS: ("none", (), settings_of(**dict(given), n_init=10)),
         DEFAULT: ("reheating", (), ()),
         **{name: (name, (), given) for name in others},
         POWER: ("stochastic", power, given),
@@ -55,8 +67,10 @@ class Size:
         Of drawn counts: numbers of rows, columns, true components, and components of the fit.
     means : tuple of float
         Means of drawn counts.
+    paper : tuple of int
+        Numbers of rows and columns of the paper's own size.
     seeds, few : int
-        Numbers of seeds of drawn counts, and of notes and real data.
+        Numbers of seeds of drawn counts, and of the other data.
     spectra, notes : int
         Numbers of spectra and of notes.
     real : tuple of (name, rows fitted, rows held out, columns)
@@ -73,7 +87,8 @@ class Size:
     truth: int = 50
     truncation: int = 75
     means: tuple[float, ...] = (5.0, 50.0)
-    seeds: int = 10
+    paper: tuple[int, int] = (1000, 257)
+    seeds: int = 20
     few: int = 3
     spectra: int = 300
     notes: int = 12
@@ -83,7 +98,7 @@ class Size:
         (NEWSGROUPS, 2000, 600, 1000),
     )
     truncation_of_real: int = 50
-    grid: tuple[int, ...] = (10, 20, 40)
+    grid: tuple[int, ...] = (20, 40, 60, 80)
     repeats: int = 10
     consensus: int = 2
     quick: bool = False
@@ -96,6 +111,7 @@ QUICK = Size(
     truth=2,
     truncation=3,
     means=(5.0,),
+    paper=(40, 16),
     seeds=1,
     few=1,
     spectra=12,
@@ -115,9 +131,20 @@ def drawn_cells(size: Size) -> dict[tuple[float, str], Spec]:
         base = Spec(
             DRAWN, size.truncation, size.rows, n_columns=size.columns, truth=size.truth, mean=mean
         )
-        for name, (method, settings, model) in methods().items():
+        for name, (method, settings, model) in methods(TRUE).items():
             cells[mean, name] = replace(base, method=method, settings=settings, model=model)
     return cells
+
+
+def paper_cells(size: Size) -> dict[tuple[float, str], Spec]:
+    """A few of the fits to drawn counts of the paper's size."""
+    n_rows, n_columns = size.paper
+    chosen = (VI, DEFAULT, STRUCTURED)
+    return {
+        (mean, name): replace(spec, n_train=n_rows, n_columns=n_columns)
+        for (mean, name), spec in drawn_cells(size).items()
+        if name in chosen
+    }
 
 
 def notes_cells(size: Size) -> dict[str, Spec]:
@@ -149,16 +176,15 @@ def held_out_cells(size: Size) -> dict[tuple[str, str], Spec]:
 
 
 def stability_cells(size: Size) -> dict[str, Spec]:
-    """One fit each from several starts, and NMF with the largest K of the grid."""
+    """One fit each from several starts, and NMF with as many components."""
     _, n_train, _, n_columns = size.real[0]
     base = Spec(DIGITS, size.truncation_of_real, n_train, 0, n_columns, repeats=size.repeats)
-    nmf = replace(base, n_components=max(size.grid))
     return {
-        VI: replace(base, method="none", model=settings_of(**GIVEN)),
+        VI: replace(base, method="none", model=GIVEN),
         DEFAULT: replace(base, method="reheating"),
-        REHEATING: replace(base, method="reheating", model=settings_of(**GIVEN)),
-        "NMF": replace(nmf, method="NMF"),
-        CONSENSUS: replace(nmf, method=CONSENSUS, repeats=size.consensus),
+        REHEATING: replace(base, method="reheating", model=GIVEN),
+        "NMF": replace(base, method="NMF"),
+        CONSENSUS: replace(base, method=CONSENSUS, repeats=size.consensus),
     }
 
 
@@ -168,6 +194,7 @@ def measure(parts: Iterable[str], size: Size, cache: Cache, jobs: int) -> None:
         "stability": (stability_cells, 1),
         "held_out": (held_out_cells, size.few),
         "notes": (notes_cells, size.few),
+        "paper": (paper_cells, size.few),
         "drawn": (drawn_cells, size.seeds),
     }
     for part, (cells, n_seeds) in plan.items():

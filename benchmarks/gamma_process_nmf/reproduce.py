@@ -1,9 +1,10 @@
 """Gamma-process factorisation of drawn and of real counts; writes a page of results.
 
 Parts: *drawn*, components of drawn counts that are recovered, by every method (Hoffman and Blei,
-2015, section 4.3); *notes*, spectra of synthesised notes; *held_out*, digits and texts against
-scikit-learn's factorisations and our topics; *stability*, the components of fits from several
-starts. The page is ``doc/results/gamma_process_nmf.md``.
+2015, section 4.3); *paper*, the same in the paper's size, by a few methods; *notes*, spectra of
+synthesised notes; *held_out*, digits and texts against scikit-learn's factorisations and our
+topics; *stability*, the components of fits from several starts. The page is
+``doc/results/gamma_process_nmf.md``.
 
     python -m benchmarks.gamma_process_nmf.reproduce --cache counts.jsonl
     python -m benchmarks.gamma_process_nmf.reproduce --cache counts.jsonl --write
@@ -29,7 +30,14 @@ from ..common.reproduction import Cache, Record, Reproduction, n_seeds
 from . import data, plan
 from .claims import Found, claims
 from .fits import Spec
-from .plan import Size, drawn_cells, held_out_cells, notes_cells, stability_cells
+from .plan import (
+    Size,
+    drawn_cells,
+    held_out_cells,
+    notes_cells,
+    paper_cells,
+    stability_cells,
+)
 
 RULES = (
     "A comparison of drawn data is won if the median difference over seeds is above zero and "
@@ -69,22 +77,39 @@ def table_of_truth(page: Page, records: dict[str, Record], of: str) -> None:
     page.table(["method", f"{of} found", "components used", "bound", "passes", "time, s"], rows)
 
 
-def section_drawn(page: Page, drawn: dict[tuple[float, str], Record], size: Size) -> None:
-    if not drawn:
-        return
-    page.section(
-        "Components of drawn counts",
-        f"{size.rows} rows and {size.columns} columns, drawn from {size.truth} components of equal "
-        f"weight; components and activations have gamma priors of shape {data.PRIOR:g}. The fits "
-        "have these too, and the concentration 1, but for *default*, which reheats and learns its "
-        f"priors. Fits may use {size.truncation} components. A "
-        f"component is found if one of the fit has a cosine of {data.NEAR:g} or more with it, in "
-        f"the best assignment. Medians and ranges of {n_seeds(drawn)} seeds, which draw data and "
-        "start; bound in nats. *Passes* count all restarts and reheats.",
-    )
-    for mean in dict.fromkeys(mean for mean, _ in drawn):
+def section_drawn(
+    page: Page,
+    drawn: dict[tuple[float, str], Record],
+    of_paper: dict[tuple[float, str], Record],
+    size: Size,
+) -> None:
+    if drawn:
+        page.section(
+            "Components of drawn counts",
+            f"{size.rows} rows and {size.columns} columns, drawn from {size.truth} components of "
+            f"equal weight; activations have gamma priors of shape {data.ACTIVATION_PRIOR:g}, and "
+            f"components of shape {data.COMPONENT_PRIOR:g}, as in the paper. The fits have these "
+            "too, and the concentration 1, but for *default*, which reheats and learns its priors. "
+            f"Fits may use {size.truncation} components. A component is found if one of the fit "
+            f"has a cosine of {data.NEAR:g} or more with it, in the best assignment. Medians and "
+            f"ranges of {n_seeds(drawn)} seeds, which draw data and start; bound in nats. *Passes* "
+            "count all restarts and reheats.",
+        )
+        _by_mean(page, drawn)
+    if of_paper:
+        page.section(
+            "Components of drawn counts, in the paper's size",
+            f"The same with {size.paper[0]:,} rows and {size.paper[1]} columns, which are those of "
+            f"the paper; its components resembled spectra of speech. {n_seeds(of_paper)} seeds.",
+        )
+        _by_mean(page, of_paper)
+
+
+def _by_mean(page: Page, records: dict[tuple[float, str], Record]) -> None:
+    for mean in dict.fromkeys(mean for mean, _ in records):
         page.lines += [f"Mean count {mean:g}:", ""]
-        table_of_truth(page, {name: r for (m, name), r in drawn.items() if m == mean}, "components")
+        of_mean = {name: r for (m, name), r in records.items() if m == mean}
+        table_of_truth(page, of_mean, "components")
 
 
 def section_notes(page: Page, notes: dict[str, Record], size: Size) -> None:
@@ -148,7 +173,7 @@ def section_stability(page: Page, stability: dict[str, Record], size: Size) -> N
         "Do fits from other starts find the same components?",
         f"{size.real[0][1]:,} digits of 8 × 8 pixels. The components of {size.repeats} fits are "
         "assigned to each other in pairs, as well as their cosines allow. *NMF*: the best of ten "
-        f"starts with {max(size.grid)} components, the most of those above. *Consensus*: "
+        f"starts with {size.truncation_of_real} components. *Consensus*: "
         f"{size.consensus} solutions of 100 fits of NMF each, whose components are grouped in the "
         "way of cNMF (Kotliar et al., 2019) in a few lines of our own. *The same*: share of pairs "
         f"with a cosine of {data.NEAR:g} or more. Where one solution has more components than the "
@@ -175,7 +200,8 @@ def sections(page: Page, size: Size, cache: Cache) -> list[Claim]:
         held_out=cache.of_common_seeds(held_out_cells(size), size.few),
         stability=cache.of_common_seeds(stability_cells(size), 1),
     )
-    section_drawn(page, found.drawn, size)
+    of_paper = cache.of_common_seeds(paper_cells(size), size.few)
+    section_drawn(page, found.drawn, of_paper, size)
     section_notes(page, found.notes, size)
     section_held_out(page, found.held_out, size)
     section_stability(page, found.stability, size)

@@ -63,7 +63,7 @@ LONG = 0.05
 LARGEST_GROWTH = 1500.0
 DTYPES = (np.float64, np.float32)
 # Divisions of the counts in a pass, and floating-point operations of each per entry and component.
-_DIVISIONS, _OPERATIONS = 3, 4
+_DIVISIONS, _OPERATIONS = 2, 4
 
 
 def measure_passes(size: Size) -> list[str]:
@@ -79,8 +79,8 @@ def measure_passes(size: Size) -> list[str]:
         f"error. K = {k}, one thread, processor time. Ratio: scikit-learn's time over ours, median "
         f"and quartiles of {size.rounds} rounds. The targets are {TARGET_DENSE:g} for dense counts "
         f"and {TARGET_SPARSE:g} for sparse ones, in float64. A pass divides the counts "
-        f"{_DIVISIONS} times (for the activations, for the weights and for the components), and an "
-        "iteration twice.",
+        "twice, once for the activations and the weights and once for the components, and so does "
+        "an iteration.",
     )
     rows = []
     for name in names(size):
@@ -118,7 +118,7 @@ def measure_limit(size: Size) -> list[str]:
         f"multiplications and two additions: {_DIVISIONS * _OPERATIONS} floating-point operations "
         "per pass. *Peak*: what a product of two square matrices of order 1,500 reaches in the "
         "same process. *Limit*: the time of these operations at the peak. *Products*: the time of "
-        "the six matrix products of a dense pass alone, whose inner dimension K is too short for "
+        "the four matrix products of a dense pass alone, whose inner dimension K is too short for "
         "the peak. A sparse pass gathers rows of tables, and makes only two operations with every "
         "number that it loads: it is bound by loads from the caches, and not by the arithmetic. "
         f"K = {k}, medians of {size.rounds} rounds.",

@@ -186,9 +186,9 @@ class Iterations:
 
 
 def products(X: np.ndarray, n_components: int) -> Callable[[], None]:
-    """The six matrix products that a pass over dense counts cannot do without, in blocks of rows.
+    """The four matrix products that a pass over dense counts cannot do without, in blocks of rows.
 
-    Each of its three divisions of the counts takes the product of activations and components, and
+    Each of its two divisions of the counts takes the product of activations and components, and
     that of the quotients with one of the two.
     """
     rng = np.random.default_rng(0)
@@ -200,10 +200,9 @@ def products(X: np.ndarray, n_components: int) -> Callable[[], None]:
     def run() -> None:
         for begin in range(0, n, length):
             rows = activations[begin : begin + length]
-            for _ in range(3):
-                quotients = rows @ parts
             for _ in range(2):
-                quotients @ parts.T
+                quotients = rows @ parts
+            quotients @ parts.T
             quotients.T @ rows
 
     return run

@@ -28,6 +28,7 @@ from sklearn_anneal import (
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
+    AnnealedSpikeSlabFactorAnalysis,
 )
 from sklearn_anneal.annealing import (
     DeterministicAnnealing,
@@ -94,6 +95,12 @@ def sequences(emission: str) -> Callable[[np.random.Generator], list[np.ndarray]
         return result
 
     return make
+
+
+def with_gaps(rng: np.random.Generator) -> np.ndarray:
+    X = rows(rng)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    return X
 
 
 def ratings(rng: np.random.Generator) -> np.ndarray:
@@ -174,6 +181,12 @@ def cases() -> Iterator[Case]:
             return AnnealedFactorialMixture(4, local_step=step, **shared)
 
         yield f"factorial_mixture {step}", factorial, rows, batches
+    for name, data in {"": rows, " missing": with_gaps}.items():
+
+        def slab() -> Any:
+            return AnnealedSpikeSlabFactorAnalysis(4, **shared)
+
+        yield f"spike_slab_factor_analysis{name}", slab, data, batches
     priors = dict.fromkeys(("activation_prior", "component_prior", "concentration"), "auto")
     kinds = {"missing": (counts, {}), "sparse": (documents, {}), "auto": (counts, priors)}
     for name, (data, params) in kinds.items():

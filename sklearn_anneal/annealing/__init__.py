@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._base import CAPABILITIES, Annealing
+from ._base import CAPABILITIES, OF_UPDATE_RULES, UPDATES, Annealing
 from ._base import Context as Context
 from .deterministic import DeterministicAnnealing
 from .none import NoAnnealing
@@ -44,8 +44,9 @@ ANNEALING: dict[str, type[Annealing]] = {
 
 def lacking(method: Annealing, model: Any) -> dict[str, str]:
     """The capabilities that a method needs and a model lacks, with the reason for each."""
-    can = model.capabilities()
-    reasons = {need: can.get(need, "this model does not have that") for need in method.needs}
+    can = OF_UPDATE_RULES[model.update_rule] | model.capabilities()
+    needs = method.needs if method.follows_gradients else (*method.needs, "conjugate_update")
+    reasons = {need: can.get(need, "this model does not have that") for need in needs}
     return {need: reason for need, reason in reasons.items() if reason is not None}
 
 
@@ -76,8 +77,9 @@ def check_capabilities(method: Annealing, model: Any, given: object, name: str) 
         for known, cls in ANNEALING.items()
         if not lacking(cls().resolve(model.recommended.get(known, {})), model)
     ]
+    described = CAPABILITIES | UPDATES
     sentences = "; ".join(
-        f"{CAPABILITIES[need]} ('{need}'), but {reason}" for need, reason in missing.items()
+        f"{described[need]} ('{need}'), but {reason}" for need, reason in missing.items()
     )
     raise ValueError(
         f"annealing={given!r} cannot be combined with {name}: the method needs {sentences}. "

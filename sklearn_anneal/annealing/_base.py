@@ -39,6 +39,18 @@ CAPABILITIES = {
 }
 """The optional capabilities of models that methods can need, described for error messages."""
 
+UPDATES = {
+    "conjugate_update": "an update λ ← (1 − ρ) λ + ρ λ̂ of natural parameters, which it changes",
+    "gradient": "gradients of the lower bound, to which it adds a term",
+}
+"""What methods can need of the rule by which a model is updated, described for error messages."""
+
+OF_UPDATE_RULES: dict[str, dict[str, str | None]] = {
+    "conjugate": {"conjugate_update": None, "gradient": "the updates of this model are conjugate"},
+    "gradient": {"conjugate_update": "this model is trained by gradients", "gradient": None},
+}
+"""Which of these each rule (``Model.update_rule``) has, and why not."""
+
 
 @dataclass
 class Context:
@@ -120,6 +132,10 @@ class Annealing(BaseEstimator):
     holds_units : bool
         Whether the parameters of single data points, in models that have such, may be blocks of q
         in batch mode. If not, they are local variables in batch mode too.
+    follows_gradients : bool
+        Whether the method also works with models that are trained by gradients. There the loop
+        calls :meth:`ascent` in the place of :meth:`target`, :meth:`batch_step` and
+        :meth:`update`; all other hooks are the same.
     """
 
     _parameter_constraints: dict = {}
@@ -132,6 +148,7 @@ class Annealing(BaseEstimator):
     has_unit_temperatures = False
     holds_units = True
     draws_weights = False
+    follows_gradients = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -251,6 +268,17 @@ class Annealing(BaseEstimator):
         The result may overwrite the arrays of ``target``.
         """
         return mix(q, target, rho)
+
+    def ascent(
+        self, ctx: Context, gradient: Natural, step: Any, look: Callable[[Natural], Any]
+    ) -> Natural:
+        """The gradient that the optimizer follows, in models that are trained by gradients.
+
+        ``gradient`` is that of the lower bound per unit of weight, and ``step`` the local step from
+        which it comes, whose statistics of q are per unit of weight too. ``look(q)`` returns the
+        local step for the same data at other parameters.
+        """
+        return gradient
 
     def advance(self, ctx: Context, report: Any) -> State:
         """The new ``ctx.state`` after an update whose local step was ``report``."""

@@ -86,6 +86,7 @@ class DeterministicAnnealing(Annealing):
         "n_passes": N_PASSES,
         "jitter": [Interval(Real, 0, None, closed="left"), AUTO],
     }
+    follows_gradients = True
     _defaults = {"form": "likelihood", "schedule": "geometric", "n_passes": 50, "jitter": 0.0}
 
     def __init__(
@@ -107,7 +108,9 @@ class DeterministicAnnealing(Annealing):
         rule = ("assignment_entropy",) if self.initial_temperature == "auto" else ()
         # At a temperature of 1 the assignments are not tempered, so that they are not needed.
         local = ("assignments",) if self.form == "local" and self.initial_temperature != 1 else ()
-        return rule + local
+        # Jitter displaces the target of a conjugate update.
+        jitter = ("conjugate_update",) if self.jitter != "auto" and self.jitter > 0 else ()
+        return rule + local + jitter
 
     @property
     def calibrates(self) -> bool:

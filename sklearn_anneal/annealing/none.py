@@ -22,6 +22,8 @@ class NoAnnealing(Annealing):
     NoAnnealing()
     """
 
+    follows_gradients = True
+
     def __init__(self):
         pass
 

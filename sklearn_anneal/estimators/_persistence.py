@@ -20,7 +20,12 @@ from ..annealing._base import Annealing, Context
 _CLASS, _STATE = "class of sklearn_anneal", "attributes"
 _DTYPE = "numpy.dtype"
 _PACKAGE = __name__.split(".")[0]
-_PRIVATE_PACKAGES = (f"{_PACKAGE}.models.", f"{_PACKAGE}.estimators.")
+# The optimizers of models that are trained by gradients are the only objects of the third.
+_PRIVATE_PACKAGES = (
+    f"{_PACKAGE}.models.",
+    f"{_PACKAGE}.estimators.",
+    f"{_PACKAGE}.inference.gradient",
+)
 
 
 def written(value: Any) -> Any:

@@ -17,14 +17,15 @@ import numpy as np
 from ..annealing._base import Annealing, Context
 from ..families import Natural
 from ..models._base import LocalStep
-from . import visits
-from .conjugate import update
+from . import conjugate, gradient, visits
 from .parallel import SEQUENTIAL, Workers
 from .stopping import History, Rule
 from .units import Units
 from .visits import Visited
 
 PLAIN = Annealing()
+# What a model says of itself → the function that updates its parameters.
+UPDATES = {"conjugate": conjugate.update, "gradient": gradient.update}
 # The share of a stream in which the schedule runs. The rest is plain inference: every data point
 # is seen once only, and parameters that are learned at high temperature are crude. A longer share
 # suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
@@ -49,6 +50,9 @@ class Settings(NamedTuple):
         Number of passes at T = 1, after a schedule, before the rule is asked for the first time.
         The bound can rise slowly at first, while components that the cooling has just separated
         move apart.
+    validation : Units or None
+        Data points that are kept from training. Their bound is recorded after every pass. The fit
+        then ends at the parameters with the highest of these bounds since the end of the schedule.
     """
 
     max_iter: int
@@ -57,6 +61,7 @@ class Settings(NamedTuple):
     learning_offset: float
     learning_decay: float
     passes_before_test: int = 20
+    validation: Units | None = None
 
     def learning_rate(self, updates: int) -> float:
         """The step size ρ of the update that follows ``updates`` others."""
@@ -84,10 +89,16 @@ class Trace:
         Whether the stopping rule has ended the fit.
     stopped : bool
         Whether the monitor has ended the fit.
+    standard_errors : list of float
+        The standard error of each lower bound, nats, in models whose bound is an estimate.
+    validation : list of float
+        The bound of the data for validation after each pass, in nats per unit of weight.
     """
 
     lower_bounds: list[float] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
+    standard_errors: list[float] = field(default_factory=list)
+    validation: list[float] = field(default_factory=list)
     initial: float = -np.inf
     final: float = -np.inf
     evaluated: bool = True
@@ -118,6 +129,8 @@ class Progress:
     known : object
         Quantities of q that the last visit computed. They save work and change no result, so
         that pickles leave them out.
+    best : dict of ndarray or None
+        The parameters with the highest bound of the data for validation so far, if there are any.
     """
 
     ctx: Context
@@ -128,6 +141,7 @@ class Progress:
     local: list[Any] | None = None
     finished: bool = False
     known: Any = None
+    best: Natural | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "known": None}
@@ -159,6 +173,7 @@ class _Run(NamedTuple):
             self.n_annealed,
             self.units.n_observations,
             self.minibatches,
+            trace.validation,
         )
 
 
@@ -225,6 +240,8 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
     else:
         trace.lower_bounds.append(bound)
         trace.temperatures.append(progress.temperature)
+        _note_error(trace, visited.step, run.units)
+        _validate(progress, run)
         trace.stopped = run.stopped(progress)
     tested = p >= run.first_test
     settled = tested and run.settings.stop.settled(run.history(trace))
@@ -239,7 +256,7 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
         _end(progress, run, None if trace.evaluated else bound)
         return
     progress.temperature = visited.temperature
-    visited = update(
+    visited = UPDATES[ctx.model.update_rule](
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.local, progress.known = visited.local, visited.visit.known
@@ -253,8 +270,9 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
         _end(progress, run)
         return
     method = progress.strategy if p < run.n_annealed else PLAIN
+    update = UPDATES[ctx.model.update_rule]
     total = run.units.total_weight
-    data, heat, warm = LocalStep({}, 0.0, 0.0), 0.0, 0.0
+    data, heat, warm = LocalStep({}, 0.0, 0.0, squares=0.0), 0.0, 0.0
     for batch in run.units.batches(run.settings.batch_size or run.units.n_units, ctx.rng):
         weight = batch.total_weight
         share = weight / total
@@ -266,9 +284,7 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
         # Local variables are kept for the visits that later blocks need.
         keep = any(block.refresh for block in ctx.model.blocks[1:])
         visited = visits.visit(ctx, method, batch, run.workers, keep=keep)
-        data.energy += visited.step.energy
-        data.entropy += visited.step.entropy
-        data.log_prior += visited.step.log_prior
+        data += replace(visited.step, statistics={}, deviation=None, constraints=())
         heat += weight * visited.temperature
         warm += weight
         update(ctx, method, batch, visited, run.settings, run.workers, minibatch=True, passes=share)
@@ -276,6 +292,8 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
     progress.passes += 1
     trace.lower_bounds.append(_bound(ctx, method, data, run, p + 1))
     trace.temperatures.append(heat / warm)
+    _note_error(trace, data, run.units)
+    _validate(progress, run)
     trace.stopped = run.stopped(progress)
     stop = run.settings.stop
     if p >= run.n_annealed and stop.asks_for_bound(p + 1):
@@ -290,12 +308,34 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
 def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
     """End the fit, and record the bound of the result, which is evaluated unless it is given."""
     trace = progress.trace
+    if progress.best is not None:
+        progress.ctx.q, bound = progress.best, None
     trace.final = lower_bound(progress.ctx, run.units, run.workers) if bound is None else bound
     trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
     if not progress.strategy.finish:
         trace.converged = not trace.stopped
-    progress.local = progress.known = None
+    progress.local = progress.known = progress.best = None
     progress.finished = True
+
+
+def _note_error(trace: Trace, step: LocalStep, units: Units) -> None:
+    """Record the standard error of the bound, if it is an estimate."""
+    if step.squares is not None:
+        weight, mean = units.total_weight, step.bound / units.total_weight
+        variance = max(step.squares / weight - mean * mean, 0.0)
+        trace.standard_errors.append(float(np.sqrt(weight * variance)))
+
+
+def _validate(progress: Progress, run: _Run) -> None:
+    """Record the bound of the data for validation, and keep the parameters if it is the best."""
+    held_out, trace = run.settings.validation, progress.trace
+    if held_out is None:
+        return
+    step = evaluate(progress.ctx, held_out, run.workers).step
+    trace.validation.append(step.bound / held_out.total_weight)
+    after = trace.validation[run.n_annealed :]
+    if after and after[-1] == max(after):
+        progress.best = progress.ctx.q
 
 
 def _bound(
@@ -331,7 +371,7 @@ def rehearse(
     local = known = None
     for _ in range(n_updates):
         visited = visits.visit(trial, method, units, SEQUENTIAL, local, known)
-        visited = update(
+        visited = UPDATES[trial.model.update_rule](
             trial, method, units, visited, settings, SEQUENTIAL, minibatch=False, passes=1.0
         )
         local, known = visited.local, visited.visit.known
@@ -402,5 +442,6 @@ def stream(
     bound = ctx.scale * step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
     if evaluated and not np.isfinite(bound):
         raise np.linalg.LinAlgError("a lower bound that is not finite")
+    update = UPDATES[ctx.model.update_rule]
     update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=0.0)
     return bound, visited.temperature

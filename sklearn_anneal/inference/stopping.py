@@ -26,6 +26,9 @@ class History(NamedTuple):
         Weighted number of observations (rows, tokens, frames, ratings) of the data.
     minibatches : bool
         Whether passes are made in minibatches. The bounds are then estimates, which can fall.
+    validation : list of float
+        The bound of the data for validation after each pass, in nats per unit of weight; empty if
+        there are none.
     """
 
     bounds: list[float]
@@ -33,6 +36,7 @@ class History(NamedTuple):
     n_annealed: int
     n_observations: float
     minibatches: bool
+    validation: list[float] = []
 
 
 class Rule(Protocol):
@@ -129,3 +133,29 @@ class OutOfReach:
     def worthwhile(self, rise: float, n_observations: float) -> bool:
         """Return what the rule returns."""
         return self.rule.worthwhile(rise, n_observations)
+
+
+@dataclass(frozen=True)
+class NoImprovement(RiseOfBound):
+    """The rule that a fit ends when data for validation are no longer described any better.
+
+    Parameters
+    ----------
+    tol : float
+        A bound of the data for validation counts as higher if it is so by more than this, in nats
+        per unit of weight.
+    patience : int
+        Number of passes in a row without a higher bound after which the fit ends.
+    """
+
+    patience: int
+
+    def settled(self, history: History) -> bool:
+        """Return False, because the bound of the training data does not matter."""
+        return False
+
+    def converged(self, history: History) -> bool:
+        """Return whether the last passes have brought nothing."""
+        after = history.validation[history.n_annealed :]
+        before = after[: -self.patience]
+        return bool(before) and max(after[-self.patience :]) <= max(before) + self.tol

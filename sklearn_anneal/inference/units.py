@@ -26,6 +26,8 @@ _SHUFFLE_BLOCK = 65_536
 # Number of chunks → smallest number of entries of a corpus that is divided into as many. Every
 # chunk needs an array of statistics as large as all topics, so that there are few of them.
 _DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
+# Chunks of sparse counts have at least so many entries per column, of which each needs statistics.
+_ENTRIES_PER_COLUMN = 12
 # Number of chunks → smallest number of frames of sequences that are divided into as many.
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
 # Number of chunks → smallest number of ratings that are divided into as many.
@@ -298,14 +300,19 @@ class Ragged(Units):
     def n_units(self) -> int:
         return len(self.indptr) - 1
 
+    @property
+    def _most_chunks(self) -> int:
+        """Largest number of chunks, but for those that are halved."""
+        n_entries = int(self.indptr[-1])
+        return max((n for n, least in self._parts.items() if n_entries >= least), default=1)
+
     def chunks(self) -> list[slice]:
         """Return contiguous parts with about equal numbers of entries, for parallel work.
 
-        They depend only on ``indptr``, and not on the number of workers, so that results do not
+        They depend only on the data, and not on the number of workers, so that results do not
         depend on it either.
         """
-        n_entries = int(self.indptr[-1])
-        n = max((n for n, least in self._parts.items() if n_entries >= least), default=1)
+        n, n_entries = self._most_chunks, int(self.indptr[-1])
         if n == 1:
             return [slice(0, self.n_units)]
         ends = np.linspace(0, n_entries, n + 1)[1:]
@@ -431,6 +438,12 @@ class SparseCounts(Documents):
         self.log_factorials = log_factorials
         self._sorted: dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._place: Any = None
+
+    @cached_property
+    def _most_chunks(self) -> int:
+        n_entries = int(self.indptr[-1])
+        n_columns = int(self.words[:n_entries].max(initial=0)) + 1
+        return max(1, min(super()._most_chunks, n_entries // (_ENTRIES_PER_COLUMN * n_columns)))
 
     @property
     def is_empty(self) -> bool:

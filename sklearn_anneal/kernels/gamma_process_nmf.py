@@ -25,7 +25,7 @@ from ._simd import (
     ratio_update_of_rows,
     total,
 )
-from .counts import TINY, TINY_SINGLE, longest_row, padded
+from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, padded
 
 # This many rows of the next column are prefetched.
 _FETCHED = 64
@@ -67,8 +67,8 @@ def _activation_sums(
 
 
 @kernel(
-    "values index pointer rows vector vector vector vector float float float float float int int "
-    "int float vector vector out2 out_rows out2 out2 out1 out1 out2 out1"
+    "values index pointer rows vector vector vector vector float float float int int int float "
+    "vector vector out2 out_rows out2 out2 out1 out1 out2 out1"
 )
 def sparse_step(
     counts,
@@ -79,8 +79,6 @@ def sparse_step(
     first_factor,
     factor,
     log_rate,
-    top_of_first,
-    top,
     local,
     base,
     step,
@@ -97,20 +95,23 @@ def sparse_step(
     clean,
     noisy,
     bound,
-    log_norms,
+    divisions,
 ):
     """Infer the activations of rows of counts, and add up their statistics.
 
     ``first_factor`` and ``factor`` are exp{x (E log θ − log rate) − top} with the rates of the
     start and with those of the result. If not ``given``, the first sweep takes E log h = 0.
     ``base`` is the tempered shape of the prior; ``step`` is the factor of the statistics in a row's
-    shapes.
+    shapes. After sweeps that end when the row has converged, a last one divides the counts as the
+    statistics and the bound have them, and gives the activations that belong to this division. It
+    does not change the activations if ``n_sweeps`` is 0.
 
     ``shape`` (n_rows, K) receives the result, and ``powers`` its exp{x ψ(shape)}. If ``given``,
     ``shape`` also holds the start; if ``known``, ``powers`` does, which saves its computation.
     ``out`` and ``clean_out`` (n_columns, width) receive Σ_n w_n (x / n_v) u_k with and without
-    noise, unless they have no rows. ``log_norms[0]`` receives Σ w x log(normaliser of the
-    division); the other sums are those of :func:`_activation_sums`.
+    noise, unless they have no rows. ``divisions[0]`` receives the entropy of the division but for
+    the term of the components, Σ w [Σ_v x_v (log n_v + x m_v) − Σ_k S_k log u_k]; the other sums
+    are those of :func:`_activation_sums`.
     """
     n_components = shape.shape[1]
     width = table.shape[1]
@@ -139,10 +140,8 @@ def sparse_step(
         begin = indptr[d]
         n = indptr[d + 1] - begin
         n_entries = padded(n, ROWS)
-        mass = 0.0
         for i in range(n):
             c[i] = counts[begin + i]
-            mass += np.float64(c[i])
         for i in range(n, n_entries):
             c[i] = size(0)
         if n > 0:
@@ -156,10 +155,12 @@ def sparse_step(
             current[k] = size(shape[d, k]) if given else size(1)
         for k in range(n_components, width):
             current[k] = base_row[k]
-        last_top = top_of_first
         last = first
         row_known = known
-        for sweep in range(n_sweeps):
+        sweep = 0
+        converged = False
+        while True:
+            final_sweep = converged or sweep >= n_sweeps - 1
             if sweep == 0 and not given:
                 for k in range(n_components):
                     e[k] = first[k]
@@ -171,23 +172,29 @@ def sparse_step(
             for k in range(width):
                 acc[k] = size(0)
             ratio_update_of_rows(e, c, tiny, table, starts, n_entries, norms, acc)
-            change = np.float64(multiplicative_step(base_row, factor_of_counts, e, acc, current))
-            last, last_top, row_known = later, top, 0
-            if change < tol * n_components:
+            if n_sweeps == 0:
+                for k in range(width):
+                    acc[k] *= e[k]
                 break
-        if not row_known:
-            _powers(current[:n_components], local, powers[d])
-        for k in range(n_components):
-            e[k] = last[k] * powers[d, k]
-        for k in range(width):
-            acc[k] = size(0)
-        ratio_update_of_rows(e, c, tiny, table, starts, n_entries, norms, acc)
-        weight = weights[d] if weights.shape[0] > 0 else 1.0
-        noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
+            change = np.float64(multiplicative_step(base_row, factor_of_counts, e, acc, current))
+            last, row_known = later, 0
+            if final_sweep:
+                break
+            converged = change < tol * n_components
+            sweep += 1
         for k in range(n_components):
             final[k] = current[k] if n_sweeps > 0 else shape[d, k]
             shape[d, k] = final[k]
-            assigned[k] = np.float64(acc[k]) * np.float64(e[k])
+            assigned[k] = np.float64(acc[k])
+        if not row_known:
+            _powers(current[:n_components], local, powers[d])
+        weight = weights[d] if weights.shape[0] > 0 else 1.0
+        noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
+        for k in range(n_components):
+            scratch[k] = assigned[k] * log(max(np.float64(e[k]), SMALLEST_LOG))
+        division = 0.0
+        for k in range(n_components):
+            division -= scratch[k]
         _activation_sums(
             final, log_rate, assigned, weight, noisy_weight, expected_log, scratch, clean, noisy,
             bound,
@@ -196,7 +203,7 @@ def sparse_step(
             logs[i] = np.float64(c[i]) * log(np.float64(norms[i]))
         for i in range(n):
             logs[i] += np.float64(c[i]) * (local * largest[indices[begin + i]])
-        log_norms[0] += weight * (mass * last_top + total(logs[:n_entries]))
+        divisions[0] += weight * (division + total(logs[:n_entries]))
         if out.shape[0] > 0 and n > 0:
             add_shares_of_rows(e, c, starts, n_entries, tiny, size(noisy_weight), table, out)
             if clean_out.shape[0] > 0:
@@ -295,9 +302,9 @@ def activation_sums(shape, log_rate, assigned, weights, noise, clean, noisy, bou
 
 @kernel("rows float out2", dtypes=("float64",))
 def component_sums(shape, prior, out):
-    """Add Σ_v log Γ(s_kv), Σ_v (s_kv − a) ψ(s_kv), Σ_v ψ(s_kv) and Σ_v s_kv to the rows of ``out``.
+    """Add Σ_v log Γ(s_kv), Σ_v (s_kv − a) ψ(s_kv) and Σ_v s_kv to the rows of ``out``.
 
-    ``shape`` has one row per column of X; ``out`` has shape (4, n_components).
+    ``shape`` has one row per column of X; ``out`` has shape (3, n_components).
     """
     n_components = shape.shape[1]
     logs = np.empty(n_components)
@@ -309,5 +316,17 @@ def component_sums(shape, prior, out):
             value = shape[v, k]
             out[0, k] += scratch[k]
             out[1, k] += (value - prior) * logs[k]
-            out[2, k] += logs[k]
-            out[3, k] += value
+            out[2, k] += value
+
+
+@kernel("rows out2", dtypes=("float64",))
+def log_sums(shape, out):
+    """Add Σ_v ψ(s_kv) and Σ_v s_kv to the rows of ``out``, of shape (2, n_components)."""
+    n_components = shape.shape[1]
+    logs = np.empty(n_components)
+    for v in range(shape.shape[0]):
+        for k in range(n_components):
+            logs[k] = digamma(shape[v, k])
+        for k in range(n_components):
+            out[0, k] += logs[k]
+            out[1, k] += shape[v, k]

@@ -1,7 +1,7 @@
 """The interface between the loop of inference and the models.
 
 Every model is a :class:`Model`. A :class:`ConjugateModel` is one whose update adds expected
-statistics to the prior.
+statistics to the prior, and a :class:`GradientModel` one whose update is a step along a gradient.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import numpy as np
 
 from ..families import Factor, Factors, Natural, Tempering, UnitTemperatures
 from ..inference.parallel import SEQUENTIAL, Workers
-from ._visit import LocalStep, Visit
+from ._visit import Constraint, LocalStep, Visit
 
 __all__ = [
     "Block",
+    "Constraint",
     "ConjugateModel",
     "Expected",
     "Factor",
     "Factors",
+    "GradientModel",
     "LocalStep",
     "Model",
     "UnitTemperatures",
@@ -85,9 +87,12 @@ class Model(ABC):
         Number of components, topics, states or factors.
     recommended : dict
         Name of an annealing method → the values of its ``"auto"`` parameters for this model.
+    update_rule : str
+        ``"conjugate"`` or ``"gradient"``: the rule by which the loop updates q.
     """
 
     n_components: int
+    update_rule: ClassVar[str]
     recommended: ClassVar[dict[str, dict[str, Any]]] = {}
 
     @abstractmethod
@@ -220,6 +225,8 @@ class ConjugateModel(Model):
     overrides :meth:`visit` and returns a subclass of :class:`Visit`.
     """
 
+    update_rule = "conjugate"
+
     @abstractmethod
     def factors(self) -> Factors:
         """Return the factors of q(β), in the order in which the bound adds their terms."""
@@ -312,3 +319,36 @@ class ConjugateModel(Model):
     def entropy(self, q: Natural, known: Any = None) -> float:
         """Return the entropy H[q(β)] in nats; :meth:`kl` explains the arguments."""
         return self.factors().entropy(q)
+
+
+class GradientModel(Model):
+    """A model that is trained by unbiased gradients of its lower bound.
+
+    ``sklearn_anneal.inference.gradient`` says what its visits return. ``q`` has parameters without
+    constraints. The ``visit`` of such a model takes the further argument ``constraint``: the name
+    of a statistic of q that the local steps return as :attr:`LocalStep.constraints`, or None.
+
+    Attributes
+    ----------
+    optimizer : Optimizer
+        One of ``sklearn_anneal.inference.gradient.OPTIMIZERS``, with its settings.
+    keys : tuple of str
+        The names of the parameters.
+    """
+
+    update_rule = "gradient"
+    optimizer: Any
+    keys: tuple[str, ...]
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """One block with all parameters, because every step moves all of them."""
+        return (Block(self.keys),)
+
+    def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
+        """Return KL(q(β) ‖ p(β)) in nats; 0 for parameters that are points."""
+        return 0.0
+
+    def kl_gradient(self, q: Natural, prior: Natural) -> Natural:
+        """Return the gradient of :meth:`kl`; parameters on which it does not depend are absent."""
+        return {}

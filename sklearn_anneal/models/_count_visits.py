@@ -29,6 +29,8 @@ _NO_MATRIX = np.empty((0, 0))
 _LANES = 8
 # Dense rows are processed in blocks of about this many cells, which stay in the caches.
 _CELLS = 1 << 17
+# Logarithms are taken of numbers that are at least this large.
+_SMALLEST = {np.dtype(kind): np.finfo(kind).tiny for kind in (np.float32, np.float64)}
 
 
 kernels = partial(compiled, "gamma_process_nmf")
@@ -208,12 +210,14 @@ class CountsVisit(Visit):
         rate = self._tempered_prior()["rate"]
         return rate + float(self.t.statistics) * self.mean_weights * exposures
 
-    def _factors(self, rate: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """exp{x (E log θ − log rate) − top} and top, per row of the rates; None means rate 1."""
+    def _factors(self, rate: np.ndarray | None) -> np.ndarray:
+        """exp{x (E log θ − log rate) − top}, per row of the rates; None means rate 1.
+
+        ``top`` makes the largest factor of a row 1, and does not change how counts are divided.
+        """
         logs = self.log_weights[None] if rate is None else self.log_weights - np.log(rate)
         logs = float(self.t.local) * logs
-        top = logs.max(axis=1)
-        return np.exp(logs - top[:, None]), top
+        return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
 
     def step(
         self,
@@ -259,17 +263,13 @@ class CountsVisit(Visit):
         self, units: SparseCounts, start: Start, known: bool, found: Activations, sums: _Sums
     ) -> None:
         model, rate, given = self.model, found.rate, start.activations is not None
-        first, top_of_first = self._factors(start.rate_of_start)
-        factor, top = self._factors(rate)
         kernels().sparse_step(
             *units.arrays(model.dtype),
             self.expected.table,
             self.expected.largest,
-            first[0],
-            factor[0],
+            self._factors(start.rate_of_start)[0],
+            self._factors(rate)[0],
             np.log(rate[0]),
-            float(top_of_first[0]),
-            float(top[0]),
             float(self.t.local),
             float(self._tempered_prior()["shape"][0]),
             float(self.t.statistics),
@@ -286,13 +286,13 @@ class CountsVisit(Visit):
             sums.clean,
             sums.noisy,
             sums.bound,
-            sums.log_norms,
+            sums.divisions,
         )
 
     def _count_sparse(self, units: SparseCounts, found: Activations, sums: _Sums) -> None:
         dtype, k, table = self.model.dtype, self.model.n_components, self.expected.table
         e = np.zeros((units.n_units, table.shape[1]), dtype)
-        factor = self._factors(found.rate)[0]
+        factor = self._factors(found.rate)
         np.multiply(np.asarray(found.powers), factor, out=e[:, :k], casting="same_kind")
         own, noisy = sums.of_rows(slice(None))
         for out, weights in ((sums.out, noisy), (sums.clean_out, own)):
@@ -303,16 +303,13 @@ class CountsVisit(Visit):
     def _dense_step(
         self, units: DenseCounts, start: Start, known: bool, found: Activations, sums: _Sums
     ) -> None:
-        """Do with matrix products, a block of rows at a time, what a kernel does for sparse rows.
-
-        The sweeps over a block end when all of its rows have converged.
-        """
+        """Do with matrix products, block by block, what a kernel does for sparse rows."""
         model, k, n_sweeps = self.model, self.model.n_components, start.n_sweeps
         given, rate = start.activations is not None, found.rate
         powers = np.asarray(found.powers)
-        first, top_of_first = self._factors(start.rate_of_start)
-        factor, top = self._factors(rate)
+        first, factor = self._factors(start.rate_of_start), self._factors(rate)
         x, dtype = float(self.t.local), model.dtype
+        base, step = self._tempered_prior()["shape"], float(self.t.statistics)
         table = self.expected.table[:, :k]
         largest = x * self.expected.largest
         log_rate = np.log(rate)
@@ -321,26 +318,29 @@ class CountsVisit(Visit):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
             current, m = found.shape[rows], len(counts)
             buffer = np.empty_like(counts) if buffer is None else buffer
-            e, predicted = np.empty((m, k), dtype), buffer[:m]
-            weights = _of_rows(first, rows)
+            e, predicted, weights = np.empty((m, k), dtype), buffer[:m], _of_rows(first, rows)
             if not given:
                 current[:], e[:] = 1.0, weights
             else:
                 if not known:
                     kernels().activation_powers(powers[rows], current, x)
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
-            self._sweep(counts, current, e, _of_rows(factor, rows), n_sweeps, predicted)
-            if n_sweeps > 0:
-                kernels().activation_powers(powers[rows], current, x)
+            if n_sweeps > 1:
                 weights = _of_rows(factor, rows)
+                self._sweep(counts, current, e, weights, n_sweeps - 1, predicted)
+                kernels().activation_powers(powers[rows], current, x)
                 np.multiply(powers[rows], weights, out=e, casting="same_kind")
+            # The last sweep divides the counts as the statistics and the bound have them.
             np.matmul(e, table.T, out=predicted)
-            log_norms = np.empty(m)
-            kernels().log_ratios(predicted, counts, largest, log_norms)
-            log_norms += _of_rows(top if n_sweeps > 0 else top_of_first, rows) * units.lengths[rows]
+            divisions = np.empty(m)
+            kernels().log_ratios(predicted, counts, largest, divisions)
             assigned = np.multiply(e, predicted @ table, dtype=np.float64)
+            divisions -= np.einsum("nk,nk->n", assigned, np.log(np.maximum(e, _SMALLEST[dtype])))
+            if n_sweeps > 0:
+                np.add(base, step * assigned, out=current)
+                kernels().activation_powers(powers[rows], current, x)
             own, noisy = sums.of_rows(rows)
-            sums.log_norms[0] += log_norms.sum() if own is None else own @ log_norms
+            sums.divisions[0] += divisions.sum() if own is None else own @ divisions
             kernels().activation_sums(
                 current, _of_rows(log_rate, rows), assigned,
                 _NOTHING if own is None else own, sums.noise[rows] if len(sums.noise) else _NOTHING,
@@ -390,7 +390,7 @@ class CountsVisit(Visit):
 
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]
-        factor, powers = self._factors(found.rate)[0], np.asarray(found.powers)
+        factor, powers = self._factors(found.rate), np.asarray(found.powers)
         buffer = None
         for rows in self._blocks(units):
             counts = np.ascontiguousarray(units.X[rows], dtype=dtype)
@@ -436,8 +436,8 @@ class CountsVisit(Visit):
             statistics[EVIDENCE] = np.array([evidence, total * k])
             activations = replace(activations, evidence=evidence)
         log_prior = (b - 1.0) * float(logs.sum()) - b * means
-        # `finish` adds the part of the counts of components to the energy of the division of the
-        # counts. Its entropy is the log of its normaliser minus x times its energy.
+        # `finish` adds the term of the components to the energy, and to the entropy of the
+        # division of the counts.
         energy = float(assigned_logs.sum() + sums.clean @ self.log_weights)
         exposure = self._summed_activations(units, activations, sums)[0]
         of_columns = self.expected.totals[None] if len(exposure) == 1 else self.expected.means
@@ -447,7 +447,7 @@ class CountsVisit(Visit):
         return LocalStep(
             statistics,
             energy=energy - of_rates - known,
-            entropy=float(entropies.sum() + sums.log_norms[0]) - float(self.t.local) * energy,
+            entropy=float(entropies.sum() + sums.divisions[0]),
             log_prior=log_prior + total * k * (b * np.log(b) - float(gammaln(b))),
             deviation=deviation,
             local=activations,
@@ -499,7 +499,8 @@ class CountsVisit(Visit):
             for statistics in (step.statistics, step.deviation or {}):
                 for key in {COUNTS, _NOISELESS} & statistics.keys():
                     statistics[key] *= self.expected.table
-                    statistics[key] *= factor
+                    if factor != 1.0:
+                        statistics[key] *= factor
             step.statistics.pop(_NOISELESS, None)
             return step
 
@@ -555,8 +556,8 @@ class _Sums(NamedTuple):
         The counts of each component, without and with noise.
     bound : ndarray of shape (3, n_components)
         The sums of ``_activation_sums``.
-    log_norms : ndarray of shape (1,)
-        Σ w x log(normaliser of the division of the counts).
+    divisions : ndarray of shape (1,)
+        The entropy of the division of the counts, but for the term of the components.
     """
 
     weights: np.ndarray
@@ -566,7 +567,7 @@ class _Sums(NamedTuple):
     clean: np.ndarray
     noisy: np.ndarray
     bound: np.ndarray
-    log_norms: np.ndarray
+    divisions: np.ndarray
 
     @classmethod
     def of(cls, visit: CountsVisit, units: Any, noise: np.ndarray | None) -> _Sums:

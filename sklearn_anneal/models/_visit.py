@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ..families import Natural, Tempering, UnitTemperatures
+
+
+class Constraint(NamedTuple):
+    """A statistic f of q that proximity keeps near its recent value, and the gradient of f.
+
+    A statistic can have several parts, such as the mean activation of each unit of a network.
+    The part j must then depend only on the entries j, along the first axis, of the parameters.
+
+    Attributes
+    ----------
+    value : dict of ndarray
+        Σ w f(x_n) by parameter: a number, or the parts of f in the shape of the leading axes of
+        the parameter. If f is one number, it is the same for all parameters.
+    gradient : dict of ndarray
+        ∂f/∂q by parameter, in the shape of the parameter. Entry j is the gradient of part j.
+    """
+
+    value: Natural
+    gradient: Natural
+
+    def plus(self, other: Constraint) -> Constraint:
+        """Return the statistic of both sets of data points."""
+        return Constraint(_added(self.value, other.value), _added(self.gradient, other.gradient))
+
+    def times(self, factor: float) -> Constraint:
+        """Return the statistic with another weight of the data points."""
+        return Constraint(*({key: factor * a for key, a in part.items()} for part in self))
 
 
 @dataclass
@@ -39,6 +66,11 @@ class LocalStep:
         Local variables, from which the next visit can start; None for models without any.
     rows : slice or None
         The units to which the rows of the statistics belong, if there is one row per unit.
+    constraints : tuple of Constraint
+        The statistics of q that proximity asks for, in models that are trained by gradients.
+    squares : float or None
+        Σ w ℓ², the squares of the bounds ℓ of single data points, for models whose bound is an
+        estimate from draws.
     """
 
     statistics: Natural
@@ -50,6 +82,8 @@ class LocalStep:
     inverse_temperatures: np.ndarray | None = field(default=None, repr=False)
     local: Any = None
     rows: Any = None
+    constraints: tuple[Constraint, ...] = ()
+    squares: float | None = None
 
     @property
     def bound(self) -> float:
@@ -71,6 +105,10 @@ class LocalStep:
                 else _added(self.deviation, other.deviation)
             ),
             temperature=total(self.temperature, other.temperature),
+            constraints=tuple(
+                a.plus(b) for a, b in zip(self.constraints, other.constraints, strict=True)
+            ),
+            squares=total(self.squares, other.squares),
         )
 
 

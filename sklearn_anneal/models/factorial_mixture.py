@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import log_expit, logit, logsumexp, softmax
+from scipy.special import log_expit, logit, logsumexp
 
-from ..families import Factor, Factors, MatrixGaussian, Natural, Tempering, UnitTemperatures
-from ..inference.parallel import SEQUENTIAL, Workers
+from ..families import Factor, Factors, MatrixGaussian, Natural
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
+from ._base import Block, ConjugateModel, LocalStep, coinciding, compiled
+from ._binary_codes import (
+    FEW_SWEEPS,
+    BinaryCodes,
+    Inferred,
+    RowBlock,
+    centered_blocks,
+    weighted_product,
+    weighted_total,
+)
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-# Largest number of rows whose projections are in memory at a time, and the number that the kernels
-# process at a time.
-_BLOCK, _LANES = 1536, 64
 # Rows × states whose predictive densities are in memory at a time.
 _ENTRIES = 2**20
-# Default number of sweeps over a row: few at visits that start anew in order to explore, many at
-# other visits.
-_FEW_SWEEPS, _MANY_SWEEPS = 5, 100
 # Learned probabilities of activations stay this far from 0 and 1.
 _SMALLEST_PRIOR = 1e-4
 # One update of a learned variance shrinks it at most by this factor.
@@ -100,79 +102,6 @@ class Moments(NamedTuple):
     gram: np.ndarray
 
 
-class LocalStart(NamedTuple):
-    """The initial activations of some rows, and how to iterate from there.
-
-    Attributes
-    ----------
-    logits : list of ndarray of shape (n_components, n_rows), or None
-        Logits of the activations of each block of rows; None means that they are found by a linear
-        regression.
-    n_sweeps : int
-        Largest number of sweeps over a row.
-    """
-
-    logits: list[np.ndarray] | None
-    n_sweeps: int
-
-
-class Inferred(NamedTuple):
-    """q(z) of some rows.
-
-    Attributes
-    ----------
-    activations : ndarray of shape (n_components, n_rows)
-        E z.
-    first : list of ndarray of shape (n_components, n_features)
-        Σ w E[z] xᵀ, for each kind of weights.
-    second : list of ndarray of shape (n_components, n_components)
-        Σ w E[z zᵀ], for each kind of weights.
-    energies, entropies : ndarray of shape (n_rows,)
-        E log p(x, z | μ) and H[q(z)] in nats.
-    logits : ndarray of shape (n_components, n_rows) or None
-        Logits of the activations, from which the next visit can start.
-    """
-
-    activations: np.ndarray
-    first: list[np.ndarray]
-    second: list[np.ndarray]
-    energies: np.ndarray
-    entropies: np.ndarray
-    logits: np.ndarray | None
-
-
-class _Sums:
-    """Σ w E[z] xᵀ and Σ w E[z zᵀ] over rows, with one kind of weights w."""
-
-    def __init__(self, n_components: int, n_features: int):
-        self.first = np.zeros((n_components, n_features))
-        self.second = np.zeros((n_components, n_components))
-
-    def add(self, found: Inferred, kind: int) -> None:
-        self.first += found.first[kind]
-        self.second += found.second[kind]
-
-    def pack(self) -> Natural:
-        return {"first": self.first, "second": self.second}
-
-
-def centered_blocks(units: Rows) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Yield blocks of rows: their slice, the rows in float64 less the center, and their squares.
-
-    The blocks have about the same size, because a small last one would take more time per row.
-    """
-    moved = bool(units.center.any())
-    n = units.n_units
-    n_blocks = max(1, -(-n // _BLOCK))
-    size = max(_LANES, -(-n // (n_blocks * _LANES)) * _LANES)
-    for begin in range(0, n, size):
-        rows = slice(begin, min(begin + size, n))
-        X = np.ascontiguousarray(units.X[rows], dtype=np.float64)
-        if moved:
-            X = X - units.center
-        yield rows, X, np.einsum("nd,nd->n", X, X)
-
-
 @dataclass(frozen=True)
 class Likelihood:
     """E log p(x, z | μ) as a function of z, for inference about the activations of rows.
@@ -208,20 +137,17 @@ class Likelihood:
 
     def infer(
         self,
-        X: np.ndarray,
-        squares: np.ndarray,
+        block: RowBlock,
         x: float | np.ndarray,
         weights: Sequence[np.ndarray],
         start: np.ndarray | None,
         n_sweeps: int,
     ) -> Inferred:
-        """Return q(z) of rows.
+        """Return q(z) of a block of rows.
 
         Parameters
         ----------
-        X : ndarray of shape (n_rows, n_features)
-        squares : ndarray of shape (n_rows,)
-            ‖X‖² of every row.
+        block : RowBlock
         x : float or ndarray of shape (n_rows,)
             The inverse temperature of all rows, or that of each.
         weights : sequence of ndarray of shape (n_rows,) or (1,)
@@ -232,6 +158,7 @@ class Likelihood:
         n_sweeps : int
             Largest number of sweeps.
         """
+        X = block.X
         projections = self.scaled @ X.T
         log_odds, diagonal = logit(self.activation_prior), np.diagonal(self.gram)
         inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
@@ -274,12 +201,18 @@ class Likelihood:
                 entropies,
             )
             second = [_second_moments(activations, kind) for kind in weights]
-        first = [_weighted_product(activations, X, kind) for kind in weights]
+        first = [weighted_product(activations, X, kind) for kind in weights]
         d = X.shape[1]
         constant = np.log1p(-self.activation_prior).sum()
         constant -= 0.5 * d * (LOG_2PI + np.log(self.noise_variance))
-        energies += constant - 0.5 / self.noise_variance * squares
-        return Inferred(activations, first, second, energies, entropies, logits)
+        energies += constant - 0.5 / self.noise_variance * block.squares
+        moments = [{"first": a, "second": b} for a, b in zip(first, second, strict=True)]
+        return Inferred(activations, moments, energies, entropies, logits)
+
+    def evidence(self, block: RowBlock, weights: np.ndarray) -> Natural:
+        """Return Σ w ‖x‖² and Σ w of a block of rows."""
+        total = weights[0] * len(block.X) if len(weights) == 1 else weights.sum()
+        return {"evidence": np.array([weighted_total(weights, block.squares), total])}
 
     def _relaxed(self, projections: np.ndarray) -> np.ndarray:
         """Return real activations from which sweeps can start, (n_components, n_rows).
@@ -293,96 +226,14 @@ class Likelihood:
         return solution
 
 
-def _total(weights: np.ndarray, values: np.ndarray) -> float:
-    """Return Σ w v, given one weight for all values or one for each."""
-    return float(weights[0] * values.sum() if len(weights) == 1 else weights @ values)
-
-
-def _weighted_product(activations: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return Σ w E[z] xᵀ; a weight that all rows have multiplies the sum and not its terms."""
-    if len(weights) == 1:
-        return weights[0] * (activations @ rows)
-    return (activations * weights) @ rows
-
-
 def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return Σ w E[z zᵀ] of independent activations."""
-    second = _weighted_product(activations, activations.T, weights)
-    np.fill_diagonal(second, _weighted_product(activations, np.ones(activations.shape[1]), weights))
+    second = weighted_product(activations, activations.T, weights)
+    np.fill_diagonal(second, weighted_product(activations, np.ones(activations.shape[1]), weights))
     return second
 
 
-@dataclass(frozen=True)
-class FactorialVisit(Visit):
-    """A visit to rows; its ``expected`` is of class :class:`Likelihood`."""
-
-    def start(
-        self, units: Rows, local: Any, exploring: bool, noise: float, rng: np.random.Generator
-    ) -> LocalStart:
-        # Activations are assignments, which have no parameters that noise could be mixed with.
-        return LocalStart(None if exploring else local, self.model.n_sweeps(exploring))
-
-    def step(
-        self, units: Rows, noise: np.ndarray | None = None, local: LocalStart | None = None
-    ) -> LocalStep:
-        likelihood, model = self.expected, self.model
-        local = LocalStart(None, model.n_sweeps(False)) if local is None else local
-        tempered = self.unit_temperatures is not None
-        found_x = np.empty(units.n_units if tempered else 0)
-        separate = self.separate_noise and noise is not None
-        sums = [_Sums(*likelihood.scaled.shape) for _ in range(1 + separate)]
-        energy, entropy, evidence = 0.0, 0.0, 0.0
-        logits: list[np.ndarray] | None = [] if likelihood.states is None else None
-        for i, (rows, X, squares) in enumerate(centered_blocks(units)):
-            weights = np.ones(1) if units.weights is None else units.weights[rows]
-            start = None if local.logits is None else local.logits[i]
-            x: Any = self.t.local
-            factor: Any = self.t.statistics
-            if tempered:
-                x, start = self._inverse_temperatures(X, squares, start, local.n_sweeps)
-                found_x[rows] = factor = x
-            # Weights without noise are needed where noise is a deviation, and where there is none.
-            kinds = [weights * factor]
-            if noise is not None:
-                noisy = kinds[0] * noise[rows]
-                kinds = [kinds[0], noisy] if separate else [noisy]
-            found = likelihood.infer(X, squares, x, kinds, start, local.n_sweeps)
-            for kind, one in enumerate(sums):
-                one.add(found, kind)
-            energy += _total(weights, found.energies)
-            entropy += _total(weights, found.entropies)
-            evidence += _total(weights, squares)
-            if logits is not None and found.logits is not None:
-                logits.append(found.logits)
-        step = LocalStep(sums[0].pack(), energy, entropy, local=logits)
-        step.statistics["evidence"] = np.array([evidence, units.total_weight])
-        if separate:
-            step.deviation = sums[1].pack()
-        if tempered:
-            every = np.ones(units.n_units) if units.weights is None else units.weights
-            step.temperature = float(np.sum(every / found_x))
-            step.inverse_temperatures = found_x
-        return step
-
-    def _inverse_temperatures(
-        self, X: np.ndarray, squares: np.ndarray, start: np.ndarray | None, n_sweeps: int
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return E[1/T] of rows, and the logits of their activations in the last round.
-
-        Each round infers q(z) given the expected inverse temperatures, and then the distribution
-        of the temperatures given E log p(x, z).
-        """
-        assert self.unit_temperatures is not None
-        grid, log_partition, n_rounds = self.unit_temperatures
-        x = np.full(len(X), grid.mean())
-        for _ in range(n_rounds):
-            found = self.expected.infer(X, squares, x, (), start, n_sweeps)
-            start = found.logits
-            x = softmax(np.outer(found.energies, grid) - log_partition, axis=1) @ grid
-        return x, start
-
-
-class FactorialMixture(ConjugateModel):
+class FactorialMixture(BinaryCodes):
     """The model x = Σ_k z_k μ_k + ε with z_k ~ Bernoulli(π_k), μ_k ~ N(0, s I), ε ~ N(0, σ² I).
 
     The object holds hyperparameters only. q(μ) is one Gaussian over all components, the same for
@@ -482,7 +333,7 @@ class FactorialMixture(ConjugateModel):
         k, d = self.n_components, self.n_features
         if self.local_step_name == "enumerate":
             return units.n_units * (4.0 * k * d + 2.0**k * (4.0 * k + 30.0))
-        return units.n_units * k * (4.0 * d + _FEW_SWEEPS * (2.0 * k + 30.0))
+        return units.n_units * k * (4.0 * d + FEW_SWEEPS * (2.0 * k + 30.0))
 
     # Data, prior and starts
 
@@ -490,10 +341,10 @@ class FactorialMixture(ConjugateModel):
         weight = units.total_weight
         origin = np.zeros(self.n_features)
         mean, scatter = origin, 0.0
-        for rows, X, _ in centered_blocks(Rows(units.X, None, origin)):
+        for rows, X, *_ in centered_blocks(Rows(units.X, None, origin)):
             mean = mean + (X.sum(axis=0) if units.weights is None else units.weights[rows] @ X)
         mean = mean / weight
-        for rows, _, squares in centered_blocks(Rows(units.X, None, mean)):
+        for rows, _, squares, _ in centered_blocks(Rows(units.X, None, mean)):
             weights = 1.0 if units.weights is None else units.weights[rows]
             scatter += float(np.sum(weights * squares))
         return Summary(weight, weight, mean if self.center else origin, mean, scatter)
@@ -568,41 +419,6 @@ class FactorialMixture(ConjugateModel):
         return {"precision": precision, "natural_mean": precision @ means}
 
     # Visits
-
-    def n_sweeps(self, exploring: bool) -> int:
-        """Return the largest number of sweeps over a row.
-
-        While ``exploring``, every visit starts anew, and few sweeps per visit suffice.
-        """
-        if self.max_sweeps is not None:
-            return self.max_sweeps
-        return _FEW_SWEEPS if exploring else _MANY_SWEEPS
-
-    def visit(
-        self,
-        q: Natural,
-        units: Rows,
-        t: Tempering = Tempering(),  # noqa: B008
-        *,
-        block: Block | None = None,
-        rng: np.random.Generator | None = None,
-        unit_temperatures: UnitTemperatures | None = None,
-        separate_noise: bool = False,
-        evaluation: bool = False,
-        known: Any = None,
-        workers: Workers = SEQUENTIAL,
-    ) -> FactorialVisit:
-        # The start of a row must not depend on a temperature of its own.
-        x = 1.0 if unit_temperatures is not None else float(t.local)
-        likelihood = self.likelihood(self.expectations(q, rng), x)
-        return FactorialVisit(
-            self,
-            likelihood,
-            t,
-            unit_temperatures,
-            separate_noise,
-            learns_late=bool(self.learns),
-        )
 
     def standard(self, q: Natural) -> dict[str, np.ndarray]:
         """Return ``mean`` (n_components, n_features) and ``covariance`` (n_components, …) of μ."""
@@ -721,10 +537,10 @@ class FactorialMixture(ConjugateModel):
         likelihood = self.likelihood(self.expectations(q))
         activations = np.empty((units.n_units, self.n_components))
         bounds = np.empty(units.n_units)
-        for rows, X, squares in centered_blocks(units):
-            found = likelihood.infer(X, squares, 1.0, (), None, self.n_sweeps(False))
-            activations[rows] = found.activations.T
-            bounds[rows] = found.energies + found.entropies
+        for block in centered_blocks(units):
+            found = likelihood.infer(block, 1.0, (), None, self.n_sweeps(False))
+            activations[block.rows] = found.activations.T
+            bounds[block.rows] = found.energies + found.entropies
         return activations, bounds
 
     def log_predictive(self, units: Rows, q: Natural) -> np.ndarray:
@@ -744,7 +560,7 @@ class FactorialMixture(ConjugateModel):
         lengths = (centers**2).sum(axis=1)
         result = np.empty(units.n_units)
         size = max(1, _ENTRIES // len(states))
-        for rows, X, squares in centered_blocks(units):
+        for rows, X, squares, _ in centered_blocks(units):
             for begin in range(0, len(X), size):
                 part = slice(begin, begin + size)
                 distances = lengths - 2.0 * X[part] @ centers.T + squares[part, None]

@@ -424,9 +424,12 @@ class GammaProcessNMF(ConjugateModel):
             gaps["activation_prior"] = -difference / number - 1.0
         if "component_prior" in self.learns:
             shape, rate = q["components_shape"], q["components_rate"]
-            sums = self._component_sums(shape)
-            logs = sums[2].sum() / shape.size - np.log(rate).mean()
-            gaps["component_prior"] = float((shape / rate).mean() - logs) - 1.0
+            sums = np.zeros((2, k))
+            kernels().log_sums(np.ascontiguousarray(shape.T), sums)
+            logs = sums[0].sum() / shape.size - np.log(rate).mean()
+            one_rate = rate.shape[1] == 1
+            mean = (sums[1] / rate[:, 0]).sum() / shape.size if one_rate else (shape / rate).mean()
+            gaps["component_prior"] = float(mean - logs) - 1.0
         if "concentration" in self.learns:
             shape, rate = q["weights_shape"], q["weights_rate"] / (k * self.scale)
             gaps["concentration"] = float(np.mean(shape / rate - psi(shape) + np.log(rate))) - 1.0
@@ -438,11 +441,6 @@ class GammaProcessNMF(ConjugateModel):
             setattr(model, name, damped(old, best, rho))
         return model, model._prior(), q
 
-    def _component_sums(self, shape: np.ndarray) -> np.ndarray:
-        sums = np.zeros((4, self.n_components))
-        kernels().component_sums(np.ascontiguousarray(shape.T), self.component_prior, sums)
-        return sums
-
     def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
         shape, rate, a = q["components_shape"], q["components_rate"], self.component_prior
         weights, components = self.factors()
@@ -452,8 +450,9 @@ class GammaProcessNMF(ConjugateModel):
             prior = {key: np.broadcast_to(value, shape.shape) for key, value in prior.items()}
             q["rate"] = np.broadcast_to(q["rate"], shape.shape)
             return of_weights + components.family.kl(q, prior)
-        log_gammas, products, _, shapes = self._component_sums(shape)
-        rate = rate[:, 0]
+        sums, rate = np.zeros((3, self.n_components)), rate[:, 0]
+        kernels().component_sums(np.ascontiguousarray(shape.T), a, sums)
+        log_gammas, products, shapes = sums
         n = self.n_columns
         per_component = products - log_gammas - shapes + a * shapes / rate + n * a * np.log(rate)
         constant = n * self.n_components * (gammaln(a) - a * np.log(a))

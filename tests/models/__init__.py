@@ -16,10 +16,12 @@ from models import (
     latent_dirichlet,
     matrix_factorization,
     mixture,
+    sigmoid_belief_net,
+    spike_slab_factor_analysis,
 )
 from models._entry import Entry
 
-__all__ = ["ENTRIES", "Entry"]
+__all__ = ["ENTRIES", "TRAINED_BY_GRADIENTS", "Entry"]
 
 ENTRIES: list[Entry] = [
     *gaussian_mixture.ENTRIES,
@@ -29,6 +31,13 @@ ENTRIES: list[Entry] = [
     *mixture.ENTRIES,
     *factorial_mixture.ENTRIES,
     *gamma_process_nmf.ENTRIES,
+    *spike_slab_factor_analysis.ENTRIES,
     *geometric_mixture.ENTRIES,
 ]
 """All models, in the order in which the common tests take them."""
+
+TRAINED_BY_GRADIENTS: list[Entry] = [
+    *sigmoid_belief_net.ENTRIES,
+    *spike_slab_factor_analysis.BY_GRADIENTS,
+]
+"""Models without a conjugate update, for the tests that need none."""

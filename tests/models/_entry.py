@@ -42,6 +42,9 @@ class Entry:
         Parameters with which the iterations over local parameters run to convergence.
     frozen : mapping
         Attributes of the model that keep local parameters at their start.
+    settled : mapping
+        Parameters with which the bound of a visit is that of the local parameters that it found.
+        They are needed where a visit computes the bound from what these were updated from.
     one_optimum : str
         Id of a variant whose converged local parameters do not depend on their start; empty for
         models without such a variant.
@@ -72,6 +75,8 @@ class Entry:
     checked : tuple of dict
         Parameters with which scikit-learn's common checks are run, besides the defaults and every
         value of ``annealing``.
+    checked_small : mapping
+        Parameters of the smallest model, with which the values of ``annealing`` are checked.
     checked_form : mapping
         Parameters that all of these need, because the checks bring real numbers.
     expected_failures : mapping
@@ -96,6 +101,7 @@ class Entry:
     sampled: tuple[str, ...] = ()
     converged: Mapping[str, Any] = field(default_factory=dict)
     frozen: Mapping[str, Any] = field(default_factory=dict)
+    settled: Mapping[str, Any] = field(default_factory=dict)
     one_optimum: str = ""
     learns: Callable[[dict[str, Any]], bool] = lambda params: False
     minibatches: Mapping[str, Any] = field(default_factory=dict)
@@ -108,6 +114,9 @@ class Entry:
     spaces: Mapping[str, Callable[[np.random.Generator, int], Any]] = field(default_factory=dict)
     common_checks: bool = True
     checked: tuple[dict[str, Any], ...] = ()
+    checked_small: Mapping[str, Any] = field(
+        default_factory=lambda: {"n_components": 2, "n_reheats": 0}
+    )
     checked_form: Mapping[str, Any] = field(default_factory=dict)
     expected_failures: Mapping[str, ExpectedFailure] = field(default_factory=dict)
     forms: tuple[str, ...] = ("likelihood", "posterior", "local")

@@ -62,6 +62,7 @@ def factorization(name: str, sparse: bool, **fields: Any) -> Entry:
         make=small_factorization,
         data=counts(sparse=sparse),
         converged={"max_sweeps": 3000, "sweep_tol": 1e-13},
+        settled={"max_sweeps": 3000, "sweep_tol": 1e-13},
         frozen={"max_sweeps": 0},
         one_optimum="above_one",
         learns=has_auto,

@@ -1,0 +1,1 @@
+"""Measurements of sigmoid belief nets: bad starts, and held-out rows."""

@@ -1,0 +1,1 @@
+"""Measurements of spike-and-slab factor analysis: speed, and results on drawn data."""

@@ -1,0 +1,254 @@
+"""The update of models that are trained by gradients: a noisy gradient of the bound, one step up.
+
+A model takes part if it is a :class:`~sklearn_anneal.models._base.GradientModel`. It then has
+
+- parameters ``q``: arrays without constraints (logits, logarithms of scales, weights), so that
+  every step is valid;
+- an ``optimizer``: one of the values below;
+- visits whose local steps have, as ``statistics``, unbiased gradients: Σ w ∂ℓ(x_n)/∂q over the data
+  points of a chunk, with the keys and shapes of ``q``, where Σ w ℓ(x_n) is the bound of the step
+  (:attr:`LocalStep.bound`). Random weights and temperatures act there as in conjugate models. If
+  the visit was prepared with ``constraint="entropy"`` or another name, the step also has a
+  :class:`~sklearn_anneal.models._visit.Constraint`;
+- ``kl(q, prior)`` and ``kl_gradient(q, prior)`` of parameters that have a distribution; both are 0
+  for parameters that are only points.
+
+The loop and the annealing methods then work as for other models: passes, minibatches, streams,
+temperatures, checkpoints, restarts and callbacks are the same code. The moments of the optimizer
+are in ``ctx.state``. They are replaced and never changed in place, so that a fit can go on from any
+copy of its context. Local draws are seeded in ``Visit.start``, which is called once for every chunk
+in the order of the chunks, so that results do not depend on the number of workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..annealing._base import Annealing, Context
+from ..families import Natural
+from ..models._base import LocalStep, compiled
+from . import visits
+from .conjugate import LearningRates
+from .parallel import Workers
+from .units import Units
+from .visits import Visited
+
+
+class Optimizer(Protocol):
+    """What turns gradients into steps: a value without state, such as :class:`Adam`."""
+
+    def start(self, q: Natural) -> dict[str, Natural]:
+        """Return the moments before the first step, by their names, in float64."""
+
+    def step(
+        self, q: Natural, gradient: Natural, moments: dict[str, Natural], n_steps: int
+    ) -> tuple[Natural, dict[str, Natural]]:
+        """Return q and the moments after step number ``n_steps``, which is 1 at the first."""
+
+
+@dataclass(frozen=True)
+class _Optimizer:
+    """What all optimizers share.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Size of the first step, positive.
+    decay : float
+        δ ≥ 0. Step t has the size ``learning_rate`` / (1 + δ (t − 1)).
+    """
+
+    learning_rate: float
+    decay: float = 0.0
+
+    def rate(self, n_steps: int) -> float:
+        """Return the size of step number ``n_steps``."""
+        return self.learning_rate / (1.0 + self.decay * (n_steps - 1))
+
+
+@dataclass(frozen=True)
+class SGD(_Optimizer):
+    """Stochastic gradient ascent with momentum μ: v ← μ v + g, q ← q + ρ v.
+
+    Parameters
+    ----------
+    momentum : float
+        μ in [0, 1).
+    """
+
+    momentum: float = 0.9
+
+    def start(self, q: Natural) -> dict[str, Natural]:
+        return {"velocity": _zeros(q)}
+
+    def step(
+        self, q: Natural, gradient: Natural, moments: dict[str, Natural], n_steps: int
+    ) -> tuple[Natural, dict[str, Natural]]:
+        rate = self.rate(n_steps)
+        velocity = {
+            key: self.momentum * old + gradient[key] for key, old in moments["velocity"].items()
+        }
+        return _moved(q, {k: rate * v for k, v in velocity.items()}), {"velocity": velocity}
+
+
+@dataclass(frozen=True)
+class RMSProp(_Optimizer):
+    """RMSProp (Tieleman and Hinton, 2012): s ← γ s + (1 − γ) g², q ← q + ρ g / (√s + ε).
+
+    Parameters
+    ----------
+    memory : float
+        γ in [0, 1).
+    epsilon : float
+        ε > 0.
+    """
+
+    memory: float = 0.9
+    epsilon: float = 1e-8
+
+    def start(self, q: Natural) -> dict[str, Natural]:
+        return {"squares": _zeros(q)}
+
+    def step(
+        self, q: Natural, gradient: Natural, moments: dict[str, Natural], n_steps: int
+    ) -> tuple[Natural, dict[str, Natural]]:
+        rate, squares, change = self.rate(n_steps), {}, {}
+        for key, old in moments["squares"].items():
+            g = gradient[key]
+            squares[key] = self.memory * old + (1.0 - self.memory) * np.square(g, dtype=np.float64)
+            change[key] = rate * g / (np.sqrt(squares[key]) + self.epsilon)
+        return _moved(q, change), {"squares": squares}
+
+
+@dataclass(frozen=True)
+class Adam(_Optimizer):
+    """Adam (Kingma and Ba, 2015), with the correction of both moments for their start at 0.
+
+    Parameters
+    ----------
+    beta_1, beta_2 : float
+        Memories of the mean and of the mean square of the gradients, in [0, 1).
+    epsilon : float
+        ε > 0, in the denominator √v + ε.
+    """
+
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-8
+
+    def start(self, q: Natural) -> dict[str, Natural]:
+        return {"means": _zeros(q), "squares": _zeros(q)}
+
+    def step(
+        self, q: Natural, gradient: Natural, moments: dict[str, Natural], n_steps: int
+    ) -> tuple[Natural, dict[str, Natural]]:
+        b1, b2 = self.beta_1, self.beta_2
+        rate = self.rate(n_steps) / (1.0 - b1**n_steps)
+        correction = 1.0 / (1.0 - b2**n_steps)
+        means, squares, change = {}, {}, {}
+        for key, old in moments["means"].items():
+            g = np.ascontiguousarray(gradient[key])
+            means[key], squares[key] = np.empty_like(old), np.empty_like(old)
+            change[key] = np.empty_like(g)
+            compiled("optimizers").adam(
+                g.ravel(),
+                old.ravel(),
+                moments["squares"][key].ravel(),
+                *(rate, b1, b2, correction, self.epsilon),
+                means[key].ravel(),
+                squares[key].ravel(),
+                change[key].ravel(),
+            )
+        return _moved(q, change), {"means": means, "squares": squares}
+
+
+OPTIMIZERS: dict[str, type[_Optimizer]] = {"adam": Adam, "rmsprop": RMSProp, "sgd": SGD}
+"""The class of each name that the parameter ``optimizer`` of the estimators accepts."""
+
+
+def _zeros(q: Natural) -> Natural:
+    return {key: np.zeros(np.shape(value)) for key, value in q.items()}
+
+
+def _moved(q: Natural, change: Natural) -> Natural:
+    """Return q + change in the floating-point type of q."""
+    return {key: (value + change[key]).astype(value.dtype) for key, value in q.items()}
+
+
+def update(
+    ctx: Context,
+    method: Annealing,
+    units: Units,
+    visited: Visited,
+    rates: LearningRates,
+    workers: Workers,
+    *,
+    minibatch: bool,
+    passes: float,
+) -> Visited:
+    """Take one step along the gradient that a visit found; the call is that of conjugate models.
+
+    The gradient is that of the bound per unit of weight, so that its size depends neither on the
+    size of the batch nor on that of the data.
+
+    Parameters
+    ----------
+    ctx : Context
+        The context of the fit. Its parameters and its state are replaced.
+    method : Annealing
+    units : Units
+        The data of the update.
+    visited : Visited
+        The visit at ``ctx.q``.
+    rates : LearningRates
+        Not used: the optimizer of the model has the step sizes.
+    workers : Workers
+        Workers for methods that visit the data at other parameters too.
+    minibatch : bool
+        Whether ``units`` are only a part of the data, which makes no difference here.
+    passes : float
+        The number (or fraction) of passes by which the update advances the schedules.
+
+    Returns
+    -------
+    visited : Visited
+        The same visit.
+    """
+    weight = units.total_weight
+    ctx.q_start, ctx.report = ctx.q, _per_unit(visited.step, weight)
+
+    def look(q: Natural) -> LocalStep:
+        seen = visits.visit(replace(ctx, q=q), method, units, workers, keep=False)
+        return _per_unit(seen.step, weight)
+
+    gradient = method.ascent(ctx, _of_bound(ctx, visited.step, weight), ctx.report, look)
+    optimizer = ctx.model.optimizer
+    before = ctx.state.get("optimizer")
+    moments = optimizer.start(ctx.q) if before is None else before["moments"]
+    n_steps = 1 if before is None else before["n_steps"] + 1
+    ctx.q, moments = optimizer.step(ctx.q, gradient, moments, n_steps)
+    ctx.state = {
+        **method.advance(ctx, ctx.report),
+        "optimizer": {"moments": moments, "n_steps": n_steps},
+        "updates": ctx.state["updates"] + 1,
+        "passes": ctx.state["passes"] + passes,
+    }
+    ctx.q_start, ctx.report = {}, None
+    return visited
+
+
+def _of_bound(ctx: Context, step: LocalStep, weight: float) -> Natural:
+    """Return the gradient of the lower bound per unit of weight."""
+    of_kl: dict[str, Any] = ctx.model.kl_gradient(ctx.q, ctx.prior)
+    gradient = {key: value / weight for key, value in step.statistics.items()}
+    for key, value in of_kl.items():
+        gradient[key] = gradient[key] - value / ctx.summary.weight
+    return gradient
+
+
+def _per_unit(step: LocalStep, weight: float) -> LocalStep:
+    """Return the local step with its statistics of q per unit of weight."""
+    return replace(step, constraints=tuple(c.times(1.0 / weight) for c in step.constraints))

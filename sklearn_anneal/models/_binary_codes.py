@@ -1,0 +1,255 @@
+"""What models share whose rows are sums of components that are active or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+
+from ..families import Natural, Tempering, UnitTemperatures
+from ..inference.parallel import SEQUENTIAL, Workers
+from ..inference.units import Rows
+from ._base import Block, ConjugateModel, LocalStep, Visit
+
+# Largest number of rows whose projections are in memory at a time, and the number that the kernels
+# process at a time.
+_BLOCK, _LANES = 1536, 64
+# Default number of sweeps over a row: few at visits that start anew in order to explore, many at
+# other visits.
+FEW_SWEEPS, MANY_SWEEPS = 5, 100
+
+
+class RowBlock(NamedTuple):
+    """Some rows of the data in float64, less the center.
+
+    Attributes
+    ----------
+    rows : slice
+    X : ndarray of shape (n_rows, n_features)
+        Missing cells are 0.
+    squares : ndarray of shape (n_rows,)
+        ‖x‖² of every row.
+    observed : ndarray of shape (n_rows, n_features) or None
+        1 where a cell is observed and 0 where it is missing; None if none of the data is missing.
+    """
+
+    rows: slice
+    X: np.ndarray
+    squares: np.ndarray
+    observed: np.ndarray | None
+
+
+class LocalStart(NamedTuple):
+    """The initial activations of some rows, and how to iterate from there.
+
+    Attributes
+    ----------
+    local : list or None
+        What :attr:`Inferred.local` had for each block of rows; None means that the activations are
+        found by a linear regression.
+    n_sweeps : int
+        Largest number of sweeps over a row.
+    """
+
+    local: list[Any] | None
+    n_sweeps: int
+
+
+class Inferred(NamedTuple):
+    """q of the local variables of some rows.
+
+    Attributes
+    ----------
+    activations : ndarray of shape (n_components, n_rows)
+        Expected activations.
+    moments : list of dict of ndarray
+        Weighted sums over the rows, for each kind of weights.
+    energies, entropies : ndarray of shape (n_rows,)
+        E log p(x, z | β) and H[q(z)] in nats, where z are all local variables.
+    local : object
+        From what the next visit can start.
+    """
+
+    activations: np.ndarray
+    moments: list[Natural]
+    energies: np.ndarray
+    entropies: np.ndarray
+    local: Any
+
+
+def centered_blocks(units: Rows) -> Iterator[RowBlock]:
+    """Yield the rows in blocks.
+
+    The blocks have about the same size, because a small last one would take more time per row.
+    """
+    moved = bool(units.center.any())
+    n = units.n_units
+    n_blocks = max(1, -(-n // _BLOCK))
+    size = max(_LANES, -(-n // (n_blocks * _LANES)) * _LANES)
+    for begin in range(0, n, size):
+        rows = slice(begin, min(begin + size, n))
+        X = np.ascontiguousarray(units.X[rows], dtype=np.float64)
+        if moved:
+            X = X - units.center
+        observed = None
+        if units.patterns is not None:
+            there = ~np.isnan(X)
+            X, observed = np.where(there, X, 0.0), there.astype(np.float64)
+        yield RowBlock(rows, X, np.einsum("nd,nd->n", X, X), observed)
+
+
+def weighted_total(weights: np.ndarray, values: np.ndarray) -> float:
+    """Return Σ w v, given one weight for all values or one for each."""
+    return float(weights[0] * values.sum() if len(weights) == 1 else weights @ values)
+
+
+def weighted_product(activations: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return Σ w E[z] xᵀ; a weight that all rows have multiplies the sum and not its terms."""
+    if len(weights) == 1:
+        return np.asarray(weights[0] * (activations @ rows))
+    return np.asarray((activations * weights) @ rows)
+
+
+def _add(sums: Natural, terms: Natural) -> None:
+    for key, term in terms.items():
+        sums[key] = sums[key] + term if key in sums else term
+
+
+@dataclass(frozen=True)
+class BinaryCodesVisit(Visit):
+    """A visit to rows.
+
+    Its ``expected`` is E log p(x, z | β) as a function of the local variables z. It has a method
+    ``infer(block, x, weights, start, n_sweeps)``, which returns :class:`Inferred`, and
+    ``evidence(block, weights)``, which returns the statistics that do not depend on z.
+    """
+
+    def start(
+        self, units: Rows, local: Any, exploring: bool, noise: float, rng: np.random.Generator
+    ) -> LocalStart:
+        # Activations are assignments, which have no parameters that noise could be mixed with.
+        return LocalStart(None if exploring else local, self.model.n_sweeps(exploring))
+
+    def step(
+        self, units: Rows, noise: np.ndarray | None = None, local: LocalStart | None = None
+    ) -> LocalStep:
+        likelihood, model = self.expected, self.model
+        local = LocalStart(None, model.n_sweeps(False)) if local is None else local
+        tempered = self.unit_temperatures is not None
+        found_x = np.empty(units.n_units if tempered else 0)
+        separate = self.separate_noise and noise is not None
+        sums: list[Natural] = [{} for _ in range(1 + separate)]
+        energy, entropy = 0.0, 0.0
+        evidence: Natural = {}
+        kept: list[Any] = []
+        for i, block in enumerate(centered_blocks(units)):
+            rows = block.rows
+            weights = np.ones(1) if units.weights is None else units.weights[rows]
+            start = None if local.local is None else local.local[i]
+            x: Any = self.t.local
+            factor: Any = self.t.statistics
+            if tempered:
+                x, start = self._inverse_temperatures(block, start, local.n_sweeps)
+                found_x[rows] = factor = x
+            # Weights without noise are needed where noise is a deviation, and where there is none.
+            kinds = [weights * factor]
+            if noise is not None:
+                noisy = kinds[0] * noise[rows]
+                kinds = [kinds[0], noisy] if separate else [noisy]
+            found = likelihood.infer(block, x, kinds, start, local.n_sweeps)
+            for one, moments in zip(sums, found.moments, strict=True):
+                _add(one, moments)
+            _add(evidence, likelihood.evidence(block, weights))
+            energy += weighted_total(weights, found.energies)
+            entropy += weighted_total(weights, found.entropies)
+            kept.append(found.local)
+        goes_on = bool(kept) and kept[0] is not None
+        step = LocalStep(sums[0] | evidence, energy, entropy, local=kept if goes_on else None)
+        if separate:
+            step.deviation = sums[1]
+        if tempered:
+            every = np.ones(units.n_units) if units.weights is None else units.weights
+            step.temperature = float(np.sum(every / found_x))
+            step.inverse_temperatures = found_x
+        return step
+
+    def _inverse_temperatures(
+        self, block: RowBlock, start: Any, n_sweeps: int
+    ) -> tuple[np.ndarray, Any]:
+        """Return E[1/T] of rows, and the local variables of the last round.
+
+        Each round infers q(z) given the expected inverse temperatures, and then the distribution
+        of the temperatures given E log p(x, z).
+        """
+        assert self.unit_temperatures is not None
+        grid, partition, n_rounds = self.unit_temperatures
+        # Where cells can be missing, rows have partition functions of their own.
+        log_partition = partition if isinstance(partition, np.ndarray) else partition.of(block)
+        x = np.full(len(block.X), grid.mean())
+        for _ in range(n_rounds):
+            found = self.expected.infer(block, x, (), start, n_sweeps)
+            start = found.local
+            x = softmax(np.outer(found.energies, grid) - log_partition, axis=1) @ grid
+        return x, start
+
+
+class BinaryCodes(ConjugateModel):
+    """A model whose rows are sums of components that are active or not, plus Gaussian noise.
+
+    Attributes
+    ----------
+    max_sweeps : int or None
+        Largest number of sweeps over a row at a visit; None: 5 at visits that start anew in order
+        to explore, and 100 at others.
+    learns : tuple of str
+        Names of the hyperparameters that are learned.
+    """
+
+    max_sweeps: int | None
+    learns: tuple[str, ...]
+
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Any:
+        """Return moments of q of the components, or of a draw."""
+        raise NotImplementedError
+
+    def likelihood(self, moments: Any, x: float = 1.0) -> Any:
+        """Return the ``expected`` of a visit, which sweeps over rows at the power ``x``."""
+        raise NotImplementedError
+
+    def n_sweeps(self, exploring: bool) -> int:
+        """Return the largest number of sweeps over a row.
+
+        While ``exploring``, every visit starts anew, and few sweeps per visit suffice.
+        """
+        if self.max_sweeps is not None:
+            return self.max_sweeps
+        return FEW_SWEEPS if exploring else MANY_SWEEPS
+
+    def visit(
+        self,
+        q: Natural,
+        units: Rows,
+        t: Tempering = Tempering(),  # noqa: B008
+        *,
+        block: Block | None = None,
+        rng: np.random.Generator | None = None,
+        unit_temperatures: UnitTemperatures | None = None,
+        separate_noise: bool = False,
+        evaluation: bool = False,
+        known: Any = None,
+        workers: Workers = SEQUENTIAL,
+    ) -> BinaryCodesVisit:
+        # The start of a row must not depend on a temperature of its own.
+        x = 1.0 if unit_temperatures is not None else float(t.local)
+        likelihood = self.likelihood(self.expectations(q, rng), x)
+        return BinaryCodesVisit(
+            self,
+            likelihood,
+            t,
+            unit_temperatures,
+            separate_noise,
+            learns_late=bool(self.learns),
+        )

@@ -1,0 +1,598 @@
+"""Sigmoid belief nets: layers of binary units, with a recognition network, trained by gradients.
+
+A net generates data from its top layer down, x = h_0 ← h_1 ← … ← h_L,
+
+    h_L ~ Bernoulli(σ(b_L)),    h_{l−1} | h_l ~ Bernoulli(σ(h_l W_l + b_{l−1})),
+
+and q(h | x) infers the layers from the data up, h_l | h_{l−1} ~ Bernoulli(σ(h_{l−1} V_lᵀ + a_l)).
+The bound of a row is that of several samples (Burda et al., 2016),
+
+    ℓ(x) = E log (1/S) Σ_s w_s,    w_s = p(x, h_s) / q(h_s | x),    h_s ~ q(h | x),
+
+and its gradient is estimated as in VIMCO (Mnih and Rezende, 2016, Eq. 10 to 12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from ..families import Natural, Tempering, UnitTemperatures
+from ..inference.parallel import SEQUENTIAL, Workers
+from ..inference.units import Rows
+from ._base import Block, Constraint, GradientModel, LocalStep, Visit, compiled
+
+kernels = partial(compiled, "sigmoid_belief_net")
+
+# Rows of a chunk, each of which has S samples in memory.
+_ROWS = 256
+# A visible unit that is never or always on gets the log odds of this many more rows of each kind.
+_PSEUDO_ROWS = 0.5
+# The seed of the factors that make a number of every row, for draws that depend on the row alone.
+_HASH_SEED = 0x5B17
+_STEP = np.uint64(0xD1342543DE82EF95)
+
+
+class BinaryRows(Rows):
+    """Rows of zeros and ones, or of probabilities of ones, in the small chunks of networks."""
+
+    def take(self, index: np.ndarray | slice) -> BinaryRows:
+        weights = None if self.weights is None else self.weights[index]
+        return BinaryRows(self.X[index], weights)
+
+    def centered(self, summary: Any) -> BinaryRows:
+        return self
+
+    def chunks(self) -> list[slice]:
+        n = self.n_units
+        return [slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the start needs to know of the data.
+
+    Attributes
+    ----------
+    weight : float
+        Total weight of the rows.
+    ones : ndarray of shape (n_features,)
+        Weighted sum of the rows.
+    rows : float
+        The weight of the rows in ``ones``; in a stream, ``weight`` is that of rows to come.
+    """
+
+    weight: float
+    ones: np.ndarray
+    rows: float
+
+    def merge(self, other: Summary) -> Summary:
+        return Summary(self.weight + other.weight, self.ones + other.ones, self.rows + other.rows)
+
+    def continued(self, other: Summary) -> Summary:
+        return other
+
+
+class SigmoidBeliefNet(GradientModel):
+    """A sigmoid belief net with a recognition network.
+
+    The parameters of layer l = 1, …, L are ``W{l}`` (n_l, n_{l−1}) and ``b{l−1}`` (n_{l−1},) of the
+    net, ``V{l}`` (n_l, n_{l−1}) and ``a{l}`` (n_l,) of the recognition network, and ``b{L}`` (n_L,)
+    of the top. n_0 is the number of columns of the data.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        n_0, …, n_L.
+    n_samples : int
+        S.
+    optimizer : Optimizer
+    binarize : float, "sample" or None
+        How values of the data become 0 or 1: by a threshold, which ones exceed; by a draw with
+        these probabilities at every visit; or not at all, because they are 0 or 1.
+    init_params : {"random", "normal"}
+    init_bias : float
+    dtype : numpy.dtype
+        float64 or float32, in which matrices are multiplied.
+    """
+
+    recommended = {
+        "deterministic": {"initial_temperature": 2.0, "n_passes": 10},
+        "proximity": {"strength": 1e8, "lag": 100, "n_passes": 100, "schedule": "exponential"},
+        "svi_plus": {"n_passes": 20},
+    }
+
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        n_samples: int,
+        optimizer: Any,
+        binarize: Any = None,
+        init_params: str = "random",
+        init_bias: float = 0.0,
+        dtype: Any = np.float64,
+    ):
+        self.sizes = sizes
+        self.n_samples = n_samples
+        self.optimizer = optimizer
+        self.binarize = binarize
+        self.init_params = init_params
+        self.init_bias = init_bias
+        self.dtype = np.dtype(dtype)
+        self.n_components = sizes[1]
+        layers = range(1, len(sizes))
+        self.keys = (
+            *(f"W{l}" for l in layers),  # noqa: E741
+            *(f"b{l}" for l in range(len(sizes))),  # noqa: E741
+            *(f"V{l}" for l in layers),  # noqa: E741
+            *(f"a{l}" for l in layers),  # noqa: E741
+        )
+
+    @property
+    def depth(self) -> int:
+        """L, the number of hidden layers."""
+        return len(self.sizes) - 1
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Return the shape of a parameter."""
+        layer = int(key[1:])
+        if key[0] in "WV":
+            return self.sizes[layer], self.sizes[layer - 1]
+        return (self.sizes[layer],)
+
+    def capabilities(self) -> dict[str, str | None]:
+        return {
+            "assignments": None,
+            "assignment_entropy": (
+                "its units are no assignments to components; give a number as initial_temperature"
+            ),
+            "draws": "its parameters are points, which have no distribution to draw from",
+            "log_partition": "the tempered model sums over all states of all units",
+            "unit_log_partition": "the tempered model sums over all states of all units",
+            "locally_tempered_step": "its rows have no temperatures of their own",
+        }
+
+    # Data, prior and starts
+
+    def summary(self, units: Any) -> Summary:
+        X, weights = units.X, units.weights
+        ones = X.sum(axis=0, dtype=np.float64) if weights is None else weights @ X
+        return Summary(units.total_weight, np.asarray(ones, dtype=np.float64), units.total_weight)
+
+    def prior(self, summary: Any) -> Natural:
+        """Nothing, because the parameters have no prior."""
+        return {}
+
+    def init(
+        self, units: Any, summary: Any, prior: Natural, random_state: np.random.RandomState
+    ) -> Natural:
+        draws = {key: self._random(key, random_state) for key in self.keys}
+        draws["b0"] = self._log_odds(summary)
+        if self.init_params == "normal":
+            draws |= {
+                key: random_state.normal(self.init_bias, 0.01, self.shape(key))
+                for key in self.keys
+                if key[0] in "Wb"
+            }
+        return {key: value.astype(self.dtype) for key, value in draws.items()}
+
+    def _random(self, key: str, random_state: np.random.RandomState) -> np.ndarray:
+        """Draw weights as Glorot and Bengio (2010) do; biases are constant."""
+        shape = self.shape(key)
+        if len(shape) == 1:
+            normal = self.init_params == "normal"
+            return np.full(shape, 0.0 if normal else self.init_bias)
+        bound = np.sqrt(6.0 / sum(shape))
+        return random_state.uniform(-bound, bound, shape)
+
+    def _log_odds(self, summary: Any) -> np.ndarray:
+        """Return the log odds of the columns, which the visible biases start from."""
+        ones, rows = summary.ones, summary.rows
+        if self.binarize not in (None, "sample"):
+            return np.zeros(self.sizes[0])
+        return np.log(ones + _PSEUDO_ROWS) - np.log(rows - ones + _PSEUDO_ROWS)
+
+    def random_natural(
+        self, summary: Any, prior: Natural, rng: np.random.Generator, block: Block | None = None
+    ) -> Natural:
+        seed = int(rng.integers(2**31))
+        return self.init(None, summary, prior, np.random.RandomState(seed))
+
+    # Inference
+
+    def visit(
+        self,
+        q: Natural,
+        units: Any,
+        t: Tempering = Tempering(),  # noqa: B008
+        *,
+        block: Block | None = None,
+        rng: np.random.Generator | None = None,
+        unit_temperatures: UnitTemperatures | None = None,
+        separate_noise: bool = False,
+        evaluation: bool = False,
+        known: Any = None,
+        workers: Workers = SEQUENTIAL,
+        constraint: str | None = None,
+    ) -> NetVisit:
+        return NetVisit(
+            self,
+            q,
+            t,
+            separate_noise=separate_noise,
+            constraint=constraint,
+            evaluation=evaluation,
+        )
+
+    def operations(self, units: Any) -> float:
+        sizes = self.sizes
+        weights = sum(m * n for m, n in zip(sizes, sizes[1:], strict=False))
+        return 6.0 * self.n_samples * units.n_units * weights
+
+    # What predictions need too
+
+    def keys_of(self, X: np.ndarray, seed: int | None) -> np.ndarray:
+        """Return the numbers of the streams from which the rows draw, shape (n_rows,).
+
+        With a seed, they follow from it and the position of the row. Without, they follow from
+        the content of the row.
+        """
+        if seed is not None:
+            numbers = np.arange(1, len(X) + 1, dtype=np.uint64)
+            return _mixed(numbers * _STEP + np.uint64(seed)).view(np.int64)
+        factors = np.random.default_rng(_HASH_SEED).integers(
+            1, 2**63, size=X.shape[1], dtype=np.uint64
+        )
+        bits = np.ascontiguousarray(X, dtype=np.float64).view(np.uint64)
+        return _mixed((_mixed(bits) * (2 * factors + 1)).sum(axis=1)).view(np.int64)
+
+    def binary(self, X: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Return rows as zeros and ones, in the floating-point type of the net."""
+        X = np.ascontiguousarray(X, dtype=self.dtype)
+        if self.binarize is None:
+            return X
+        if self.binarize != "sample":
+            return (X > self.binarize).astype(self.dtype)
+        drawn = np.empty_like(X)
+        kernels().draw_values(X, keys, 0, drawn)
+        return drawn
+
+    def infer(self, q: Natural, X: np.ndarray, seed: int | None, first: int, size: int) -> Inferred:
+        """Draw samples of all layers for some rows.
+
+        Parameters
+        ----------
+        q : dict of ndarray
+        X : ndarray of shape (n_rows, n_features)
+        seed : int or None
+            None: draws depend on the content of the row alone.
+        first, size : int
+            The numbers of the samples: ``first`` to ``first + size``.
+        """
+        keys = self.keys_of(X, seed)
+        x = self.binary(X, keys)
+        n_rows, n_units = size * len(x), sum(self.sizes)
+        log_q, entropy = np.zeros(n_rows), np.zeros(n_rows)
+        values, residuals, logits = [x], [], []
+        offset = self.sizes[0]
+        for l in range(1, self.depth + 1):  # noqa: E741
+            u = values[-1] @ q[f"V{l}"].T
+            u += q[f"a{l}"]
+            h, r = (np.empty((n_rows, self.sizes[l]), self.dtype) for _ in range(2))
+            part = first * n_units + offset
+            kernels().draw(u, keys, part, n_units, h, r, log_q, entropy)
+            values.append(h)
+            residuals.append(r)
+            logits.append(u)
+            offset += self.sizes[l]
+        return Inferred(values, residuals, logits, log_q, entropy)
+
+    def generated(self, q: Natural, values: list[np.ndarray]) -> tuple[np.ndarray, list[Any]]:
+        """Return log p(x, h), of shape (n_rows,), and the residuals of each layer below the top.
+
+        The residuals are value − probability, of layers 0 to L.
+        """
+        top = values[-1]
+        bias = q[f"b{self.depth}"]
+        log_p = (top @ bias).astype(np.float64) - np.logaddexp(0.0, bias.astype(np.float64)).sum()
+        residuals = []
+        for l in range(1, self.depth + 1):  # noqa: E741
+            g = values[l] @ q[f"W{l}"]
+            kernels().log_probabilities(values[l - 1], q[f"b{l - 1}"], g, log_p)
+            residuals.append(g)
+        residuals.append(top - expit(bias))
+        return log_p, residuals
+
+
+@dataclass
+class Inferred:
+    """Samples of the hidden layers; row s B + n has sample s of row n, of B rows.
+
+    Attributes
+    ----------
+    values : list of ndarray
+        Of layers 0 to L, the values; layer 0 has B rows and the others have S B.
+    residuals : list of ndarray
+        Of layers 1 to L, value − probability under q.
+    logits : list of ndarray
+        Of layers 1 to L, the logits under q; those of layer 1 have B rows.
+    log_q : ndarray of shape (S B,)
+        log q(h | x).
+    entropy : ndarray of shape (S B,)
+        The entropies of the conditional distributions, summed over layers and units, nats.
+    """
+
+    values: list[np.ndarray]
+    residuals: list[np.ndarray]
+    logits: list[np.ndarray]
+    log_q: np.ndarray
+    entropy: np.ndarray
+
+
+@dataclass(frozen=True)
+class NetVisit(Visit):
+    """A visit at parameters ``expected``.
+
+    Parameters
+    ----------
+    constraint : str or None
+        The statistic of q that local steps return with its gradient.
+    evaluation : bool
+        Whether only the bound is computed, with draws that depend on nothing but the row.
+    """
+
+    constraint: str | None = None
+    evaluation: bool = False
+
+    # Draws of the next visit differ, so that the bound of a fit comes from a visit of its own.
+    tells_bound = False
+
+    def start(
+        self, units: Any, local: Any, exploring: bool, noise: float, rng: np.random.Generator
+    ) -> int | None:
+        """Return the seed of the chunk's draws; None for draws that depend on the row alone."""
+        return None if self.evaluation else int(rng.integers(2**63))
+
+    def step(self, units: Any, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
+        model, q = self.model, self.expected
+        size, n_rows = model.n_samples, units.n_units
+        weights = np.ones(n_rows) if units.weights is None else units.weights
+        drawn = model.infer(q, units.X, local, 0, size)
+        log_p, residuals = model.generated(q, drawn.values)
+        log_p, log_q = log_p.reshape(size, n_rows), drawn.log_q.reshape(size, n_rows)
+        bounds = log_mean_exp(log_p - log_q)
+        entropy = float(weights @ drawn.entropy.reshape(size, n_rows).mean(axis=0))
+        energy = float(weights @ bounds) - entropy
+        with np.errstate(over="ignore"):
+            squares = float(weights @ bounds**2)
+        if self.evaluation:
+            return LocalStep({}, energy, entropy, squares=squares)
+        with_noise = weights
+        if noise is not None:
+            with_noise = weights * (1.0 + noise if self.separate_noise else noise)
+        t = float(self.t.local)
+        gradient = Gradient(drawn, residuals, *coefficients(t * log_p - log_q), with_noise)
+        statistics = gradient.generative(float(self.t.statistics)) | gradient.recognition()
+        constraints = (
+            () if self.constraint is None else self._constraints(drawn, residuals, weights)
+        )
+        return LocalStep(statistics, energy, entropy, squares=squares, constraints=constraints)
+
+    def _constraints(
+        self, drawn: Inferred, residuals: list[np.ndarray], weights: np.ndarray
+    ) -> tuple[Constraint, ...]:
+        return Statistics(drawn, residuals, weights / self.model.n_samples).of(self.constraint)
+
+    def finish(self, step: LocalStep) -> LocalStep:
+        """Turn two moments into the variances of units, where the constraint is on these."""
+        if self.constraint == "active_units":
+            step.constraints = (variances(*step.constraints),)
+        return step
+
+
+def _mixed(z: np.ndarray) -> np.ndarray:
+    """Return numbers of 64 bits in which every bit depends on all bits of the given ones."""
+    z = (z ^ (z >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    z = (z ^ (z >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return z ^ (z >> np.uint64(33))
+
+
+def log_sum_exp(log_w: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Return log Σ w along an axis, from finite log w."""
+    largest = log_w.max(axis=axis, keepdims=True)
+    total: np.ndarray = np.log(np.exp(log_w - largest).sum(axis=axis)) + largest.squeeze(axis)
+    return total
+
+
+def log_mean_exp(log_w: np.ndarray) -> np.ndarray:
+    """Return log (1/S) Σ_s w_s, from log w of shape (S, n_rows)."""
+    return log_sum_exp(log_w) - np.log(len(log_w))
+
+
+def coefficients(log_w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors of ∇ log p(x, h_s) and of ∇ log q(h_s | x), of shape (S, n_rows).
+
+    The first are the normalised weights w̃_s. The second are the learning signals minus these. The
+    signal of a sample is the bound minus what it would be if the log weight of the sample were the
+    mean of those of the others. A single sample is compared with the other rows, which are
+    independent of it too.
+    """
+    size, n_rows = log_w.shape
+    share = np.exp(log_w - log_sum_exp(log_w))
+    if size == 1:
+        others = (log_w.sum() - log_w) / (n_rows - 1) if n_rows > 1 else np.zeros((1, 1))
+        return share, log_w - others - share
+    bound = log_mean_exp(log_w)
+    replaced = np.broadcast_to(log_w, (size, size, n_rows)).copy()
+    s = np.arange(size)
+    replaced[s, s] = (log_w.sum(axis=0) - log_w) / (size - 1)
+    without = log_sum_exp(replaced, axis=1) - np.log(size)
+    return share, bound - without - share
+
+
+@dataclass
+class Gradient:
+    """The gradient of the bounds of some rows, from their samples.
+
+    Attributes
+    ----------
+    drawn : Inferred
+    residuals : list of ndarray
+        Value − probability of the net, of layers 0 to L.
+    of_p, of_q : ndarray of shape (S, B)
+        The factors of ∇ log p and of ∇ log q.
+    weights : ndarray of shape (B,)
+    """
+
+    drawn: Inferred
+    residuals: list[np.ndarray]
+    of_p: np.ndarray
+    of_q: np.ndarray
+    weights: np.ndarray
+
+    def generative(self, factor: float) -> Natural:
+        """Return the gradient with respect to W and b."""
+        values, residuals = self.drawn.values, self.residuals
+        c = (factor * self.weights * self.of_p).astype(values[0].dtype).reshape(-1, 1)
+        found: Natural = {}
+        for l in range(1, len(values)):  # noqa: E741
+            found[f"W{l}"] = (c * values[l]).T @ residuals[l - 1]
+            found[f"b{l - 1}"] = (c.T @ residuals[l - 1])[0]
+        found[f"b{len(values) - 1}"] = (c.T @ residuals[-1])[0]
+        return found
+
+    def recognition(self) -> Natural:
+        """Return the gradient with respect to V and a."""
+        values = self.drawn.values
+        c = (self.weights * self.of_q).astype(values[0].dtype).reshape(-1, 1)
+        found: Natural = {}
+        for l in range(1, len(values)):  # noqa: E741
+            found |= through_logits(l, c * self.drawn.residuals[l - 1], values[l - 1])
+        return found
+
+
+def through_logits(layer: int, slopes: np.ndarray, below: np.ndarray) -> Natural:
+    """Return the gradient with respect to V and a of a layer, from that to its logits.
+
+    ``slopes`` has one row per sample. The data below layer 1 have only one row per data point, so
+    that samples are added first.
+    """
+    n_rows, n_units = len(below), slopes.shape[1]
+    if len(slopes) != n_rows:
+        slopes = slopes.reshape(-1, n_rows, n_units).sum(axis=0)
+    return {f"V{layer}": slopes.T @ below, f"a{layer}": slopes.sum(axis=0)}
+
+
+@dataclass
+class Statistics:
+    """Statistics of q that proximity can hold, with their gradients through the logits of q.
+
+    The gradient of a layer's term is that through the layer's own logits. That layers above depend
+    on the draws of the layer is left out.
+
+    Attributes
+    ----------
+    drawn : Inferred
+    residuals : list of ndarray
+        Value − probability of the net, of layers 0 to L.
+    weights : ndarray of shape (B,)
+        Weights of the rows, divided by the number of samples.
+    """
+
+    drawn: Inferred
+    residuals: list[np.ndarray]
+    weights: np.ndarray
+
+    @cached_property
+    def column(self) -> np.ndarray:
+        """The weights as a column with one row per sample, in float64."""
+        n_samples = len(self.drawn.log_q) // len(self.weights)
+        return np.tile(self.weights, n_samples)[:, None]
+
+    @cached_property
+    def probabilities(self) -> list[np.ndarray]:
+        """q(h = 1) of layers 1 to L, with one row per sample."""
+        pairs = zip(self.drawn.values[1:], self.drawn.residuals, strict=True)
+        return [h - r for h, r in pairs]
+
+    def of(self, name: str | None) -> tuple[Constraint, ...]:
+        """Return the statistics of a constraint by its name."""
+        statistics: tuple[Constraint, ...] = getattr(self, f"_{name}")()
+        return statistics
+
+    def _entropy(self) -> tuple[Constraint, ...]:
+        value = float(self.column[:, 0] @ self.drawn.entropy)
+        slopes = [-u * p * (1 - p) for u, p in zip(self._logits(), self.probabilities, strict=True)]
+        return (self._number(value, slopes),)
+
+    def _kl(self) -> tuple[Constraint, ...]:
+        value, slopes = -float(self.column[:, 0] @ self.drawn.entropy), []
+        for u, p, h, r in zip(
+            self._logits(),
+            self.probabilities,
+            self.drawn.values[1:],
+            self.residuals[1:],
+            strict=True,
+        ):
+            prior = np.clip(h - r, 1e-30, 1 - 1e-7 if p.dtype == np.float32 else 1 - 1e-16)
+            g = np.log(prior) - np.log1p(-prior)
+            cross = (p * g - np.logaddexp(0, g)).sum(axis=1, dtype=np.float64)
+            value -= float(self.column[:, 0] @ cross)
+            slopes.append((u - g) * p * (1 - p))
+        return (self._number(value, slopes),)
+
+    def _mean_variance(self) -> tuple[Constraint, ...]:
+        p = self.probabilities
+        means = self._parts(p, [a * (1 - a) for a in p])
+        of_units = self._parts([a * (1 - a) for a in p], [a * (1 - a) * (1 - 2 * a) for a in p])
+        return means, of_units
+
+    def _active_units(self) -> tuple[Constraint, ...]:
+        """The first two moments of probabilities, from which :func:`variances` follow."""
+        p = self.probabilities
+        first = self._parts(p, [a * (1 - a) for a in p])
+        second = self._parts([a * a for a in p], [2 * a * a * (1 - a) for a in p])
+        n_samples = len(self.column) // len(self.weights)
+        weight = np.asarray(n_samples * self.weights.sum())
+        ones = dict.fromkeys(first.value, weight)
+        return first, second, Constraint(ones, {})
+
+    def _logits(self) -> list[np.ndarray]:
+        """The logits of q, with one row per sample."""
+        n = len(self.column)
+        return [u if len(u) == n else np.tile(u, (n // len(u), 1)) for u in self.drawn.logits]
+
+    def _gradient(self, slopes: list[np.ndarray]) -> Natural:
+        found: Natural = {}
+        for i, slope in enumerate(slopes):
+            c = (self.column * slope).astype(slope.dtype)
+            found |= through_logits(i + 1, c, self.drawn.values[i])
+        return found
+
+    def _number(self, value: float, slopes: list[np.ndarray]) -> Constraint:
+        gradient = self._gradient(slopes)
+        return Constraint(dict.fromkeys(gradient, np.asarray(value)), gradient)
+
+    def _parts(self, values: list[np.ndarray], slopes: list[np.ndarray]) -> Constraint:
+        """A statistic with one part per unit: Σ w of a value, which has this slope."""
+        sums = [self.column[:, 0] @ value for value in values]
+        layers = range(1, len(values) + 1)
+        value = {f"{kind}{i}": sums[i - 1] for i in layers for kind in "Va"}
+        return Constraint(value, self._gradient(slopes))
+
+
+def variances(first: Constraint, second: Constraint, ones: Constraint) -> Constraint:
+    """Return W (E p² − (E p)²), where W is the weight of the rows, from sums of moments."""
+    value: Natural = {}
+    gradient: Natural = {}
+    for key, sums in first.value.items():
+        weight = float(ones.value[key])
+        mean = sums / weight
+        value[key] = second.value[key] - weight * mean**2
+        column = mean.reshape(mean.shape + (1,) * (first.gradient[key].ndim - 1))
+        gradient[key] = second.gradient[key] - 2.0 * column * first.gradient[key]
+    return Constraint(value, gradient)

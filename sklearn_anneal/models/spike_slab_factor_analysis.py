@@ -1,0 +1,638 @@
+"""The model of spike-and-slab factor analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.special import logit
+
+from ..families import Factor, Factors, Gaussian, MatrixGaussian, Natural
+from ..inference.units import Rows
+from ._base import Block, ConjugateModel, LocalStep, coinciding, compiled
+from ._binary_codes import (
+    FEW_SWEEPS,
+    BinaryCodes,
+    Inferred,
+    RowBlock,
+    centered_blocks,
+    weighted_product,
+)
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+# Learned probabilities of activations stay this far from 0 and 1.
+_SMALLEST_PRIOR = 1e-4
+# One update of a learned variance shrinks it at most by this factor.
+_SMALLEST_FACTOR = 1e-3
+# The variance of the noise of a column is at least this share of the variance of the column.
+_LEAST_NOISE = 1e-4
+# Values at which learning begins: the variance of the noise as a share of that of the column, and
+# the probability of an activation.
+_NOISE_OF_START, _ACTIVATION_OF_START = 0.4, 0.5
+
+kernels = partial(compiled, "spike_slab")
+
+
+@dataclass
+class Summary:
+    """Moments of the training data, column by column, over the cells that are observed.
+
+    Attributes
+    ----------
+    weight : float
+        N = Σ w of all rows; in a stream, this includes rows that have not arrived yet.
+    seen : float
+        Σ w of the rows from which the moments were computed.
+    cells : ndarray of shape (n_features,)
+        Σ w of the rows whose cell is observed.
+    center : ndarray of shape (n_features,)
+        The vector that is subtracted from all rows, which is the mean of the first data.
+    mean : ndarray of shape (n_features,)
+    scatter : ndarray of shape (n_features,)
+        Σ w (x − mean)².
+    """
+
+    weight: float
+    seen: float
+    cells: np.ndarray
+    center: np.ndarray
+    mean: np.ndarray
+    scatter: np.ndarray
+
+    @property
+    def variances(self) -> np.ndarray:
+        """The variances of the columns."""
+        return self.scatter / np.maximum(self.cells, 1e-300)
+
+    def merge(self, other: Summary) -> Summary:
+        """Return the moments of both data sets together, with the center of this summary."""
+        seen, cells = self.seen + other.seen, self.cells + other.cells
+        share = other.cells / np.maximum(cells, 1e-300)
+        shift = other.mean - self.mean
+        scatter = self.scatter + other.scatter + self.cells * share * shift**2
+        return replace(
+            self,
+            weight=seen,
+            seen=seen,
+            cells=cells,
+            mean=self.mean + share * shift,
+            scatter=scatter,
+        )
+
+    def continued(self, other: Summary) -> Summary:
+        """Return the summary of the other data, with the center of this one."""
+        return replace(other, center=self.center)
+
+
+class Moments(NamedTuple):
+    """What the local step reads of q(W), or of a draw of W, in units of the noise.
+
+    Attributes
+    ----------
+    means : ndarray of shape (n_components, n_features)
+        E w.
+    squares : ndarray of shape (n_features, n_components ** 2) or None
+        E w_d w_dᵀ of every column, if cells are missing.
+    gram : ndarray of shape (n_components, n_components)
+        Their sum over the columns.
+    """
+
+    means: np.ndarray
+    squares: np.ndarray | None
+    gram: np.ndarray
+
+
+class RowPartition(NamedTuple):
+    """log c(x) of rows, in nats.
+
+    Attributes
+    ----------
+    of_factors : ndarray of shape (M,)
+        The part of the factors, which is that of every row, at M inverse temperatures.
+    of_cells : ndarray of shape (M, n_features)
+        The part of an observed cell in each column.
+    """
+
+    of_factors: np.ndarray
+    of_cells: np.ndarray
+
+    def of(self, block: RowBlock) -> np.ndarray:
+        """Return log c(x) of each row, (n_rows, M), or of any row, (M,), if no cell is missing."""
+        if block.observed is None:
+            return np.asarray(self.of_factors + self.of_cells.sum(axis=-1))
+        return np.asarray(self.of_factors + block.observed @ self.of_cells.T)
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """E log p(x, z, s | W) as a function of z and s, for inference about the factors of rows.
+
+    Parameters
+    ----------
+    moments : Moments
+    noise_variance : ndarray of shape (n_features,)
+        ψ.
+    activation_prior : ndarray of shape (n_components,)
+        π.
+    tol : float
+        The sweeps over a row end after one in which neither an activation nor a factor has changed
+        by more.
+    """
+
+    moments: Moments
+    noise_variance: np.ndarray
+    activation_prior: np.ndarray
+    tol: float
+
+    def infer(
+        self,
+        block: RowBlock,
+        x: float | np.ndarray,
+        weights: Sequence[np.ndarray],
+        start: tuple[np.ndarray, np.ndarray] | None,
+        n_sweeps: int,
+    ) -> Inferred:
+        """Return q(z, s) of a block of rows.
+
+        Parameters
+        ----------
+        block : RowBlock
+        x : float or ndarray of shape (n_rows,)
+            The inverse temperature of all rows, or that of each.
+        weights : sequence of ndarray of shape (n_rows,) or (1,)
+            Weights of the rows, or the one that all of them have; for each kind of weights. Without
+            any, no sums over rows are made.
+        start : tuple of ndarray of shape (n_components, n_rows), or None
+            Logits of the activations and E[s | z = 1], from which the sweeps start; None for the
+            factors of a linear regression.
+        n_sweeps : int
+            Largest number of sweeps.
+        """
+        prior = self.activation_prior
+        scaled = self.moments.means / np.sqrt(self.noise_variance)
+        projections = scaled @ block.X.T
+        observed = block.observed
+        run: Any = kernels().mean_field
+        gram = self.moments.gram
+        if observed is not None:
+            assert self.moments.squares is not None
+            run, gram = kernels().mean_field_of_rows, observed @ self.moments.squares
+        if start is None:
+            logits, means = np.zeros(projections.shape), self._relaxed(projections, gram)
+        else:
+            # The kernel overwrites the start.
+            logits, means = (np.array(part, order="C") for part in start)
+        activations = np.empty(projections.shape)
+        energies, entropies = np.empty(len(block.X)), np.empty(len(block.X))
+        inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
+        run(
+            projections,
+            gram,
+            logit(prior),
+            inverse_temperature,
+            int(start is None),
+            n_sweeps,
+            self.tol,
+            logits,
+            means,
+            activations,
+            energies,
+            entropies,
+        )
+        log_noise = LOG_2PI + np.log(self.noise_variance)
+        constants = log_noise.sum() if observed is None else observed @ log_noise
+        squares = (block.X**2) @ (1.0 / self.noise_variance)
+        energies += np.log1p(-prior).sum() - 0.5 * (constants + squares)
+        moments = []
+        if len(weights):
+            factors = activations * means
+            own = self._diagonal(gram, observed).T
+            of_squares = activations * (means**2 + 1.0 / (inverse_temperature * (1.0 + own)))
+        for kind in weights:
+            first = weighted_product(factors, block.X, kind) / np.sqrt(self.noise_variance)
+            second = self._second_moments(factors, of_squares, kind, observed)
+            active = weighted_product(activations, np.ones(len(block.X)), kind)
+            moments.append({"first": first, "second": second, "active": active})
+        return Inferred(activations, moments, energies, entropies, (logits, means))
+
+    def _diagonal(self, gram: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
+        """G_kk of all rows, or of each, of shape (1 or n_rows, n_components)."""
+        k = len(self.activation_prior)
+        return np.diagonal(gram)[None] if observed is None else gram[:, :: k + 1]
+
+    def _relaxed(self, projections: np.ndarray, gram: np.ndarray) -> np.ndarray:
+        """Return real factors from which sweeps can start, (n_components, n_rows).
+
+        They are the most probable ones if factors are Gaussian with the variance of their prior.
+        """
+        k, n = projections.shape
+        ridge = np.diag(1.0 / self.activation_prior)
+        if gram.shape == (k, k):
+            return np.linalg.solve(gram + ridge, projections)
+        solution = np.linalg.solve(gram.reshape(n, k, k) + ridge, projections.T[:, :, None])
+        return np.ascontiguousarray(solution[:, :, 0].T)
+
+    @staticmethod
+    def _second_moments(
+        factors: np.ndarray, squares: np.ndarray, weights: np.ndarray, observed: np.ndarray | None
+    ) -> np.ndarray:
+        """Return Σ w E[u uᵀ] over rows, (K, K), or over those with a cell, (D, K, K)."""
+        k, n = factors.shape
+        if observed is None:
+            second = weighted_product(factors, factors.T, weights)
+            np.fill_diagonal(second, weighted_product(squares, np.ones(n), weights))
+            return second
+        products = np.einsum("kn,ln->nkl", factors, factors).reshape(n, k * k)
+        products[:, :: k + 1] = squares.T
+        return weighted_product(observed.T, products, weights).reshape(-1, k, k)
+
+    def evidence(self, block: RowBlock, weights: np.ndarray) -> Natural:
+        """Return Σ w x² / ψ and Σ w over the rows with each cell, and Σ w of all rows."""
+        total = weights[0] * len(block.X) if len(weights) == 1 else weights.sum()
+        squares = weighted_product(block.X.T**2, np.ones(len(block.X)), weights)
+        if block.observed is None:
+            cells = np.full(block.X.shape[1], total)
+        else:
+            cells = weighted_product(block.observed.T, np.ones(len(block.X)), weights)
+        return {
+            "squares": squares / self.noise_variance,
+            "cells": cells,
+            "weight": np.array([total]),
+        }
+
+
+class SpikeSlabFactorAnalysis(BinaryCodes):
+    """The model x = Σ_k z_k s_k w_k + ε, z_k ~ Bernoulli(π_k), s_k ~ N(0, 1), ε_d ~ N(0, ψ_d).
+
+    The object holds hyperparameters only. Loadings have the prior w_kd ~ N(0, ψ_d v_k), so that
+    everything is computed in units of the noise of each column: w_kd / √ψ_d ~ N(0, v_k). q of these
+    is a Gaussian over all factors for each column. Its natural parameters are ``precision`` (K, K)
+    and ``natural_mean`` (K, D); where cells are missing, columns have precisions of their own, and
+    the parameters have the shapes (D, K, K) and (D, K). Local variables are z and s.
+
+    Parameters
+    ----------
+    n_components, n_features : int
+    noise_variance : float, ndarray of shape (n_features,) or "auto"
+        ψ; "auto" learns it by empirical Bayes.
+    loading_variance : float, ndarray of shape (n_components,) or "auto"
+        v.
+    activation_prior : float, ndarray of shape (n_components,) or "auto"
+        π.
+    missing : bool
+        Whether cells of the data may be missing.
+    max_sweeps : int or None
+    sweep_tol : float
+
+    References
+    ----------
+    Altosaar, Ranganath and Blei (2018), Proximity variational inference, section 4; Titsias and
+    Lázaro-Gredilla (2011), Spike and slab variational inference, for q(z_k, s_k).
+    """
+
+    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+        "deterministic": {
+            "form": "likelihood",
+            "initial_temperature": 10.0,
+            "schedule": "geometric",
+            "n_passes": 100,
+            "jitter": 0.1,
+        },
+        "stochastic": {
+            "initial_noise": 0.5,
+            "schedule": "linear",
+            "n_passes": 50,
+            "start": "random",
+        },
+        "tempering": {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05},
+        "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
+        "svi_plus": {"effective_batch_size": 0.25, "noise": "dirichlet", "schedule": "linear"},
+        "structured": {"gradient": "approximate"},
+        "proximity": {"strength": 1e-5, "lag": 5, "learning_rate": 0.5},
+    }
+
+    def __init__(
+        self,
+        n_components: int,
+        n_features: int,
+        noise_variance: Any = "auto",
+        loading_variance: Any = "auto",
+        activation_prior: Any = "auto",
+        missing: bool = False,
+        max_sweeps: int | None = None,
+        sweep_tol: float = 1e-3,
+    ):
+        self.n_components = n_components
+        self.n_features = n_features
+        self._asked = {
+            "noise_variance": noise_variance,
+            "loading_variance": loading_variance,
+            "activation_prior": activation_prior,
+        }
+        self.learns = tuple(name for name, value in self._asked.items() if isinstance(value, str))
+        self.missing = missing
+        self.max_sweeps = max_sweeps
+        self.sweep_tol = sweep_tol
+        self.noise_variance = np.ones(n_features)
+        self.loading_variance = np.ones(n_components)
+        self.activation_prior = np.full(n_components, 0.5)
+        # Smallest permitted variances of the noise; :meth:`resolved` computes them from the data.
+        self.least_noise = np.zeros(n_features)
+
+    def capabilities(self) -> dict[str, str | None]:
+        can = dict.fromkeys(
+            ("draws", "log_partition", "unit_log_partition", "locally_tempered_step", "assignments")
+        )
+        return can | {
+            "assignment_entropy": (
+                "its activations do not exclude each other, so that the rule for mixtures does not "
+                "apply; initial_temperature needs a number"
+            )
+        }
+
+    def factors(self) -> Factors:
+        family = Gaussian() if self.missing else MatrixGaussian()
+        return Factors([Factor(family, {key: key for key in family.keys})])
+
+    def operations(self, units: Rows) -> float:
+        k, d = self.n_components, self.n_features
+        products = 4.0 * k * d * (k if self.missing else 1.0)
+        return units.n_units * (products + k * FEW_SWEEPS * (2.0 * k + 30.0))
+
+    # Data, prior and starts
+
+    def summary(self, units: Rows) -> Summary:
+        d, origin = self.n_features, np.zeros(self.n_features)
+        sums, cells, scatter = np.zeros((3, d))
+
+        def blocks(center: np.ndarray) -> Any:
+            for block in centered_blocks(Rows(units.X, None, center, units.patterns)):
+                ones = np.ones(len(block.X))
+                yield block, ones if units.weights is None else units.weights[block.rows]
+
+        for block, weights in blocks(origin):
+            sums += weights @ block.X
+            cells += weights.sum() if block.observed is None else weights @ block.observed
+        mean = sums / np.maximum(cells, 1e-300)
+        with np.errstate(over="ignore"):
+            for block, weights in blocks(mean):
+                scatter += weights @ block.X**2
+        weight = units.total_weight
+        return Summary(weight, weight, cells, mean, mean, scatter)
+
+    def resolved(self, summary: Summary, hold_units: bool = False) -> SpikeSlabFactorAnalysis:
+        model = copy(self)
+        variances = summary.variances
+        if not np.isfinite(variances).all():
+            raise ValueError(
+                "X has numbers so large that their squares overflow. Rescale X, for example with "
+                "sklearn.preprocessing.StandardScaler."
+            )
+        typical = float(variances.mean())
+        if not typical > 0:
+            # All rows are equal, so that there is no noise to learn from.
+            typical, model.learns = 1.0, ()
+        # Columns that are constant have as little noise as is permitted elsewhere.
+        variances = np.where(variances > 0, variances, _LEAST_NOISE * typical)
+        starts: dict[str, Any] = {
+            "noise_variance": _NOISE_OF_START * variances,
+            "activation_prior": _ACTIVATION_OF_START,
+        }
+        asked: dict[str, Any] = {
+            name: starts.get(name) if isinstance(value, str) else value
+            for name, value in self._asked.items()
+        }
+        k = self.n_components
+        model.noise_variance = np.ones(self.n_features) * asked["noise_variance"]
+        model.activation_prior = np.ones(k) * asked["activation_prior"]
+        loading = asked["loading_variance"]
+        if loading is None:
+            # The factors explain what the noise leaves of the variance, and a tenth of it at least.
+            left = float(np.mean(variances / model.noise_variance))
+            loading = max(left - 1.0, 0.1 * left) / float(model.activation_prior.sum())
+        model.loading_variance = np.ones(k) * loading
+        model.least_noise = _LEAST_NOISE * variances
+        return model
+
+    def prior(self, summary: Any) -> Natural:
+        shape = (self.n_components, self.n_features)
+        return {
+            "precision": np.diag(1.0 / self.loading_variance),
+            "natural_mean": np.zeros(shape[::-1] if self.missing else shape),
+        }
+
+    def init(
+        self, units: Rows, summary: Summary, prior: Natural, random_state: np.random.RandomState
+    ) -> Natural:
+        """Return a Gaussian around draws from the prior."""
+        normal = random_state.standard_normal((self.n_components, self.n_features))
+        return self._around(np.sqrt(self.loading_variance)[:, None] * normal, summary)
+
+    def random_natural(
+        self,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        block: Block | None = None,
+    ) -> Natural:
+        """Return Gaussians around loadings that are drawn from their prior.
+
+        Their precision is what the data would lead to if factors were drawn from theirs.
+        """
+        normal = rng.standard_normal((self.n_components, self.n_features))
+        return self._around(np.sqrt(self.loading_variance)[:, None] * normal, summary)
+
+    def _around(self, means: np.ndarray, summary: Summary) -> Natural:
+        """Return a Gaussian around loadings in units of the noise, as narrow as the data allow."""
+        prior = self.prior(None)["precision"]
+        if not self.missing:
+            precision = prior + summary.weight * np.diag(self.activation_prior)
+            return {"precision": precision, "natural_mean": precision @ means}
+        cells = summary.cells * (summary.weight / summary.seen)
+        precision = prior + cells[:, None, None] * np.diag(self.activation_prior)
+        return {
+            "precision": precision,
+            "natural_mean": np.einsum("dkl,ld->dk", precision, means),
+        }
+
+    # Visits
+
+    def standard(self, q: Natural) -> dict[str, np.ndarray]:
+        """Return ``mean`` (K, D) and ``covariance`` (K, K) or (D, K, K), in units of the noise."""
+        (factor,) = self.factors()
+        found = factor.family.to_standard(factor.pick(q))
+        return {**found, "mean": found["mean"].T if self.missing else found["mean"]}
+
+    def expectations(
+        self, q: Natural, rng: np.random.Generator | None = None, of_columns: bool = False
+    ) -> Moments:
+        """Return moments of q(W), or of a draw; ``of_columns`` asks for those of each column."""
+        (factor,) = self.factors()
+        k, d = self.n_components, self.n_features
+        covariance: Any = np.zeros((k, k))
+        if rng is not None:
+            means = factor.family.sample(factor.pick(q), rng)["value"]
+            means = means.T if self.missing else means
+        else:
+            standard = self.standard(q)
+            means, covariance = standard["mean"], standard["covariance"]
+        means = np.ascontiguousarray(means)
+        if not self.missing and not of_columns:
+            return Moments(means, None, means @ means.T + d * covariance)
+        squares = np.einsum("kd,ld->dkl", means, means) + covariance
+        return Moments(means, squares.reshape(d, k * k), squares.sum(axis=0))
+
+    def for_missing_cells(self, q: Natural) -> tuple[SpikeSlabFactorAnalysis, Natural, Natural]:
+        """Return the model for data with missing cells, its prior, and q as its parameters."""
+        model = copy(self)
+        model.missing = True
+        shape = (self.n_features, self.n_components, self.n_components)
+        precision = np.broadcast_to(q["precision"], shape).copy()
+        natural_mean = np.ascontiguousarray(q["natural_mean"].T)
+        return model, model.prior(None), {"precision": precision, "natural_mean": natural_mean}
+
+    def likelihood(self, moments: Moments, x: float = 1.0) -> Likelihood:
+        return Likelihood(moments, self.noise_variance, self.activation_prior, self.sweep_tol)
+
+    def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
+        if not self.missing:
+            return {"precision": raw["second"], "natural_mean": raw["first"]}
+        # The second moments of rows without missing cells are those of every column.
+        second = np.broadcast_to(raw["second"], q["precision"].shape)
+        return {"precision": second, "natural_mean": raw["first"].T}
+
+    # Hyperparameters
+
+    def learned(
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+    ) -> tuple[ConjugateModel, Natural, Natural]:
+        """Move learned hyperparameters to their optimum for fixed q, and then q to its own.
+
+        The optimum of each is in closed form. v_k is the mean square of the loadings of a factor,
+        π_k the mean of its activations, and ψ_d a mean of the squared errors of the column and of
+        its squared loadings over v_k, since both are measured in units of ψ_d.
+        """
+        if not self.learns:
+            return self, prior, q
+        model = copy(self)
+        standard, stats = self.standard(q), step.statistics
+        means, covariance = standard["mean"], standard["covariance"]
+        variances = np.diagonal(covariance, axis1=-2, axis2=-1)
+        squares = means**2 + (variances.T if self.missing else variances[:, None])
+        if "noise_variance" in self.learns:
+            second = stats["second"]
+            if self.missing:
+                products = np.einsum("kd,ld->dkl", means, means) + covariance
+                explained = (products * second).sum(axis=(1, 2))
+            else:
+                explained = (means * (second @ means)).sum(axis=0) + np.sum(second * covariance)
+            errors = stats["squares"] - 2.0 * (means * stats["first"]).sum(axis=0) + explained
+            total = scale * errors + (squares / self.loading_variance[:, None]).sum(axis=0)
+            factor = total / (scale * stats["cells"] + self.n_components)
+            factor = np.maximum(factor, _SMALLEST_FACTOR)
+            model.noise_variance = np.maximum(
+                self.noise_variance * (1.0 + rho * (factor - 1.0)), self.least_noise
+            )
+        if "loading_variance" in self.learns:
+            # The loadings stay as they are in units of the data.
+            squares = squares * (self.noise_variance / model.noise_variance)
+            found = np.maximum(squares.mean(axis=1), _SMALLEST_FACTOR * self.loading_variance)
+            model.loading_variance = self.loading_variance + rho * (found - self.loading_variance)
+        if "activation_prior" in self.learns:
+            share = stats["active"] / stats["weight"]
+            share = np.clip(share, _SMALLEST_PRIOR, 1.0 - _SMALLEST_PRIOR)
+            model.activation_prior = self.activation_prior + rho * (share - self.activation_prior)
+        new = model.prior(None)
+        # q is its prior plus statistics, of which the second are in units of the noise.
+        units = np.sqrt(self.noise_variance / model.noise_variance)
+        units = units[:, None] if self.missing else units
+        precision = new["precision"] + (q["precision"] - prior["precision"])
+        natural_mean = new["natural_mean"] + units * (q["natural_mean"] - prior["natural_mean"])
+        return model, new, {"precision": precision, "natural_mean": natural_mean}
+
+    # Operations that only some annealing methods need
+
+    def unit_log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> RowPartition:
+        """Return log c(x) of rows in nats.
+
+        c(x) = Σ_z ∫ p(x, z, s | W)^x ds dx over the observed cells does not depend on W.
+        """
+        x = np.asarray(x, dtype=np.float64)
+
+        def gaussian(log_variance: np.ndarray | float) -> np.ndarray:
+            """log ∫ N(y; 0, σ²)^x dy."""
+            scaled = np.multiply.outer(1.0 - x, LOG_2PI + np.asarray(log_variance))
+            return 0.5 * (scaled - np.log(x).reshape(x.shape + (1,) * np.ndim(log_variance)))
+
+        on, off = np.log(self.activation_prior), np.log1p(-self.activation_prior)
+        activations = np.logaddexp(np.multiply.outer(x, on), np.multiply.outer(x, off))
+        of_factors = activations.sum(axis=-1) + self.n_components * gaussian(0.0)
+        return RowPartition(of_factors, gaussian(np.log(self.noise_variance)))
+
+    def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
+        """Return log C(x) of all rows in nats."""
+        of_rows = self.unit_log_partition(x, summary, q)
+        cells = summary.cells * (summary.weight / summary.seen)
+        return np.asarray(summary.weight * of_rows.of_factors + of_rows.of_cells @ cells)
+
+    def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
+        """Displace the means at random by ``size`` prior standard deviations."""
+        normal = rng.standard_normal((self.n_components, self.n_features))
+        shift = size * np.sqrt(self.loading_variance)[:, None] * normal
+        if self.missing:
+            moved = np.einsum("dkl,ld->dk", q["precision"], shift)
+        else:
+            moved = q["precision"] @ shift
+        return {**q, "natural_mean": q["natural_mean"] + moved}
+
+    # Functions of the fitted parameters
+
+    def infer(self, units: Rows, q: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Infer the factors of rows at T = 1.
+
+        Returns
+        -------
+        factors, activations : ndarray of shape (n_rows, n_components)
+            E z s and E z.
+        bounds : ndarray of shape (n_rows,)
+            E log p(x, z, s | W) + H[q(z, s)] in nats.
+        """
+        moments = self.expectations(q, of_columns=units.patterns is not None)
+        likelihood = self.likelihood(moments)
+        factors, activations = np.empty((2, units.n_units, self.n_components))
+        bounds = np.empty(units.n_units)
+        for block in centered_blocks(units):
+            found = likelihood.infer(block, 1.0, (), None, self.n_sweeps(False))
+            activations[block.rows] = found.activations.T
+            factors[block.rows] = (found.activations * found.local[1]).T
+            bounds[block.rows] = found.energies + found.entropies
+        return factors, activations, bounds
+
+    def loadings(self, q: Natural) -> np.ndarray:
+        """Return E w in the units of the data, of shape (n_components, n_features)."""
+        return np.asarray(self.standard(q)["mean"] * np.sqrt(self.noise_variance))
+
+    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
+        """Return Σ w E u² of each factor over the rows, (n_components,)."""
+        second = q["precision"] - prior["precision"]
+        return np.diagonal(second.mean(axis=0) if self.missing else second)
+
+    def in_use(self, q: Natural, prior: Natural) -> np.ndarray:
+        """Return the numbers of the factors that contribute to the rows.
+
+        They are active in at least one row, and their loadings are longer than their uncertainty.
+        """
+        standard = self.standard(q)
+        covariance = standard["covariance"]
+        variances = np.diagonal(covariance, axis1=-2, axis2=-1)
+        uncertainty = variances.sum(axis=0) if self.missing else self.n_features * variances
+        certain = (standard["mean"] ** 2).sum(axis=1) > uncertainty
+        return np.flatnonzero(certain & (self.expected_counts(q, prior) > 1))
+
+    def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
+        scaled = self.standard(q)["mean"] / np.sqrt(self.loading_variance)[:, None]
+        return coinciding(scaled, self.in_use(q, prior))

@@ -1,0 +1,284 @@
+"""Fits of sigmoid belief nets: starts, input, early stopping, the learning curve, streams."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from harness import assert_identical, context_of
+from models.sigmoid_belief_net import small_sigmoid_belief_net as net
+from models.sigmoid_belief_net import stripes
+from scipy.sparse import csr_array
+from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
+from test_checkpoints import interrupted
+
+from sklearn_anneal import AnnealedSigmoidBeliefNet
+from sklearn_anneal.annealing import ProximityVI
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+# Parameters and data that are refused
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((), "one number per hidden layer"),
+        ((3, 0), "positive integers"),
+        ((-2,), "positive integers"),
+        ((2.5,), "positive integers"),
+        ([[3, 2]], "one number per hidden layer"),
+        (0, "hidden_layer_sizes"),
+    ],
+)
+def test_sizes_are_checked(sizes, words, rng):
+    for fit in (net(hidden_layer_sizes=sizes).fit, net(hidden_layer_sizes=sizes).partial_fit):
+        with pytest.raises(ValueError, match=words):
+            fit(stripes(rng, 20))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"n_samples": 0},
+        {"n_score_samples": 0},
+        {"optimizer": "newton"},
+        {"learning_rate_init": 0.0},
+        {"learning_rate_decay": -1.0},
+        {"binarize": "round"},
+        {"init_params": "kmeans"},
+        {"init_bias": np.inf},
+        {"validation_fraction": 1.0},
+        {"n_iter_no_change": 0},
+        {"batch_size": 0},
+    ],
+    ids=str,
+)
+def test_parameters_are_checked(params, rng):
+    (name,) = params
+    with pytest.raises(ValueError, match=f"'{name}' parameter"):
+        net(**params).fit(stripes(rng, 20))
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0, -1.0])
+def test_entries_have_to_be_binary(value, rng):
+    X = stripes(rng, 20)
+    fitted = net().fit(X)
+    X[7, 2] = value
+    for call in (net().fit, net().partial_fit, fitted.partial_fit, fitted.transform, fitted.score):
+        with pytest.raises(ValueError, match=rf"entry {value:g} in row 7 and column 2.*0 and 1"):
+            call(X)
+    drawn = net(binarize="sample")
+    if value == 0.5:
+        drawn.fit(X)
+    else:
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            drawn.fit(X)
+    net(binarize=0.5).fit(X)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("binarize", [None, "sample", 0.5])
+def test_missing_and_infinite_entries_are_refused(value, binarize, rng):
+    X = stripes(rng, 20)
+    fitted = net(binarize=binarize).fit(X)
+    X[3, 1] = value
+    for call in (net(binarize=binarize).fit, fitted.partial_fit, fitted.score, fitted.reconstruct):
+        with pytest.raises(ValueError, match="NaN|infinity"):
+            call(X)
+    with pytest.raises(ValueError, match=r"[Mm]asked"):
+        net().fit(np.ma.masked_equal(stripes(rng, 20), 1))
+    with pytest.raises(TypeError, match="[Ss]parse"):
+        net().fit(csr_array(stripes(rng, 20)))
+
+
+def test_forms_of_binary_data_are_the_same(rng):
+    X = stripes(rng, 40)
+    expected = net().fit(X)
+    for other in (X.astype(bool), X.astype(np.uint8), np.asfortranarray(X), X.tolist()):
+        assert net().fit(other).lower_bound_ == expected.lower_bound_
+    threshold = net(binarize=100.0).fit(255 * X)
+    np.testing.assert_array_equal(threshold.recognition_coefs_[0].shape, (4, 6))
+    start = {"init_params": "normal", "max_iter": 3}
+    one, other = net(**start).fit(X), net(**start, binarize=100.0).fit(255 * X)
+    np.testing.assert_array_equal(one.coefs_[0], other.coefs_[0])
+
+
+# Starts
+
+
+def test_random_start_has_the_log_odds_of_columns(rng):
+    X = stripes(rng, 200)
+    fitted = net(max_iter=0, init_bias=-2.0).fit(X)
+    np.testing.assert_allclose(expit(fitted.intercepts_[0]), X.mean(axis=0), atol=0.01)
+    for bias in (*fitted.intercepts_[1:], *fitted.recognition_intercepts_):
+        np.testing.assert_array_equal(bias, -2.0)
+    shapes = [(4, 6), (3, 4)]
+    assert [w.shape for w in fitted.coefs_] == shapes
+    assert [w.shape for w in fitted.recognition_coefs_] == shapes
+    for w, bound in zip(fitted.coefs_, np.sqrt([6 / 10, 6 / 7]), strict=True):
+        assert 0.5 * bound < np.abs(w).max() < bound
+
+
+def test_normal_start_is_bad_on_purpose(rng):
+    fitted = net(max_iter=0, init_params="normal", init_bias=-10.0).fit(stripes(rng, 50))
+    for array in (*fitted.coefs_, *fitted.intercepts_):
+        np.testing.assert_allclose(array, -10.0, atol=0.06)
+        assert array.std() > 0
+    assert np.abs(fitted.recognition_coefs_[0]).max() < 2
+    np.testing.assert_array_equal(fitted.recognition_intercepts_[0], 0.0)
+
+
+@pytest.mark.parametrize("binarize", [0.5, "sample"])
+def test_starts_with_values_that_become_binary(binarize, rng):
+    X = 0.8 * stripes(rng, 200) + 0.1
+    fitted = net(max_iter=0, binarize=binarize).fit(X)
+    expected = X.mean(axis=0) if binarize == "sample" else 0.5
+    np.testing.assert_allclose(expit(fitted.intercepts_[0]), expected, atol=0.01)
+
+
+# Learning
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+@pytest.mark.parametrize("n_samples", [1, 2, 5])
+def test_nets_learn(optimizer, n_samples, rng):
+    """Stripes of two kinds need a hidden unit; columns alone cannot describe them."""
+    X = stripes(rng, 400)
+    p = X.mean(axis=0)
+    independent = (X * np.log(p) + (1 - X) * np.log(1 - p)).sum(axis=1).mean()
+    rate = {"adam": 0.03, "rmsprop": 0.01, "sgd": 0.1}[optimizer]
+    fitted = net(
+        hidden_layer_sizes=(3,), optimizer=optimizer, n_samples=n_samples, batch_size=50,
+        max_iter=60, learning_rate_init=rate, tol=0.0,
+    ).fit(X)  # fmt: skip
+    assert fitted.score(stripes(rng, 400)) > independent + 0.4
+
+
+def test_proximity_leaves_a_bad_start(rng):
+    """Without it, hidden units are switched off before they have learned anything."""
+    X = stripes(rng, 400, d=12)
+    settings = {
+        "hidden_layer_sizes": (6, 4), "init_params": "normal", "init_bias": -10.0,
+        "batch_size": 50, "learning_rate_init": 0.02, "tol": 0.0, "n_samples": 5,
+    }  # fmt: skip
+    plain = net(**settings, max_iter=120).fit(X)
+    method = ProximityVI(strength=1e8, lag=20, n_passes=80)
+    proximity = net(**settings, annealing=method, max_iter=40).fit(X)
+    assert proximity.score(X) > plain.score(X) + 1.0
+
+
+def test_learning_curve_has_standard_errors(rng):
+    X = stripes(rng, 400)
+    for size in (None, 50):
+        fitted = net(batch_size=size, max_iter=6, tol=0.0).fit(X)
+        assert fitted.standard_errors_.shape == fitted.lower_bounds_.shape == (6,)
+        # Bounds of rows are some nats, and differ by about one.
+        assert (fitted.standard_errors_ / np.sqrt(400) > 0.05).all()
+        assert (fitted.standard_errors_ / np.sqrt(400) < 3.0).all()
+        assert fitted.validation_scores_.size == 0
+    streamed = net().partial_fit(X).partial_fit(X)
+    assert np.isnan(streamed.standard_errors_).all() and len(streamed.standard_errors_) == 2
+
+
+def test_final_bound_can_be_computed_again(rng):
+    X = stripes(rng, 300)
+    fitted = net(n_score_samples=3, n_samples=3).fit(X)
+    assert fitted.lower_bound_ == fitted.lower_bounds_[-1]
+    assert fitted.score(X) * 300 == pytest.approx(fitted.lower_bound_, rel=1e-12)
+
+
+def test_early_stopping_keeps_the_best_parameters(rng):
+    X = stripes(rng, 60)
+    settings = {
+        "early_stopping": True, "validation_fraction": 0.25, "batch_size": 15, "n_samples": 3,
+        "n_score_samples": 3, "learning_rate_init": 0.1, "hidden_layer_sizes": (40, 20),
+    }  # fmt: skip
+    fitted = net(**settings, n_iter_no_change=5, tol=0.0, max_iter=200).fit(X)
+    scores = fitted.validation_scores_
+    assert fitted.converged_ and fitted.n_iter_ < 200
+    assert len(scores) == fitted.n_iter_
+    assert scores[-5:].max() <= scores[:-5].max() == scores.max()
+    held_out = np.sort(np.random.RandomState(0).permutation(60)[:15])
+    assert fitted.score(X[held_out]) == pytest.approx(scores.max(), rel=1e-12)
+    with pytest.raises(ValueError, match="none of positive weight"):
+        net(**settings).fit(X[:2], sample_weight=[1.0, 0.0])
+    assert not hasattr(net(**settings).fit(X), "_held_out_")
+
+
+def test_early_stopping_goes_on_after_an_interruption(rng, tmp_path, monkeypatch):
+    X = stripes(rng, 60)
+
+    def unfitted():
+        return net(early_stopping=True, batch_size=15, n_iter_no_change=2, learning_rate_init=0.1)
+
+    whole = unfitted().fit(X)
+    assert whole.n_iter_ > 3
+    for n_saved in (1, whole.n_iter_ - 1):
+        folder = tmp_path / str(n_saved)
+        assert interrupted(monkeypatch, unfitted(), X, folder, n_saved)
+        assert_identical(unfitted().fit(X, checkpoint=folder), whole)
+
+
+def test_verbose_fits_print_their_bounds(rng, capsys):
+    net(verbose=1, verbose_interval=2, max_iter=4, tol=0.0, batch_size=15).fit(stripes(rng, 40))
+    assert capsys.readouterr().out.count("lower bound") >= 2
+
+
+def test_a_fit_that_does_not_converge_warns(rng):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        with pytest.raises(ConvergenceWarning, match="max_iter=2"):
+            net(max_iter=2, tol=0.0).fit(stripes(rng, 20))
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_steps_that_explode_are_explained(rng):
+    est = net(optimizer="sgd", learning_rate_init=1e200)
+    with pytest.raises(ValueError, match="Lower learning_rate_init"):
+        est.fit(stripes(rng, 20).astype(np.float32))
+
+
+def test_streams_learn_and_follow_their_schedule(rng):
+    est = net(
+        annealing="deterministic", total_samples=3000, hidden_layer_sizes=(3,), max_iter=1,
+        learning_rate_init=0.1,
+    )  # fmt: skip
+    for _ in range(60):
+        est.partial_fit(stripes(rng, 50))
+    assert est.temperatures_[0] > 1.0 and est.temperatures_[-1] == 1.0
+    bounds = est.lower_bounds_ / 3000
+    assert bounds[-10:].mean() > bounds[:10].mean() + 0.3
+    with pytest.raises(ValueError, match="hidden_layer_sizes"):
+        est.set_params(hidden_layer_sizes=(4,)).partial_fit(stripes(rng, 50))
+
+
+def test_probabilities_are_drawn_anew_at_every_visit(rng):
+    X = np.full((200, 6), 0.5)
+    est = net(binarize="sample", batch_size=200, max_iter=1)
+    model = context_of(est.fit(X)).model
+    drawn = [model.binary(X, model.keys_of(X, seed)) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert 0.4 < (drawn[0] != drawn[2]).mean() < 0.6
+    assert 0.45 < drawn[0].mean() < 0.55
+
+
+def test_memory_does_not_grow_with_the_data():
+    """Beside the data, a pass needs as much for many rows as for few."""
+    import tracemalloc
+
+    rng, peaks = np.random.default_rng(0), []
+    est = AnnealedSigmoidBeliefNet((20,), max_iter=1, random_state=0)
+    est.fit(stripes(rng, 300, d=200))
+    for n in (2_000, 8_000):
+        X = stripes(rng, n, d=200).astype(np.float32)
+        tracemalloc.start()
+        est.fit(X)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # The order of the rows is the only thing that grows, by some bytes per row.
+    assert peaks[1] - peaks[0] < 60 * 6_000

@@ -1,0 +1,280 @@
+"""Spike-and-slab factor analysis: bounds, learned priors, missing cells, and what fits find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from harness import context_of, one_update, units_of, visit
+from models.spike_slab_factor_analysis import GIVEN, few_factors, small_spike_slab
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.integrate import quad
+from scipy.optimize import minimize_scalar
+
+from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
+from sklearn_anneal.annealing import NoAnnealing
+from sklearn_anneal.inference.units import Rows
+from sklearn_anneal.models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
+
+AUTO = dict.fromkeys(GIVEN, "auto")
+
+
+def drawn(rng, n=400, d=12, k=3, missing=0.0):
+    """Rows with sparse factors and sparse loadings, and the loadings."""
+    loadings = 2.0 * rng.standard_normal((k, d)) * (rng.random((k, d)) < 0.5)
+    factors = rng.standard_normal((n, k)) * (rng.random((n, k)) < 0.3)
+    X = 5.0 + factors @ loadings + 0.5 * rng.standard_normal((n, d))
+    X[rng.random(X.shape) < missing] = np.nan
+    return X, loadings
+
+
+def cosines(found, loadings):
+    """The largest |cosine| of each true loading with any found one."""
+
+    def unit(rows):
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+    return np.abs(unit(loadings) @ unit(found).T).max(axis=1)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.15])
+def test_the_loadings_of_sparse_factors_are_found(missing, rng):
+    """Gaussian factors could be rotated; these cannot. Factors that are not needed drop out."""
+    X, loadings = drawn(rng, missing=missing)
+    est = AnnealedSpikeSlabFactorAnalysis(6, random_state=0).fit(X)
+    assert cosines(est.components_, loadings).min() > 0.97
+    assert est.n_effective_components_ == 3
+    assert_allclose(np.median(est.noise_variance_), 0.25, rtol=0.15)
+    assert_allclose(est.mean_, np.nanmean(X, axis=0))
+
+
+@pytest.mark.parametrize("priors", [GIVEN, AUTO])
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_the_bound_never_falls_once_rows_go_on(priors, missing, rng):
+    X, _ = drawn(rng, missing=missing)
+    est = small_spike_slab(
+        n_components=5, annealing="none", max_iter=60, tol=0, max_sweeps=200, sweep_tol=1e-12
+    ).set_params(**priors)
+    bounds = est.fit(X).lower_bounds_[31:]
+    assert np.diff(bounds).min() > -1e-8 * abs(bounds[-1])
+
+
+def test_units_of_columns_do_not_matter(rng):
+    X, _ = drawn(rng)
+    units = rng.uniform(0.01, 100.0, X.shape[1])
+    shared = {"n_components": 4, "annealing": "none", "random_state": 0}
+    est = AnnealedSpikeSlabFactorAnalysis(**shared).fit(X)
+    other = AnnealedSpikeSlabFactorAnalysis(**shared).fit(X * units)
+    assert_allclose(other.components_, est.components_ * units, rtol=1e-6, atol=1e-8)
+    assert_allclose(other.noise_variance_, est.noise_variance_ * units**2, rtol=1e-6)
+    assert_allclose(other.transform(X * units), est.transform(X), rtol=1e-6, atol=1e-8)
+    shift = len(X) * np.log(units).sum()
+    assert other.lower_bound_ == pytest.approx(est.lower_bound_ - shift, rel=1e-9)
+
+
+def test_no_missing_cell_is_as_good_as_complete_rows(rng):
+    """The form with a covariance per column is that of complete rows, if no cell is missing."""
+    X, _ = drawn(rng)
+    est = AnnealedSpikeSlabFactorAnalysis(4, annealing="none", random_state=0).fit(X)
+    ctx = context_of(est)
+    model, prior, q = ctx.model.for_missing_cells(ctx.q)
+    assert model.kl(q, prior) == pytest.approx(ctx.model.kl(ctx.q, ctx.prior), rel=1e-9)
+    assert_allclose(model.loadings(q), est.components_, rtol=1e-10)
+    Y = X.copy()
+    Y[0, 0] = np.nan
+    assert_allclose(est.transform(Y)[1:], est.transform(X)[1:], rtol=1e-6, atol=1e-8)
+    assert_allclose(est.score_samples(Y)[1:], est.score_samples(X)[1:], rtol=1e-9)
+
+
+def test_a_missing_cell_is_integrated_out(rng):
+    """With one component and one start, the bound of a row is that of its observed columns."""
+    X, _ = drawn(rng, d=5)
+    est = small_spike_slab(n_components=2).fit(X)
+    gone = X[:20].copy()
+    gone[:, 3] = np.nan
+    ctx = context_of(est)
+    seen = [0, 1, 2, 4]
+    part = SpikeSlabFactorAnalysis(2, 4, **GIVEN)
+    part.noise_variance = ctx.model.noise_variance[seen]
+    part.loading_variance, part.activation_prior = (
+        ctx.model.loading_variance, ctx.model.activation_prior,
+    )  # fmt: skip
+    q = {**ctx.q, "natural_mean": ctx.q["natural_mean"][:, seen]}
+    units = Rows(gone[:, seen], None, est.mean_[seen])
+    factors, _, bounds = part.infer(units, q)
+    assert_allclose(est.score_samples(gone), bounds, rtol=1e-6)
+    assert_allclose(est.transform(gone), factors, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize("name", ["noise_variance", "loading_variance", "activation_prior"])
+def test_learned_priors_maximise_the_bound(name, missing, rng):
+    """At the optimum of everything, no other value of a prior gives a higher bound."""
+    X, _ = drawn(rng, n=150, d=6, missing=missing)
+    est = small_spike_slab(
+        annealing="none", max_iter=400, tol=1e-9, max_sweeps=300, sweep_tol=1e-10, n_components=2
+    ).set_params(**{name: "auto"})
+    est.fit(X)
+    found = getattr(est, {"activation_prior": "activation_probabilities_"}.get(name, name + "_"))
+
+    ctx = context_of(est)
+    units = units_of(est, X).centered(ctx.summary)
+
+    def bound(value):
+        values = found.copy()
+        values[0] = value
+        given = {**GIVEN, name: values, "missing": missing > 0}
+        model = SpikeSlabFactorAnalysis(2, 6, **given, max_sweeps=300, sweep_tol=1e-10)
+        model = model.resolved(ctx.summary)
+        prior = model.prior(None)
+        scale = np.sqrt(ctx.model.noise_variance / model.noise_variance)
+        natural_mean = ctx.q["natural_mean"] * (scale[:, None] if missing else scale)
+        precision = prior["precision"] + ctx.q["precision"] - ctx.prior["precision"]
+        q = {"precision": precision, "natural_mean": natural_mean}
+        changed = replace(ctx, model=model, prior=prior, q=q, exploring=False)
+        seen = visit(changed, NoAnnealing(), units, evaluation=True)
+        return seen.step.bound - model.kl(q, prior)
+
+    best = minimize_scalar(
+        lambda log: -bound(np.exp(log)),
+        bounds=np.log([0.5 * found[0], min(2.0 * found[0], 0.999 if "prior" in name else np.inf)]),
+        method="bounded",
+        options={"xatol": 1e-4},
+    )
+    assert np.exp(best.x) == pytest.approx(found[0], rel=0.02)
+
+
+def test_partition_function_by_quadrature():
+    """log c(x) = log Σ_z ∫ (p(y | z s w) p(z) p(s))^x dy ds of one column and one factor."""
+    model = SpikeSlabFactorAnalysis(1, 1, noise_variance=0.7, activation_prior=0.3)
+    model.noise_variance, model.activation_prior = np.array([0.7]), np.array([0.3])
+    x = 0.6
+
+    def normal(y, variance):
+        return np.exp(-0.5 * y * y / variance) / np.sqrt(2 * np.pi * variance)
+
+    of_y = quad(lambda y: normal(y, 0.7) ** x, -40, 40)[0]
+    of_s = quad(lambda s: normal(s, 1.0) ** x, -40, 40)[0]
+    expected = np.log(of_y * of_s * (0.3**x + 0.7**x))
+    partition = model.unit_log_partition(np.array([x]), None, {})
+    assert partition.of_factors[0] + partition.of_cells[0, 0] == pytest.approx(expected)
+
+
+def test_a_stream_admits_missing_cells_later(rng):
+    X, loadings = drawn(rng, n=1200)
+    est = small_spike_slab(n_components=6, annealing="none").set_params(**AUTO)
+    est.partial_fit(X[:200])
+    gone = X.copy()
+    gone[rng.random(X.shape) < 0.1] = np.nan
+    for _ in range(8):
+        for i in range(200, 1200, 100):
+            est.partial_fit(gone[i : i + 100])
+    assert cosines(est.components_, loadings).min() > 0.9
+    est.partial_fit(X[:100])
+    warm = small_spike_slab(n_components=3, annealing="none", warm_start=True).fit(X[:300])
+    warm.fit(gone[:300])
+    assert np.isfinite(warm.lower_bound_)
+
+
+def test_one_update_of_a_complete_model_is_that_of_columns(rng):
+    X = few_factors(4)(rng, 50)
+    est = small_spike_slab(annealing="none", max_iter=3).fit(X)
+    ctx = context_of(est)
+    units = units_of(est, X).centered(ctx.summary)
+    model, prior, q = ctx.model.for_missing_cells(ctx.q)
+    other = replace(ctx, model=model, prior=prior, q=q)
+    one_update(ctx, NoAnnealing(), units)
+    one_update(other, NoAnnealing(), units)
+    _, _, expected = ctx.model.for_missing_cells(ctx.q)
+    for key, value in expected.items():
+        assert_allclose(other.q[key], value, rtol=1e-9, atol=1e-10)
+
+
+# What users meet
+
+
+def test_methods_agree_with_each_other(rng):
+    X, _ = drawn(rng)
+    est = AnnealedSpikeSlabFactorAnalysis(4, random_state=0).fit(X)
+    Z, active = est.transform(X), est.inclusion_probabilities(X)
+    assert Z.shape == active.shape == (400, 4)
+    assert active.min() >= 0 and active.max() <= 1
+    assert_allclose(est.inverse_transform(Z), Z @ est.components_ + est.mean_)
+    residual = X - est.inverse_transform(Z)
+    assert residual.var() < 0.3
+    assert est.score(X) == pytest.approx(est.score_samples(X).mean())
+    assert_allclose(est.get_precision() @ est.get_covariance(), np.eye(12), atol=1e-8)
+    assert_allclose(np.diagonal(est.get_covariance()), X.var(axis=0), rtol=0.35)
+    shares = est.explained_variance_ratio_
+    total = np.trace(est.get_covariance())
+    assert_allclose(shares.sum(), 1.0 - est.noise_variance_.sum() / total)
+    assert list(est.get_feature_names_out()[:1]) == ["annealedspikeslabfactoranalysis0"]
+
+
+def test_drawn_rows_have_the_moments_of_the_model(rng):
+    X, _ = drawn(rng)
+    est = AnnealedSpikeSlabFactorAnalysis(3, random_state=0).fit(X)
+    rows, factors = est.sample(40_000)
+    assert_allclose(rows.mean(axis=0), est.mean_, atol=0.05)
+    assert_allclose(np.cov(rows.T), est.get_covariance(), rtol=0.08, atol=0.08)
+    assert_allclose((factors != 0).mean(axis=0), est.activation_probabilities_, atol=0.02)
+    with pytest.raises(ValueError, match="at least one"):
+        est.sample(0)
+
+
+def test_float32_is_kept_and_data_are_not_changed(rng):
+    X, _ = drawn(rng, missing=0.1)
+    single = X.astype(np.float32)
+    before = single.copy()
+    est = small_spike_slab(n_components=3).fit(single)
+    assert est.transform(single).dtype == np.float32
+    assert_array_equal(single, before)
+    double = small_spike_slab(n_components=3).fit(X)
+    assert_allclose(est.components_, double.components_, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"noise_variance": [1.0, 2.0]}, "shape"),
+        ({"noise_variance": -1.0}, "noise_variance"),
+        ({"loading_variance": [1.0, 0.0, 1.0]}, "positive"),
+        ({"activation_prior": 1.0}, "activation_prior"),
+        ({"activation_prior": [0.5, 0.5, 1.5]}, "below 1"),
+        ({"n_components": 0}, "n_components"),
+    ],
+)
+def test_wrong_parameters_are_refused(change, message, rng):
+    with pytest.raises(ValueError, match=message):
+        AnnealedSpikeSlabFactorAnalysis(3).set_params(**change).fit(drawn(rng, n=20)[0])
+
+
+def test_data_without_information_are_refused_or_survived(rng):
+    X, _ = drawn(rng, n=60)
+    empty = X.copy()
+    empty[:, 2] = np.nan
+    with pytest.raises(ValueError, match="Column 2 of X has no observed cell"):
+        small_spike_slab().fit(empty)
+    with pytest.raises(ValueError, match="infinity"):
+        small_spike_slab().fit(np.where(X > 8, np.inf, X))
+    with pytest.raises(ValueError, match="overflow"):
+        small_spike_slab().fit(1e200 * X)
+    constant = X.copy()
+    constant[:, 1] = 3.0
+    est = AnnealedSpikeSlabFactorAnalysis(3, random_state=0).fit(constant)
+    assert np.isfinite(est.lower_bound_)
+    blank = X.copy()
+    blank[4] = np.nan
+    est = AnnealedSpikeSlabFactorAnalysis(3, random_state=0).fit(blank)
+    assert est.score_samples(blank)[4] == pytest.approx(0.0, abs=1e-9)
+    assert_allclose(est.transform(blank)[4], 0.0, atol=1e-9)
+
+
+def test_there_may_be_more_factors_than_columns(rng):
+    X, _ = drawn(rng, d=4)
+    est = AnnealedSpikeSlabFactorAnalysis(7, random_state=0, max_iter=30).fit(X)
+    assert est.components_.shape == (7, 4)
+    assert AnnealedSpikeSlabFactorAnalysis(random_state=0, max_iter=5).fit(X).components_.shape == (
+        4, 4,
+    )  # fmt: skip
