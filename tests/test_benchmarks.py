@@ -88,6 +88,14 @@ REPRODUCTIONS = {
         ("Digits of 8 × 8 pixels from a bad start", "Held-out probabilities from a good start"),
         ("Altosaar", "expected figures", "own question"),
     ),
+    "spike_slab_factor_analysis": (
+        (
+            "Bernoulli factors from near and far starts",
+            "Loadings that drew the data",
+            "Held-out rows of real data",
+        ),
+        ("Altosaar", "expected figures", "own question"),
+    ),
     "mixture": (
         (
             "Methods and figures",
