@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "numpydoc",
     "myst_parser",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "_templates"]
@@ -37,7 +38,8 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "filename_pattern": (
         r"(annealing_instead_of_restarts|counts_into_parts|factorial_parts|latent_classes"
-        r"|loadings_without_rotation|ratings|reconstructed_digits|state_segmentation|topics)\.py$"
+        r"|loadings_without_rotation|ratings|reconstructed_digits|state_segmentation"
+        r"|tempered_bound|topics)\.py$"
     ),
     "only_warn_on_example_error": False,
     "abort_on_example_error": True,

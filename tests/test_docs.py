@@ -75,9 +75,28 @@ def test_every_public_name_has_docstrings(name):
             assert inspect.getdoc(member), f"{name}.{method}"
 
 
+def guide():
+    """Return the text of all pages of the user guide."""
+    pages = sorted((ROOT / "doc" / "guide").glob("*.rst"))
+    return "\n".join(page.read_text(encoding="utf-8") for page in pages)
+
+
+def test_every_page_of_the_guide_is_listed_once():
+    text = (ROOT / "doc" / "user_guide.rst").read_text(encoding="utf-8")
+    listed = re.findall(r"^ {3}guide/(\w+)$", text, flags=re.MULTILINE)
+    assert sorted(listed) == sorted(page.stem for page in (ROOT / "doc" / "guide").glob("*.rst"))
+
+
+@pytest.mark.parametrize("page", ["index.rst", "guide/choosing.rst"])
+def test_landing_page_and_chooser_lead_to_every_estimator(page):
+    text = (ROOT / "doc" / page).read_text(encoding="utf-8")
+    package = importlib.import_module("sklearn_anneal")
+    estimators = {name for name in package.__all__ if name.startswith("Annealed")}
+    assert {name for name in estimators if f":class:`{name}`" not in text} == set()
+
+
 def test_user_guide_names_every_annealing_method():
-    guide = (ROOT / "doc" / "user_guide.rst").read_text(encoding="utf-8")
-    listed = set(re.findall(r"~annealing\.(\w+)`", guide))
+    listed = set(re.findall(r"~annealing\.(\w+)`", guide()))
     annealing = importlib.import_module("sklearn_anneal.annealing")
     public = {name: getattr(annealing, name) for name in annealing.__all__}
     base = annealing.Annealing
@@ -89,21 +108,19 @@ def test_user_guide_names_every_annealing_method():
     assert listed == methods
 
 
-def snippets(section):
-    """Return the Python code of one section of the user guide, whose label is ``section``."""
-    guide = (ROOT / "doc" / "user_guide.rst").read_text(encoding="utf-8")
-    text = guide.split(f".. _{section}:\n")[1]
-    text = re.split(r"^[^\n]+\n-{4,}\n", text, flags=re.MULTILINE)[1]
+def snippets(page):
+    """Return the Python code of one page of the user guide."""
+    text = (ROOT / "doc" / "guide" / f"{page}.rst").read_text(encoding="utf-8")
     found = re.findall(r"^\.\. code-block:: python\n\n((?: {3}.*\n|\n)+)", text, flags=re.MULTILINE)
     return [re.sub(r"^ {3}", "", code, flags=re.MULTILINE) for code in found]
 
 
 def test_user_guide_on_mixtures_of_any_columns_runs(capsys):
     names = {}
-    blocks = snippets("any-columns")
+    blocks = snippets("tables")
     assert len(blocks) == 4
     for code in blocks:
-        exec(compile(code, "user_guide.rst", "exec"), names)
+        exec(compile(code, "guide.rst", "exec"), names)
     assert len(capsys.readouterr().out.splitlines()) == 5
     assert not any((names["complete"] < 0).ravel())
     assert set(names["mixed"].blocks_) == {"answers", "visits", "sizes"}
@@ -122,7 +139,7 @@ def test_user_guide_on_counts_runs():
     blocks = snippets("counts")
     assert len(blocks) == 3
     for code in blocks:
-        exec(compile(code, "user_guide.rst", "exec"), names)
+        exec(compile(code, "guide.rst", "exec"), names)
     # The counts of components add up to about those of X.
     assert names["counts"].sum() == pytest.approx(X.sum(), rel=0.02)
     assert names["expected"].shape == X.shape
@@ -130,8 +147,8 @@ def test_user_guide_on_counts_runs():
 
 def test_user_guide_lists_what_differs_from_nmf():
     """Every parameter of scikit-learn's class that this one lacks has a row in the table."""
-    guide = (ROOT / "doc" / "user_guide.rst").read_text(encoding="utf-8")
-    table = guide.split(".. _migration-nmf:\n")[1].split(".. _streams:\n")[0]
+    page = (ROOT / "doc" / "guide" / "counts.rst").read_text(encoding="utf-8")
+    table = page.split(".. _migration-nmf:\n")[1]
     lacking = NMF().get_params().keys() - AnnealedGammaProcessNMF().get_params().keys()
     assert {name for name in lacking if f"``{name}``" not in table} == set()
     shared = {"n_components", "tol", "max_iter"}

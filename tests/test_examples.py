@@ -74,6 +74,11 @@ def counted():
 
 
 @pytest.fixture(scope="module")
+def tempered():
+    yield from load_example("tempered_bound")
+
+
+@pytest.fixture(scope="module")
 def rotations():
     yield from load_example("loadings_without_rotation")
 
@@ -734,3 +739,18 @@ def test_nets_reconstruct_digits(nets, tmp_path, monkeypatch, capsys):
     assert np.isin(rows["digits"], (0, 1)).all()
     assert capsys.readouterr().out.count("reconstruction error") == 3
     assert nets.draw(rows).stat().st_size > 1000
+
+
+def test_tempered_bound_has_one_optimum_when_hot_and_two_at_the_end(
+    tempered, tmp_path, monkeypatch
+):
+    x, m = tempered.points(), np.linspace(-7, 7, 701)
+    bounds = {t: tempered.tempered_bound(m, x, t) for t in tempered.TEMPERATURES}
+    assert [len(tempered.optima(bounds[t])) for t in (16.0, 6.0, 2.5, 1.0)] == [1, 1, 2, 2]
+    # Following the optimum of the hot bound uphill leads to the better one of the two.
+    first, second = tempered.optima(bounds[1.0])
+    (hot,) = tempered.optima(bounds[6.0])
+    valley = first + np.argmin(bounds[1.0][first:second])
+    assert bounds[1.0][second] > bounds[1.0][first] and hot > valley
+    monkeypatch.chdir(tmp_path)
+    assert tempered.draw().is_file()

@@ -128,16 +128,16 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     lower_bound_ : float
         The multi-sample lower bound on the log-likelihood of the training data at the end, nats,
         estimated from one look at all rows.
-    lower_bounds_ : ndarray of shape (n_iter_,)
+    lower_bounds_ : ndarray of shape (n_passes,)
         The learning curve: the estimate of the bound after each pass. In minibatches it is the sum
         over the batches of a pass.
-    standard_errors_ : ndarray of shape (n_iter_,)
+    standard_errors_ : ndarray of shape (n_passes,)
         The standard error of each of these: √(n Var ℓ), where ℓ are the bounds of the n rows. NaN
         for calls of ``partial_fit``.
-    validation_scores_ : ndarray of shape (n_iter_,)
+    validation_scores_ : ndarray of shape (n_passes,)
         With ``early_stopping``, the bound of the rows that are kept from training, nats per row;
         empty without.
-    temperatures_ : ndarray of shape (n_iter_,)
+    temperatures_ : ndarray of shape (n_passes,)
         The temperature of each pass.
     n_iter_ : int
         Number of passes.
@@ -147,7 +147,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         The lower bound that each restart reached, nats.
     n_features_in_ : int
         Number of columns.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the columns, if they are strings.
 
     See Also
