@@ -79,8 +79,8 @@ class ProximityVI(DampedMixin, Annealing):
         points. All but the entropy need a model that is trained by gradients.
     distance : {"auto", "squared", "inverse_huber"}, default="auto"
         The distance d of two values that differ by x: x²; or the absolute value of x up to 1, and
-        (x² + 1) / 2 beyond. The latter also pulls when the statistic moves slowly, and needs a model that is trained by
-        gradients.
+        (x² + 1) / 2 beyond. The latter also pulls when the statistic moves slowly, and
+        needs a model that is trained by gradients.
     average : float, None or "auto", default="auto"
         If it is a number in [0, 1), f_lag is the statistic of an exponential moving average of the
         parameters with this memory, and ``lag`` is not used. Every update then visits its batch
