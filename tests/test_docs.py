@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import inspect
 import os
@@ -106,6 +107,17 @@ def test_user_guide_names_every_annealing_method():
         if inspect.isclass(value) and issubclass(value, base) and value is not base
     }
     assert listed == methods
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_quick_start_runs_and_has_every_estimator():
+    page = ROOT / "doc" / "quick_start.rst"
+    failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
+    assert tried > 40 and not failed
+    text = page.read_text(encoding="utf-8")
+    package = importlib.import_module("sklearn_anneal")
+    estimators = {name for name in package.__all__ if name.startswith("Annealed")}
+    assert {name for name in estimators if f"{name}(" not in text} == set()
 
 
 def snippets(page):
