@@ -389,3 +389,18 @@ def test_a_stream_reaches_the_quality_of_a_batch():
             lda.partial_fit(train[shuffle(2000)])
         stream.append(lda.score(test))
     assert np.mean(stream) > np.mean(batch) - 0.02, (batch, stream)
+
+
+def test_inverse_transform_is_the_expected_share_of_each_word(rng):
+    X = rng.poisson(1.0, size=(30, 12)).astype(float)
+    model = AnnealedLatentDirichletAllocation(3, annealing="none", max_iter=5, random_state=0)
+    model.fit(X)
+    shares = model.transform(X)
+    found = model.inverse_transform(shares)
+    assert found.shape == X.shape and found.dtype == shares.dtype
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    topics = model.components_ / model.components_.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.inverse_transform(np.eye(3)), topics)
+    assert model.inverse_transform(np.eye(3, dtype=np.float32)).dtype == np.float32
+    with pytest.raises(ValueError, match="one for each of the 3 topics"):
+        model.inverse_transform(shares[:, :2])

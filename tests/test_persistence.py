@@ -100,3 +100,23 @@ def test_no_other_class_is_made(name):
     file = written(np.dtype(float)) | {"class of sklearn_anneal": name, "attributes": {}}
     with pytest.raises(ValueError, match="no part of a fitted estimator of this version"):
         read(file)
+
+
+def test_state_of_another_version_warns(rng):
+    import pickle
+    import warnings
+
+    from sklearn_anneal.estimators._persistence import VERSION
+
+    X = ENTRIES[0].data(rng, 40)
+    estimator = ENTRIES[0].make(annealing="none", **ENTRIES[0].first).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_identical(estimator, pickle.loads(pickle.dumps(estimator)))
+    for version, said in (("0.0.1", "version 0.0.1"), (None, "an early version")):
+        state = {**estimator.__getstate__(), VERSION: version}
+        other = object.__new__(type(estimator))
+        with pytest.warns(UserWarning, match=f"saved by {said} of sklearn_anneal"):
+            other.__setstate__(state)
+        assert_identical(estimator, other)
+        assert VERSION not in vars(other)

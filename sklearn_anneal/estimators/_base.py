@@ -634,12 +634,18 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         if "_inference" in state:
-            state = {**state, "_inference": _persistence.written(state["_inference"])}
+            state = {
+                **state,
+                "_inference": _persistence.written(state["_inference"]),
+                _persistence.VERSION: _persistence.this_version(),
+            }
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_inference" in state:
-            state = {**state, "_inference": _persistence.read(state["_inference"])}
+            state = dict(state)
+            _persistence.check_version(type(self).__name__, state.pop(_persistence.VERSION, None))
+            state["_inference"] = _persistence.read(state["_inference"])
         super().__setstate__(state)
 
     def __sklearn_is_fitted__(self) -> bool:

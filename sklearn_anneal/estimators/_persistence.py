@@ -9,6 +9,7 @@ rebuilds it. Only classes of this package are looked up by name, and no construc
 
 from __future__ import annotations
 
+import warnings
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -26,6 +27,28 @@ _PRIVATE_PACKAGES = (
     f"{_PACKAGE}.estimators.",
     f"{_PACKAGE}.inference.gradient",
 )
+
+VERSION = "version of sklearn_anneal"
+"""The name, in the state of a fitted estimator, of the version that fitted it."""
+
+
+def this_version() -> str:
+    """The version of the package."""
+    return str(import_module(_PACKAGE).__version__)
+
+
+def check_version(name: str, version: str | None) -> None:
+    """Warn if another version wrote the state of the estimator with a class name."""
+    current = this_version()
+    if version == current:
+        return
+    writer = "an early version" if version is None else f"version {version}"
+    warnings.warn(
+        f"{name} was saved by {writer} of sklearn_anneal, and is loaded by version {current}. Its "
+        "results may differ; fit it again if they matter.",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def written(value: Any) -> Any:

@@ -520,6 +520,41 @@ class AnnealedLatentDirichletAllocation(
             gamma /= gamma.sum(axis=1, keepdims=True)
         return gamma.astype(ctx.model.dtype, copy=False)
 
+    def inverse_transform(self, X):
+        """Probabilities of words that are expected for given topic proportions.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Proportions of topics, as :meth:`transform` returns them. Rows need not sum to 1: counts
+            of tokens by topic give expected counts of words.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            The proportions times the expected topics. The dtype is that of X if X has
+            floating-point numbers, else float64.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_anneal import AnnealedLatentDirichletAllocation
+        >>> X = np.array([[4, 2, 0, 0], [0, 0, 3, 3]])
+        >>> model = AnnealedLatentDirichletAllocation(2, random_state=0).fit(X)
+        >>> model.inverse_transform(model.transform(X)).sum(axis=1).round(6)
+        array([1., 1.])
+        """
+        self._context()
+        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+        n_topics = len(self.components_)
+        if X.shape[1] != n_topics:
+            raise ValueError(
+                f"X has {X.shape[1]} columns, but inverse_transform needs one for each of the "
+                f"{n_topics} topics, as transform returns them."
+            )
+        topics = self.components_ / self.components_.sum(axis=1, keepdims=True)
+        return (X @ topics).astype(X.dtype, copy=False)
+
     def perplexity(self, X, sub_sampling=False):
         """Perplexity of documents, exp(−bound per token).
 
