@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.decomposition import LatentDirichletAllocation
 
-from sklearn_anneal.inference import engine
+from sklearn_anneal.inference import conjugate, engine
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.kernels._compile import Kernel
@@ -293,7 +293,7 @@ def _shares(X: csr_matrix, k: int, how: Online) -> tuple[float, dict[str, float]
     update, batches, evaluation, rest = ELSEWHERE
     with (
         patch.object(Kernel, "__call__", watched(Kernel.__call__, part_of)),
-        patch.object(engine, "update", watched(engine.update, lambda _: update)),
+        patch.dict(engine.UPDATES, conjugate=watched(conjugate.update, lambda _: update)),
         patch.object(Documents, "take", watched(Documents.take, lambda _: batches)),
         patch.object(engine, "lower_bound", watched(engine.lower_bound, lambda _: evaluation)),
     ):
