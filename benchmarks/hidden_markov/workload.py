@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.cluster import MiniBatchKMeans
 
 from sklearn_anneal import AnnealedHMM
-from sklearn_anneal.inference import conjugate, engine, visits
+from sklearn_anneal.inference import engine, visits
 from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
 from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.units import Sequences
@@ -209,7 +209,9 @@ class Ours:
         ctx, method, units, workers = self.ctx, self.method, self.units, self.workers
         seen = visits.visit(ctx, method, units, workers)
         bound = seen.step.bound - ctx.model.kl(ctx.q, ctx.prior)
-        conjugate.update(ctx, method, units, seen, BATCH, workers, minibatch=False, passes=1.0)
+        engine.UPDATES["conjugate"](
+            ctx, method, units, seen, BATCH, workers, minibatch=False, passes=1.0
+        )
         return bound
 
 
