@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 from sklearn import config_context, get_config
+from sklearn.utils import check_array
 from sklearn.utils._param_validation import (
     InvalidParameterError,
     Options,
@@ -180,6 +181,21 @@ def masked_as_nan(values: Any) -> Any:
     if isinstance(values, list | tuple):
         return [masked_as_nan(part) for part in values]
     return values.astype(np.result_type(values.dtype, np.float32)).filled(np.nan)
+
+
+# Latent values of rows
+
+
+def check_activations(X: Any, n_components: int, components: str = "components") -> np.ndarray:
+    """Read what inverse_transform takes: an array with one column per component."""
+    refuse_masked(X, "X")
+    X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+    if X.shape[1] != n_components:
+        raise ValueError(
+            f"X has {X.shape[1]} columns, but inverse_transform needs one for each of the "
+            f"{n_components} {components}, as transform returns them."
+        )
+    return X
 
 
 # Missing cells

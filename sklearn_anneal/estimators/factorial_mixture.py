@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
@@ -16,7 +16,7 @@ from ..inference.units import Rows, Units
 from ..models.factorial_mixture import FactorialMixture
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._priors import check_first_rows, checked_prior, is_auto
-from ._validation import explains, finite, refuse_masked
+from ._validation import check_activations, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -421,13 +421,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             E z · ``means_`` + ``offset_``, the expected rows.
         """
         ctx = self._context()
-        refuse_masked(X, "X")
-        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
-        if X.shape[1] != ctx.model.n_components:
-            raise ValueError(
-                f"X has {X.shape[1]} columns, but inverse_transform needs one activation for each "
-                f"of the {ctx.model.n_components} components, as transform returns them."
-            )
+        X = check_activations(X, ctx.model.n_components)
         return (X @ self.means_ + self.offset_).astype(X.dtype, copy=False)
 
     @explains("Prediction")

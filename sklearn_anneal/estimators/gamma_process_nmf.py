@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array, csr_matrix, issparse
 from scipy.special import gammaln, xlogy
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_non_negative, validate_data
 
@@ -21,6 +21,7 @@ from ._base import _WORTH_THREADS, BaseAnnealed
 from ._counts import checked_counts
 from ._priors import is_auto
 from ._validation import (
+    check_activations,
     check_sparse,
     explains,
     finite,
@@ -451,13 +452,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             The product of the activations and ``components_``.
         """
         ctx = self._context()
-        refuse_masked(X, "X")
-        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
-        if X.shape[1] != ctx.model.n_components:
-            raise ValueError(
-                f"X has {X.shape[1]} columns, but inverse_transform needs one activation for each "
-                f"of the {ctx.model.n_components} components, as transform returns them."
-            )
+        X = check_activations(X, ctx.model.n_components)
         return (X @ self.components_).astype(X.dtype, copy=False)
 
     @explains("Prediction")

@@ -24,7 +24,7 @@ from ..metrics import document_completion_log_likelihood, split_documents
 from ..models.latent_dirichlet import TOPICS, LatentDirichlet
 from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
 from ._counts import checked_counts
-from ._validation import check_sparse, finite, refuse_masked
+from ._validation import check_activations, check_sparse, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Annealing, Context
@@ -545,13 +545,7 @@ class AnnealedLatentDirichletAllocation(
         array([1., 1.])
         """
         self._context()
-        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
-        n_topics = len(self.components_)
-        if X.shape[1] != n_topics:
-            raise ValueError(
-                f"X has {X.shape[1]} columns, but inverse_transform needs one for each of the "
-                f"{n_topics} topics, as transform returns them."
-            )
+        X = check_activations(X, len(self.components_), "topics")
         topics = self.components_ / self.components_.sum(axis=1, keepdims=True)
         return (X @ topics).astype(X.dtype, copy=False)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
@@ -25,7 +25,7 @@ from ..models.spike_slab_gradient import (
 )
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._priors import check_first_rows, checked_prior, is_auto
-from ._validation import explains, finite, refuse_masked
+from ._validation import check_activations, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -496,13 +496,7 @@ class AnnealedSpikeSlabFactorAnalysis(
             The factors times ``components_``, plus ``mean_``.
         """
         ctx = self._context()
-        refuse_masked(X, "X")
-        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
-        if X.shape[1] != ctx.model.n_components:
-            raise ValueError(
-                f"X has {X.shape[1]} columns, but inverse_transform needs one for each of the "
-                f"{ctx.model.n_components} factors, as transform returns them."
-            )
+        X = check_activations(X, ctx.model.n_components, "factors")
         return (X @ self.components_ + self.mean_).astype(X.dtype, copy=False)
 
     @explains("Prediction")
