@@ -149,6 +149,8 @@ def test_a_warm_start_goes_on_where_the_fit_ended(entry, params, size, rng):
 @working
 def test_without_annealing_left_a_method_is_plain(entry, params, name, rng):
     """At T = 1, with a strength of 0 and with weights of 1."""
+    if name == "tempering":
+        pytest.skip("Its temperature is inferred, and close to 1 only in a fit to data that fit.")
     X = entry.data(rng, 40)
     neutral = {
         "none": {},
@@ -178,8 +180,9 @@ def test_other_methods_are_refused_in_one_sentence(entry, params, rng):
             with pytest.raises(ValueError, match=f"'{refused[name]}'") as caught:
                 fit(X)
             message = str(caught.value)
-            assert UPDATES["conjugate_update"] in message
-            assert OF_UPDATE_RULES["gradient"]["conjugate_update"] in message
+            assert (CAPABILITIES | UPDATES)[refused[name]] in message
+            if refused[name] == "conjugate_update":
+                assert OF_UPDATE_RULES["gradient"]["conjugate_update"] in message
             works = message.split("What works: ")[1]
             assert all(repr(other) in works for other in ANNEALING.keys() - refused.keys())
             assert not any(repr(other) in works for other in refused)

@@ -9,10 +9,11 @@ import pytest
 from harness import context_of, units_of
 from models.spike_slab_factor_analysis import GIVEN, few_factors, small_spike_slab
 from numpy.testing import assert_allclose
+from scipy.stats import norm
 from test_spike_slab_model import AUTO, cosines, drawn
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
-from sklearn_anneal.annealing import ProximityVI
+from sklearn_anneal.annealing import ProximityVI, VariationalTempering
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 from sklearn_anneal.models.spike_slab_gradient import LOGITS, ROWS, SpikeSlabByGradients
@@ -160,9 +161,59 @@ def test_proximity_holds_the_entropy(rng):
     assert held.mean() > free.mean() + 0.3
 
 
-@pytest.mark.parametrize(
-    "annealing", ["reheating", "stochastic", "tempering", "local_tempering", "structured"]
-)
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_log_partition_is_the_integral_of_the_tempered_likelihood(missing, rng):
+    model, units, q = problem(rng, missing, learned=True)
+    summary = model.base.summary(units)
+    observed = np.isfinite(units.X) if missing else np.ones(units.X.shape)
+    cells = units.weights @ observed
+    sds = np.sqrt(model.hyper(q).noise)
+    points = np.linspace(-60.0, 60.0, 200_001)
+    x = np.array([0.1, 0.5, 1.0])
+    expected = [
+        sum(
+            n
+            * np.log(np.sum(norm.pdf(points * sd, scale=sd) ** one) * sd * (points[1] - points[0]))
+            for n, sd in zip(cells, sds, strict=True)
+        )
+        for one in x
+    ]
+    assert_allclose(model.log_partition(x, summary, q), expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_likelihood_is_what_temperatures_multiply(missing, rng):
+    """The step at T is the gradient of x times the likelihood plus all other terms."""
+    model, units, q = problem(rng, missing, learned=True)
+    x = 0.3
+
+    def tempered(q):
+        step = model.visit(q, units).step(units)
+        return step.bound - (1.0 - x) * step.likelihood
+
+    found = model.visit(q, units, Tempering(local=x, statistics=x)).step(units).statistics
+    for key, start in q.items():
+        direction = rng.normal(size=start.shape)
+        up, down = (tempered({**q, key: start + e * direction}) for e in (1e-5, -1e-5))
+        expected = (up - down) / 2e-5
+        assert np.sum(found[key] * direction) == pytest.approx(expected, rel=1e-5, abs=1e-5), key
+
+
+@pytest.mark.parametrize("size", [None, 50])
+def test_inferred_temperatures_fall_as_the_fit_improves(size, rng):
+    X, _ = drawn(rng, n=100)
+    est = small_spike_slab(
+        n_components=3, solver="gradient", batch_size=size, max_iter=20,
+        annealing=VariationalTempering(n_passes=60),
+    ).fit(X)  # fmt: skip
+    temperatures = est.temperatures_
+    assert temperatures[0] > 2.0
+    assert temperatures[59] < 0.7 * temperatures[0]
+    assert (temperatures[60:] == 1.0).all()
+    assert est.lower_bounds_[-1] > est.lower_bounds_[0]
+
+
+@pytest.mark.parametrize("annealing", ["reheating", "stochastic", "local_tempering", "structured"])
 def test_methods_of_conjugate_updates_are_refused(annealing, rng):
     X, _ = drawn(rng, n=30)
     with pytest.raises(ValueError, match="trained by gradients"):

@@ -22,7 +22,8 @@ class VariationalTempering(Annealing):
     The temperature has a uniform prior on a grid T_1 = 1 < … < T_M. Its variational distribution
     is r_m ∝ exp{E log p(x, z | β)/T_m − log C(T_m)}, and its expected inverse temperature tempers
     the likelihood (Mandt et al. [1]_, Eq. 6–9). Where the paper estimates the log partition
-    function log C by Monte Carlo, the model provides it here.
+    function log C by Monte Carlo, the model provides it here. A model whose gradients temper only
+    the likelihood has E log p(x | z, β) in the place of E log p(x, z | β), and the log C of that.
 
     Parameters
     ----------
@@ -56,6 +57,8 @@ class VariationalTempering(Annealing):
     }
     _defaults = {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05, "n_passes": 100}
 
+    follows_gradients = True
+
     def __init__(
         self, max_temperature="auto", n_temperatures="auto", damping="auto", n_passes="auto"
     ):
@@ -80,12 +83,13 @@ class VariationalTempering(Annealing):
         return Tempering(local=x, statistics=x)
 
     def posterior_probabilities(self, ctx: Context, energy: float) -> np.ndarray:
-        """r*, of shape (n_temperatures,), given ℓ = E log p(x, z | β) of all the data in nats."""
+        """r*, of shape (n_temperatures,), given the ℓ of all the data that is tempered, in nats."""
         x = self.grid()
         return softmax(x * energy - ctx.model.log_partition(x, ctx.summary, ctx.q))
 
     def advance(self, ctx: Context, report: Any) -> State:
-        target = self.posterior_probabilities(ctx, ctx.scale * report.energy)
+        tempered = report.energy if report.likelihood is None else report.likelihood
+        target = self.posterior_probabilities(ctx, ctx.scale * tempered)
         old = ctx.state["temperature_probabilities"]
         return {
             **ctx.state,

@@ -87,8 +87,8 @@ class AnnealedSpikeSlabFactorAnalysis(
         ``"coordinate"`` updates one distribution after the other to its optimum, which is faster
         and works with every ``annealing``. ``"gradient"`` moves all parameters at once along the
         gradient of the lower bound, as in [1]_, with independent posteriors of all loadings; it
-        works with ``annealing="none"``, ``"deterministic"``, ``"svi_plus"`` and ``"proximity"``,
-        and needs hundreds of passes.
+        works with ``annealing="none"``, ``"deterministic"``, ``"tempering"``, ``"svi_plus"`` and
+        ``"proximity"``, and needs hundreds of passes.
     optimizer : {"adam", "rmsprop", "sgd"}, default="rmsprop"
         What turns gradients into steps; not used by ``"coordinate"``, like the next two.
     learning_rate_init : float, default=0.05

@@ -68,6 +68,8 @@ class LocalStep:
         The units to which the rows of the statistics belong, if there is one row per unit.
     constraints : tuple of Constraint
         The statistics of q that proximity asks for, in models that are trained by gradients.
+    likelihood : float or None
+        Σ w E_q[log p(x | z, β)], nats, of models in which annealing tempers nothing else.
     squares : float or None
         Σ w ℓ², the squares of the bounds ℓ of single data points, for models whose bound is an
         estimate from draws.
@@ -83,6 +85,7 @@ class LocalStep:
     local: Any = None
     rows: Any = None
     constraints: tuple[Constraint, ...] = ()
+    likelihood: float | None = None
     squares: float | None = None
 
     @property
@@ -108,6 +111,7 @@ class LocalStep:
             constraints=tuple(
                 a.plus(b) for a, b in zip(self.constraints, other.constraints, strict=True)
             ),
+            likelihood=total(self.likelihood, other.likelihood),
             squares=total(self.squares, other.squares),
         )
 

@@ -81,6 +81,7 @@ class SpikeSlabByGradients(GradientModel):
         "deterministic": {"initial_temperature": 10.0, "schedule": "geometric", "n_passes": 100},
         "proximity": {"strength": 1e2, "lag": 5, "n_passes": 100, "schedule": "accelerating"},
         "svi_plus": {"n_passes": 50},
+        "tempering": {"n_passes": 100},
     }
 
     def __init__(self, base: SpikeSlabFactorAnalysis, optimizer: Any):
@@ -95,14 +96,14 @@ class SpikeSlabByGradients(GradientModel):
         return (*(ROWS if self.holds_rows else ()), *LOADINGS, *learned)
 
     def capabilities(self) -> dict[str, str | None]:
-        temperatures = "temperatures that are learned need updates of conjugate distributions"
+        of_rows = "its gradients have no temperatures of single rows; solver='coordinate' has them"
         return {
             "assignments": "its gradients temper the likelihood and not the assignments",
             "assignment_entropy": "its activations do not exclude each other; give a number",
             "draws": "the gradients of its bound are exact, and need no draws",
-            "log_partition": temperatures,
-            "unit_log_partition": temperatures,
-            "locally_tempered_step": temperatures,
+            "log_partition": None,
+            "unit_log_partition": of_rows,
+            "locally_tempered_step": of_rows,
         }
 
     def operations(self, units: Rows) -> float:
@@ -187,6 +188,15 @@ class SpikeSlabByGradients(GradientModel):
             gradient["log_loading_variance"] = 0.5 * (1.0 - squares).sum(axis=1)
         return gradient
 
+    def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
+        """Return log C(x) of the tempered likelihood Π N(x_nd; f_nd, ψ_d)^x of all rows, in nats.
+
+        C is the integral over the data. It does not depend on the factors and on the loadings.
+        """
+        cells = summary.cells * (summary.weight / summary.seen)
+        volume = float(cells @ (LOG_2PI + np.log(self.hyper(q).noise)))
+        return 0.5 * ((1.0 - x) * volume - np.log(x) * cells.sum())
+
     def visit(
         self,
         q: Natural,
@@ -253,7 +263,7 @@ class GradientVisit(Visit):
         gradient = {key: np.zeros(value.shape) for key, value in q.items()}
         held = LOGITS in q
         found: list[Natural] = []
-        bound, entropy = 0.0, 0.0
+        bound, entropy, likelihood = 0.0, 0.0, 0.0
         for block in centered_blocks(units):
             w, own = noisy[block.rows], weights[block.rows]
             y = block.X / np.sqrt(hyper.noise)
@@ -278,6 +288,7 @@ class GradientVisit(Visit):
             spikes = nu * log_on[:, None] + (1.0 - nu) * log_off[:, None]
             of_z = nu * np.logaddexp(0.0, -a) + (1.0 - nu) * np.logaddexp(0.0, a)
             slabs = 0.5 * nu * (m**2 + v - 1.0 - 2.0 * log_sd)
+            likelihood += float(own @ fit)
             bound += float(own @ (fit + (spikes + of_z - slabs).sum(axis=0)))
             h = of_z + 0.5 * (LOG_2PI + 1.0) + nu * log_sd
             entropy += float(own @ h.sum(axis=0))
@@ -300,7 +311,9 @@ class GradientVisit(Visit):
         if self.constraint is not None:
             rows = {key: np.concatenate([one[key] for one in found], axis=1) for key in ROWS}
             constraints = self._constraints(rows, weights, hyper, entropy, held)
-        return LocalStep(gradient, bound - entropy, entropy, constraints=constraints)
+        return LocalStep(
+            gradient, bound - entropy, entropy, constraints=constraints, likelihood=likelihood
+        )
 
     def _swept(
         self,

@@ -60,8 +60,9 @@ ENTRIES = [
                 lambda est: True,
             )
         },
-        refused=lambda params: dict.fromkeys(
-            ("reheating", "stochastic", "tempering", "local_tempering", "structured"), CHANGED
+        refused=lambda params: (
+            dict.fromkeys(("reheating", "stochastic", "local_tempering", "structured"), CHANGED)
+            | {"tempering": "log_partition"}
         ),
     ),
 ]

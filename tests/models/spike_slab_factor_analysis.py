@@ -96,7 +96,7 @@ BY_GRADIENTS = [
         tiny={"D=2": lambda rng: few_factors(2)(rng, 2)},
         log_evidence=log_evidence,
         refused=lambda params: dict.fromkeys(
-            ("reheating", "stochastic", "tempering", "local_tempering", "structured"),
+            ("reheating", "stochastic", "local_tempering", "structured"),
             "conjugate_update",
         ),
         unit_keys=("logits", "slab_means", "slab_log_sds"),
