@@ -7,6 +7,7 @@ times, the estimators of this package reach a better optimum by annealing. The p
 
 from __future__ import annotations
 
+from .annealing import ANNEALING
 from .estimators._sequences import concat_sequences, split_sequences
 from .estimators.factorial_mixture import AnnealedFactorialMixture
 from .estimators.gamma_process_nmf import AnnealedGammaProcessNMF
@@ -21,6 +22,7 @@ from .estimators.spike_slab_factor_analysis import AnnealedSpikeSlabFactorAnalys
 __version__ = "0.1.0"
 
 __all__ = [
+    "TRUSTED_TYPES",
     "AnnealedBayesianGaussianMixture",
     "AnnealedBayesianMixture",
     "AnnealedFactorialMixture",
@@ -35,23 +37,67 @@ __all__ = [
     "warm_up",
 ]
 
+TRUSTED_TYPES = tuple(
+    f"{cls.__module__}.{cls.__qualname__}"
+    for cls in (
+        AnnealedBayesianGaussianMixture,
+        AnnealedBayesianMixture,
+        AnnealedFactorialMixture,
+        AnnealedGammaProcessNMF,
+        AnnealedHMM,
+        AnnealedLatentDirichletAllocation,
+        AnnealedPMF,
+        AnnealedSigmoidBeliefNet,
+        AnnealedSpikeSlabFactorAnalysis,
+        *ANNEALING.values(),
+    )
+)
+"""The types in files of skops that hold fitted estimators of this package, by their full names.
 
-def warm_up() -> None:
-    """Compile all kernels and keep them on disk, so that no later fit has to compile them.
+``skops.io.load(file, trusted=TRUSTED_TYPES)`` loads such a file.
+"""
+
+
+def warm_up(*families: str) -> None:
+    """Compile kernels and keep them on disk, so that no later fit has to compile them.
 
     Call it when a container image is built or a service starts, so that its first fit is as fast
     as the later ones.
 
+    Parameters
+    ----------
+    *families : str
+        The families of models whose kernels are compiled: ``"factorial_mixture"``,
+        ``"gamma_process_nmf"``, ``"gaussian_mixture"``, ``"hidden_markov"``,
+        ``"latent_dirichlet"``, ``"matrix_factorization"``, ``"mixture"``,
+        ``"sigmoid_belief_net"`` or ``"spike_slab_factor_analysis"``. Without any, the kernels of
+        all families are compiled.
+
+    Raises
+    ------
+    ValueError
+        If a family is not known.
+
     Examples
     --------
     >>> import sklearn_anneal
-    >>> sklearn_anneal.warm_up()
+    >>> sklearn_anneal.warm_up("mixture")
     """
-    from importlib import import_module
-    from pkgutil import iter_modules
-
-    from . import kernels
+    from .estimators._base import BaseAnnealed
+    from .estimators._validation import did_you_mean
+    from .kernels import load
     from .kernels._compile import compile_all
 
-    for module in iter_modules(kernels.__path__):
-        compile_all(import_module(f"{kernels.__name__}.{module.name}"))
+    known = {
+        value.__module__.rpartition(".")[2]: value._kernel_modules
+        for value in map(globals().get, __all__)
+        if isinstance(value, type) and issubclass(value, BaseAnnealed)
+    }
+    for family in families:
+        if family not in known:
+            raise ValueError(
+                f"{family!r} is no family of models. The families are "
+                f"{', '.join(map(repr, sorted(known)))}.{did_you_mean(family, known)}"
+            )
+    for module in sorted({name for family in families or known for name in known[family]}):
+        compile_all(load(module))

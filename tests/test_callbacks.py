@@ -242,29 +242,6 @@ def test_result_does_not_depend_on_callbacks(annealing, n_jobs):
     assert recorder.ended("pass") >= 2 * N_FINISH
 
 
-def test_result_does_not_depend_on_verbose(capsys):
-    plain = make_mixture(n_init=2).fit(rows())
-    assert capsys.readouterr().out == ""
-    verbose = make_mixture(n_init=2, verbose=1, verbose_interval=2).fit(rows())
-    assert_same_fit(verbose, plain)
-
-
-def test_verbose_prints_bound_and_temperature(capsys):
-    mixture = make_mixture(n_init=2, verbose=1, verbose_interval=2).fit(rows())
-    lines = [line for line in capsys.readouterr().out.splitlines() if "pass" in line]
-    number = r"([-+0-9.einf]+)"
-    found = [
-        re.search(rf"restart (\d+), pass (\d+): lower bound {number}, temperature {number}", line)
-        for line in lines
-    ]
-    assert [(int(f[1]), int(f[2])) for f in found] == [(r, p) for r in range(2) for p in (2, 4, 6)]
-    best = [f for f in found if int(f[1]) == mixture.best_restart_]
-    for f in best:
-        p = int(f[2])
-        assert float(f[3]) == pytest.approx(mixture.lower_bounds_[p - 1], abs=1e-5)
-        assert float(f[4]) == pytest.approx(mixture.temperatures_[p - 1], abs=1e-3)
-
-
 def test_callbacks_leave_nothing_behind():
     mixture = make_mixture().set_callbacks(Onlooker()).fit(rows())
     plain = make_mixture().fit(rows())

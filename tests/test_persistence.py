@@ -8,7 +8,9 @@ import skops.io
 from harness import assert_identical, combinations, quick, variants
 from models import ENTRIES
 
-from sklearn_anneal.annealing import DeterministicAnnealing, NoAnnealing
+import sklearn_anneal
+from sklearn_anneal import TRUSTED_TYPES
+from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, NoAnnealing
 from sklearn_anneal.estimators._persistence import read, written
 
 
@@ -24,6 +26,7 @@ def loaded(estimator, path, trusted):
     own = [name for name in types if name.startswith("sklearn_anneal.")]
     assert own == sorted(name for name in trusted if name.startswith("sklearn_anneal."))
     assert set(trusted) <= set(types)
+    assert {name for name in own if ".estimators." in name} <= set(TRUSTED_TYPES)
     return skops.io.load(path, trusted=types)
 
 
@@ -59,6 +62,20 @@ def test_estimator_that_is_not_fitted(entry, rng, tmp_path):
     other = loaded(estimator, tmp_path / "estimator.skops", {class_name(estimator)})
     X = entry.data(rng, 40)
     assert_identical(estimator.fit(X), other.fit(X))
+
+
+def test_a_file_loads_with_the_published_list(rng, tmp_path):
+    entry = ENTRIES[0]
+    estimator = entry.make(annealing="tempering", **entry.first).fit(entry.data(rng, 40))
+    skops.io.dump(estimator, tmp_path / "estimator.skops")
+    other = skops.io.load(tmp_path / "estimator.skops", trusted=TRUSTED_TYPES)
+    assert_identical(estimator, other)
+
+
+def test_the_published_list_has_all_public_estimators_and_methods():
+    estimators = {name for name in sklearn_anneal.__all__ if name.startswith("Annealed")}
+    names = {name.rpartition(".")[2] for name in TRUSTED_TYPES}
+    assert names == estimators | {cls.__name__ for cls in ANNEALING.values()}
 
 
 class Halved(NoAnnealing):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import sys
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
@@ -33,11 +32,12 @@ from ..inference import engine
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint, fingerprint, fingerprint_of
 from ..inference.engine import Progress, Settings, Trace
+from ..inference.messages import Messages, described, number
 from ..inference.parallel import Workers, one_thread
 from ..inference.restarts import Plan, Search, finite, prepare, search
 from ..inference.stopping import RiseOfBound
 from ..inference.units import Units
-from ..kernels import load
+from ..kernels import COMPILATIONS, load
 from ..models._base import Model
 from . import _persistence
 from ._validation import (
@@ -108,8 +108,11 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     # With n_reheats="auto": the largest number of reheats, by the name of the annealing method.
     _most_reheats: dict[str, int] = {"reheating": 6}
 
-    # The module with the compiled kernels of the model; None for a model in plain numpy.
-    _kernel_module: str | None = None
+    # What ``verbose`` says of the data: their units, and the observations that the units have.
+    _data_in_words: str = "{observations} rows of {columns} columns"
+
+    # The modules with the compiled kernels of the model. All fits need the first one.
+    _kernel_modules: tuple[str, ...] = ()
 
     # Methods that a subclass provides or may override
 
@@ -262,6 +265,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         observed = (callback_X, y, metadata, units)
         if warm:
             monitor = FitMonitor.of(self, 1, 0, *observed)
+            if monitor is not None:
+                monitor.begin(self._words_for(units), engine.PLAIN, Plan())
             found = Search.of([self._continue_fit(units, monitor, store)])
             strategy = self.annealing_
         else:
@@ -270,6 +275,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             plan = self._plan(strategy, units)
             most = max(plan.n_reheats, plan.n_without_schedule)
             monitor = FitMonitor.of(self, plan.n_init, most, *observed)
+            if monitor is not None:
+                monitor.begin(self._words_for(units), strategy, plan)
             found = self._start_anew(model, strategy, plan, units, monitor, store)
             strategy = found.strategy
         ctx, trace = found.kept.ctx, found.kept.trace
@@ -288,7 +295,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         self._keep(inference, strategy, trace, found)
         self._complete_fit(ctx, units, trace)
         if monitor is not None:
-            monitor.end(ctx)
+            monitor.end(ctx, found)
         self._warn(ctx, trace)
         return self
 
@@ -296,8 +303,9 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
     def _all_or_nothing(self) -> Iterator[None]:
         """Run a fit with one thread of BLAS, and restore the estimator after an error."""
         before = dict(self.__dict__)
+        telling = COMPILATIONS.announced(print) if self.verbose else nullcontext()
         try:
-            with one_thread(), explained(self._advice):
+            with one_thread(), explained(self._advice), telling:
                 yield
         except BaseException:
             # What scikit-learn needs to tear its callbacks down, it removes itself.
@@ -305,6 +313,14 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             self.__dict__.clear()
             self.__dict__.update(before | kept)
             raise
+
+    def _words_for(self, units: Units) -> str:
+        """The data in words, for the first line of ``verbose``."""
+        return self._data_in_words.format(
+            units=number(units.n_units),
+            observations=number(units.n_observations),
+            columns=number(getattr(self, "n_features_in_", 0)),
+        )
 
     def _callback_data(self, given: Any, X: Any) -> Any:
         """The X that callbacks receive: the one that the user gave, or the validated one."""
@@ -395,7 +411,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             self._reopened(checkpoint, units, np.random.RandomState(0), fingerprint(ctx.q))
             progress = checkpoint.load("restart-0") or progress
             save = partial(checkpoint.save, "restart-0")
-        after_pass = None if monitor is None else monitor.begin_restart(0, self.max_iter)
+        after_pass = None if monitor is None else monitor.begin_restart(0, 0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=monitor is not None) as workers:
             units = units.centered(ctx.summary)
             return engine.fit(progress, units, self._settings(), workers, after_pass, save)
@@ -503,8 +519,12 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         """One update with one batch of a stream."""
         first = not hasattr(self, "_inference")
         weight = units.total_weight
+        messages = Messages(int(self.verbose), self.verbose_interval)
         if first:
             inference, method = self._open_stream(X, units)
+            if self.verbose:
+                what = f"{described(self)} · {described(inference.strategy)}"
+                messages.say(f"{what} · first batch of {self._words_for(units)}")
         elif units.is_empty:
             return
         else:
@@ -542,6 +562,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         final = bound if first or np.isfinite(bound) else self.lower_bound_
         trace = Trace(list(bounds), list(temperatures), final=final)
         self._keep(inference, method, trace)
+        messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
 
     def _open_stream(self, X: Any, units: Units) -> tuple[_Inference, Annealing]:
         """The start of a stream, and the method for the attribute ``annealing_``."""
@@ -620,16 +641,8 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
             )
 
     def _load_kernels(self) -> None:
-        if self._kernel_module is None:
-            return
-        name = f"sklearn_anneal.kernels.{self._kernel_module}"
-        if self.verbose and name not in sys.modules:
-            print(
-                f"{type(self).__name__}: loading kernels; the first time on a machine they are "
-                "compiled, which takes some seconds.",
-                flush=True,
-            )
-        load(self._kernel_module)
+        if self._kernel_modules:
+            load(self._kernel_modules[0])
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

@@ -122,9 +122,11 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
         starting anew.
     verbose : int, default=0
-        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+        With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
+        and why it ends. With 2, every pass has a line, with the rise of the bound.
     verbose_interval : int, default=10
-        Number of passes between two printed lines.
+        Number of passes, or of calls of ``partial_fit``, from one line to the next with
+        ``verbose=1``. A pass after five silent seconds has a line too.
 
     Attributes
     ----------
@@ -288,7 +290,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _kernel_module = "factorial_mixture"
+    _kernel_modules = ("factorial_mixture",)
     _advice = (
         "the posterior precision of the components is not positive definite: the scales of the "
         "data and of the priors differ too much for floating-point numbers. Rescale X, or give a "

@@ -148,9 +148,11 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
         starting anew.
     verbose : int, default=0
-        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+        With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
+        and why it ends. With 2, every pass has a line, with the rise of the bound.
     verbose_interval : int, default=10
-        Number of passes between two printed lines.
+        Number of passes, or of calls of ``partial_fit``, from one line to the next with
+        ``verbose=1``. A pass after five silent seconds has a line too.
 
     Attributes
     ----------
@@ -244,7 +246,8 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
 
-    _kernel_module = "gamma_process_nmf"
+    _kernel_modules = ("gamma_process_nmf", "counts", "gamma")
+    _data_in_words = "{units} rows with {observations} counts of {columns} columns"
     _advice = (
         "the gamma distributions of some components have no positive finite parameters: X or the "
         "priors are too large or too small for floating-point numbers. Divide X by a constant, or "

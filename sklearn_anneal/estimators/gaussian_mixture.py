@@ -156,9 +156,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
         starting anew.
     verbose : int, default=0
-        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+        With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
+        and why it ends. With 2, every pass has a line, with the rise of the bound.
     verbose_interval : int, default=10
-        Number of passes between two printed lines.
+        Number of passes, or of calls of ``partial_fit``, from one line to the next with
+        ``verbose=1``. A pass after five silent seconds has a line too.
 
     Attributes
     ----------
@@ -349,7 +351,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         self.verbose_interval = verbose_interval
 
     _most_reheats = {"reheating": 2}
-    _kernel_module = "gaussian_mixture"
+    _kernel_modules = ("gaussian_mixture", "mixture_steps", "missing_cells", "gamma")
     _advice = (
         "some components have ill-defined covariances (of too few rows, or of rows whose scales "
         "differ too much for floating-point numbers). Increase reg_covar, ask for fewer "

@@ -180,9 +180,11 @@ class AnnealedHMM(StatePredictions):
         Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
         starting anew.
     verbose : int, default=0
-        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+        With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
+        and why it ends. With 2, every pass has a line, with the rise of the bound.
     verbose_interval : int, default=10
-        Number of passes between two printed lines.
+        Number of passes, or of calls of ``partial_fit``, from one line to the next with
+        ``verbose=1``. A pass after five silent seconds has a line too.
 
     Attributes
     ----------
@@ -389,7 +391,8 @@ class AnnealedHMM(StatePredictions):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _kernel_module = "hidden_markov"
+    _kernel_modules = ("hidden_markov", "gaussian_mixture", "discrete", "missing_cells", "gamma")
+    _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"
     _advice = (
         "some states have emissions whose parameters left their domain (of too few frames, or of "

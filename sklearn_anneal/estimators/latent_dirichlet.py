@@ -158,9 +158,11 @@ class AnnealedLatentDirichletAllocation(
         Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
         starting anew.
     verbose : int, default=0
-        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+        With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
+        and why it ends. With 2, every pass has a line, with the rise of the bound.
     verbose_interval : int, default=1
-        Number of passes between two printed lines.
+        Number of passes, or of calls of ``partial_fit``, from one line to the next with
+        ``verbose=1``. A pass after five silent seconds has a line too.
 
     Attributes
     ----------
@@ -263,7 +265,8 @@ class AnnealedLatentDirichletAllocation(
     }
 
     _most_reheats = {"deterministic": 4, "reheating": 4}
-    _kernel_module = "latent_dirichlet"
+    _kernel_modules = ("latent_dirichlet", "counts", "gamma")
+    _data_in_words = "{units} documents with {observations} tokens of {columns} words"
     _advice = (
         "the Dirichlet parameters of some topics are not positive numbers: counts or priors are "
         "too large or too small for floating-point numbers. Give doc_topic_prior and "

@@ -161,9 +161,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         Whether another call of ``fit`` continues from the fitted items, at T = 1, instead of
         starting anew.
     verbose : int, default=0
-        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+        With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
+        and why it ends. With 2, every pass has a line, with the rise of the bound.
     verbose_interval : int, default=10
-        Number of passes between two printed lines.
+        Number of passes, or of calls of ``partial_fit``, from one line to the next with
+        ``verbose=1``. A pass after five silent seconds has a line too.
 
     Attributes
     ----------
@@ -329,7 +331,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         'or noise="dirichlet", a smaller factor_variance or a larger noise_variance, or rescale '
         "the ratings."
     )
-    _kernel_module = "matrix_factorization"
+    _kernel_modules = ("matrix_factorization", "normal")
+    _data_in_words = "{units} users with {observations} ratings"
     _advice_coinciding = (
         "Lower the initial temperature or give the annealing jitter, start from another "
         "random_state, or ask for fewer factors."

@@ -167,9 +167,11 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
         starting anew.
     verbose : int, default=0
-        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+        With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
+        and why it ends. With 2, every pass has a line, with the rise of the bound.
     verbose_interval : int, default=10
-        Number of passes between two printed lines.
+        Number of passes, or of calls of ``partial_fit``, from one line to the next with
+        ``verbose=1``. A pass after five silent seconds has a line too.
 
     Attributes
     ----------
@@ -366,7 +368,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         self.verbose_interval = verbose_interval
 
     _most_reheats = {"reheating": 2}
-    _kernel_module = "discrete"
+    _kernel_modules = ("discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma")
     _levels_parameter = "n_categories"
     _advice_coinciding = (
         "Lower the initial temperature or give the annealing jitter, start from another "

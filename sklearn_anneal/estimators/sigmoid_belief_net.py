@@ -109,9 +109,11 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit, with the moments of the optimizer, at T = 1.
     verbose : int, default=0
-        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+        With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
+        and why it ends. With 2, every pass has a line, with the rise of the bound.
     verbose_interval : int, default=10
-        Number of passes between two printed lines.
+        Number of passes, or of calls of ``partial_fit``, from one line to the next with
+        ``verbose=1``. A pass after five silent seconds has a line too.
 
     Attributes
     ----------
@@ -243,7 +245,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _kernel_module = "sigmoid_belief_net"
+    _kernel_modules = ("sigmoid_belief_net", "optimizers")
     _advice = (
         "the steps of the optimizer led to weights that are not finite. Lower learning_rate_init, "
         "or the strength of the annealing method."

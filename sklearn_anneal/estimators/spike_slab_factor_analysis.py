@@ -146,9 +146,11 @@ class AnnealedSpikeSlabFactorAnalysis(
         Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
         starting anew.
     verbose : int, default=0
-        With 1, the lower bound and the temperature are printed every ``verbose_interval`` passes.
+        With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
+        and why it ends. With 2, every pass has a line, with the rise of the bound.
     verbose_interval : int, default=10
-        Number of passes between two printed lines.
+        Number of passes, or of calls of ``partial_fit``, from one line to the next with
+        ``verbose=1``. A pass after five silent seconds has a line too.
 
     Attributes
     ----------
@@ -313,7 +315,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _kernel_module = "spike_slab"
+    _kernel_modules = ("spike_slab", "optimizers")
     _advice = (
         "the posterior precision of the loadings is not positive definite: the priors differ too "
         "much for floating-point numbers. Give a larger noise_variance, or a smaller "

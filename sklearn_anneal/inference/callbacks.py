@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
-from ..annealing._base import Context
-from .engine import Monitor, Trace
+from ..annealing._base import Annealing, Context
+from .engine import Monitor, Progress, Trace
+from .messages import Messages, described
 from .units import Units
+
+if TYPE_CHECKING:
+    from .restarts import Plan, Search
 
 Attributes = Callable[[], dict[str, Any]]
 """A function that returns the fitted attributes as they would be if the fit ended now."""
@@ -97,10 +101,18 @@ class FitCallbacks:
 class FitMonitor:
     """The observer of a fit, which passes reports on to callbacks and prints for ``verbose``."""
 
-    def __init__(self, estimator: Any, callbacks: FitCallbacks | None, units: Units):
+    def __init__(
+        self,
+        estimator: Any,
+        callbacks: FitCallbacks | None,
+        units: Units,
+        n_restarts: int,
+    ):
         self.estimator = estimator
         self.callbacks = callbacks
         self.units = units
+        self.messages = Messages(int(estimator.verbose), estimator.verbose_interval)
+        self._several = n_restarts > 1
 
     @classmethod
     def of(
@@ -119,58 +131,71 @@ class FitMonitor:
             callbacks = FitCallbacks(estimator, n_restarts, n_reheats, X, y, metadata)
         elif not estimator.verbose:
             return None
-        return cls(estimator, callbacks, units)
+        return cls(estimator, callbacks, units, n_restarts)
 
     @property
     def stopped(self) -> bool:
         return self.callbacks is not None and self.callbacks.stopped
 
-    def begin_restart(self, index: int, max_passes: int, note: str | None = None) -> Monitor:
+    def begin(self, data: str, strategy: Annealing, plan: Plan) -> None:
+        """Tell of the estimator, its method and the data before the first pass."""
+        if self.messages.verbose:
+            reheats = f"≤{plan.n_reheats}" if plan.n_reheats else "0"
+            what = f"{described(self.estimator)} · {described(strategy)} · {data}"
+            jobs = self.estimator.n_jobs or 1
+            self.say(f"{what} · restarts: {plan.n_init} · reheats: {reheats} · n_jobs: {jobs}")
+
+    def say(self, text: str) -> None:
+        """Print a line if ``verbose`` asks for lines."""
+        self.messages.say(text)
+
+    def begin_restart(
+        self, index: int, n_annealed: int, n_plain: int, note: str | None = None
+    ) -> Monitor:
         """Begin a restart or go on with it, and return the function to call after its passes.
 
         The note is what there is to say about its annealing method.
         """
         if note is not None:
-            self.say(f"restart {index}: {note}")
-        return self._begin("restart", index, max_passes)
+            self.say(" · ".join(filter(None, (self._name("restart", index), note))))
+        return self._begin("restart", index, n_annealed, n_plain)
 
-    def say(self, text: str) -> None:
-        """Print a line if ``verbose`` asks for lines."""
-        if self.estimator.verbose:
-            print(text, flush=True)
-
-    def begin_reheat(self, number: int, max_passes: int) -> Monitor:
+    def begin_reheat(self, number: int, n_annealed: int, n_plain: int) -> Monitor:
         """Begin a reheat, and return the function to call after its passes."""
-        return self._begin("reheat", number, max_passes)
+        return self._begin("reheat", number, n_annealed, n_plain)
 
-    def _begin(self, phase: str, index: int, max_passes: int) -> Monitor:
+    def _begin(self, phase: str, index: int, n_annealed: int, n_plain: int) -> Monitor:
         if self.callbacks is not None:
-            self.callbacks.begin(phase, index, max_passes)
+            self.callbacks.begin(phase, index, n_annealed + n_plain)
+        name = self._name(phase, index)
 
         def after_pass(ctx: Context, trace: Trace) -> bool:
-            n = len(trace.lower_bounds)
-            if self.estimator.verbose and n % self.estimator.verbose_interval == 0:
-                self.say(
-                    f"{phase} {index}, pass {n}: lower bound {trace.lower_bounds[-1]:.6f}, "
-                    f"temperature {trace.temperatures[-1]:.4f}"
-                )
+            self.messages.after_pass(name, trace, n_annealed, n_plain, self.units.n_observations)
             return self.callbacks is not None and self.callbacks.end_pass(
                 phase, index, self._attributes(ctx)
             )
 
         return after_pass
 
-    def end_restart(self, index: int, ctx: Context) -> None:
-        self._end("restart", index, ctx)
+    def end_restart(self, index: int, progress: Progress) -> None:
+        """Tell that a restart has ended, or will not go on after a pause."""
+        self._end("restart", index, progress)
 
-    def end_reheat(self, number: int, ctx: Context) -> None:
-        self._end("reheat", number, ctx)
+    def end_reheat(self, number: int, progress: Progress) -> None:
+        """Tell that a reheat has ended."""
+        self._end("reheat", number, progress)
 
-    def _end(self, phase: str, index: int, ctx: Context) -> None:
+    def _end(self, phase: str, index: int, progress: Progress) -> None:
+        self.messages.ended(self._name(phase, index), progress.trace)
         if self.callbacks is not None:
-            self.callbacks.end_phase(phase, index, self._attributes(ctx))
+            self.callbacks.end_phase(phase, index, self._attributes(progress.ctx))
 
-    def end(self, ctx: Context) -> None:
+    def _name(self, phase: str, index: int) -> str:
+        return f"{phase} {index}" if self._several or phase == "reheat" else ""
+
+    def end(self, ctx: Context, found: Search) -> None:
+        """Tell that the whole fit has ended."""
+        self.messages.end(found.kept.trace, found.best_restart, found.n_passes)
         if self.callbacks is not None:
             self.callbacks.end(self._attributes(ctx))
 

@@ -89,6 +89,8 @@ class Trace:
         Whether the stopping rule has ended the fit.
     stopped : bool
         Whether the monitor has ended the fit.
+    reason : str
+        Why the fit has ended, as a part of a sentence.
     standard_errors : list of float
         The standard error of each lower bound, nats, in models whose bound is an estimate.
     validation : list of float
@@ -104,6 +106,7 @@ class Trace:
     evaluated: bool = True
     converged: bool = False
     stopped: bool = False
+    reason: str = ""
 
 
 @dataclass
@@ -308,6 +311,7 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
 def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
     """End the fit, and record the bound of the result, which is evaluated unless it is given."""
     trace = progress.trace
+    trace.reason = _reason(progress, run)
     if progress.best is not None:
         progress.ctx.q, bound = progress.best, None
     trace.final = lower_bound(progress.ctx, run.units, run.workers) if bound is None else bound
@@ -316,6 +320,17 @@ def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
         trace.converged = not trace.stopped
     progress.local = progress.known = progress.best = None
     progress.finished = True
+
+
+def _reason(progress: Progress, run: _Run) -> str:
+    trace = progress.trace
+    if trace.stopped:
+        return "a callback asked to stop"
+    if trace.converged:
+        return run.settings.stop.reason(run.history(trace))
+    if not progress.strategy.finish:
+        return "its passes are over"
+    return f"max_iter={run.settings.max_iter} passes at T = 1 are over"
 
 
 def _note_error(trace: Trace, step: LocalStep, units: Units) -> None:

@@ -314,7 +314,7 @@ class _Course(NamedTuple):
         for i in indices:
             progress = found[i]
             if self.monitor is not None and progress is not None and not progress.finished:
-                self.monitor.end_restart(i, progress.ctx)
+                self.monitor.end_restart(i, progress)
 
 
 def _completed(
@@ -401,12 +401,12 @@ def restart(
     if monitor is not None:
         finish = problem.settings.max_iter if progress.strategy.finish else 0
         note = progress.strategy.note() if progress.passes == 0 else None
-        after_pass = monitor.begin_restart(index, n_annealed + finish, note)
+        after_pass = monitor.begin_restart(index, n_annealed, finish, note)
     until = None if n_passes is None else n_annealed + n_passes
     ended = progress.finished
     engine.fit(progress, problem.units, problem.settings, workers, after_pass, save, until=until)
     if monitor is not None and progress.finished and not ended:
-        monitor.end_restart(index, progress.ctx)
+        monitor.end_restart(index, progress)
     return progress
 
 
@@ -436,12 +436,12 @@ def _reheated(course: _Course, found: Search, plan: Plan, workers: Workers) -> S
             result.trial = problem.reheat(result, method)
         after_pass = None
         if monitor is not None:
-            n_passes = method.schedule_length() + settings.max_iter
-            after_pass = monitor.begin_reheat(number, n_passes)
+            n_annealed = method.schedule_length()
+            after_pass = monitor.begin_reheat(number, n_annealed, settings.max_iter)
         reach = settings._replace(stop=OutOfReach(stop, result.kept.trace.final))
         trial = engine.fit(result.trial, problem.units, reach, workers, after_pass, save)
         if monitor is not None:
-            monitor.end_reheat(number, trial.ctx)
+            monitor.end_reheat(number, trial)
         result.judge(stop, problem.units.n_observations)
     return result
 

@@ -50,6 +50,8 @@ class Rule(Protocol):
 
     def asks_for_bound(self, n_passes: int) -> bool: ...
 
+    def reason(self, history: History) -> str: ...
+
 
 @dataclass(frozen=True)
 class RiseOfBound:
@@ -95,6 +97,10 @@ class RiseOfBound:
         """Return whether the rule needs the exact bound after a pass in minibatches."""
         return False
 
+    def reason(self, history: History) -> str:
+        """Return why a fit that the rule has ended was ended, as a part of a sentence."""
+        return f"the bound rises by less than tol={self.tol:g} per observation"
+
 
 @dataclass(frozen=True)
 class OutOfReach:
@@ -115,12 +121,13 @@ class OutOfReach:
 
     def settled(self, history: History) -> bool:
         """Return whether the fit has converged, or the target is out of its reach."""
+        return self._hopeless(history) or self.rule.settled(history)
+
+    def _hopeless(self, history: History) -> bool:
         bounds = history.bounds
-        if not history.minibatches and len(bounds) > max(1, history.n_annealed):
-            rise = bounds[-1] - bounds[-2]
-            if bounds[-1] + _MORE_RISES * max(rise, 0.0) < self.target:
-                return True
-        return self.rule.settled(history)
+        if history.minibatches or len(bounds) <= max(1, history.n_annealed):
+            return False
+        return bounds[-1] + _MORE_RISES * max(bounds[-1] - bounds[-2], 0.0) < self.target
 
     def converged(self, history: History) -> bool:
         """Return what the rule returns."""
@@ -133,6 +140,12 @@ class OutOfReach:
     def worthwhile(self, rise: float, n_observations: float) -> bool:
         """Return what the rule returns."""
         return self.rule.worthwhile(rise, n_observations)
+
+    def reason(self, history: History) -> str:
+        """Return that the target is out of reach, or what the rule returns."""
+        if self._hopeless(history):
+            return f"the bound will not reach {self.target:.6f}, the best so far"
+        return self.rule.reason(history)
 
 
 @dataclass(frozen=True)
@@ -159,3 +172,7 @@ class NoImprovement(RiseOfBound):
         after = history.validation[history.n_annealed :]
         before = after[: -self.patience]
         return bool(before) and max(after[-self.patience :]) <= max(before) + self.tol
+
+    def reason(self, history: History) -> str:
+        """Return why a fit that the rule has ended was ended, as a part of a sentence."""
+        return f"the bound of the data for validation has not risen for {self.patience} passes"

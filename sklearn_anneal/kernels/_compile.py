@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numba import types
 
-from . import LOADING
+from . import COMPILATIONS, LOADING
 
 # Reassociation is not allowed: sums keep their order, whatever the compiler would prefer.
 _OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
@@ -126,12 +126,14 @@ def _cached(function: Callable, signature: Any) -> Callable:
     variant: Any = None
     try:
         variant = numba.njit(cache=True, **_OPTIONS)(function)
-        variant.compile(signature)
+        with COMPILATIONS.watched(lambda: bool(variant.stats.cache_misses)):
+            variant.compile(signature)
     except Exception as error:
         # A damaged file can raise any exception. If the function itself is the reason, the
         # compilation below raises the exception again.
         if variant is None or signature.args not in variant.overloads:
-            variant = numba.njit([signature], **_OPTIONS)(function)
+            with COMPILATIONS.watched(lambda: True):
+                variant = numba.njit([signature], **_OPTIONS)(function)
         _warn_once(error)
     variant.disable_compile()
     return variant

@@ -254,11 +254,7 @@ class GradientVisit(Visit):
     def step(self, units: Any, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
         model, q = self.model, self.expected
         x, hyper = float(self.t.local), model.hyper(q)
-        n, weights = units.n_units, units.weights
-        weights = np.ones(n) if weights is None else weights
-        noisy = weights
-        if noise is not None:
-            noisy = weights * (1.0 + noise if self.separate_noise else noise)
+        weights, noisy = self._weights(units, noise)
         means, variances = q[MEANS], np.exp(2.0 * q[LOG_SDS])
         gradient = {key: np.zeros(value.shape) for key, value in q.items()}
         held = LOGITS in q
@@ -314,6 +310,13 @@ class GradientVisit(Visit):
         return LocalStep(
             gradient, bound - entropy, entropy, constraints=constraints, likelihood=likelihood
         )
+
+    def _weights(self, units: Any, noise: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights of the rows, without random factors and with them."""
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        if noise is None:
+            return weights, weights
+        return weights, weights * (1.0 + noise if self.separate_noise else noise)
 
     def _swept(
         self,

@@ -1,0 +1,138 @@
+"""What ``verbose`` prints: how a fit begins, how it goes on, and why it ends.
+
+Lines are printed with ``print``, because scikit-learn's estimators do so. With ``verbose=1`` a pass
+has a line if its number is a multiple of ``verbose_interval``, or if nothing was printed for some
+seconds; with ``verbose=2`` every pass has one, with the rise of the bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from ..annealing._base import Annealing
+from ..kernels import COMPILATIONS
+from .engine import Trace
+
+# Seconds without a line after which the next pass has one, whatever its number is.
+SILENCE = 5.0
+
+
+def described(method: Annealing) -> str:
+    """Return an annealing method with its parameters in one line."""
+    return " ".join(repr(method).split())
+
+
+def number(value: float) -> str:
+    """Return a count with separators of thousands; weights can make it a fraction."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+@dataclass
+class Messages:
+    """The lines of one fit.
+
+    Parameters
+    ----------
+    verbose : int
+        0 for no line at all; 2 for more lines than 1.
+    interval : int
+        The number of passes, or of batches of a stream, from one line to the next.
+    """
+
+    verbose: int
+    interval: int
+    _start: float = field(default_factory=perf_counter)
+    _last: float = field(default_factory=perf_counter)
+    _compiling: float = field(default_factory=lambda: COMPILATIONS.seconds)
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        if self.verbose:
+            self._last = perf_counter()
+            print(text, flush=True)
+
+    def seconds(self) -> str:
+        """Return how long the fit has taken so far."""
+        return f"{perf_counter() - self._start:.1f} s"
+
+    def due(self, n: int) -> bool:
+        """Return whether pass or batch number n has a line."""
+        if self.verbose != 1:
+            return self.verbose > 1
+        return n % self.interval == 0 or perf_counter() - self._last > SILENCE
+
+    def after_pass(
+        self, name: str, trace: Trace, n_annealed: int, n_plain: int, n_observations: float
+    ) -> None:
+        """Print where a restart or a reheat is.
+
+        Parameters
+        ----------
+        name : str
+            Which restart or reheat it is; empty for the only one.
+        trace : Trace
+            Its history so far.
+        n_annealed : int
+            Number of passes of its schedule.
+        n_plain : int
+            Largest number of passes at T = 1 after the schedule.
+        n_observations : float
+            Weighted number of observations, by which the rise of the bound is divided.
+        """
+        n = len(trace.lower_bounds)
+        if not self.due(n):
+            return
+        parts = [name] if name else []
+        plain = [f"≤{n_plain:,}"] if n_plain else []
+        if n <= n_annealed:
+            parts.append(" + ".join([f"pass {n}/{n_annealed}", *plain]))
+        else:
+            before = f"{n_annealed} + " if n_annealed else ""
+            parts.append(f"pass {before}{n - n_annealed}/{''.join(plain)}")
+        parts += [f"T {trace.temperatures[-1]:.3g}", f"bound {trace.lower_bounds[-1]:.6f}"]
+        if self.verbose > 1 and n > 1:
+            rise = (trace.lower_bounds[-1] - trace.lower_bounds[-2]) / n_observations
+            parts.append(f"rise {rise:.2e} per observation")
+        self.say(" · ".join([*parts, self.seconds()]))
+
+    def ended(self, name: str, trace: Trace) -> None:
+        """Print why a restart or a reheat has ended, and where."""
+        parts = [name] if name else []
+        reason = trace.reason or "other restarts are better"
+        parts.append(f"ended after {len(trace.lower_bounds)} passes, because {reason}")
+        if trace.reason:
+            parts.append(f"bound {trace.final:.6f}")
+        self.say(" · ".join([*parts, self.seconds()]))
+
+    def end(self, trace: Trace, best_restart: int, n_passes: int) -> None:
+        """Print the result of a fit, and how much of its time was compilation."""
+        compiled = COMPILATIONS.seconds - self._compiling
+        rest = f", of which {compiled:.1f} s compiled kernels" if compiled > 0.05 else ""
+        self.say(
+            f"fitted in {self.seconds()}{rest} · bound {trace.final:.6f} from restart "
+            f"{best_restart} · {n_passes} passes in all"
+        )
+
+    def after_batch(
+        self, n: int, temperature: float, bound: float, seen: float, total: float | None
+    ) -> None:
+        """Print where a stream is.
+
+        Parameters
+        ----------
+        n : int
+            Number of batches so far.
+        temperature, bound : float
+            Of the last batch; the bound is NaN where it was not evaluated.
+        seen : float
+            Weight of the data so far.
+        total : float or None
+            Weight of the whole stream, if it is known.
+        """
+        if self.due(n):
+            whole = "" if total is None else f" of {number(total)}"
+            self.say(
+                f"batch {n} · T {temperature:.3g} · bound {bound:.6f} · "
+                f"{number(seen)}{whole} data points · {self.seconds()}"
+            )
