@@ -37,21 +37,19 @@ __all__ = [
     "warm_up",
 ]
 
-TRUSTED_TYPES = tuple(
-    f"{cls.__module__}.{cls.__qualname__}"
-    for cls in (
-        AnnealedBayesianGaussianMixture,
-        AnnealedBayesianMixture,
-        AnnealedFactorialMixture,
-        AnnealedGammaProcessNMF,
-        AnnealedHMM,
-        AnnealedLatentDirichletAllocation,
-        AnnealedPMF,
-        AnnealedSigmoidBeliefNet,
-        AnnealedSpikeSlabFactorAnalysis,
-        *ANNEALING.values(),
-    )
-)
+_PUBLIC_TYPES: list[type] = [
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+    AnnealedSigmoidBeliefNet,
+    AnnealedSpikeSlabFactorAnalysis,
+    *ANNEALING.values(),
+]
+TRUSTED_TYPES = tuple(f"{cls.__module__}.{cls.__qualname__}" for cls in _PUBLIC_TYPES)
 """The types in files of skops that hold fitted estimators of this package, by their full names.
 
 ``skops.io.load(file, trusted=TRUSTED_TYPES)`` loads such a file.

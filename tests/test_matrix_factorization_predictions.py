@@ -20,10 +20,12 @@ from cases_matrix_factorization import (
 )
 from harness import one_update, open_run, quick
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_matrix
 from scipy.stats import norm
 from sklearn.base import clone
 
 from sklearn_anneal import AnnealedPMF
+from sklearn_anneal.estimators import _rating_predictions
 from sklearn_anneal.families import Tempering
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -195,6 +197,67 @@ def test_recommend(rng):
     assert order.index(7) == order.index(3) + 1
     with pytest.raises(ValueError, match="1 or more; got 0"):
         est.recommend(Y, n=0)
+
+
+def test_recommendations_have_scores(rng):
+    Y = ratings(rng)
+    est = small().fit(Y)
+    items, scores = est.recommend(Y, n=10, return_scores=True)
+    assert_array_equal(items, est.recommend(Y, n=10))
+    left = items >= 0
+    assert_array_equal(np.isnan(scores), ~left)
+    expected = np.take_along_axis(est.predict_rows(Y), np.maximum(items, 0), axis=1)
+    assert_allclose(scores[left], expected[left], rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["matrix", "pairs"])
+def test_recommendations_for_known_users_by_their_ids(form, rng, monkeypatch):
+    Y = ratings(rng)
+    rated = ~np.isnan(Y)
+    users, items = np.nonzero(rated)
+    est = small(clip=False, input=form)
+    est.fit(Y) if form == "matrix" else est.fit(np.column_stack([users, items]), Y[rated])
+    some = [3, 0, 3, -1, 10**6]  # the last two were not seen in training
+    every, scores = est.recommend_for(some, n=10, return_scores=True)
+    assert_array_equal(np.sort(every), np.tile(np.arange(10), (5, 1)))
+    assert_array_equal(every[0], every[2])
+    assert_array_equal(every[3], every[4])
+    expected = est.predict_ratings(np.repeat(some, 10), every.ravel()).reshape(5, 10)
+    assert_allclose(scores, expected, rtol=1e-10)
+    assert (np.diff(scores, axis=1) <= 1e-12).all()
+    # The rated items are left out, in both forms of exclusions.
+    known = [3, 0]
+    left, of_left = est.recommend_for(
+        known, n=10, exclude=csr_matrix(rated[known]), return_scores=True
+    )
+    for row, user in zip(left, known, strict=True):
+        best = [i for i in every[some.index(user)] if not rated[user, i]]
+        assert_array_equal(row, best + [-1] * (10 - len(best)))
+    assert_array_equal(np.isnan(of_left), left < 0)
+    lists = [np.flatnonzero(rated[user]) for user in known]
+    assert_array_equal(est.recommend_for(known, n=10, exclude=lists), left)
+    # A block of users has no more than so many ratings.
+    monkeypatch.setattr(_rating_predictions, "_CELLS", 25)
+    assert_array_equal(est.recommend_for(some, n=10), every)
+    assert_array_equal(est.recommend_for(known, n=10, exclude=lists), left)
+    if form == "matrix":
+        seen = np.where(rated, 1.0, np.nan)[known] * Y[known]
+        assert_array_equal(est.recommend(seen, n=4)[:, :2], left[:, :2])
+
+
+def test_bad_recommendations_are_refused(rng):
+    est = small().fit(ratings(rng))
+    for arguments, message in [
+        (([0], 0), "1 or more"),
+        (([[0]],), "one dimension"),
+        (([-2],), "users must be integers"),
+        (([0, 1], 3, [[0]]), "items of 1 users, but there are 2"),
+        (([0], 3, [[10]]), "item 10, but there are 10 items"),
+        (([0], 3, [[-1]]), "items in exclude must be integers"),
+        (([0], 3, csr_matrix((2, 10))), "but there are 1 users and 10 items"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            est.recommend_for(*arguments)
 
 
 @pytest.mark.parametrize("clip", [(1, 2, 3), (None, 5), ("a", "b"), (5, 1), (), (2, 2)])

@@ -15,7 +15,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..families import Gaussian, Natural
 from ..models.matrix_factorization import PACKED, MatrixFactorization
 from ._base import BaseAnnealed, has_unit_temperatures
-from ._ratings import Pairs, RatingData, halves, read_ids, read_pairs, some_ratings
+from ._ratings import (
+    Pairs,
+    RatingData,
+    halves,
+    read_exclusions,
+    read_ids,
+    read_pairs,
+    some_ratings,
+)
 from ._validation import explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -24,6 +32,8 @@ if TYPE_CHECKING:
 
 # This many pairs are predicted at a time, so that memory does not grow with the number of pairs.
 _PAIRS = 8192
+# Items are ranked for so many users at a time that these have no more ratings than this.
+_CELLS = 2**22
 _OVERFLOW = (
     "The squares of predicted ratings overflow: the ratings, or the factors, are too large. "
     "Rescale the ratings before fitting and predicting."
@@ -119,7 +129,7 @@ class RatingPredictions(BaseAnnealed):
 
     @available_if(of_matrix)
     @explains("Prediction")
-    def recommend(self, X, n=10, exclude_seen=True):
+    def recommend(self, X, n=10, exclude_seen=True, return_scores=False):
         """The items that each user of X would rate best.
 
         Parameters
@@ -130,25 +140,106 @@ class RatingPredictions(BaseAnnealed):
             Number of items for each user.
         exclude_seen : bool, default=True
             Whether to leave out the items that the user has rated.
+        return_scores : bool, default=False
+            Whether to return the predicted ratings of these items too.
 
         Returns
         -------
         items : ndarray of int, shape (n_users, n)
             Columns of X in the order of predicted means, the best first; among equal means the
             lower column comes first. If a user has fewer than n unseen items, the rest is −1.
+        scores : ndarray of shape (n_users, n)
+            Their posterior means, kept within the range that ``clip`` says, and NaN where ``items``
+            is −1. Returned only if ``return_scores`` is true.
+
+        See Also
+        --------
+        recommend_for : The same for users of the training data, by their ids.
         """
         ctx, data = self._read(X)
+        seen = (data.indptr, data.columns) if exclude_seen else None
+        found = self._best_items(self._rows(ctx, data), n, seen)
+        return found if return_scores else found[0]
+
+    @explains("Prediction")
+    def recommend_for(self, users, n=10, exclude=None, return_scores=False):
+        """The items that users of the training data, or of the last batch, would rate best.
+
+        Parameters
+        ----------
+        users : array-like of int, shape (n_users,)
+            Ids of the users. One that was not seen in training, and −1, has its prior. With
+            ``input="matrix"`` the ids are rows of the X that ``fit`` or the last call of
+            ``partial_fit`` was given.
+        n : int, default=10
+            Number of items for each user.
+        exclude : sparse matrix of shape (n_users, n_items) or sequence of array-like, default=None
+            Items that are not recommended, for example those that a user knows: the stored entries
+            of row i, or the ids in ``exclude[i]``, belong to ``users[i]``. The fitted estimator
+            does not keep the ratings of the training data.
+        return_scores : bool, default=False
+            Whether to return the predicted ratings of these items too.
+
+        Returns
+        -------
+        items : ndarray of int, shape (n_users, n)
+            Ids of items in the order of predicted means, the best first; among equal means the
+            lower id comes first. If fewer than n items are left for a user, the rest is −1.
+        scores : ndarray of shape (n_users, n)
+            Their posterior means, kept within the range that ``clip`` says, and NaN where ``items``
+            is −1. Returned only if ``return_scores`` is true.
+
+        Examples
+        --------
+        >>> from sklearn_anneal import AnnealedPMF
+        >>> X = [[0, 0], [0, 1], [1, 0], [1, 2], [2, 1], [2, 2]]
+        >>> model = AnnealedPMF(1, input="pairs", random_state=0).fit(X, [5, 1, 5, 3, 1, 3])
+        >>> model.recommend_for([0, 1], n=1, exclude=[[0, 1], [0, 2]])
+        array([[2],
+               [1]])
+        """
+        ctx = self._context()
+        users = read_ids(users, "users", unseen=True)
+        if users.ndim != 1:
+            raise ValueError(f"users must be ids in one dimension, not of shape {users.shape}.")
+        seen = None
+        if exclude is not None:
+            seen = read_exclusions(exclude, len(users), len(self._items(ctx).mean))
+        statistics, model = self._user_statistics, exact(ctx)
+        known = (users >= 0) & (users < len(statistics["natural_mean"]))
+        rows = np.where(known, users, 0)
+        own = {key: np.where(known[:, None], value[rows], 0.0) for key, value in statistics.items()}
+        found = self._best_items(model.rows_of(own), n, seen)
+        return found if return_scores else found[0]
+
+    def _best_items(
+        self, users: Any, n: Any, seen: tuple[np.ndarray, np.ndarray] | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The best items of each user and their mean ratings.
+
+        ``seen`` has the items that are left out, as the ``indptr`` and the ``indices`` of a sparse
+        matrix in CSR format.
+        """
         if not isinstance(n, Integral) or n < 1:
             raise ValueError(f"n is the number of items for each user, 1 or more; got {n!r}.")
-        ratings = exact(ctx).mean_ratings(self._rows(ctx, data), self._items(ctx))
-        if exclude_seen:
-            rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))
-            ratings[rows, data.columns] = -np.inf
-        order = np.argsort(-ratings, axis=1, kind="stable")[:, :n]
-        best = np.full((len(ratings), n), -1)
-        seen = np.isneginf(np.take_along_axis(ratings, order, axis=1))
-        best[:, : order.shape[1]] = np.where(seen, -1, order)
-        return best
+        ctx = self._context()
+        model, items = exact(ctx), self._items(ctx)
+        n_users, n_items = len(users.mean), len(items.mean)
+        best, scores = np.full((n_users, n), -1), np.full((n_users, n), np.nan)
+        step = max(1, _CELLS // n_items)
+        for start in range(0, n_users, step):
+            block = slice(start, min(start + step, n_users))
+            ratings = model.mean_ratings(users._replace(mean=users.mean[block]), items)
+            if seen is not None:
+                indptr, columns = seen
+                places = np.repeat(np.arange(len(ratings)), np.diff(indptr)[block])
+                ratings[places, columns[indptr[block.start] : indptr[block.stop]]] = -np.inf
+            order = np.argsort(-ratings, axis=1, kind="stable")[:, :n]
+            found = np.take_along_axis(ratings, order, axis=1)
+            left = ~np.isneginf(found)
+            best[block, : order.shape[1]] = np.where(left, order, -1)
+            scores[block, : order.shape[1]] = np.where(left, self._clipped(found), np.nan)
+        return best, scores
 
     @available_if(of_pairs)
     def predict(self, X, return_std=False):

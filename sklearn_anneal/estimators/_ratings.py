@@ -155,6 +155,28 @@ def read_ids(ids: Any, name: str, unseen: bool = False) -> np.ndarray:
     return ids.astype(np.int64)
 
 
+def read_exclusions(exclude: Any, n_users: int, n_items: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read the items that are not recommended, as ``indptr`` and ``indices`` of a CSR matrix."""
+    if issparse(exclude):
+        if exclude.shape != (n_users, n_items):
+            raise ValueError(
+                f"exclude has shape {exclude.shape}, but there are {n_users} users and {n_items} "
+                "items."
+            )
+        check_sparse(exclude)
+        given = exclude.tocsr()
+        return given.indptr.astype(np.int64), given.indices.astype(np.int64)
+    if len(exclude) != n_users:
+        raise ValueError(
+            f"exclude has items of {len(exclude)} users, but there are {n_users} users."
+        )
+    of_users = [read_ids(items, "The items in exclude").ravel() for items in exclude]
+    indices = np.concatenate([np.empty(0, np.int64), *of_users])
+    if indices.size and indices.max() >= n_items:
+        raise ValueError(f"exclude has item {indices.max()}, but there are {n_items} items.")
+    return np.cumsum([0, *map(len, of_users)]), indices
+
+
 def check_size_of_ratings(values: np.ndarray, dtype: Any) -> None:
     """Refuse ratings whose squares overflow in the precision of the model."""
     most = float(np.sqrt(np.finfo(dtype).max))
