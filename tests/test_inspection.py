@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
 from sklearn.mixture import BayesianGaussianMixture
+from sklearn.model_selection import KFold, cross_val_score
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -23,6 +26,7 @@ from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
 from sklearn_anneal.datasets import make_mixture
 from sklearn_anneal.inspection import (
     ComponentProfilesDisplay,
+    ComponentsDisplay,
     LowerBoundDisplay,
     MixtureEllipseDisplay,
     StateSequenceDisplay,
@@ -852,3 +856,31 @@ except ImportError as error:
     )
     assert "TemperatureDisplay.plot draws with matplotlib" in result.stdout
     assert 'pip install "sklearn-anneal[plot]"' in result.stdout
+
+
+# Numbers of components
+
+
+def test_numbers_of_components_are_compared_by_bound_and_held_out_score(rng):
+    X = rng.normal(size=(90, 2)) + 6.0 * np.repeat(np.eye(3)[:, :2], 30, axis=0)
+    mixture = AnnealedBayesianGaussianMixture(annealing="none", max_iter=20, random_state=0)
+    folds = KFold(3, shuffle=True, random_state=0)
+    display = ComponentsDisplay.from_estimator(mixture, X, [1, 3, 5], cv=folds)
+    for i, k in enumerate((1, 3, 5)):
+        model = clone(mixture).set_params(n_components=k)
+        assert display.lower_bounds[i] == clone(model).fit(X).lower_bound_
+        np.testing.assert_array_equal(display.scores[i], cross_val_score(model, X, cv=folds))
+    assert mixture.n_components == 1
+    bounds, scores = display.axes_
+    for ax, values in ((bounds, display.lower_bounds), (scores, display.scores.mean(axis=1))):
+        line = ax.containers[0].lines[0]
+        np.testing.assert_array_equal(line.get_xdata(), [1, 3, 5])
+        np.testing.assert_allclose(line.get_ydata(), values)
+        assert ax.get_title(loc="right") == f"best: {[1, 3, 5][int(np.argmax(values))]}"
+    assert display.figure_ is bounds.figure
+    with pytest.raises(TypeError, match="estimators of sklearn_anneal, but got KMeans"):
+        ComponentsDisplay.from_estimator(KMeans(), X, [1, 2])
+    with pytest.raises(ValueError, match="no number of components"):
+        ComponentsDisplay.from_estimator(mixture, X, [])
+    with pytest.raises(ValueError, match="two axes, for bounds and scores; got 1"):
+        display.plot(bounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._components import ComponentsDisplay
 from ._lower_bound import LowerBoundDisplay
 from ._mixture import MixtureEllipseDisplay
 from ._profiles import ComponentProfilesDisplay
@@ -11,6 +12,7 @@ from ._transitions import StateSequenceDisplay, TransitionMatrixDisplay
 
 __all__ = [
     "ComponentProfilesDisplay",
+    "ComponentsDisplay",
     "LowerBoundDisplay",
     "MixtureEllipseDisplay",
     "StateSequenceDisplay",
