@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,20 @@ def test_api_page_lists_exactly_the_public_names():
     documented = documented_names()
     assert len(documented) == len(set(documented))
     assert sorted(documented) == sorted(public_names())
+
+
+def test_html_representations_link_to_existing_pages():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        home = tomllib.load(file)["project"]["urls"]["Documentation"]
+    package = importlib.import_module("sklearn_anneal")
+    estimators = [getattr(package, name) for name in package.__all__ if name.startswith("Annealed")]
+    pages = set()
+    for cls in (*estimators, *package.annealing.ANNEALING.values()):
+        link = cls()._get_doc_link()
+        assert link in cls()._repr_html_()
+        pages.add(link.removeprefix(f"{home}generated/").removesuffix(".html"))
+    assert pages <= set(documented_names())
+    assert len(pages) == len(estimators) + len(package.annealing.ANNEALING)
 
 
 @pytest.mark.parametrize("name", documented_names())

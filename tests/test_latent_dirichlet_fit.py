@@ -19,11 +19,17 @@ from cases_latent_dirichlet import (
     small,
     spread,
 )
+from harness import quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, vstack
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
-from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing, StructuredVI
+from sklearn_anneal.annealing import (
+    ANNEALING,
+    DeterministicAnnealing,
+    StochasticAnnealing,
+    StructuredVI,
+)
 from sklearn_anneal.models.latent_dirichlet import TopicsVisit
 
 
@@ -404,3 +410,64 @@ def test_inverse_transform_is_the_expected_share_of_each_word(rng):
     assert model.inverse_transform(np.eye(3, dtype=np.float32)).dtype == np.float32
     with pytest.raises(ValueError, match="one for each of the 3 topics"):
         model.inverse_transform(shares[:, :2])
+
+
+# Seeds of topics
+
+
+def seeds(n_topics=3, n_words=40, strength=30.0):
+    """A prior in which topic k has the words 2k and 2k + 1 as seeds."""
+    prior = np.full((n_topics, n_words), 0.1)
+    for k in range(n_topics):
+        prior[k, 2 * k : 2 * k + 2] = strength
+    return prior
+
+
+def test_a_prior_with_equal_rows_is_that_of_its_row(X, rng):
+    start = rng.gamma(100.0, 0.01, (3, X.shape[1]))
+    for annealing in ("none", "structured"):
+        fits = [
+            small(annealing=annealing, topic_word_prior=prior, init_components=start).fit(X)
+            for prior in (np.full(X.shape[1], 0.7), np.full((3, X.shape[1]), 0.7))
+        ]
+        assert_allclose(fits[1].components_, fits[0].components_, rtol=1e-9)
+        assert fits[1].lower_bound_ == pytest.approx(fits[0].lower_bound_, rel=1e-12)
+    assert fits[1].topic_word_prior_.shape == (3, X.shape[1])
+
+
+@pytest.mark.parametrize("annealing", ["none", "deterministic", "reheating"])
+def test_seeds_name_the_topics(annealing, rng):
+    """Every topic has its own seeds, whatever the random state."""
+    n_words = 40
+    truth = np.full((3, n_words), 0.01)
+    for k in range(3):
+        truth[k, 2 * k : 2 * k + 2] = 1.0
+        truth[k, 6 + 10 * k : 16 + 10 * k] = 0.5
+    truth /= truth.sum(axis=1, keepdims=True)
+    X = np.array([rng.multinomial(40, truth[i % 3]) for i in range(90)])
+    for seed in range(3):
+        est = small(topic_word_prior=seeds(), annealing=annealing, random_state=seed).fit(X)
+        found = est.components_ / est.components_.sum(axis=1, keepdims=True)
+        assert (found @ truth.T).argmax(axis=1).tolist() == [0, 1, 2]
+
+
+def test_the_bound_of_seeded_topics_never_falls(X, monkeypatch):
+    lda = small(annealing="none", max_iter=40, tol=0.0, topic_word_prior=seeds())
+    bounds = kept_bounds(lda, X, monkeypatch)
+    assert len(bounds) >= 20
+    assert np.diff(bounds).min() > -1e-9 * abs(bounds[-1])
+
+
+def test_seeds_work_in_streams_and_with_every_method(X):
+    for annealing in ANNEALING:
+        est = small(topic_word_prior=seeds(n_words=X.shape[1]), annealing=quick(annealing))
+        assert np.isfinite(est.fit(X).lower_bound_)
+        assert np.isfinite(est.fit(X.astype(np.float32)).lower_bound_)
+    est.partial_fit(X).partial_fit(X)
+    assert_array_equal(est.topic_word_prior_, seeds(n_words=X.shape[1]))
+
+
+@pytest.mark.parametrize("prior", [np.ones((2, 40)), np.ones((3, 39)), np.zeros((3, 40))])
+def test_seeds_of_another_shape_are_refused(prior, X):
+    with pytest.raises(ValueError, match=r"shape \(n_components, n_features\) = \(3, 40\)"):
+        small(topic_word_prior=prior).fit(X)

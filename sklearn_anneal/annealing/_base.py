@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..families import Natural, Tempering, mix
+from ._documentation import LinkedDocumentation
 from .schedules import finished
 
 State = dict[str, Any]
@@ -103,7 +104,7 @@ class Context:
 Rehearsal = Callable[["Annealing", int], Natural]
 
 
-class Annealing(BaseEstimator):
+class Annealing(LinkedDocumentation, BaseEstimator):
     """Base class of the annealing methods. Its own hooks are those of plain inference.
 
     A method has hyperparameters only, so that one instance can be used in many fits and threads.

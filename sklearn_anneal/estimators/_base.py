@@ -28,6 +28,7 @@ from ..annealing import (
     StochasticAnnealing,
     check_capabilities,
 )
+from ..annealing._documentation import LinkedDocumentation
 from ..inference import engine
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint, fingerprint, fingerprint_of
@@ -60,7 +61,13 @@ PASSES_OF_REHEAT = 10
 _PATIENCE = 3
 
 
-class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
+class BaseAnnealed(
+    LinkedDocumentation,
+    CheckedParameters,
+    CallbackSupportMixin,
+    BaseEstimator,
+    metaclass=ABCMeta,
+):
     """Base class of all estimators with a parameter ``annealing``.
 
     A subclass defines its parameters, :meth:`_make_model`, :meth:`_make_units` and

@@ -74,10 +74,13 @@ class AnnealedLatentDirichletAllocation(
         only once the topics have settled: in batch mode when documents no longer start anew, with
         ``annealing="structured"`` in the second half of its passes (or of a stream), and otherwise
         at T = 1 after 100 updates.
-    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
+    topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
+            "auto" or None, default=None
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
         fewer words. None: 1 / ``n_components``. ``"auto"`` maximises the lower bound over η as it
-        does for α, with one value for all words.
+        does for α, with one value for all words. An array with one row per topic seeds topics: a
+        larger entry for a word of a topic acts like so many tokens of that word which belong to
+        the topic, and is added to its start.
     annealing : str or Annealing, default="deterministic"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
@@ -186,7 +189,7 @@ class AnnealedLatentDirichletAllocation(
         not determined there.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
         The value of α that was used. It is an array if α was given as an array or learned.
-    topic_word_prior_ : float or ndarray of shape (n_features,)
+    topic_word_prior_ : float or ndarray, of shape (n_features,) or (n_components, n_features)
         The value of η that was used. It is an array if η was given as an array.
     n_effective_components_ : int
         Number of topics whose expected number of tokens exceeds 1.
@@ -422,7 +425,7 @@ class AnnealedLatentDirichletAllocation(
             k,
             n_words,
             alpha,
-            _prior_vector(self.topic_word_prior, n_words, 1 / k, "topic_word_prior", "n_features"),
+            _prior_of_words(self.topic_word_prior, k, n_words),
             learn_doc_topic_prior=_is_auto(self.doc_topic_prior),
             learn_topic_word_prior=_is_auto(self.topic_word_prior),
             local_step=self.local_step,
@@ -742,6 +745,20 @@ def _refuse_texts(X: Any, owner: str) -> None:
 
 def _is_auto(prior: Any) -> bool:
     return isinstance(prior, str) and prior == "auto"
+
+
+def _prior_of_words(prior: Any, n_topics: int, n_words: int) -> np.ndarray:
+    """Read η of shape (n_words,) or, with one row per topic, (n_topics, n_words)."""
+    if prior is None or np.ndim(prior) < 2:
+        return _prior_vector(prior, n_words, 1 / n_topics, "topic_word_prior", "n_features")
+    seeds = np.array(prior, dtype=np.float64, order="F")
+    if seeds.shape != (n_topics, n_words) or not (np.isfinite(seeds) & (seeds > 0)).all():
+        raise ValueError(
+            "topic_word_prior with one row per topic must have the shape (n_components, "
+            f"n_features) = {(n_topics, n_words)} and finite, positive entries; got an array of "
+            f"shape {seeds.shape}."
+        )
+    return seeds
 
 
 def _prior_vector(prior: Any, size: int, default: float, name: str, axis: str) -> np.ndarray:

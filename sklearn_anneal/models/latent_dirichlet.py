@@ -371,7 +371,7 @@ class LatentDirichlet(ConjugateModel):
     n_components, n_words : int
     doc_topic_prior : ndarray of shape (n_components,)
         α.
-    topic_word_prior : ndarray of shape (n_words,)
+    topic_word_prior : ndarray of shape (n_words,) or (n_components, n_words)
         η.
     learn_doc_topic_prior, learn_topic_word_prior : bool, default=False
         Empirical Bayes for α (entry by entry) and η (one number).
@@ -482,7 +482,7 @@ class LatentDirichlet(ConjugateModel):
     def prior(self, summary: Summary) -> Natural:
         # One row serves all topics. An array of the full shape would make a pickle K times as
         # large, and λ would take over its memory order instead of being laid out word by word.
-        return {TOPICS: self.topic_word_prior[None]}
+        return {TOPICS: np.atleast_2d(self.topic_word_prior)}
 
     def init(
         self,
@@ -495,6 +495,9 @@ class LatentDirichlet(ConjugateModel):
         if start is None:
             # scikit-learn's class makes the same draw, with the numbers in the same order.
             start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
+            if self.topic_word_prior.ndim == 2:
+                # Topics that are alike at the start would share the seeds of all of them.
+                start += self.topic_word_prior
         return {TOPICS: np.asfortranarray(start)}
 
     def random_natural(
@@ -511,7 +514,7 @@ class LatentDirichlet(ConjugateModel):
         counts = rng.standard_exponential((self.n_words, self.n_components))
         tokens = summary.mean_length * summary.weight
         counts *= tokens / self.n_components / counts.sum(axis=0)
-        counts += self.topic_word_prior[:, None]
+        counts += np.atleast_2d(self.topic_word_prior).T
         return {TOPICS: counts.T}
 
     # Visits
@@ -661,7 +664,7 @@ class LatentDirichlet(ConjugateModel):
 
     def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
         eta = self.topic_word_prior
-        if eta.sum() > STRONG:
+        if eta.ndim == 2 or eta.sum() > STRONG:
             return super().kl(q, prior)
         concentration = np.ascontiguousarray(q[TOPICS].T)
         sums = np.zeros((2, self.n_components))
