@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -76,6 +77,36 @@ def test_html_representations_link_to_existing_pages():
         pages.add(link.removeprefix(f"{home}generated/").removesuffix(".html"))
     assert pages <= set(documented_names())
     assert len(pages) == len(estimators) + len(package.annealing.ANNEALING)
+
+
+def texts():
+    """The pages and files that people read, from which the documentation is built."""
+    tops = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    pages = [p for p in (ROOT / "doc").rglob("*.*") if p.suffix in (".rst", ".md")]
+    generated = {"_build", "generated", "auto_examples", "_templates"}
+    return tops + [p for p in pages if not generated & set(p.parts)]
+
+
+def test_spelling_of_texts_and_docstrings():
+    code = [*(ROOT / "sklearn_anneal").rglob("*.py"), *(ROOT / "examples").glob("*.py")]
+    words = ["--toml", str(ROOT / "pyproject.toml"), *map(str, [*texts(), *code])]
+    found = subprocess.run(
+        [sys.executable, "-m", "codespell_lib", *words], capture_output=True, text=True
+    )
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("page", texts(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_files_lead_somewhere(page):
+    """Sphinx checks its own references; these are links in Markdown, and paths in texts."""
+    text = page.read_text(encoding="utf-8")
+    linked = (
+        re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", text) if page.suffix == ".md" else []
+    )
+    for target in linked:
+        assert (page.parent / target).exists(), target
+    for target in re.findall(r"`((?:doc|examples|benchmarks|tests)/[\w./-]+\.\w+)`", text):
+        assert (ROOT / target).exists(), target
 
 
 @pytest.mark.parametrize("name", documented_names())
