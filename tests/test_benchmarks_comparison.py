@@ -1,9 +1,10 @@
-"""The examples measure what they say, and their texts follow from their figures."""
+"""The comparisons on real data measure what they say, and their texts follow from their figures."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -26,97 +27,81 @@ matplotlib = pytest.importorskip("matplotlib")
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def load_example(name):
-    """Import an example by its path: a package called examples may well be installed too."""
+def load_comparison(model):
+    """Import the comparison of a model, and close its figures in the end."""
     from matplotlib import pyplot
 
     pyplot.switch_backend("agg")
-    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(ROOT), *sys.path])
+        yield import_module(f"benchmarks.{model}.comparison")
     pyplot.close("all")
 
 
 @pytest.fixture(scope="module")
-def example():
-    yield from load_example("annealing_instead_of_restarts")
+def digits():
+    yield from load_comparison("gaussian_mixture")
 
 
 @pytest.fixture(scope="module")
 def topics():
-    yield from load_example("topics")
+    yield from load_comparison("latent_dirichlet")
 
 
 @pytest.fixture(scope="module")
 def segmentation():
-    yield from load_example("state_segmentation")
+    yield from load_comparison("hidden_markov")
 
 
 @pytest.fixture(scope="module")
 def classes():
-    yield from load_example("latent_classes")
+    yield from load_comparison("mixture")
 
 
 @pytest.fixture(scope="module")
 def stars():
-    yield from load_example("ratings")
+    yield from load_comparison("matrix_factorization")
 
 
 @pytest.fixture(scope="module")
 def parts():
-    yield from load_example("factorial_parts")
+    yield from load_comparison("factorial_mixture")
 
 
 @pytest.fixture(scope="module")
 def counted():
-    yield from load_example("counts_into_parts")
+    yield from load_comparison("gamma_process_nmf")
 
 
 @pytest.fixture(scope="module")
-def tempered():
-    yield from load_example("tempered_bound")
-
-
-@pytest.fixture(scope="module")
-def rotations():
-    yield from load_example("loadings_without_rotation")
-
-
-@pytest.fixture(scope="module")
-def nets():
-    yield from load_example("reconstructed_digits")
-
-
-@pytest.fixture(scope="module")
-def compared(example):
-    data = example.load_data()
+def compared(digits):
+    data = digits.load_data()
     few = {name: data[name] for name in ("digit 0", "digit 5")}
-    return dict(example.compare(few, n_seeds=2, n_components=3))
+    return dict(digits.compare(few, n_seeds=2, n_components=3))
 
 
-def test_data_are_every_digit_and_all_of_them(example):
-    data = example.load_data()
+def test_data_are_every_digit_and_all_of_them(digits):
+    data = digits.load_data()
     assert len(data) == 11
     sizes = {name: len(train) + len(test) for name, (train, test) in data.items()}
     assert sizes.pop("all digits") == sum(sizes.values()) == 1797
     assert all(train.shape[1] == test.shape[1] == 15 for train, test in data.values())
 
 
-def test_every_annealing_method_competes(example):
+def test_every_annealing_method_competes(digits):
     default = AnnealedBayesianGaussianMixture().annealing
-    assert {*example.METHODS, "none", default} == set(ANNEALING)
-    both = example.contestants(10, 3, 0), example.contestants(10, 3, 0, example.METHODS)
+    assert {*digits.METHODS, "none", default} == set(ANNEALING)
+    both = digits.contestants(10, 3, 0), digits.contestants(10, 3, 0, digits.METHODS)
     assert [set(names) for names in both] == [
-        {example.DEFAULT, example.SKLEARN, example.SINGLE},
-        {example.DEFAULT, example.SKLEARN, example.SINGLE, *example.METHODS},
+        {digits.DEFAULT, digits.SKLEARN, digits.SINGLE},
+        {digits.DEFAULT, digits.SKLEARN, digits.SINGLE, *digits.METHODS},
     ]
-    assert both[0][example.DEFAULT].annealing == default
+    assert both[0][digits.DEFAULT].annealing == default
 
 
 @pytest.mark.parametrize("n_components", [1, 3])
-def test_the_peer_is_measured_as_this_package_measures_itself(example, n_components):
-    train, test = example.load_data()["digit 1"]
+def test_the_peer_is_measured_as_this_package_measures_itself(digits, n_components):
+    train, test = digits.load_data()["digit 1"]
     # The same optimum of both classes; regularisation is no part of the bound.
     params = {
         "n_components": n_components,
@@ -133,31 +118,31 @@ def test_the_peer_is_measured_as_this_package_measures_itself(example, n_compone
     }
     peer = BayesianGaussianMixture(**params).fit(train)
     ours = AnnealedBayesianGaussianMixture(annealing="none", **PEER_OF_MIXTURES | params).fit(train)
-    assert example.complete_bound(peer, len(train)) == pytest.approx(ours.lower_bound_, abs=1e-6)
-    assert example.predictive_score(peer, test) == pytest.approx(ours.score(test), abs=1e-6)
+    assert digits.complete_bound(peer, len(train)) == pytest.approx(ours.lower_bound_, abs=1e-6)
+    assert digits.predictive_score(peer, test) == pytest.approx(ours.score(test), abs=1e-6)
 
 
-def test_measures_have_one_row_per_seed(example, compared):
+def test_measures_have_one_row_per_seed(digits, compared):
     assert list(compared) == ["digit 0", "digit 5"]
     for data_name, rows in compared.items():
-        assert list(rows) == [example.DEFAULT, example.SKLEARN, example.SINGLE]
+        assert list(rows) == [digits.DEFAULT, digits.SKLEARN, digits.SINGLE]
         assert all(values.shape == (2, 3) for values in rows.values())
         assert all(np.isfinite(values).all() for values in rows.values())
-        train, test = example.load_data()[data_name]
-        fit = example.contestants(len(train), 3, 1)[example.DEFAULT]
-        bound, density, _ = example.measure(fit, train, test)
-        np.testing.assert_allclose(rows[example.DEFAULT][1, :2], [bound, density])
+        train, test = digits.load_data()[data_name]
+        fit = digits.contestants(len(train), 3, 1)[digits.DEFAULT]
+        bound, density, _ = digits.measure(fit, train, test)
+        np.testing.assert_allclose(rows[digits.DEFAULT][1, :2], [bound, density])
         assert bound == fit.lower_bound_ / len(train)
         assert density == fit.score(test)
 
 
-def test_the_default_fit_names_no_parameter(example):
-    given = example.contestants(10, 3, 7)[example.DEFAULT].get_params()
+def test_the_default_fit_names_no_parameter(digits):
+    given = digits.contestants(10, 3, 7)[digits.DEFAULT].get_params()
     default = AnnealedBayesianGaussianMixture(n_components=3, random_state=7).get_params()
     assert given == default
 
 
-def test_the_table_has_the_medians_line_by_line(example, compared, capsys):
+def test_the_table_has_the_medians_line_by_line(digits, compared, capsys):
     lines = []
 
     def results():
@@ -165,11 +150,11 @@ def test_the_table_has_the_medians_line_by_line(example, compared, capsys):
             lines.append(len(capsys.readouterr().out.splitlines()))
             yield item
 
-    kept = example.print_table(results())
+    kept = digits.print_table(results())
     assert kept == compared
     printed = capsys.readouterr().out
     assert lines[1] == 1, "the line of the first data set is printed before the second is fitted"
-    example.print_table(compared.items())
+    digits.print_table(compared.items())
     printed = capsys.readouterr().out
     assert all(len(line) <= 80 for line in printed.splitlines())
     for rows in compared.values():
@@ -179,7 +164,7 @@ def test_the_table_has_the_medians_line_by_line(example, compared, capsys):
             assert f"{seconds:.3f}" in printed
 
 
-def test_the_conclusions_follow_from_the_results(example, compared):
+def test_the_conclusions_follow_from_the_results(digits, compared):
     # One made-up winner in everything, at half the time; all others tie with ten starts.
     flat = {
         data_name: {method: np.array([[0.0, 0.0, 1.0]]) for method in rows}
@@ -187,19 +172,19 @@ def test_the_conclusions_follow_from_the_results(example, compared):
     }
     for rows in flat.values():
         rows["tempering"] = np.array([[1.0, 1.0, 0.5]])
-    head, *text = example.conclusions(flat)
+    head, *text = digits.conclusions(flat)
     assert "on 2 data sets" in head
     assert all(len(line) <= 80 for line in text)
     (won,) = (line for line in text if line.startswith("  tempering"))
     assert re.search("bound better on 2, density better on 2, in 0.50 x", won)
-    (tied,) = (line for line in text if line.startswith(f"  {example.DEFAULT}"))
+    (tied,) = (line for line in text if line.startswith(f"  {digits.DEFAULT}"))
     assert re.search("bound better on 0, density better on 0, in 1.00 x", tied)
 
 
-def test_the_figure_is_written_where_it_says(example, compared, tmp_path, monkeypatch):
+def test_the_figure_is_written_where_it_says(digits, compared, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = example.draw(compared)
-    assert path == tmp_path.resolve() / "annealing_instead_of_restarts.png"
+    path = digits.draw(compared)
+    assert path == tmp_path.resolve() / "gaussian_mixture_comparison.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -288,16 +273,16 @@ def test_topics_are_measured_once_per_seed(topics, corpus, topic_fits):
 
 
 def test_a_line_is_printed_for_every_fit(topics, segmentation, stars, capsys):
-    """A log without a terminal has them too, so that the examples do not seem to hang."""
+    """A log without a terminal has them too, so that a comparison does not seem to hang."""
     words = np.random.default_rng(0).poisson(1.0, (30, 8))
     frames = [line[:, None] for line in np.random.default_rng(0).normal(size=(8, 20))]
     ratings = stars.split_ratings(*stars.draw_ratings(n_users=20, n_items=30, most=20)[:2])
-    for example, data in (
+    for comparison, data in (
         (topics, (csr_matrix(words[:20]), csr_matrix(words[20:]))),
         (segmentation, (frames[:6], frames[6:])),
         (stars, ratings),
     ):
-        results, _ = example.compare(*data, 2, 2)
+        results, _ = comparison.compare(*data, 2, 2)
         lines = capsys.readouterr().out.splitlines()
         assert [line.split(": ")[1].rsplit(maxsplit=2)[0] for line in lines] == 2 * list(results)
         assert [line.split(": ")[0] for line in lines[:: len(results)]] == [
@@ -340,7 +325,7 @@ def test_the_figure_of_topics_is_written_where_it_says(
 ):
     monkeypatch.chdir(tmp_path)
     path = topics.draw(topic_fits[1], corpus[2])
-    assert path == tmp_path.resolve() / "topics.png"
+    assert path == tmp_path.resolve() / "latent_dirichlet_comparison.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -413,7 +398,7 @@ def test_the_figure_of_states_is_written_where_it_says(
 ):
     monkeypatch.chdir(tmp_path)
     path = segmentation.draw(segmented[1], photograph, line=9)
-    assert path == tmp_path.resolve() / "state_segmentation.png"
+    assert path == tmp_path.resolve() / "hidden_markov_comparison.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -493,7 +478,7 @@ def test_wines_and_the_figure_of_latent_classes(classes, images, classified, tmp
     assert list(wines.blocks_["levels"].n_categories_) == 7 * [3]
     monkeypatch.chdir(tmp_path)
     path = classes.draw(classified[1][classes.DEFAULT], images[1], wines, names, n_images=4)
-    assert path == tmp_path.resolve() / "latent_classes.png"
+    assert path == tmp_path.resolve() / "mixture_comparison.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -586,7 +571,7 @@ def test_the_figure_of_ratings_is_written_where_it_says(
     monkeypatch.chdir(tmp_path)
     (_, fits), train, _ = rated
     path = stars.draw(fits, train, drawn_ratings[2])
-    assert path == tmp_path.resolve() / "ratings.png"
+    assert path == tmp_path.resolve() / "matrix_factorization_comparison.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -630,7 +615,7 @@ def test_what_is_printed_of_parts(parts, taken_apart, capsys):
 def test_the_figure_of_parts_is_written_where_it_says(parts, taken_apart, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = parts.draw(taken_apart[1], taken_apart[3])
-    assert path == tmp_path.resolve() / "factorial_parts.png"
+    assert path == tmp_path.resolve() / "factorial_mixture_comparison.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -706,51 +691,5 @@ def test_the_figure_of_counts_is_written_where_it_says(counted, divided, tmp_pat
     assert counted.shares(fits[counted.DEFAULT], train).sum() == pytest.approx(1.0)
     monkeypatch.chdir(tmp_path)
     path = counted.draw(results, fits, train, n_shown=4)
-    assert path == tmp_path.resolve() / "counts_into_parts.png"
+    assert path == tmp_path.resolve() / "gamma_process_nmf_comparison.png"
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_sparse_factors_need_no_rotation(rotations, tmp_path, monkeypatch, capsys):
-    X, loadings = rotations.load_data(250)
-    results = rotations.compare(X, loadings)
-    assert set(results) == set(rotations.contestants())
-    printed = capsys.readouterr().out
-    for name, (found, cosines) in results.items():
-        assert f"{name:30} mean |cosine| {cosines.mean():.3f}" in printed
-        assert found.shape == loadings.shape
-        assert (np.sum(found * loadings, axis=1) >= 0).all()
-    ours = min(results[name][1].mean() for name in (rotations.OURS, rotations.GAPS))
-    assert ours > results["factor analysis, varimax"][1].mean()
-    monkeypatch.chdir(tmp_path)
-    path = rotations.draw(results, loadings)
-    assert path == tmp_path.resolve() / "loadings_without_rotation.png"
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_gallery_has_a_title():
-    lines = (ROOT / "examples" / "GALLERY_HEADER.rst").read_text(encoding="utf-8").splitlines()
-    assert lines[:2] == ["Examples", "=" * 8]
-
-
-def test_nets_reconstruct_digits(nets, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    rows = nets.reconstructions(n_passes=4)
-    assert len(rows) == 4 and all(images.shape == (12, 64) for images in rows.values())
-    assert np.isin(rows["digits"], (0, 1)).all()
-    assert capsys.readouterr().out.count("reconstruction error") == 3
-    assert nets.draw(rows).stat().st_size > 1000
-
-
-def test_tempered_bound_has_one_optimum_when_hot_and_two_at_the_end(
-    tempered, tmp_path, monkeypatch
-):
-    x, m = tempered.points(), np.linspace(-7, 7, 701)
-    bounds = {t: tempered.tempered_bound(m, x, t) for t in tempered.TEMPERATURES}
-    assert [len(tempered.optima(bounds[t])) for t in (16.0, 6.0, 2.5, 1.0)] == [1, 1, 2, 2]
-    # Following the optimum of the hot bound uphill leads to the better one of the two.
-    first, second = tempered.optima(bounds[1.0])
-    (hot,) = tempered.optima(bounds[6.0])
-    valley = first + np.argmin(bounds[1.0][first:second])
-    assert bounds[1.0][second] > bounds[1.0][first] and hot > valley
-    monkeypatch.chdir(tmp_path)
-    assert tempered.draw().is_file()

@@ -1,20 +1,18 @@
-"""
-Digits as sums of parts
-=======================
+"""Digits as sums of parts.
 
 A mixture says of an image which *one* of K pictures it is like. A factorial mixture says which of K
 parts are in it, so that K parts make 2^K pictures. Here both take scikit-learn's handwritten digits
 apart, and put held-out digits together again. How good the parts are depends on how they are
 found: plain variational inference (VI) leaves some of them unused, and annealing does not.
 
-Run it with ``python -m examples.factorial_parts``; it takes less than a minute.
+Run it with ``python -m benchmarks.factorial_mixture.comparison``; it takes less than a minute.
 """
 
-# %%
 # Data
-# ----
+#
 # A quarter of the images is held out. Pixels go from 0 to 1.
 
+import argparse
 import time
 from pathlib import Path
 
@@ -33,9 +31,8 @@ def load_data(seed=0):
     return train_test_split(load_digits().data / 16.0, random_state=seed)
 
 
-# %%
 # Contestants
-# -----------
+#
 # All have as many parameters: K pictures of 64 pixels. The noise, the size of the parts and how
 # often they are there are learned. The default annealing cools from a high temperature, at which
 # all parts are alike, to 1.
@@ -53,9 +50,8 @@ def contestants(n_components, seed):
     }
 
 
-# %%
 # Measures
-# --------
+#
 # The mean squared error of held-out pixels, from bits: a part is there or not, and a cluster is the
 # nearest one or not. For the parts also the held-out lower bound in nats per image, and how many of
 # the parts are in use.
@@ -96,9 +92,8 @@ def compare(train, test, n_seeds=3, n_components=16):
     return {name: np.array(runs) for name, runs in results.items()}, kept
 
 
-# %%
 # Results
-# -------
+#
 # Medians over the seeds.
 
 
@@ -123,16 +118,8 @@ def conclusions(results):
     )
 
 
-if __name__ == "__main__":
-    print("The loops are compiled; the first time this takes some seconds.")
-    train, test = load_data()
-    results, fits = compare(train, test)
-    print_table(results)
-    print("", *conclusions(results), sep="\n")
-
-# %%
 # Parts, and digits that are made of them
-# ---------------------------------------
+#
 # Parts may take ink away as well (blue). The lower rows show held-out digits, and what the two
 # kinds of models make of them.
 
@@ -157,10 +144,21 @@ def draw(fits, test, n_shown=8):
         for picture, ax in zip(pictures, line, strict=False):
             ax.imshow(picture.reshape(8, 8), cmap="RdBu_r", vmin=-1, vmax=1)
         line[0].set_title(name, loc="left", fontsize=9)
-    path = Path("factorial_parts.png").resolve()
+    path = Path("factorial_mixture_comparison.png").resolve()
     figure.savefig(path, dpi=150)
     return path
 
 
-if __name__ == "__main__":
+def main():
+    """Make the fits, print what they say, and draw it."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    print("The loops are compiled; the first time this takes some seconds.")
+    train, test = load_data()
+    results, fits = compare(train, test)
+    print_table(results)
+    print("", *conclusions(results), sep="\n")
     print(f"\nThe figure is in {draw(fits, test)}")
+
+
+if __name__ == "__main__":
+    main()

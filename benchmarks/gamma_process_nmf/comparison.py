@@ -1,20 +1,18 @@
-"""
-Counts into parts, and how many parts there are
-===============================================
+"""Counts into parts, and how many parts there are.
 
 Non-negative matrix factorisation writes every row of counts as a sum of parts. scikit-learn's NMF
 has to be told how many. A gamma process over the parts finds out in one fit: it begins with more
 than enough, and the weights of those that the counts do not need fall to zero. Here both take
 scikit-learn's handwritten digits apart, whose 64 pixels hold counts from 0 to 16.
 
-Run it with ``python -m examples.counts_into_parts``; it takes about a minute.
+Run it with ``python -m benchmarks.gamma_process_nmf.comparison``; it takes about a minute.
 """
 
-# %%
 # Data
-# ----
+#
 # A quarter of the images is held out.
 
+import argparse
 import time
 from pathlib import Path
 
@@ -36,9 +34,8 @@ def load_data(seed=0):
     return train_test_split(load_digits().data, random_state=seed)
 
 
-# %%
 # Contestants
-# -----------
+#
 # Three fits with a gamma process: plain variational inference (VI), reheating, which leaves its
 # optima again, both with given priors, and the default, which reheats and learns its priors. NMF
 # minimises the same Kullback-Leibler divergence, for several numbers of parts.
@@ -67,9 +64,8 @@ def contestants(n_components=50, sizes=(5, 10, 20, 30), seed=0):
     return found
 
 
-# %%
 # Measures
-# --------
+#
 # How well one half of the counts of a held-out image predicts the other, in nats per pixel, which
 # is ``score``. For NMF it is computed here: its activations are those of one half. A pixel to which
 # NMF gives a rate of 0 could never hold ink, so that its rates are taken to be at least 0.01. NMF
@@ -112,9 +108,8 @@ def compare(train, test, **how):
     return results, fits
 
 
-# %%
 # Results
-# -------
+#
 # Many parts always lower the error of the images that were fitted. The gamma process decides by the
 # bound how many are worth their while; NMF needs held-out images for that. Reheating raises the
 # bound and leaves fewer parts in use, which is not the same as to predict better.
@@ -149,16 +144,8 @@ def conclusions(results):
     )
 
 
-if __name__ == "__main__":
-    print("The loops are compiled; the first time this takes some seconds.")
-    train, test = load_data()
-    results, fits = compare(train, test)
-    print_table(results)
-    print("", *conclusions(results), sep="\n")
-
-# %%
 # Parts
-# -----
+#
 # The parts that the default fit uses, with their shares of all counts, and below them those of NMF
 # with the highest score, most frequent first.
 
@@ -185,10 +172,21 @@ def draw(results, fits, train, n_shown=12):
             ax.text(0.5, -0.02, f"{weights[k]:.0%}", transform=ax.transAxes, fontsize=8,
                     ha="center", va="top")  # fmt: skip
         rows[0, 0].set_title(name, loc="left", fontsize=9)
-    path = Path("counts_into_parts.png").resolve()
+    path = Path("gamma_process_nmf_comparison.png").resolve()
     figure.savefig(path, dpi=150)
     return path
 
 
-if __name__ == "__main__":
+def main():
+    """Make the fits, print what they say, and draw it."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    print("The loops are compiled; the first time this takes some seconds.")
+    train, test = load_data()
+    results, fits = compare(train, test)
+    print_table(results)
+    print("", *conclusions(results), sep="\n")
     print(f"\nThe figure is in {draw(results, fits, train)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,20 +1,18 @@
-"""
-Topics of the standard library
-==============================
+"""Topics of the standard library.
 
 Topic models of text that is on every installation of Python: the documentation strings of its
 standard library. Plain variational inference (VI) with one start and with several meets one
 annealed fit of each kind, and the topics of both are printed and drawn.
 
-Run it with ``python -m examples.topics``; it takes about a minute.
+Run it with ``python -m benchmarks.latent_dirichlet.comparison``; it takes about a minute.
 """
 
-# %%
 # Text
-# ----
+#
 # Each documentation string of at least thirty words is a document. The source files are parsed and
 # not imported, so that nothing of them is run. Lines of examples (``>>>``) are left out.
 
+import argparse
 import ast
 import re
 import sys
@@ -72,7 +70,7 @@ def load_documents(folder=None, n_words=30):
     if not documents:
         raise RuntimeError(
             f"There are no documented source files of the standard library in {folder}: this "
-            "Python came without them. Run the example with another one."
+            "Python came without them. Use another one."
         )
     return list(documents)
 
@@ -85,9 +83,8 @@ def count_words(documents):
     return train, vectorizer.transform(held_out), vectorizer.get_feature_names_out()
 
 
-# %%
 # Contestants
-# -----------
+#
 # All have the same model, twenty topics with the same priors. Deterministic annealing takes part
 # with its default form and with the one that tempers nothing but the topics of words
 # (``"local"``). scikit-learn's class comes with its default of ten passes.
@@ -123,9 +120,8 @@ def contestants(n_components, seed):
     }
 
 
-# %%
 # Measures
-# --------
+#
 # The lower bound per token, the log-likelihood per token of one half of each held-out document
 # given the other (both in nats), the mean coherence of the ten first words of each topic (NPMI in
 # all documents, from -1 to 1), and the time of the fit. For scikit-learn's class they come from
@@ -157,9 +153,8 @@ def predictive_score(lda, X):
     return log_likelihood.sum() / n_tokens.sum()
 
 
-# %%
 # The work
-# --------
+#
 # The methods take turns within each seed and have one thread each, so that their times compare.
 # First fits to a few documents, which do not count, compile the loops that each of them needs. A
 # line is printed as soon as a fit is done.
@@ -180,9 +175,8 @@ def compare(train, test, n_seeds=3, n_components=20):
     return {method: np.array(runs) for method, runs in results.items()}, first_fits
 
 
-# %%
 # Results
-# -------
+#
 # The best bound, likelihood and coherence have a star.
 
 
@@ -232,24 +226,8 @@ def print_topics(fits, words, X, methods=(SINGLE, "deterministic"), n=10):
             print(f"  {100 * tokens[k] / tokens.sum():4.1f} %  {coherence[k]:6.3f}  {top}"[:80])
 
 
-if __name__ == "__main__":
-    began = time.perf_counter()
-    documents = load_documents()
-    train, test, words = count_words(documents)
-    print(
-        f"{len(documents)} documentation strings of Python {sys.version.split()[0]}: "
-        f"{train.shape[0]} with {train.sum()} tokens of {len(words)} words to fit, "
-        f"{test.shape[0]} with {test.sum()} tokens held out"
-    )
-    print("The loops are compiled; the first time this takes some seconds.\n", flush=True)
-    results, fits = compare(train, test)
-    print_table(results)
-    print("", *conclusions(results), sep="\n")
-    print_topics(fits, words, vstack([train, test]))
-
-# %%
 # The bound, pass by pass, and the topics
-# ---------------------------------------
+#
 # For the first seed. The bound is always the one of the real problem, also while a fit anneals.
 # Below, the topics of ``"deterministic"`` that have most tokens.
 
@@ -264,11 +242,30 @@ def draw(fits, words, method="deterministic", n_topics=12):
     TopicsDisplay.from_estimator(
         fits[method], words, topics=n_topics, n_words=min(8, len(words)), n_columns=4, ax=below
     )
-    path = Path("topics.png").resolve()
+    path = Path("latent_dirichlet_comparison.png").resolve()
     figure.savefig(path, dpi=150)
     return path
 
 
-if __name__ == "__main__":
+def main():
+    """Make the fits, print what they say, and draw it."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    began = time.perf_counter()
+    documents = load_documents()
+    train, test, words = count_words(documents)
+    print(
+        f"{len(documents)} documentation strings of Python {sys.version.split()[0]}: "
+        f"{train.shape[0]} with {train.sum()} tokens of {len(words)} words to fit, "
+        f"{test.shape[0]} with {test.sum()} tokens held out"
+    )
+    print("The loops are compiled; the first time this takes some seconds.\n", flush=True)
+    results, fits = compare(train, test)
+    print_table(results)
+    print("", *conclusions(results), sep="\n")
+    print_topics(fits, words, vstack([train, test]))
     print(f"\nThe figure is in {draw(fits, words)}")
     print(f"All of it took {time.perf_counter() - began:.0f} s.")
+
+
+if __name__ == "__main__":
+    main()

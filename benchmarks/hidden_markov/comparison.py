@@ -1,20 +1,18 @@
-"""
-Lines of a photograph cut into states
-=====================================
+"""Lines of a photograph cut into states.
 
 A hidden Markov model reads a photograph of the Summer Palace in Beijing, which comes with
 scikit-learn, line by line: a line is a sequence, a pixel a frame of three colour values. Its states
 become sky, roofs, walls and trees, without having been told of any. Plain variational inference
 (VI) with one start and with ten meets one annealed fit of each kind.
 
-Run it with ``python -m examples.state_segmentation``; it takes less than a minute.
+Run it with ``python -m benchmarks.hidden_markov.comparison``; it takes less than a minute.
 """
 
-# %%
 # Lines
-# -----
+#
 # Squares of five times five pixels are averaged. Every fourth line is held out.
 
+import argparse
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -46,9 +44,8 @@ def split_lines(lines):
     return list(lines[~held_out]), list(lines[held_out])
 
 
-# %%
 # Contestants
-# -----------
+#
 # All have the same model, eight states of colours with full covariances, and the same starts. They
 # learn the same priors from the lines. The default, ``"reheating"``, begins with plain VI; short
 # annealed phases, called reheats, then try to leave the first optimum.
@@ -70,9 +67,8 @@ def contestants(n_components, seed):
     }
 
 
-# %%
 # Measures
-# --------
+#
 # The lower bound per frame, the log-likelihood per frame of the lines held out (both in nats), and
 # the time of the fit.
 
@@ -85,9 +81,8 @@ def measure(hmm, train, test):
     return hmm.lower_bound_ / sum(map(len, train)), hmm.score(test), seconds
 
 
-# %%
 # The work
-# --------
+#
 # The methods take turns within each seed and have one thread each, so that their times compare.
 # First fits to a few lines, which do not count, compile the loops that each of them needs. A line
 # is printed as soon as a fit is done.
@@ -108,9 +103,8 @@ def compare(train, test, n_seeds=3, n_components=8):
     return {method: np.array(runs) for method, runs in results.items()}, first_fits
 
 
-# %%
 # Results
-# -------
+#
 # The best bound and the best likelihood have a star.
 
 
@@ -142,21 +136,8 @@ def conclusions(results):
             )
 
 
-if __name__ == "__main__":
-    began = time.perf_counter()
-    lines = load_lines()
-    train, test = split_lines(lines)
-    print(
-        f"{len(lines)} lines of {lines.shape[1]} pixels: {len(train)} to fit, {len(test)} held out"
-    )
-    print("The loops are compiled; the first time this takes some seconds.\n", flush=True)
-    results, fits = compare(train, test)
-    print_table(results)
-    print("", *conclusions(results), sep="\n")
-
-# %%
 # The states, drawn
-# -----------------
+#
 # Fits of the first seed. Each pixel has the mean colour of its state on the most probable path; the
 # lines know nothing of each other. The line that is marked follows as a series over its states,
 # then the bounds pass by pass and the transitions, most of which are none: a state stays.
@@ -194,11 +175,27 @@ def draw(fits, lines, method="reheating", line=46):
     left, right = below.subplots(1, 2, width_ratios=(3, 2))
     LowerBoundDisplay.from_estimators({m: fits[m] for m in (SINGLE, *ANNEALED)}, ax=left)
     TransitionMatrixDisplay.from_estimator(fits[method], ax=right)
-    path = Path("state_segmentation.png").resolve()
+    path = Path("hidden_markov_comparison.png").resolve()
     figure.savefig(path, dpi=150)
     return path
 
 
-if __name__ == "__main__":
+def main():
+    """Make the fits, print what they say, and draw it."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    began = time.perf_counter()
+    lines = load_lines()
+    train, test = split_lines(lines)
+    print(
+        f"{len(lines)} lines of {lines.shape[1]} pixels: {len(train)} to fit, {len(test)} held out"
+    )
+    print("The loops are compiled; the first time this takes some seconds.\n", flush=True)
+    results, fits = compare(train, test)
+    print_table(results)
+    print("", *conclusions(results), sep="\n")
     print(f"\nThe figure is in {draw(fits, lines)}")
     print(f"All of it took {time.perf_counter() - began:.0f} s.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,4 @@
-"""
-Latent classes of tables with missing cells
-===========================================
+"""Latent classes of tables with missing cells.
 
 A mixture of binary columns describes handwritten digits whose pixels are black or white, and of
 which a tenth of the pixels was lost. One fit with the defaults meets plain variational inference
@@ -8,15 +6,15 @@ which a tenth of the pixels was lost. One fit with the defaults meets plain vari
 imputers. A second mixture, of categories and real numbers at once, finds classes of wines, and a
 display shows what distinguishes them.
 
-Run it with ``python -m examples.latent_classes``; it takes less than a minute.
+Run it with ``python -m benchmarks.mixture.comparison``; it takes less than a minute.
 """
 
-# %%
 # Images with holes
-# -----------------
+#
 # A pixel is white from half the largest grey value on. The cells to delete are drawn at random, so
 # that nothing can be learned from where they are. A quarter of the images is held out.
 
+import argparse
 import time
 import warnings
 from collections import defaultdict
@@ -46,9 +44,8 @@ def load_images(share=0.1):
     return holes[train], holes[test], complete[test]
 
 
-# %%
 # Contestants
-# -----------
+#
 # All have the same model, forty components at most, and learn the same priors from the images. The
 # default is deterministic annealing, which begins at a high temperature of the assignments and
 # lowers it to 1. ``annealing="reheating"`` begins with plain VI; short annealed phases then try to
@@ -73,9 +70,8 @@ def contestants(n_components, seed):
     }
 
 
-# %%
 # Measures
-# --------
+#
 # The lower bound per image, the log probability of the observed pixels of a held-out image (both in
 # nats), the share of the deleted pixels of held-out images that are filled in wrongly, and the time
 # of the fit.
@@ -96,9 +92,8 @@ def measure(mixture, train, test, complete):
     return mixture.lower_bound_ / len(train), mixture.score(test), wrong, seconds
 
 
-# %%
 # The work
-# --------
+#
 # The contestants take turns within each seed and have one thread each, so that their times compare.
 # A first fit, which does not count, compiles the loops. A line is printed as soon as a fit is done.
 
@@ -140,9 +135,8 @@ def impute(train, test, complete):
     return shares
 
 
-# %%
 # Results
-# -------
+#
 # The bound decides between fits of one model, and the held-out probability between models. Neither
 # has to agree with the pixels that are filled in wrongly.
 
@@ -173,9 +167,8 @@ def conclusions(results, imputed):
     yield f"Fewest pixels wrong: {min(wrong, key=wrong.get)}."
 
 
-# %%
 # Wines, by categories and numbers
-# --------------------------------
+#
 # Every other of the thirteen measurements is cut into three levels, as if it had been estimated by
 # eye, and the rest are numbers; a tenth of the cells is missing. Blocks of columns say which are
 # which. Nothing is known of the three cultivars, which the classes are compared with.
@@ -197,24 +190,8 @@ def fit_wines(X, blocks, n_components=3):
     return AnnealedBayesianMixture(n_components, emission=blocks, random_state=0).fit(X)
 
 
-if __name__ == "__main__":
-    images = load_images()
-    print(f"{len(images[0])} images to fit, {len(images[1])} held out, a tenth of pixels missing")
-    print("The loops are compiled; the first time this takes some seconds.\n", flush=True)
-    results, fits = compare(*images)
-    imputed = impute(*images)
-    print_table(results, imputed)
-    print("", *conclusions(results, imputed), sep="\n")
-
-    X, blocks, names, cultivars = load_wines()
-    wines = fit_wines(X, blocks)
-    agreement = adjusted_rand_score(cultivars, wines.predict(X))
-    print(f"\nWines: adjusted Rand index of classes and cultivars {agreement:.2f}")
-    print(f"       entropy R² of the classes {wines.relative_entropy(X):.2f}")
-
-# %%
 # Components, holes and profiles
-# ------------------------------
+#
 # Above, the components of the digits, the largest first: the probability that a pixel is white.
 # Below them, held-out images with their holes in grey, and what the mixture puts there. Then the
 # profiles of the wines, one picture for each block.
@@ -240,10 +217,29 @@ def draw(mixture, test, wines, names, n_images=12):
     for ax, block in zip(below.subplots(1, 2), wines.blocks_, strict=True):
         ComponentProfilesDisplay.from_estimator(wines, block=block, feature_names=names, ax=ax)
         ax.set_title(f"wines: {block}")
-    path = Path("latent_classes.png").resolve()
+    path = Path("mixture_comparison.png").resolve()
     figure.savefig(path, dpi=120)
     return path
 
 
-if __name__ == "__main__":
+def main():
+    """Make the fits, print what they say, and draw it."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    images = load_images()
+    print(f"{len(images[0])} images to fit, {len(images[1])} held out, a tenth of pixels missing")
+    print("The loops are compiled; the first time this takes some seconds.\n", flush=True)
+    results, fits = compare(*images)
+    imputed = impute(*images)
+    print_table(results, imputed)
+    print("", *conclusions(results, imputed), sep="\n")
+
+    X, blocks, names, cultivars = load_wines()
+    wines = fit_wines(X, blocks)
+    agreement = adjusted_rand_score(cultivars, wines.predict(X))
+    print(f"\nWines: adjusted Rand index of classes and cultivars {agreement:.2f}")
+    print(f"       entropy R² of the classes {wines.relative_entropy(X):.2f}")
     print(f"\nThe figure is in {draw(fits[DEFAULT], images[1], wines, names)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,19 +1,16 @@
-"""
-Annealing instead of restarts
-=============================
+"""Annealing instead of restarts.
 
 Variational inference of a mixture stops at the optimum next to its start. The usual remedy is to
 start ten times and to keep the best. Here *one* fit with the defaults of this package meets ten
 restarts of scikit-learn's class, and one start of plain variational inference (VI), on
 scikit-learn's handwritten digits: each digit alone, and all of them together, with six components.
 
-Run it with ``python -m examples.annealing_instead_of_restarts``; it takes less than a minute. With
+Run it with ``python -m benchmarks.gaussian_mixture.comparison``; it takes less than a minute. With
 ``--methods`` the other methods of annealing compete as well, which takes a few minutes.
 """
 
-# %%
 # Data
-# ----
+#
 # A quarter of the images is held out. Fifteen principal components of the others are the features.
 
 import argparse
@@ -51,9 +48,8 @@ def load_data():
     return data
 
 
-# %%
 # Contestants
-# -----------
+#
 # The default fit begins with plain VI. Short annealed phases, called reheats, then try to leave the
 # first optimum, and the priors are learned from the data. One start of plain VI has the same
 # priors, so that it shows what the reheats add. scikit-learn keeps its own priors, which are fixed.
@@ -81,9 +77,8 @@ def contestants(n_rows, n_components, seed, methods=()):
     }
 
 
-# %%
 # Measures
-# --------
+#
 # The lower bound and the log density of held-out rows, both in nats per row, and the time of the
 # fit. Each bound is the one of its own priors: learned priors raise it, so that a part of the gain
 # is theirs and not that of a better optimum. The held-out density knows no prior, and therefore has
@@ -132,9 +127,8 @@ def measure(mixture, train, test):
     return bound / len(train), density, seconds
 
 
-# %%
 # The work
-# --------
+#
 # The contestants take turns within each seed and have one thread each, so that their times compare.
 # A first fit of each, which does not count, compiles the loops that it needs.
 
@@ -156,9 +150,8 @@ def compare(data, n_seeds=3, n_components=6, methods=()):
             yield data_name, {name: np.array(runs) for name, runs in results.items()}
 
 
-# %%
 # Results
-# -------
+#
 # A line is printed as soon as its data set is done.
 
 COLUMNS = {"default": DEFAULT, "sklearn": SKLEARN, "plain": SINGLE}
@@ -207,17 +200,8 @@ def conclusions(results):
             )
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--methods", action="store_true", help="compare all annealing methods")
-    methods = METHODS if parser.parse_args().methods else ()
-    print("The loops are compiled; the first time this takes some seconds.\n")
-    results = print_table(compare(load_data(), methods=methods))
-    print("", *conclusions(results), sep="\n")
-
-# %%
 # The gains, data set by data set
-# -------------------------------
+#
 # Bars show what the default fit gained on ten starts of scikit-learn's class, and points what one
 # start of plain VI did. Lines are the ranges of the bars over the seeds.
 
@@ -241,10 +225,21 @@ def draw(results):
     axes[0].set_yticks(places, results)
     axes[0].invert_yaxis()
     axes[1].legend()
-    path = Path("annealing_instead_of_restarts.png").resolve()
+    path = Path("gaussian_mixture_comparison.png").resolve()
     figure.savefig(path, dpi=150)
     return path
 
 
-if __name__ == "__main__":
+def main():
+    """Make the fits, print what they say, and draw it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--methods", action="store_true", help="compare all annealing methods")
+    methods = METHODS if parser.parse_args().methods else ()
+    print("The loops are compiled; the first time this takes some seconds.\n")
+    results = print_table(compare(load_data(), methods=methods))
+    print("", *conclusions(results), sep="\n")
     print(f"\nThe figure is in {draw(results)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,21 +1,20 @@
-"""
-Ratings, and how much they tell
-===============================
+"""Ratings, and how much they tell.
 
 Few ratings say little about a user, and a model of ratings should know it. Here ratings are drawn
 from known factors and biases, most users rate little, and matrix factorisation has to find the
 truth back, with standard deviations of what it predicts. It does so by plain variational inference
 (VI) and by annealed fits, with biases in the model and without.
 
-Run it with ``python -m examples.ratings``; it takes less than half a minute.
+Run it with ``python -m benchmarks.matrix_factorization.comparison``; it takes less
+than half a minute.
 """
 
-# %%
 # Ratings from a known truth
-# --------------------------
+#
 # A rating is a mean, a bias of the user, a bias of the item, the product of their factors, and
 # noise. A user rates from 3 to 100 items; a tenth of all ratings is held out.
 
+import argparse
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -62,9 +61,8 @@ def split_ratings(X, y, seed=0):
     return (X[~held_out], y[~held_out]), (X[held_out], y[held_out])
 
 
-# %%
 # Contestants
-# -----------
+#
 # All are told the noise. Without biases two more factors take their place, and have to find the
 # level of each user and item by a product, the hard way, on which plain VI is slow.
 
@@ -97,9 +95,8 @@ def contestants(n_components, seed):
     }
 
 
-# %%
 # Measures
-# --------
+#
 # The lower bound per rating and the log density of held-out ratings in nats, their root mean
 # squared error, the percentage of them inside intervals of 90 %, passes and seconds. The methods
 # take turns within each seed and have one thread each, so that their times compare. First fits to a
@@ -135,9 +132,8 @@ def compare(train, test, n_seeds=3, n_components=2):
     return {method: np.array(runs) for method, runs in results.items()}, first_fits
 
 
-# %%
 # Results
-# -------
+#
 # The best bound, density and error of each model have a star.
 
 
@@ -173,22 +169,8 @@ def conclusions(results):
     yield f"The noise alone has a root mean square of {NOISE}."
 
 
-if __name__ == "__main__":
-    began = time.perf_counter()
-    X, y, truth = draw_ratings()
-    train, test = split_ratings(X, y)
-    print(
-        f"{len(y)} ratings of {len(truth['items'])} items by {len(truth['users'])} users: "
-        f"{len(train[1])} to fit, {len(test[1])} held out"
-    )
-    print("The loops are compiled; the first time this takes some seconds.\n", flush=True)
-    results, fits = compare(train, test)
-    print_table(results)
-    print("", *conclusions(results), sep="\n")
-
-# %%
 # Truth and estimate, drawn
-# -------------------------
+#
 # Fits of the first seed. Factors are known up to a rotation and a stretch of one side against the
 # other, so that the estimates are rotated to the truth first. Each line leads from the true factors
 # of an item to the estimated ones; those of items with few ratings stay nearer to 0. Beside it,
@@ -256,11 +238,28 @@ def draw(fits, train, truth, method="deterministic"):
     right.legend()
     hard = {name: fit for name, fit in fits.items() if name.endswith(NO_BIASES)}
     LowerBoundDisplay.from_estimators(hard, ax=below.subplots())
-    path = Path("ratings.png").resolve()
+    path = Path("matrix_factorization_comparison.png").resolve()
     figure.savefig(path, dpi=150)
     return path
 
 
-if __name__ == "__main__":
+def main():
+    """Make the fits, print what they say, and draw it."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    began = time.perf_counter()
+    X, y, truth = draw_ratings()
+    train, test = split_ratings(X, y)
+    print(
+        f"{len(y)} ratings of {len(truth['items'])} items by {len(truth['users'])} users: "
+        f"{len(train[1])} to fit, {len(test[1])} held out"
+    )
+    print("The loops are compiled; the first time this takes some seconds.\n", flush=True)
+    results, fits = compare(train, test)
+    print_table(results)
+    print("", *conclusions(results), sep="\n")
     print(f"\nThe figure is in {draw(fits, train, truth)}")
     print(f"All of it took {time.perf_counter() - began:.0f} s.")
+
+
+if __name__ == "__main__":
+    main()
