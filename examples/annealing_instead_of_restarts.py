@@ -8,12 +8,13 @@ class on images of each digit, and on all digits together. Both bars are the gai
 the lower bound of the images that were fitted, and the log density of images that were not.
 
 Each bound is the one of its own priors, so that a part of the blue gain is due to priors that are
-learned. The held-out density knows no prior; on all digits together there is no difference
-in it. On the hundred-odd images of one digit both take less than a second, and ten restarts are
-often the quicker ones; on all images together one fit takes a fraction of their time.
+learned. The held-out density knows no prior. It is higher for every single digit, and slightly
+lower for all digits together. On the hundred-odd images of one digit both take less than a second,
+and ten restarts are mostly the quicker ones; on all images one fit takes a fraction of their time.
 """
 
-import time
+from functools import partial
+from timeit import timeit
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,54 +28,43 @@ from sklearn.model_selection import train_test_split
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 
 
-def bound_and_density(peer, n_rows, X):
-    """The complete lower bound and the held-out log density of scikit-learn's class."""
+def measure(peer, n_rows, test):
+    """The complete lower bound of scikit-learn's class per row, and its log density of new rows."""
     (k, d), dof = peer.means_.shape, peer.degrees_of_freedom_prior_
-    # The constants that its bound leaves out, and its predictive Student-t distributions.
+    # Constants of the data and of the priors, which its bound leaves out.
     wishart = dof * (d * np.log(2) - np.linalg.slogdet(peer.covariance_prior_)[1]) / 2
     wishart += multigammaln(dof / 2, d) - d * (d - 1) * np.log(np.pi) / 4
-    weights = betaln(1, peer.weight_concentration_prior_)
-    constants = k * (d * np.log(peer.mean_precision_prior_) / 2 - wishart - weights)
+    means = d * np.log(peer.mean_precision_prior_) / 2
+    constants = k * (means - wishart - betaln(1, peer.weight_concentration_prior_))
+    # The predictive density, a mixture of Student-t distributions.
     dof = peer.degrees_of_freedom_ + 1 - d
     scales = (1 + 1 / peer.mean_precision_) * peer.degrees_of_freedom_ / dof
     components = map(multivariate_t, peer.means_, scales[:, None, None] * peer.covariances_, dof)
-    density = logsumexp([c.logpdf(X) for c in components], axis=0, b=peer.weights_[:, None])
-    bound = peer.lower_bound_ + constants - n_rows * d * np.log(2 * np.pi) / 2
-    return bound, density.mean()
+    densities = logsumexp([c.logpdf(test) for c in components], axis=0, b=peer.weights_[:, None])
+    return (peer.lower_bound_ + constants) / n_rows - d * np.log(2 * np.pi) / 2, densities.mean()
 
 
 images, digits = load_digits(return_X_y=True)
-gains = {}
-AnnealedBayesianGaussianMixture(n_components=2).fit(images[:100, :15])  # compiles the loops
-print(f"{'':3}{'one default fit':>24}{'ten restarts':>25}")
-print(f"{'':3}", *2 * [f"{'bound':>8}{'density':>8}{'seconds':>8}"])
-for name in [*range(10), "all"]:
-    train, test = train_test_split(images[(digits == name) | (name == "all")], random_state=0)
-    pca = PCA(15, random_state=0).fit(train)
-    train, test = pca.transform(train), pca.transform(test)
-    shared = {"n_components": 6, "max_iter": 300, "random_state": 0}
-    times = [time.perf_counter()]
-    ours = AnnealedBayesianGaussianMixture(**shared).fit(train)
-    times.append(time.perf_counter())
-    peer = BayesianGaussianMixture(n_init=10, tol=1e-6 * len(train), **shared).fit(train)
-    times.append(time.perf_counter())
-    found = [(ours.lower_bound_, ours.score(test)), bound_and_density(peer, len(train), test)]
-    figures = np.divide(found, (len(train), 1))
-    gains[str(name)] = figures[0] - figures[1]
-    rows = [f"{b:8.2f}{d:8.2f}{s:8.2f}" for (b, d), s in zip(figures, np.diff(times), strict=True)]
-    print(f"{name:>3}", *rows)
+X = PCA(15, random_state=0).fit_transform(images)
+AnnealedBayesianGaussianMixture(n_components=2, tol=1.0).fit(X)  # compiles the loops
+print("One default fit and ten restarts: lower bound, held-out density, seconds")
+names, gains = [*range(10), "all"], []
+for name in names:
+    train, test = train_test_split(X[(digits == name) | (name == "all")], random_state=0)
+    ours = AnnealedBayesianGaussianMixture(n_components=6, random_state=0)
+    peer = BayesianGaussianMixture(n_components=6, n_init=10, random_state=0)
+    seconds = [timeit(partial(mixture.fit, train), number=1) for mixture in (ours, peer)]
+    one = ours.lower_bound_ / len(train), ours.score(test)
+    ten = measure(peer, len(train), test)
+    gains.append(np.subtract(one, ten))
+    pairs = *zip(one, ten, strict=True), seconds
+    print(f"{name:>3}", *("{:10.2f}{:8.2f}".format(*pair) for pair in pairs))
 
 plt.rc("font", size=18)
 figure, ax = plt.subplots(figsize=(7, 4.9), layout="constrained")
-for shift, label, values in zip(
-    (-0.2, 0.2),
-    ("lower bound", "held-out density"),
-    np.transpose(list(gains.values())),
-    strict=True,
-):
-    ax.bar(np.arange(11) + shift, values, width=0.4, label=label)
-ax.set_xticks(range(11), gains)
-ax.set(xlabel="digit", ylabel="gain, nats per image", ylim=(-0.2, 4.8))
-ax.legend(ncols=2, loc="upper center", fontsize=16)
+ax.bar(np.arange(11) - 0.2, np.transpose(gains)[0], 0.4, label="lower bound")
+ax.bar(np.arange(11) + 0.2, np.transpose(gains)[1], 0.4, label="held-out density")
+ax.set(xticks=range(11), xticklabels=names, xlabel="digit", ylabel="gain, nats per image")
+figure.legend(ncols=2, loc="outside upper center")
 figure.savefig("annealing_instead_of_restarts.png")
 plt.show()

@@ -2,10 +2,10 @@
 How many parts the counts need
 ==============================
 
-Counts are drawn as sums of six parts, and two factorisations may use twenty. scikit-learn's NMF uses
-all that it is given, and divides the counts among them. The gamma process begins with twenty too,
-but the weights of those that the counts do not need fall to zero, and six are left. The bars are the
-shares of the counts that the parts have, the largest first.
+Counts are drawn as sums of six parts, and two factorisations may use twenty. scikit-learn's NMF
+uses all that it is given, and divides the counts among them. The gamma process begins with twenty
+too, but the weights of those that the counts do not need fall to zero, and six are left. The bars
+are the shares of the counts that the parts have, the largest first.
 """
 
 import matplotlib.pyplot as plt

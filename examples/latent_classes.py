@@ -2,10 +2,10 @@
 How many latent classes? The lower bound says so
 ================================================
 
-The answers of 400 people to twelve questions are drawn from four classes, and a tenth of the answers
-is missing. The lower bound of a fit approximates the evidence of its model and includes all
-constants, so that fits with different numbers of classes compare by it, without held-out rows.
-All fits have the same fixed priors. The bound rises until there are four classes, which is the true
+The answers of 400 people to twelve questions are drawn from four classes, and a tenth of the
+answers is missing. The lower bound of a fit approximates the evidence of its model and includes all
+constants, so that fits with different numbers of classes compare by it, without held-out rows. All
+fits have the same fixed priors. The bound rises until there are four classes, which is the true
 number, and falls slowly after that, because every class that the data do not need costs a little.
 """
 

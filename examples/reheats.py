@@ -4,9 +4,9 @@ Reheats leave a poor optimum
 
 The points are drawn from eight groups. On the left is what plain variational inference makes of
 them: one component covers two groups, and another one is left without points. On the right is the
-default fit from the same start. It begins with the same steps and then tries to leave the optimum by
-short annealed phases, called reheats, each of which is kept only if the lower bound is higher after
-it. So it cannot end below the plain fit, and here it ends with one component for each group.
+default fit from the same start. It begins with the same steps and then tries to leave the optimum
+by short annealed phases, called reheats, each of which is kept only if the lower bound is higher
+after it. So it cannot end below the plain fit, and here it ends with one component for each group.
 """
 
 import matplotlib.pyplot as plt

@@ -26,7 +26,7 @@ def draw(step, n_sequences, length=15):
 
 models = [AnnealedHMM(3, random_state=0).fit(draw(step, 40)) for step in (1, -1)]
 
-plt.rc("font", size=18)
+plt.rc("font", size=16)
 figure, ax = plt.subplots(figsize=(6, 4.4), layout="constrained")
 for true, (name, step) in enumerate({"upwards": 1, "downwards": -1}.items()):
     test = draw(step, 100)
@@ -34,6 +34,6 @@ for true, (name, step) in enumerate({"upwards": 1, "downwards": -1}.items()):
     print(f"{name}: {np.mean(np.argmax(scores, axis=0) == true):.0%} recognised")
     ax.plot(*scores, "os"[true], markersize=12, alpha=0.7, label=name)
 ax.axline((-20, -20), slope=1, color="black", linewidth=4)
-ax.set(xlabel='likelihood, "upwards"', ylabel='likelihood, "downwards"')
+ax.set(xlabel="log-likelihood, upwards", ylabel="log-likelihood, downwards")
 ax.legend()
 plt.show()

@@ -2,11 +2,11 @@
 Colours of a stream of pixels
 =============================
 
-``partial_fit`` takes rows as they come, and never sees them again. Here a mixture of Gaussians reads
-the pixels of a photograph in batches of a few hundred, in random order, and every pixel is then
-painted in the mean colour of its component. ``total_samples`` says how long the stream is, so that
-annealing can end in time: the temperature falls to 1 within the first tenth. Six colours are enough
-to recognise the flower.
+``partial_fit`` takes rows as they come, and never sees them again. Here a mixture of Gaussians
+reads the pixels of a photograph in batches of a few hundred, in random order, and every pixel is
+then painted in the mean colour of its component. ``total_samples`` says how long the stream is, so
+that annealing can end in time: the temperature falls to 1 within the first tenth. Six colours are
+enough to recognise the flower.
 """
 
 import matplotlib.pyplot as plt
