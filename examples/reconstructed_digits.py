@@ -28,9 +28,9 @@ bad = {"init_params": "normal", "init_bias": -10.0}
 
 rows = {"digits": test[:7]}
 for name, settings in {
-    "bad start, plain": {"max_iter": 300, **bad},
-    "bad start, proximity": {"annealing": ProximityVI(n_passes=150), "max_iter": 150, **bad},
-    "usual start": {"max_iter": 300},
+    "bad start, plain": {"max_iter": 200, **bad},
+    "bad start, proximity": {"annealing": ProximityVI(n_passes=100), "max_iter": 100, **bad},
+    "usual start": {"max_iter": 200},
 }.items():
     net = AnnealedSigmoidBeliefNet(
         (50,), learning_rate_init=0.02, tol=0.0, random_state=0, **settings

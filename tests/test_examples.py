@@ -1,0 +1,107 @@
+"""Every example runs, is short and draws a figure, and every estimator and method has one."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import runpy
+import tokenize
+import warnings
+from pathlib import Path
+
+import pytest
+
+import sklearn_anneal
+from sklearn_anneal.annealing import ANNEALING
+
+pytest.importorskip("matplotlib")
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+FILES = sorted(EXAMPLES.glob("*.py"))
+MOST_LINES = 45
+# These take more than a few seconds.
+SLOW = {
+    "annealing_instead_of_restarts",
+    "counts_into_parts",
+    "missing_cells",
+    "reconstructed_digits",
+    "search_over_schedules",
+}
+ESTIMATORS = [name for name in sklearn_anneal.__all__ if name.startswith("Annealed")]
+CLASSES = {name: type_.__name__ for name, type_ in ANNEALING.items()}
+every_example = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+
+def lines_of_code(text):
+    """The lines of a script that have code, without comments and documentation strings."""
+    left_out = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+                tokenize.ENDMARKER)  # fmt: skip
+    lines = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in left_out
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.FunctionDef) and ast.get_docstring(node):
+            lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return len(lines)
+
+
+def test_lines_of_code_are_those_that_say_something():
+    text = '"""Title.\n\nText.\n"""\n\nimport a\n\n# A comment.\nb = [\n    a,  # and why\n]\n'
+    assert lines_of_code(text) == 4
+
+
+def test_there_is_a_gallery():
+    lines = (EXAMPLES / "GALLERY_HEADER.rst").read_text(encoding="utf-8").splitlines()
+    assert lines[:2] == ["Examples", "=" * 8]
+    assert len(FILES) >= 16
+
+
+@every_example
+def test_examples_are_short_and_say_what_they_show(path):
+    text = path.read_text(encoding="utf-8")
+    assert lines_of_code(text) <= MOST_LINES
+    title, underline, *_ = ast.get_docstring(ast.parse(text)).splitlines()
+    assert underline == "=" * len(title)
+    assert text.endswith("\nplt.show()\n")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] if path.stem in SLOW else [], id=path.stem)
+        for path in FILES
+    ],
+)
+def test_examples_print_what_they_find_and_draw_one_figure(path, capsys, tmp_path, monkeypatch):
+    from matplotlib import pyplot
+
+    monkeypatch.chdir(tmp_path)
+    pyplot.switch_backend("agg")
+    pyplot.close("all")
+    with pyplot.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # A backend without windows says so when a figure is to be shown.
+        warnings.filterwarnings("ignore", message=".*non-interactive")
+        runpy.run_path(str(path), run_name="__main__")
+    figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
+    pyplot.close("all")
+    assert len(figures) == 1
+    assert figures[0].axes
+    assert capsys.readouterr().out.strip()
+
+
+def test_every_estimator_has_an_example():
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
+    assert {name for name in ESTIMATORS if not re.search(rf"\b{name}\(", texts)} == set()
+
+
+def test_every_annealing_method_has_an_example():
+    """Beside the one that compares all of them, and reheating also where it is a default."""
+    texts = "\n".join(p.read_text(encoding="utf-8") for p in FILES if p.stem != "every_method")
+    shown = {name for name, type_ in CLASSES.items() if re.search(rf'"{name}"|\b{type_}\(', texts)}
+    assert shown == set(ANNEALING)
+    compared = (EXAMPLES / "every_method.py").read_text(encoding="utf-8")
+    assert {name for name in ANNEALING if f'"{name}"' in compared} == set(ANNEALING)
