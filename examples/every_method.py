@@ -22,7 +22,7 @@ priors = {f"{name}_prior": None for name in names}  # None: those of scikit-lear
 methods = ["none", "proximity", "local_tempering", "structured", "tempering"]
 methods += ["reheating", "deterministic", "stochastic", "svi_plus"]
 
-plt.rc("font", size=16)
+plt.rc("font", size=19)
 figure, ax = plt.subplots(figsize=(7, 4.9), layout="constrained")
 for name in methods:
     bounds = []

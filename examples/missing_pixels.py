@@ -29,10 +29,12 @@ for name, filled in (("most frequent value", frequent), ("mixture", mixture.impu
     print(f"{name:>19}: {wrong:.1%} of the missing pixels are wrong")
 
 plt.rc("font", size=20)
-figure, axes = plt.subplots(3, 1, figsize=(6, 5), layout="constrained")
+figure, axes = plt.subplots(3, 1, figsize=(5.6, 5), layout="constrained")
 rows = {"with holes": np.where(missing, 0.5, test), "filled in": filled, "truth": truth}
 for ax, (name, images) in zip(axes, rows.items(), strict=True):
-    ax.imshow(np.hstack(images[:6].reshape(-1, 8, 8)), cmap="gray")
+    gaps = [(0, 0), (0, 0), (0, 1)]
+    squares = np.pad(images[:4].reshape(4, 8, 8), gaps, constant_values=np.nan)
+    ax.imshow(np.hstack(squares), cmap="gray")
     ax.set_title(name)
     ax.set_axis_off()
 plt.show()

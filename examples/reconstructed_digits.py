@@ -1,13 +1,13 @@
 """
-Hidden units that survive a bad start
-=====================================
+Digits reconstructed and drawn by a net
+=======================================
 
-A sigmoid belief net learns digits in black and white, and reconstructs images that it has not seen
-from its fifty hidden units. From a usual start it needs no annealing. From a bad start, at which
-hidden units explain nothing, plain training switches them off, and every reconstruction is the same
-mean image. Proximity keeps the entropy of the hidden units near its recent value while the weights
-become useful, so that reconstructions differ and the score is higher. The usual start is still much
-better than both.
+A sigmoid belief net has two layers of binary hidden units and learns digits in black and white. A
+recognition network infers the hidden units of images that the net has not seen, and the second row
+is what the net makes of these units alone. A pixel is wrong by 0.11 on average, where the mean
+image would be wrong by 0.27. The third row are images that the net draws by itself: hidden units of
+the top layer first, then those below, then pixels. Nets need no annealing from their usual start,
+so that ``annealing="none"`` is their default.
 """
 
 import warnings
@@ -19,31 +19,23 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
 from sklearn_anneal import AnnealedSigmoidBeliefNet
-from sklearn_anneal.annealing import ProximityVI
 
 warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is fixed
 X = (load_digits().data > 6).astype(np.float32)
 train, test = train_test_split(X, test_size=300, random_state=0)
-bad = {"init_params": "normal", "init_bias": -10.0}
+net = AnnealedSigmoidBeliefNet(
+    (100, 50), learning_rate_init=0.01, max_iter=200, tol=0.0, random_state=0
+).fit(train)
+made = net.reconstruct(test)
+error, of_mean = np.abs(test - made).mean(), np.abs(test - train.mean(axis=0)).mean()
+print(f"score of held-out digits: {net.score(test):.1f} nats per digit")
+print(f"mean error of a pixel: {error:.2f}, and {of_mean:.2f} for the mean image")
 
-rows = {"digits": test[:7]}
-for name, settings in {
-    "bad start, plain": {"max_iter": 200, **bad},
-    "bad start, proximity": {"annealing": ProximityVI(n_passes=100), "max_iter": 100, **bad},
-    "usual start": {"max_iter": 200},
-}.items():
-    net = AnnealedSigmoidBeliefNet(
-        (50,), learning_rate_init=0.02, tol=0.0, random_state=0, **settings
-    ).fit(train)
-    made = net.reconstruct(test)
-    error = np.abs(test - made).mean()
-    print(f"{name:>20}: error {error:.3f}, score {net.score(test):.1f} nats per digit")
-    rows[name] = made[:7]
-
-plt.rc("font", size=18)
-figure, axes = plt.subplots(4, 1, figsize=(6, 5), layout="constrained")
+plt.rc("font", size=20)
+figure, axes = plt.subplots(3, 1, figsize=(6.4, 5), layout="constrained")
+rows = {"digits": test, "reconstructed": made, "drawn": net.sample(5)[0]}
 for ax, (name, images) in zip(axes, rows.items(), strict=True):
-    ax.imshow(np.hstack(images.reshape(-1, 8, 8)), cmap="gray_r", vmin=0, vmax=1)
+    ax.imshow(np.hstack(images[:5].reshape(5, 8, 8)), cmap="gray_r", vmin=0, vmax=1)
     ax.set_title(name)
     ax.set_axis_off()
 plt.show()

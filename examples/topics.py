@@ -22,7 +22,7 @@ bars = bars.reshape(10, 25)
 proportions = rng.dirichlet(np.full(10, 0.3), 200)
 X = np.array([rng.multinomial(40, words) for words in proportions @ bars])
 
-pictures = {"truth": bars}
+pictures = {"truth\n": bars}
 for name in ("none", "deterministic"):
     lda = AnnealedLatentDirichletAllocation(
         10, annealing=name, doc_topic_prior=0.3, topic_word_prior=0.1, max_iter=300, random_state=2
@@ -31,13 +31,14 @@ for name in ("none", "deterministic"):
     distances = np.abs(bars[:, None] - topics).sum(axis=2) / 2
     found = np.sum(distances.min(axis=1) < 0.1)
     print(f"{name:>13}: lower bound {lda.lower_bound_:.0f}, {found} of 10 topics found")
-    pictures[f"{name}: {found} of 10"] = topics[distances.argmin(axis=1)]
+    pictures[f"{name}\n{found} of 10"] = topics[distances.argmin(axis=1)]
 
-plt.rc("font", size=22)
-figure, axes = plt.subplots(3, 1, figsize=(7, 5), layout="constrained")
+plt.rc("font", size=20)
+figure, axes = plt.subplots(1, 3, figsize=(7, 5), layout="constrained")
 for ax, (title, rows) in zip(axes, pictures.items(), strict=True):
-    images = np.pad(rows.reshape(10, 5, 5), ((0, 0), (0, 0), (1, 0)), constant_values=np.nan)
-    ax.imshow(np.hstack(images), vmin=0, vmax=0.2)
+    gaps = [(0, 0), (0, 0), (0, 1), (0, 1)]
+    images = np.pad(rows.reshape(5, 2, 5, 5), gaps, constant_values=np.nan)
+    ax.imshow(images.swapaxes(1, 2).reshape(30, 12), vmin=0, vmax=0.2)
     ax.set_title(title)
     ax.set_axis_off()
 plt.show()

@@ -22,6 +22,7 @@ MOST_LINES = 45
 # These take more than a few seconds.
 SLOW = {
     "annealing_instead_of_restarts",
+    "bad_start",
     "counts_into_parts",
     "missing_cells",
     "reconstructed_digits",
