@@ -24,6 +24,7 @@ SLOW = {
     "annealing_instead_of_restarts",
     "bad_start",
     "counts_into_parts",
+    "every_method",
     "missing_cells",
     "reconstructed_digits",
     "search_over_schedules",
@@ -106,3 +107,20 @@ def test_every_annealing_method_has_an_example():
     assert shown == set(ANNEALING)
     compared = (EXAMPLES / "every_method.py").read_text(encoding="utf-8")
     assert {name for name in ANNEALING if f'"{name}"' in compared} == set(ANNEALING)
+
+
+def test_the_documentation_links_to_examples_that_exist():
+    pages = sorted((EXAMPLES.parent / "doc").rglob("*.rst"))
+    pages = [page for page in pages if not {"auto_examples", "generated"} & set(page.parts)]
+    found = {
+        name
+        for page in pages
+        for name in re.findall(
+            r"sphx_glr_(?:auto_examples_)?(\w+?)(?:\.py|_\d+\.png)",
+            page.read_text(encoding="utf-8"),
+        )
+    }
+    assert len(found) > 10
+    assert found <= {path.stem for path in FILES}
+    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"python -m examples\.(\w+)", readme)) <= {p.stem for p in FILES}
