@@ -3,10 +3,10 @@ Parts that are there or not
 ===========================
 
 Every row is the sum of some of eight pictures, and noise. A factorial mixture has to find the
-pictures, of which it has seen none alone. Plain variational inference finds four of them, and its
-other components are sums of several. Deterministic annealing, the default, begins at a temperature
-at which all components are alike, and they separate while it falls. From the same start it finds
-all eight, and its lower bound is higher by far.
+pictures from such sums. Plain variational inference finds four of them, and other components of it
+mix several pictures. Deterministic annealing, the default, begins at a temperature at which all
+components are alike, and they separate while it falls. From the same start it finds all eight, and
+its lower bound is higher by far.
 """
 
 import matplotlib.pyplot as plt
