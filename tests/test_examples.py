@@ -84,7 +84,8 @@ def test_examples_print_what_they_find_and_draw_one_figure(path, capsys, tmp_pat
     pyplot.switch_backend("agg")
     pyplot.close("all")
     with pyplot.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("error")
+        # Among them those of fits that did not converge; readers would see them below the code.
+        warnings.simplefilter("error", UserWarning)
         # A backend without windows says so when a figure is to be shown.
         warnings.filterwarnings("ignore", message=".*non-interactive")
         runpy.run_path(str(path), run_name="__main__")
