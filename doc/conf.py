@@ -36,11 +36,8 @@ numpydoc_show_class_members = False  # the class template lists the methods
 sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples"),
     "gallery_dirs": "auto_examples",
-    "filename_pattern": (
-        r"(annealing_instead_of_restarts|counts_into_parts|factorial_parts|latent_classes"
-        r"|loadings_without_rotation|ratings|reconstructed_digits|state_segmentation"
-        r"|tempered_bound|topics)\.py$"
-    ),
+    "filename_pattern": r"\.py$",  # all of them are run
+    "within_subsection_order": "FileNameSortKey",
     "only_warn_on_example_error": False,
     "abort_on_example_error": True,
     "download_all_examples": False,
