@@ -26,6 +26,7 @@ SLOW = {
     "counts_into_parts",
     "every_method",
     "missing_cells",
+    "passes_and_optima",
     "reconstructed_digits",
     "search_over_schedules",
 }
