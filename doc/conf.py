@@ -24,6 +24,7 @@ extensions = [
     "myst_parser",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "matplotlib.sphinxext.plot_directive",
 ]
 exclude_patterns = ["_build", "_templates"]
 templates_path = ["_templates"]
@@ -32,6 +33,13 @@ source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings give types and shapes
 numpydoc_show_class_members = False  # the class template lists the methods
+numpydoc_use_plots = True  # examples that import matplotlib show their figures
+plot_include_source = True
+plot_html_show_source_link = False
+plot_html_show_formats = False
+plot_formats = [("png", 100)]
+# The contents of a page list methods by their own names.
+toc_object_entries_show_parents = "hide"
 
 sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples"),
@@ -43,7 +51,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "remove_config_comments": True,
     "doc_module": ("sklearn_anneal",),
-    "backreferences_dir": None,
+    "backreferences_dir": "generated/backreferences",
 }
 
 html_theme = "pydata_sphinx_theme"

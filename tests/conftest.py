@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+# Examples in docstrings show figures, which need no screen here.
+os.environ.setdefault("MPLBACKEND", "agg")
 
 
 @pytest.fixture

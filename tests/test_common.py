@@ -69,7 +69,9 @@ def of_results():
                 marks = ()
                 if name in failures:
                     marks = pytest.mark.xfail(reason=failures[name], strict=True)
-                yield pytest.param(copy, check, marks=marks, id=f"{estimator!r}-{name}")
+                yield pytest.param(
+                    copy, check, marks=marks, id=f"{''.join(repr(estimator).split())}-{name}"
+                )
 
 
 def expected_failures(estimator):

@@ -471,3 +471,23 @@ def test_seeds_work_in_streams_and_with_every_method(X):
 def test_seeds_of_another_shape_are_refused(prior, X):
     with pytest.raises(ValueError, match=r"shape \(n_components, n_features\) = \(3, 40\)"):
         small(topic_word_prior=prior).fit(X)
+
+
+def test_sampled_documents_have_the_moments_of_the_model(X):
+    est = small(doc_topic_prior=[0.2, 1.0, 3.0]).fit(X)
+    drawn, shares = est.sample(4000, n_tokens=50)
+    assert drawn.shape == (4000, 40)
+    assert drawn.dtype == np.int64
+    assert shares.shape == (4000, 3)
+    assert_array_equal(np.asarray(drawn.sum(axis=1)).ravel(), 50)
+    assert_allclose(shares.mean(axis=0), np.array([0.2, 1.0, 3.0]) / 4.2, atol=0.02)
+    expected = est.inverse_transform(shares).mean(axis=0)
+    assert_allclose(np.ravel(drawn.mean(axis=0)) / 50, expected, atol=0.005)
+    lengths = [0, 7, 3]
+    assert_array_equal(np.asarray(est.sample(3, lengths)[0].sum(axis=1)).ravel(), lengths)
+    assert (est.sample(5)[0] != est.sample(5)[0]).nnz == 0
+    for bad in (-1, 2.5, [1, -2]):
+        with pytest.raises(ValueError, match="n_tokens must be integers of 0 or more"):
+            est.sample(2, bad)
+    with pytest.raises(ValueError, match="at least one sample"):
+        est.sample(0)

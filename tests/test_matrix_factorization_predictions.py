@@ -245,6 +245,23 @@ def test_recommendations_for_known_users_by_their_ids(form, rng, monkeypatch):
         assert_array_equal(est.recommend(seen, n=4)[:, :2], left[:, :2])
 
 
+@pytest.mark.parametrize("biases", [True, False])
+def test_sampled_ratings_have_the_moments_of_the_model(biases, rng):
+    est = small(biases=biases, noise_variance=0.5).fit(ratings(rng))
+    drawn, factors = est.sample(20_000)
+    assert drawn.shape == (20_000, 10)
+    mean = est.intercept_ + (est.item_biases_ if biases else 0.0)
+    assert_allclose(drawn.mean(axis=0), np.broadcast_to(mean, 10), atol=0.1)
+    spread = est.factor_variance_ * (est.components_**2).sum(axis=0) + 0.5
+    spread = spread + (est.bias_variance_ if biases else 0.0)
+    assert_allclose(drawn.var(axis=0), spread, rtol=0.06)
+    assert_allclose(factors.var(axis=0), est.factor_variance_, rtol=0.06)
+    assert_array_equal(est.sample(3)[0], est.sample(3)[0])
+    with pytest.raises(ValueError, match="at least one sample"):
+        est.sample(0)
+    assert not hasattr(small(input="pairs"), "sample")
+
+
 def test_bad_recommendations_are_refused(rng):
     est = small().fit(ratings(rng))
     for arguments, message in [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -24,7 +24,7 @@ from ._ratings import (
     read_pairs,
     some_ratings,
 )
-from ._validation import explains, finite, refuse_masked
+from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -98,6 +98,34 @@ class RatingPredictions(BaseAnnealed):
                 )
             ratings += user_biases.astype(X.dtype)[:, None]
         return self._clipped(finite(ratings, _OVERFLOW))
+
+    @available_if(of_matrix)
+    def sample(self, n_samples=1):
+        """Draw ratings of all items by new users, with the posterior means of the items.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of users.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_items)
+            Ratings with their noise; they are not clipped.
+        user_factors : ndarray of shape (n_samples, n_components)
+            The factors of these users, drawn from their prior like their biases.
+        """
+        model = self._context().model
+        check_n_samples(n_samples)
+        rng = check_random_state(self.random_state)
+        factors = rng.standard_normal((n_samples, model.n_components))
+        factors *= np.sqrt(self.factor_variance_)
+        ratings = factors @ self.components_ + self.intercept_
+        if model.biases:
+            biases = np.sqrt(self.bias_variance_) * rng.standard_normal((n_samples, 1))
+            ratings += self.item_biases_ + biases
+        noise = np.sqrt(self.noise_variance_) * rng.standard_normal(ratings.shape)
+        return ratings + noise, factors
 
     @available_if(of_matrix)
     @explains("Prediction")

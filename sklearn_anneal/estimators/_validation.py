@@ -198,6 +198,15 @@ def check_activations(X: Any, n_components: int, components: str = "components")
     return X
 
 
+def check_n_samples(n_samples: Any) -> None:
+    """Refuse a number of samples to draw that is below 1."""
+    if n_samples < 1:
+        raise ValueError(
+            f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
+            "sample."
+        )
+
+
 # Missing cells
 
 

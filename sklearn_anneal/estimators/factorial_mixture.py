@@ -16,7 +16,7 @@ from ..inference.units import Rows, Units
 from ..models.factorial_mixture import FactorialMixture
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._priors import check_first_rows, checked_prior, is_auto
-from ._validation import check_activations, explains, finite, refuse_masked
+from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -41,6 +41,8 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     The posterior of the components is one Gaussian over all of them. ``transform`` returns the
     probabilities of the activations, and ``inverse_transform`` adds up the parts.
+
+    Read more in the :ref:`user guide <factorial-mixtures>`.
 
     Parameters
     ----------
@@ -486,11 +488,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             Their activations, 0 or 1.
         """
         self._context()
-        if n_samples < 1:
-            raise ValueError(
-                f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
-                "sample."
-            )
+        check_n_samples(n_samples)
         rng = check_random_state(self.random_state)
         Z = (rng.uniform(size=(n_samples, len(self.means_))) < self.activation_probabilities_) * 1.0
         variances = self.noise_variance_ + ((Z @ self.means_cov_) * Z).sum(axis=1)

@@ -22,6 +22,7 @@ from ._counts import checked_counts
 from ._priors import is_auto
 from ._validation import (
     check_activations,
+    check_n_samples,
     check_sparse,
     explains,
     finite,
@@ -66,6 +67,8 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     are, the more they are trusted, and the more components are used. A zero is a count of zero, in
     sparse matrices too. NaN marks missing cells of dense arrays, which are assumed to be missing at
     random.
+
+    Read more in the :ref:`user guide <counts>`.
 
     Parameters
     ----------
@@ -525,11 +528,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             Their activations, drawn from the prior.
         """
         self._context()
-        if n_samples < 1:
-            raise ValueError(
-                f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
-                "sample."
-            )
+        check_n_samples(n_samples)
         rng = check_random_state(self.random_state)
         b = self.activation_prior_
         activations = rng.gamma(b, 1.0 / b, size=(n_samples, len(self.component_weights_)))

@@ -18,7 +18,7 @@ from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._priors import check_first_rows, check_shape, checked_covariance_prior, is_auto
-from ._validation import explains, finite, refuse_masked, refuse_unobserved_columns
+from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -43,6 +43,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
       Student-t densities), which integrates to 1.
     - Priors that are not given are learned (see Notes), which fits most data better, in the lower
       bound and in the density of new rows. None for each of them selects those of scikit-learn.
+
+    Read more in the :ref:`user guide <gaussian-mixtures>`.
 
     Parameters
     ----------
@@ -558,11 +560,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             Their components.
         """
         ctx = self._context()
-        if n_samples < 1:
-            raise ValueError(
-                f"Invalid value for 'n_samples': {n_samples} . The sampling requires at least "
-                "one sample."
-            )
+        check_n_samples(n_samples)
         random_state = check_random_state(self.random_state)
         counts = random_state.multinomial(n_samples, self.weights_)
         n_features = self.means_.shape[1]

@@ -61,6 +61,8 @@ class AnnealedHMM(StatePredictions):
     routing, use lists. An unobserved frame is a row of NaN, a row that a mask covers completely,
     or the symbol −1. Such frames are marginalised, and so are single cells that are NaN or masked.
 
+    Read more in the :ref:`user guide <hidden-markov-models>`.
+
     Parameters
     ----------
     n_components : int, default=1

@@ -8,9 +8,9 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import csr_matrix, issparse, vstack
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_non_negative, validate_data
@@ -24,7 +24,7 @@ from ..metrics import document_completion_log_likelihood, split_documents
 from ..models.latent_dirichlet import TOPICS, LatentDirichlet
 from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
 from ._counts import checked_counts
-from ._validation import check_activations, check_sparse, finite, refuse_masked
+from ._validation import check_activations, check_n_samples, check_sparse, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Annealing, Context
@@ -62,6 +62,8 @@ class AnnealedLatentDirichletAllocation(
       until the bound no longer rises. From then on it starts from the result of the last pass,
       so that the bound can no longer fall.
     - There is no attribute ``random_state_``.
+
+    Read more in the :ref:`user guide <topic-models>`.
 
     Parameters
     ----------
@@ -554,6 +556,42 @@ class AnnealedLatentDirichletAllocation(
         X = check_activations(X, len(self.components_), "topics")
         topics = self.components_ / self.components_.sum(axis=1, keepdims=True)
         return (X @ topics).astype(X.dtype, copy=False)
+
+    def sample(self, n_samples=1, n_tokens=100):
+        """Draw documents from the model, with the expected words of its topics.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of documents.
+        n_tokens : int or array-like of int, shape (n_samples,), default=100
+            Number of tokens of each document, which the model does not say.
+
+        Returns
+        -------
+        X : sparse matrix of int64 in CSR format, of shape (n_samples, n_features)
+            Counts of words.
+        doc_topic : ndarray of shape (n_samples, n_components)
+            The proportions of topics from which the words were drawn.
+
+        Raises
+        ------
+        ValueError
+            If ``n_samples`` is below 1, or a number of tokens is negative or not an integer.
+        """
+        ctx = self._context()
+        check_n_samples(n_samples)
+        lengths = np.broadcast_to(np.asarray(n_tokens), (n_samples,))
+        if lengths.dtype.kind not in "iu" or lengths.min() < 0:
+            raise ValueError(f"n_tokens must be integers of 0 or more; got {n_tokens!r}.")
+        rng = check_random_state(self.random_state)
+        shares = rng.dirichlet(ctx.model.doc_topic_prior, size=n_samples)
+        topics = self.components_ / self.components_.sum(axis=1, keepdims=True, dtype=np.float64)
+        rows = []
+        for length, share in zip(lengths, shares, strict=True):
+            of_words = share @ topics
+            rows.append(csr_matrix(rng.multinomial(length, of_words / of_words.sum())))
+        return vstack(rows, format="csr", dtype=np.int64), shares
 
     def perplexity(self, X, sub_sampling=False):
         """Perplexity of documents, exp(−bound per token).

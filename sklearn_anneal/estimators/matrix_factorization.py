@@ -78,6 +78,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
       ``cross_val_score(est, X, y)`` then holds out ratings. If a pair occurs twice, both ratings
       count.
 
+    Read more in the :ref:`user guide <ratings>`.
+
     Parameters
     ----------
     n_components : int, default=10

@@ -28,6 +28,7 @@ from ._columns import (
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._priors import auto_as_none, check_first_rows
 from ._validation import (
+    check_n_samples,
     check_sparse,
     explains,
     finite,
@@ -48,6 +49,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     Given its component, the columns of a row are independent: Bernoulli, categorical, Poisson or
     Gaussian variables, or blocks of these for tables of mixed columns. With categories this is
     latent class analysis. Any cell can be missing.
+
+    Read more in the :ref:`user guide <any-columns>`.
 
     Parameters
     ----------
@@ -653,11 +656,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             Their components.
         """
         ctx = self._context()
-        if n_samples < 1:
-            raise ValueError(
-                f"Invalid value for 'n_samples': {n_samples} . The sampling requires at least "
-                "one sample."
-            )
+        check_n_samples(n_samples)
         random_state = check_random_state(self.random_state)
         counts = random_state.multinomial(n_samples, self.weights_)
         labels = np.repeat(np.arange(len(counts)), counts)

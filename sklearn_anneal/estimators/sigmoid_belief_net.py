@@ -20,7 +20,7 @@ from ..inference.stopping import NoImprovement, RiseOfBound
 from ..inference.units import Units
 from ..models.sigmoid_belief_net import BinaryRows, SigmoidBeliefNet
 from ._base import BaseAnnealed
-from ._validation import explains, finite, refuse_masked
+from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -41,6 +41,8 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     Unlike the other models of this package, this one has no conjugate update: an optimizer follows
     noisy gradients, and parameters are points without priors.
+
+    Read more in the :ref:`user guide <nets>`.
 
     Parameters
     ----------
@@ -527,11 +529,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             The units of the hidden layers l = 1, …, L, 0 or 1.
         """
         ctx = self._context()
-        if n_samples < 1:
-            raise ValueError(
-                f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
-                "sample."
-            )
+        check_n_samples(n_samples)
         rng, dtype = check_random_state(self.random_state), ctx.model.dtype
         logits = np.broadcast_to(self.intercepts_[-1], (n_samples, ctx.model.sizes[-1]))
         layers = [(rng.uniform(size=logits.shape) < expit(logits)).astype(dtype)]

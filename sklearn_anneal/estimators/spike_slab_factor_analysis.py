@@ -25,7 +25,7 @@ from ..models.spike_slab_gradient import (
 )
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._priors import check_first_rows, checked_prior, is_auto
-from ._validation import check_activations, explains, finite, refuse_masked
+from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -57,6 +57,8 @@ class AnnealedSpikeSlabFactorAnalysis(
     The posterior of the loadings of a column is one Gaussian over all factors; z_k and s_k of a row
     have a common posterior, the spike and slab of Titsias and Lázaro-Gredilla [2]_. Cells of X that
     are NaN are missing: they are left out, and the lower bound is that of the others.
+
+    Read more in the :ref:`user guide <spike-and-slab>`.
 
     Parameters
     ----------
@@ -577,11 +579,7 @@ class AnnealedSpikeSlabFactorAnalysis(
             Their factors z s.
         """
         self._context()
-        if n_samples < 1:
-            raise ValueError(
-                f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
-                "sample."
-            )
+        check_n_samples(n_samples)
         rng = check_random_state(self.random_state)
         shape = (n_samples, len(self.components_))
         factors = rng.standard_normal(shape) * (

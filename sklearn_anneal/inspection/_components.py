@@ -47,6 +47,7 @@ class ComponentsDisplay:
 
     Examples
     --------
+    >>> import matplotlib.pyplot as plt
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import KFold
     >>> from sklearn_anneal import AnnealedBayesianGaussianMixture
@@ -55,6 +56,7 @@ class ComponentsDisplay:
     >>> mixture = AnnealedBayesianGaussianMixture(random_state=0)
     >>> folds = KFold(5, shuffle=True, random_state=0)  # because the rows are sorted by species
     >>> display = ComponentsDisplay.from_estimator(mixture, X, [1, 2, 3, 4, 5], cv=folds)
+    >>> plt.show()
     >>> int(display.n_components[display.lower_bounds.argmax()])
     3
     """

@@ -50,12 +50,14 @@ class MixtureEllipseDisplay:
 
     Examples
     --------
+    >>> import matplotlib.pyplot as plt
     >>> from sklearn.datasets import load_iris
     >>> from sklearn_anneal import AnnealedBayesianGaussianMixture
     >>> from sklearn_anneal.inspection import MixtureEllipseDisplay
     >>> X = load_iris().data[:, 2:]
     >>> mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0).fit(X)
     >>> display = MixtureEllipseDisplay.from_estimator(mixture, X)
+    >>> plt.show()
     >>> len(display.ellipses_) == mixture.n_effective_components_
     True
     """

@@ -59,12 +59,14 @@ class ComponentProfilesDisplay:
 
     Examples
     --------
+    >>> import matplotlib.pyplot as plt
     >>> from sklearn_anneal import AnnealedBayesianMixture
     >>> from sklearn_anneal.datasets import make_mixture
     >>> from sklearn_anneal.inspection import ComponentProfilesDisplay
     >>> X, _, _ = make_mixture(200, 4, emission="categorical", random_state=0)
     >>> mixture = AnnealedBayesianMixture(3, emission="categorical", random_state=0).fit(X)
     >>> display = ComponentProfilesDisplay.from_estimator(mixture, components=3)
+    >>> plt.show()
     >>> display.text_.shape
     (12, 3)
     """

@@ -43,12 +43,14 @@ class TemperatureDisplay:
 
     Examples
     --------
+    >>> import matplotlib.pyplot as plt
     >>> from sklearn.datasets import load_iris
     >>> from sklearn_anneal import AnnealedBayesianGaussianMixture
     >>> from sklearn_anneal.inspection import TemperatureDisplay
     >>> X = load_iris().data
     >>> mixture = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
     >>> display = TemperatureDisplay.from_estimator(mixture.fit(X))
+    >>> plt.show()
     >>> display.ax_.get_ylabel()
     'Temperature'
     """

@@ -52,6 +52,7 @@ class TopicsDisplay:
 
     Examples
     --------
+    >>> import matplotlib.pyplot as plt
     >>> from sklearn.feature_extraction.text import CountVectorizer
     >>> from sklearn_anneal import AnnealedLatentDirichletAllocation
     >>> from sklearn_anneal.inspection import TopicsDisplay
@@ -61,6 +62,7 @@ class TopicsDisplay:
     >>> lda = AnnealedLatentDirichletAllocation(n_components=2, random_state=0).fit(X)
     >>> words = vectorizer.get_feature_names_out()
     >>> display = TopicsDisplay.from_estimator(lda, words, n_words=3)
+    >>> plt.show()
     >>> len(display.axes_)
     2
     """

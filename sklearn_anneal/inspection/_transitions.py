@@ -55,6 +55,7 @@ class TransitionMatrixDisplay:
 
     Examples
     --------
+    >>> import matplotlib.pyplot as plt
     >>> import numpy as np
     >>> from sklearn_anneal import AnnealedHMM
     >>> from sklearn_anneal.inspection import TransitionMatrixDisplay
@@ -62,6 +63,7 @@ class TransitionMatrixDisplay:
     >>> X = 5.0 * states[:, None] + np.random.default_rng(0).standard_normal((240, 1))
     >>> hmm = AnnealedHMM(3, random_state=0).fit(X)
     >>> display = TransitionMatrixDisplay.from_estimator(hmm)
+    >>> plt.show()
     >>> display.text_.shape
     (3, 3)
     """
@@ -296,6 +298,7 @@ class StateSequenceDisplay:
 
     Examples
     --------
+    >>> import matplotlib.pyplot as plt
     >>> import numpy as np
     >>> from sklearn_anneal import AnnealedHMM
     >>> from sklearn_anneal.inspection import StateSequenceDisplay
@@ -303,6 +306,7 @@ class StateSequenceDisplay:
     >>> X = 5.0 * states[:, None] + np.random.default_rng(0).standard_normal((100, 1))
     >>> hmm = AnnealedHMM(2, random_state=0).fit(X)
     >>> display = StateSequenceDisplay.from_estimator(hmm, X)
+    >>> plt.show()
     >>> sorted(display.bands_)
     [0, 1]
     """
