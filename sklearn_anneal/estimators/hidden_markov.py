@@ -634,3 +634,25 @@ class AnnealedHMM(StatePredictions):
         """
         how = {"groups": groups, "lengths": lengths}
         return self.fit(X, y, **how, sample_weight=sample_weight).transform(X, **how)
+
+    def fit_predict(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
+        """Fit the model and return the most probable path of states of each training sequence.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Training sequences.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
+        sample_weight : array-like of shape (n_frames,), default=None
+            Weights, constant within a sequence.
+
+        Returns
+        -------
+        states : ndarray of int, shape (n_frames,)
+            The result of :meth:`predict`.
+        """
+        how = {"groups": groups, "lengths": lengths}
+        return self.fit(X, y, **how, sample_weight=sample_weight).predict(X, **how)

@@ -535,44 +535,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         ctx = self._context()
         return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
-    def aic(self, X, sample_weight=None):
-        """Akaike's information criterion at the posterior means.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        aic : float
-            2 p − 2 log L, where L is the likelihood and p the number of free parameters; the lower
-            the better.
-        """
-        log_likelihood, _ = self._log_likelihood(X, sample_weight)
-        return 2.0 * self._context().model.n_parameters - 2.0 * log_likelihood
-
-    def bic(self, X, sample_weight=None):
-        """Bayesian information criterion at the posterior means.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        bic : float
-            p log N − 2 log L, where L is the likelihood, p the number of free parameters and N the
-            number of rows, or the sum of their weights; the lower the better.
-        """
-        log_likelihood, n_rows = self._log_likelihood(X, sample_weight)
-        return self._context().model.n_parameters * np.log(n_rows) - 2.0 * log_likelihood
-
     def relative_entropy(self, X, sample_weight=None):
         """How certain the assignment of rows to components is (entropy R²).
 
@@ -672,16 +634,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         ctx = self._context()
         log_weights, components = ctx.model.expectations(ctx.q)
         return log_weights, ctx.model.components.for_rows(components, rows)
-
-    def _log_likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
-        """The log-likelihood of all rows at the posterior means, and the sum of their weights."""
-        rows, _ = self._again(X)
-        ctx = self._context()
-        each = ctx.model.log_likelihood(rows, ctx.q)
-        weights = self._check_weights(sample_weight, each)
-        if weights is None:
-            return float(each.sum()), float(len(each))
-        return float(weights @ each), float(weights.sum())
 
 
 def _rows_of(X: Any, weights: np.ndarray | None) -> Rows:

@@ -667,6 +667,12 @@ class HiddenMarkov(ConjugateModel):
 
     # Functions of the fitted parameters
 
+    @property
+    def n_parameters(self) -> int:
+        """The number of free parameters of starts, transitions and emissions."""
+        chain = self.n_components - 1 + self.n_components * (self.n_components - 1)
+        return chain + self.emission.n_parameters
+
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected number of frames of each state."""
         into = (q["transmat"] - prior["transmat"]).sum(axis=0)

@@ -155,6 +155,14 @@ ENTRIES = [
                 "rows of different weights are refused.",
                 lambda est: True,
             ),
+        )
+        | dict.fromkeys(
+            ("check_methods_sample_order_invariance", "check_methods_subset_invariance"),
+            ExpectedFailure(
+                "score_samples returns a pair, as hmmlearn's does: the rows of one array are one "
+                "sequence, and its log-likelihood is not a sum over rows.",
+                lambda est: True,
+            ),
         ),
     ),
     hidden_markov(
