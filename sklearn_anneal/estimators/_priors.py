@@ -20,15 +20,17 @@ def auto_as_none(value: Any) -> Any:
     return None if is_auto(value) else value
 
 
-def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+def checked_prior(
+    value: Any, default: Any, shape: tuple[int, ...], name: str, zeros: bool = False
+) -> np.ndarray:
     """Check positive concentrations, or their default if they are None, and broadcast them.
 
-    A prior that is learned starts at the default.
+    A prior that is learned starts at the default. With ``zeros``, entries may be 0.
 
     Raises
     ------
     ValueError
-        If they do not fit the shape, or are not positive and finite.
+        If they do not fit the shape, or are not positive (or zero) and finite.
     """
     value = auto_as_none(value)
     prior = numbers_of(default if value is None else value, name)
@@ -39,8 +41,28 @@ def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -
             f"The parameter '{name}' should be a number or an array of shape {shape}, but has "
             f"shape {prior.shape}."
         ) from None
-    refuse_nonpositive(prior, name)
+    if not zeros:
+        refuse_nonpositive(prior, name)
+    elif (prior < 0).any():
+        raise ValueError(
+            f"The parameter '{name}' should be positive, or 0 where it forbids something, but got "
+            f"{prior.min():g}."
+        )
     return prior
+
+
+def refuse_empty_rows(prior: np.ndarray, name: str, consequence: str) -> None:
+    """Raise a ValueError if all entries of a distribution are 0, and with them all probabilities.
+
+    ``consequence`` completes the sentence "Sequences could …" of the error message.
+    """
+    empty = np.flatnonzero(~np.atleast_2d(prior > 0).any(axis=1))
+    if len(empty):
+        row = f"row {empty[0]} of " if prior.ndim > 1 else ""
+        raise ValueError(
+            f"All entries of {row}the parameter '{name}' are 0, which forbids everything: "
+            f"sequences could {consequence}. Give at least one positive entry."
+        )
 
 
 def numbers_of(value: Any, name: str) -> np.ndarray:

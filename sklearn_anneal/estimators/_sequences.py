@@ -286,10 +286,13 @@ def draw_states(
 ) -> np.ndarray:
     """Draw the states of one sequence from a Markov chain."""
     uniform = random_state.random_sample(n_frames)
+    # The last limit is 1 without rounding, so that no state of probability 0 is ever drawn.
     limits = np.cumsum(transitions, axis=1)
+    limits /= limits[:, -1:]
     states = np.empty(n_frames, dtype=np.int64)
     limit = np.cumsum(start)
+    limit /= limit[-1]
     for t in range(n_frames):
-        states[t] = min(np.searchsorted(limit, uniform[t], "right"), len(limit) - 1)
+        states[t] = np.searchsorted(limit, uniform[t], "right")
         limit = limits[states[t]]
     return states

@@ -15,8 +15,7 @@ from sklearn.utils.validation import validate_data
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import missing_cells
 from ..inference.units import Sequences, cell_patterns
-from ..models.components._base import log_means
-from ..models.hidden_markov import HiddenMarkov
+from ..models.hidden_markov import HiddenMarkov, log_probabilities
 from ._base import BaseAnnealed
 from ._columns import FRAME_EMISSIONS, cells_of
 from ._emissions import (
@@ -24,7 +23,7 @@ from ._emissions import (
     CategoricalEmission,
     check_priors_of_others,
 )
-from ._priors import checked_prior, is_auto
+from ._priors import checked_prior, is_auto, refuse_empty_rows
 from ._sequences import (
     SequenceData,
     check_targets,
@@ -116,16 +115,20 @@ class AnnealedHMM(StatePredictions):
     startprob_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Concentration of the Dirichlet prior of the start probabilities. ``"auto"`` learns one
         number for all states (see Notes), at least 0.1 / ``n_components``. Each sequence starts
-        only once, so that it matters little unless there are many. None: 1 / ``n_components``.
+        only once, so that it matters little unless there are many. None: 1 / ``n_components``. A
+        zero in an array forbids sequences to start in that state.
     transmat_prior : float, array-like, "auto" or None, default="auto"
         Concentration of the Dirichlet prior of the transition probabilities, a number or an array
         of shape (n_components, n_components), with one row for each state that is left. ``"auto"``
         learns one number for all (see Notes), at least 0.1 / ``n_components``. A smaller number
-        lets each state be followed by fewer others. None: 1 / ``n_components``.
+        lets each state be followed by fewer others. None: 1 / ``n_components``. A zero in an array
+        forbids the transition: its probability is 0 throughout the fit and ever after, for example
+        in a left-to-right model, whose array is ``np.triu(np.ones((k, k)))``.
     sticky : float, default=0.0
         Number that is added to the diagonal of ``transmat_prior``. It acts like so many observed
         transitions from each state to itself, so that a larger number makes segments longer. With
         ``transmat_prior="auto"`` it stays as given, and the best number to add it to is learned.
+        A zero on the diagonal of ``transmat_prior`` forbids nothing if a number is added to it.
     emissionprob_prior : float, array-like or "auto", default=None
         For ``"categorical"``: concentration of the Dirichlet prior of the symbols, a number or an
         array of shape (n_symbols,) or (n_components, n_symbols). None: 1 / ``n_symbols``, but at
@@ -494,15 +497,23 @@ class AnnealedHMM(StatePredictions):
         check_priors_of_others(self)
         present = units.present()
         k = self.n_components
-        transmat = checked_prior(self.transmat_prior, 1.0 / k, (k, k), "transmat_prior")
+        start = self._chain_prior("startprob", (k,))
+        transmat = self._chain_prior("transmat", (k, k)) + self.sticky * np.eye(k)
+        refuse_empty_rows(start, "startprob_prior", "start in no state at all")
+        refuse_empty_rows(transmat, "transmat_prior", "go nowhere from this state, not even stay")
         chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
         return HiddenMarkov(
             kind.components(self, present) if self._blocks is None else self._components(present),
-            checked_prior(self.startprob_prior, 1.0 / k, (k,), "startprob_prior"),
-            transmat + self.sticky * np.eye(k),
+            start,
+            transmat,
             init_params,
             tuple(name for name, value in chain.items() if k > 1 and is_auto(value)),
         )
+
+    def _chain_prior(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """The prior of starts or transitions, whose entries may be 0 if it is an array."""
+        value, default = getattr(self, f"{name}_prior"), 1.0 / self.n_components
+        return checked_prior(value, default, shape, f"{name}_prior", zeros=np.ndim(value) > 0)
 
     def _check_parameters(self, X: SequenceData, units: Sequences) -> None:  # type: ignore[override]
         asked = self
@@ -520,8 +531,8 @@ class AnnealedHMM(StatePredictions):
         else:
             of_frames = self._attributes_of_components(*own)
         return {
-            "startprob_": np.exp(log_means(q["startprob"])),
-            "transmat_": np.exp(log_means(q["transmat"])),
+            "startprob_": np.exp(log_probabilities(q["startprob"])),
+            "transmat_": np.exp(log_probabilities(q["transmat"])),
             "startprob_posterior_": q["startprob"],
             "transmat_posterior_": q["transmat"],
             "startprob_prior_": prior["startprob"],

@@ -11,7 +11,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.special import polygamma, psi, softmax
 
-from ..families import Dirichlet, Factor, Factors, Natural, Tempering, UnitTemperatures
+from ..families import (
+    Dirichlet,
+    Factor,
+    Factors,
+    Natural,
+    PartialDirichlet,
+    Tempering,
+    UnitTemperatures,
+)
 from ..families._empirical_bayes import LARGEST, maximizer
 from ..inference.tables import missing_cells
 from ..inference.units import Sequences
@@ -36,6 +44,9 @@ _LEAST_SHARE = 0.1
 # A step that learns priors leaves each parameter of q at least this share of its distance from the
 # edge of its domain. Steps of coordinate ascent never come so near.
 _MARGIN = 1e-6
+# The log probability of what cannot be, such as a forbidden transition. Its exponential is 0 at
+# every inverse temperature, and unlike −∞ it can be multiplied by 0 and subtracted from itself.
+IMPOSSIBLE = -1e200
 # Largest number of frames with which the gaps of a long stream are represented.
 _FRAMES_OF_GAPS = 100_000
 
@@ -255,8 +266,16 @@ def _with_gaps(units: Sequences) -> np.ndarray:
     return np.flatnonzero(np.diff(ends[units.indptr]))
 
 
+def log_probabilities(concentration: np.ndarray) -> np.ndarray:
+    """Return the logarithms of the means of Dirichlet rows, in which a concentration may be 0."""
+    with np.errstate(divide="ignore"):
+        return np.where(concentration > 0, log_means(concentration), IMPOSSIBLE)
+
+
 class Expected(NamedTuple):
     """The terms of E log p(x, z | β), or of log p(x, z | β) at one value of β.
+
+    What the prior forbids has the value ``IMPOSSIBLE``.
 
     Attributes
     ----------
@@ -297,6 +316,8 @@ class HiddenMarkov(ConjugateModel):
         The distribution of a frame given its state.
     startprob_prior : ndarray of shape (n_components,)
     transmat_prior : ndarray of shape (n_components, n_components)
+        A start or transition whose concentration is 0 is forbidden: its probability is 0, and the
+        Dirichlet distribution of its row is that of the others. Each row allows at least one.
     init_params : {"kmeans", "random"}
     learned_names : tuple of str
         Which of ``"startprob"`` and ``"transmat"`` have a prior with a concentration that is
@@ -351,8 +372,16 @@ class HiddenMarkov(ConjugateModel):
         return can | dict.fromkeys(volume, self.emission.why_no_log_volume)
 
     def factors(self) -> Factors:
-        chain = (Factor(Dirichlet(), {"concentration": key}) for key in ("startprob", "transmat"))
+        chain = [Factor(family, {"concentration": key}) for key, family in self._rows().items()]
         return Factors([*chain, *self.emission.factors])
+
+    def _rows(self) -> dict[str, Dirichlet]:
+        """Return the families of starts and transitions."""
+        priors = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
+        return {
+            key: Dirichlet() if (prior > 0).all() else PartialDirichlet(prior > 0)
+            for key, prior in priors.items()
+        }
 
     def operations(self, units: Sequences) -> float:
         return float(units.indptr[-1]) * self.n_components * (6.0 * self.n_components + 20.0)
@@ -414,11 +443,10 @@ class HiddenMarkov(ConjugateModel):
         block: Block | None = None,
     ) -> Natural:
         """Return the posterior given random counts, with N/K frames in every state."""
-        even = np.ones(self.n_components)
         share = summary.n_frames / self.n_components
         chain = {
-            "startprob": prior["startprob"] + summary.weight * rng.dirichlet(even),
-            "transmat": prior["transmat"] + share * rng.dirichlet(even, size=self.n_components),
+            "startprob": prior["startprob"] + summary.weight * _random(prior["startprob"], rng),
+            "transmat": prior["transmat"] + share * _random(prior["transmat"], rng),
         }
         own = {key: prior[key] for key in self.emission.keys}
         counts = np.full(self.n_components, share)
@@ -427,13 +455,15 @@ class HiddenMarkov(ConjugateModel):
     # The local step
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Expected:
-        def logarithms(key: str) -> np.ndarray:
+        def logarithms(key: str, family: Dirichlet) -> np.ndarray:
             natural = {"concentration": q[key]}
             if rng is None:
-                return Dirichlet().expectations(natural)["concentration"]
-            return Dirichlet().sample(natural, rng)["log_probabilities"]
+                logs = family.expectations(natural)["concentration"]
+            else:
+                logs = family.sample(natural, rng)["log_probabilities"]
+            return np.where(q[key] > 0, logs, IMPOSSIBLE)
 
-        start, transitions = logarithms("startprob"), logarithms("transmat")
+        start, transitions = (logarithms(key, family) for key, family in self._rows().items())
         return Expected(start, transitions, self.emission.expectations(q, rng))
 
     def visit(
@@ -456,9 +486,8 @@ class HiddenMarkov(ConjugateModel):
 
     def plug_in(self, q: Natural) -> Expected:
         """Return the terms of log p(x, z | β) at the posterior means of β."""
-        return Expected(
-            log_means(q["startprob"]), log_means(q["transmat"]), self.emission.plug_in(q)
-        )
+        start, transitions = log_probabilities(q["startprob"]), log_probabilities(q["transmat"])
+        return Expected(start, transitions, self.emission.plug_in(q))
 
     def log_density(self, units: Sequences, expected: Expected) -> np.ndarray:
         """Return E log p(x | z = k) of all frames in nats, (n_frames, n_components).
@@ -670,8 +699,8 @@ class HiddenMarkov(ConjugateModel):
     @property
     def n_parameters(self) -> int:
         """The number of free parameters of starts, transitions and emissions."""
-        chain = self.n_components - 1 + self.n_components * (self.n_components - 1)
-        return chain + self.emission.n_parameters
+        allowed = np.vstack([self.startprob_prior, self.transmat_prior]) > 0
+        return int((allowed.sum(axis=1) - 1).sum()) + self.emission.n_parameters
 
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected number of frames of each state."""
@@ -681,7 +710,16 @@ class HiddenMarkov(ConjugateModel):
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
         own = self.emission.coordinates(q, summary.emission)
-        return coinciding(np.hstack([np.exp(log_means(q["transmat"])), own]), used)
+        return coinciding(np.hstack([np.exp(log_probabilities(q["transmat"])), own]), used)
+
+
+def _random(prior: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return random probabilities in the shape of a prior, 0 where the prior forbids them."""
+    drawn = rng.dirichlet(np.ones(prior.shape[-1]), size=prior.shape[:-1] or None)
+    if (prior > 0).all():
+        return drawn
+    drawn = np.where(prior > 0, drawn, 0.0)
+    return drawn / drawn.sum(axis=-1, keepdims=True)
 
 
 def _learned_rows(old: np.ndarray, q: np.ndarray, rho: float) -> np.ndarray:
