@@ -16,10 +16,19 @@ from ._validation import masked_as_nan, refuse_masked, refuse_unobserved_columns
 
 @dataclass(frozen=True)
 class SequenceData:
-    """The frames of all sequences, one after another, and the length of each sequence."""
+    """The frames of all sequences, one after another, and the length of each sequence.
+
+    Attributes
+    ----------
+    X : array-like of shape (n_frames, n_columns)
+    lengths : ndarray of int64, shape (n_sequences,)
+    states : ndarray of intp, shape (n_frames,) or None, default=None
+        The states that the user knows, and −1 elsewhere; None if they gave none.
+    """
 
     X: Any
     lengths: np.ndarray
+    states: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -226,6 +235,53 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
     if groups is not None:
         return SequenceData(X, _lengths_of_groups(groups, n_rows))
     return SequenceData(X, np.array([n_rows], dtype=np.int64))
+
+
+def read_states(states: Any, data: SequenceData, n_components: int) -> np.ndarray | None:
+    """Check states that are known and bring them into one array; None if none is known.
+
+    They are an array with one entry per frame, or a list with one array per sequence.
+
+    Raises
+    ------
+    ValueError
+        If they do not have one integer for each frame, or if one is no number of a state.
+    """
+    if states is None:
+        return None
+    parts = states if isinstance(states, list | tuple) else None
+    if isinstance(states, np.ndarray) and states.dtype == object and states.ndim == 1:
+        parts = states.tolist()
+    if parts is not None and all(np.ndim(part) > 0 for part in parts):
+        parts = [_one_dimensional(part, "An element of states") for part in parts]
+        found = [len(part) for part in parts]
+        if found != data.lengths.tolist():
+            which = next((i for i, n in enumerate(data.lengths) if [n] != found[i : i + 1]), None)
+            wrong = (
+                f"{len(found)} arrays, but there are {len(data.lengths)} sequences"
+                if which is None or which >= len(found)
+                else f"{found[which]} entries for sequence {which} of {data.lengths[which]} frames"
+            )
+            raise ValueError(f"states has {wrong}: it has one entry per frame.")
+        states = np.concatenate(parts)
+    states = _one_dimensional(states, "states")
+    if len(states) != data.shape[0]:
+        raise ValueError(
+            f"states has {len(states)} entries, but X has {data.shape[0]} rows: it has one entry "
+            "per frame, −1 where the state is not known."
+        )
+    if states.dtype.kind not in "iu":
+        raise ValueError(
+            "states are integers: the number of the state of each frame, or −1 where it is not "
+            f"known, but their dtype is {states.dtype}."
+        )
+    wrong = states[(states < -1) | (states >= n_components)]
+    if len(wrong):
+        raise ValueError(
+            f"states has {wrong[0]}, but with n_components={n_components} states are numbered from "
+            f"0 to {n_components - 1}, and −1 where they are not known."
+        )
+    return states.astype(np.intp) if (states >= 0).any() else None
 
 
 def check_targets(y: Any, X: Any, data: SequenceData, categorical: bool) -> None:

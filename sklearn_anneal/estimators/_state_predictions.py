@@ -301,7 +301,7 @@ class StatePredictions(
         self, X: Any, groups: Any, lengths: Any, y: Any = None
     ) -> tuple[Context, SequenceData, Sequences]:
         ctx = self._context()
-        data = self._data(X, groups, lengths, y)
+        data = self._data(X, groups, lengths, y)  # without states: predictions are made from X
         data = self._validate_data(data, reset=False, ensure_min_samples=1)
         units: Any = self._make_units(data, None)
         return ctx, data, units.centered(ctx.summary)

@@ -228,10 +228,11 @@ class PartialDirichlet(Dirichlet):
         return np.asarray(np.where(self.support, inside, concentration == 0.0).all(-1))
 
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
-        totals = [natural["concentration"].sum(-1) for natural in (p, q)]
-        inside = [self._filled(natural) for natural in (p, q)]
-        entries = gammaln_divergence(*inside, inside[0] - inside[1]).sum(-1)
-        return entries - gammaln_divergence(*totals, (inside[0] - inside[1]).sum(-1))
+        inside_p, inside_q = self._filled(p), self._filled(q)
+        total_p, total_q = p["concentration"].sum(-1), q["concentration"].sum(-1)
+        difference = inside_p - inside_q
+        entries = gammaln_divergence(inside_p, inside_q, difference).sum(-1)
+        return entries - gammaln_divergence(total_p, total_q, difference.sum(-1))
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (np.where(self.support, natural["concentration"], np.inf).min(-1),)
