@@ -461,10 +461,11 @@ def one_update(emission, q, prior, sequences, x=1.0, s=1.0, weights=None):
     return updated(emission, prior, sequences, step, s, weights)
 
 
-def log_evidence(emission, prior, sequences):
+def log_evidence(emission, prior, sequences, states=None):
     """log p(X), all paths of all sequences summed and all parameters integrated out.
 
-    The K^(all frames) terms allow about ten frames at K = 2.
+    The K^(all frames) terms allow about ten frames at K = 2. With ``states``, one array for each
+    sequence with −1 where a state is not known, it is the log p of X and the known states.
     """
     k = len(prior.start)
     lengths = [len(X) for X in sequences]
@@ -474,7 +475,9 @@ def log_evidence(emission, prior, sequences):
     seen = emission.observed(X)
     of_state: dict[tuple, float] = {}
     terms = []
-    for z in all_paths(sum(lengths), k):
+    given = np.full(sum(lengths), -1) if states is None else np.concatenate(states)
+    paths = all_paths(sum(lengths), k)
+    for z in paths[((paths == given) | (given < 0)).all(axis=1)]:
         starts = np.bincount(z[first], minlength=k)
         transitions = np.zeros((k, k))
         np.add.at(transitions, (z[inside - 1], z[inside]), 1)

@@ -254,15 +254,15 @@ def read_states(states: Any, data: SequenceData, n_components: int) -> np.ndarra
         parts = states.tolist()
     if parts is not None and all(np.ndim(part) > 0 for part in parts):
         parts = [_one_dimensional(part, "An element of states") for part in parts]
-        found = [len(part) for part in parts]
-        if found != data.lengths.tolist():
-            which = next((i for i, n in enumerate(data.lengths) if [n] != found[i : i + 1]), None)
-            wrong = (
-                f"{len(found)} arrays, but there are {len(data.lengths)} sequences"
-                if which is None or which >= len(found)
-                else f"{found[which]} entries for sequence {which} of {data.lengths[which]} frames"
+        if len(parts) != len(data.lengths):
+            raise ValueError(
+                f"states has {len(parts)} arrays, but there are {len(data.lengths)} sequences."
             )
-            raise ValueError(f"states has {wrong}: it has one entry per frame.")
+        for i, (part, length) in enumerate(zip(parts, data.lengths, strict=True)):
+            if len(part) != length:
+                raise ValueError(
+                    f"states has {len(part)} entries for sequence {i}, which has {length} frames."
+                )
         states = np.concatenate(parts)
     states = _one_dimensional(states, "states")
     if len(states) != data.shape[0]:

@@ -721,7 +721,8 @@ class HiddenMarkov(ConjugateModel):
 
         It is computed with the transfer matrix of the tempered chain, in which E log β replaces
         log β. The exponentials of E log β do not sum to 1, so that log C(1) would not be 0;
-        therefore x log C(1) is subtracted.
+        therefore x log C(1) is subtracted. C sums over all states whether they are known or not,
+        because it sums over all values of data too.
         """
         x = np.append(x, 1.0)
         expected = self.expectations(q)
