@@ -40,6 +40,7 @@ from ..inference.units import Units
 from ..kernels import load
 from ..models._base import Model
 from . import _persistence
+from ._attributes import ExplainedAttributes
 from ._validation import (
     CheckedParameters,
     checks_parameters,
@@ -60,7 +61,9 @@ PASSES_OF_REHEAT = 10
 _PATIENCE = 3
 
 
-class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
+class BaseAnnealed(
+    CheckedParameters, ExplainedAttributes, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta
+):
     """Base class of all estimators with a parameter ``annealing``.
 
     A subclass defines its parameters, :meth:`_make_model`, :meth:`_make_units` and
@@ -571,6 +574,7 @@ class BaseAnnealed(CheckedParameters, CallbackSupportMixin, BaseEstimator, metac
         """Set the fitted attributes; a stream has no restarts and no reheats to tell of."""
         ctx = inference.ctx
         self._inference = inference
+        self._forget_others(inference.fixed)
         self.annealing_ = method
         self.lower_bound_ = trace.final
         self.lower_bounds_ = np.array(trace.lower_bounds)

@@ -22,6 +22,7 @@ from ._columns import FRAME_EMISSIONS, cells_of
 from ._emissions import (
     LEAST_CONCENTRATION,
     CategoricalEmission,
+    attributes_only_with,
     check_priors_of_others,
 )
 from ._priors import checked_prior, is_auto, refuse_empty_rows
@@ -394,6 +395,7 @@ class AnnealedHMM(StatePredictions):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
+    _only_with = {"emission": attributes_only_with(FRAME_EMISSIONS)}
     _kernel_module = "hidden_markov"
     _levels_parameter = "n_symbols"
     _advice = (

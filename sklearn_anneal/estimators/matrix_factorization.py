@@ -329,6 +329,14 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         'or noise="dirichlet", a smaller factor_variance or a larger noise_variance, or rescale '
         "the ratings."
     )
+    _only_with = {
+        "biases": dict.fromkeys(("item_biases_", "user_biases_", "bias_variance_"), (True,)),
+        "input": {
+            **dict.fromkeys(("transform", "fit_transform", "inverse_transform"), ("matrix",)),
+            **dict.fromkeys(("predict_rows", "recommend"), ("matrix",)),
+            "predict": ("pairs",),
+        },
+    }
     _kernel_module = "matrix_factorization"
     _advice_coinciding = (
         "Lower the initial temperature or give the annealing jitter, start from another "
@@ -480,9 +488,6 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _complete_fit(self, ctx: Context, units: Ratings, trace: Any) -> None:  # type: ignore[override]
         vars(ctx).update(vars(_of_items(ctx)))
-        if not ctx.model.biases:
-            for name in ("item_biases_", "user_biases_", "bias_variance_"):
-                self.__dict__.pop(name, None)
         self._set_users(self._solved(ctx, units))
 
     def _warn(self, ctx: Context, trace: Any) -> None:

@@ -25,6 +25,7 @@ from ._columns import (
     as_numbers,
     cells_of,
 )
+from ._emissions import attributes_only_with
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._priors import auto_as_none, check_first_rows
 from ._validation import (
@@ -366,6 +367,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         self.verbose_interval = verbose_interval
 
     _most_reheats = {"reheating": 2}
+    _only_with = {"emission": attributes_only_with(COLUMN_EMISSIONS)}
     _kernel_module = "discrete"
     _levels_parameter = "n_categories"
     _advice_coinciding = (
