@@ -39,7 +39,7 @@ def fitted_pmf(rng, **params):
     return AnnealedPMF(2, **how).fit(pairs, ratings)
 
 
-def assert_lacks(est, name, message=""):
+def assert_lacks(est, name, message=None):
     with pytest.raises(AttributeError, match=message):
         getattr(est, name)
 

@@ -250,6 +250,23 @@ def test_states_are_routed_if_requested(rng):
     assert_array_equal(found, np.concatenate(truth))
 
 
+@pytest.mark.parametrize("routing", [False, True])
+def test_a_search_over_lists_cuts_their_states(routing, rng):
+    sequences, truth, known = far_apart(rng)
+    est = small("gaussian-diag", 3)
+    with config_context(enable_metadata_routing=routing):
+        if routing:
+            est.set_fit_request(states=True)
+        search = GridSearchCV(est, {"max_iter": [8]}, cv=2, error_score="raise")
+        search.fit(sequences, states=known)
+    by_hand = [
+        small("gaussian-diag", 3).fit(sequences[a], states=known[a]).score(sequences[b])
+        for a, b in ((slice(4, None), slice(4)), (slice(4), slice(4, None)))
+    ]
+    assert search.best_score_ == pytest.approx(np.mean(by_hand))
+    assert_array_equal(search.best_estimator_.predict(sequences), np.concatenate(truth))
+
+
 LEFT_TO_RIGHT = {"startprob_prior": [1.0, 0.0, 0.0], "transmat_prior": np.triu(np.ones((3, 3)))}
 
 
