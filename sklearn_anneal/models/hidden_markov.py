@@ -398,6 +398,9 @@ class HiddenMarkov(ConjugateModel):
         self.transmat_prior = transmat_prior
         self.init_params = init_params
         self.learned_names = learned_names
+        # None if nothing is forbidden. Priors that are learned have no zeros, before and after.
+        priors = {"startprob": startprob_prior, "transmat": transmat_prior}
+        self._supports = {k: None if p.all() else p > 0 for k, p in priors.items()}
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(("draws", "assignments"))
@@ -410,10 +413,9 @@ class HiddenMarkov(ConjugateModel):
 
     def _rows(self) -> dict[str, Dirichlet]:
         """Return the families of starts and transitions."""
-        priors = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
         return {
-            key: Dirichlet() if (prior > 0).all() else PartialDirichlet(prior > 0)
-            for key, prior in priors.items()
+            key: Dirichlet() if support is None else PartialDirichlet(support)
+            for key, support in self._supports.items()
         }
 
     def operations(self, units: Sequences) -> float:
@@ -555,7 +557,9 @@ class HiddenMarkov(ConjugateModel):
                 logs = family.expectations(natural)["concentration"]
             else:
                 logs = family.sample(natural, rng)["log_probabilities"]
-            return np.where(q[key] > 0, logs, IMPOSSIBLE)
+            if isinstance(family, PartialDirichlet):
+                logs = np.where(family.support, logs, IMPOSSIBLE)
+            return logs
 
         start, transitions = (logarithms(key, family) for key, family in self._rows().items())
         return Expected(start, transitions, self.emission.expectations(q, rng))
