@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import betaln, gammaln, logsumexp, multigammaln, psi, softmax
 
 LOG_2PI = np.log(2 * np.pi)
+NEVER = -1e100  # the logarithm of 0, but 0 times it is 0
 
 
 class Paths(NamedTuple):
@@ -101,16 +102,22 @@ def best_path(log_start, log_transition, log_emission):
 
 
 def expected_log(concentration):
-    """E log of Dirichlet rows."""
+    """E log of Dirichlet rows. A probability whose concentration is 0 is 0."""
     concentration = np.asarray(concentration, dtype=float)
-    return psi(concentration) - psi(concentration.sum(axis=-1, keepdims=True))
+    logs = psi(concentration) - psi(concentration.sum(axis=-1, keepdims=True))
+    return np.where(concentration > 0, logs, NEVER)
+
+
+def _log_gamma(a):
+    """log Γ of the entries of Dirichlet rows, of which those that are 0 have no term."""
+    return np.where(a > 0, gammaln(np.where(a > 0, a, 1.0)), 0.0)
 
 
 def dirichlet_kl(q, prior):
     """Σ over rows of KL(Dir(q) ‖ Dir(prior))."""
 
     def log_normaliser(a):
-        return gammaln(a).sum(axis=-1) - gammaln(a.sum(axis=-1))
+        return _log_gamma(a).sum(axis=-1) - gammaln(a.sum(axis=-1))
 
     q, prior = np.asarray(q, dtype=float), np.asarray(prior, dtype=float)
     prior = np.broadcast_to(prior, q.shape)
@@ -122,7 +129,8 @@ def dirichlet_marginal(counts, prior):
     """log ∫ Dir(p | prior) Π p^counts, summed over rows."""
     counts, prior = np.broadcast_arrays(counts, prior)
     rows = gammaln(prior.sum(axis=-1)) - gammaln((prior + counts).sum(axis=-1))
-    return float(np.sum(rows) + np.sum(gammaln(prior + counts) - gammaln(prior)))
+    entries = _log_gamma(prior + counts) - _log_gamma(prior)
+    return float(np.sum(rows) + np.sum(np.where(prior > 0, entries, NEVER * counts)))
 
 
 # Emissions. `parameters` are those of q or of the prior, in their usual form, not the natural one.
@@ -453,10 +461,11 @@ def one_update(emission, q, prior, sequences, x=1.0, s=1.0, weights=None):
     return updated(emission, prior, sequences, step, s, weights)
 
 
-def log_evidence(emission, prior, sequences):
+def log_evidence(emission, prior, sequences, states=None):
     """log p(X), all paths of all sequences summed and all parameters integrated out.
 
-    The K^(all frames) terms allow about ten frames at K = 2.
+    The K^(all frames) terms allow about ten frames at K = 2. With ``states``, one array for each
+    sequence with −1 where a state is not known, it is the log p of X and the known states.
     """
     k = len(prior.start)
     lengths = [len(X) for X in sequences]
@@ -466,7 +475,9 @@ def log_evidence(emission, prior, sequences):
     seen = emission.observed(X)
     of_state: dict[tuple, float] = {}
     terms = []
-    for z in all_paths(sum(lengths), k):
+    given = np.full(sum(lengths), -1) if states is None else np.concatenate(states)
+    paths = all_paths(sum(lengths), k)
+    for z in paths[((paths == given) | (given < 0)).all(axis=1)]:
         starts = np.bincount(z[first], minlength=k)
         transitions = np.zeros((k, k))
         np.add.at(transitions, (z[inside - 1], z[inside]), 1)

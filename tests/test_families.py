@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from scipy.special import gammaln, multigammaln, polygamma
 
@@ -19,6 +20,7 @@ from sklearn_anneal.families import (
     Gaussian,
     Natural,
     NormalWishart,
+    PartialDirichlet,
     Tempering,
     Wishart,
     backoff,
@@ -390,6 +392,59 @@ def test_kl_is_zero_at_itself_and_positive_elsewhere(case):
     assert case.family.kl(case.p, case.q) > 1e-4
     near = {key: 0.999 * case.q[key] + 0.001 * case.p[key] for key in case.q}
     assert 0.0 < case.family.kl(case.q, near) < case.family.kl(case.q, case.p)
+
+
+SUPPORT = np.array([[1, 1, 0, 1], [0, 0, 1, 0], [1, 1, 1, 1], [0, 1, 1, 0]], dtype=bool)
+
+
+def partial_member(rng):
+    return {"concentration": np.where(SUPPORT, rng.gamma(2.0, 1.0, SUPPORT.shape) + 0.3, 0.0)}
+
+
+def supported_rows(*members):
+    """The Dirichlet distributions of the supports, row by row, as separate arrays."""
+    for k, inside in enumerate(SUPPORT):
+        yield k, inside, *({key: v[k, inside] for key, v in member.items()} for member in members)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_partial_dirichlet_is_a_dirichlet_distribution_of_each_support(scale, rng):
+    family, q, p = PartialDirichlet(SUPPORT), partial_member(rng), partial_member(rng)
+    q, p = ({"concentration": m["concentration"] * scale} for m in (q, p))
+    kl = entropy = 0.0
+    for k, inside, own, other in supported_rows(q, p):
+        expected = Dirichlet().expectations(own)["concentration"]
+        assert_allclose(family.expectations(q)["concentration"][k, inside], expected)
+        normaliser = Dirichlet().log_normalizer(own)
+        assert_allclose(family.log_normalizer(q)[k], normaliser, rtol=1e-12, atol=1e-12)
+        kl += Dirichlet().kl(own, other)
+        entropy += Dirichlet().entropy(own)
+    assert family.kl(q, p) == pytest.approx(kl, rel=1e-9)
+    assert family.entropy(q) == pytest.approx(entropy, rel=1e-6)
+    assert not family.expectations(q)["concentration"][~SUPPORT].any()
+    assert family.valid(q).all()
+    assert not family.valid({"concentration": q["concentration"] + 0.1})[0]
+    assert family.valid({"concentration": q["concentration"] + 0.1})[2]
+
+
+def test_partial_dirichlet_stays_partial_under_every_operation(rng):
+    family, q, p = PartialDirichlet(SUPPORT), partial_member(rng), partial_member(rng)
+    base, seen = family.base(q), {"concentration": np.where(SUPPORT, 2.0, 0.0)}
+    for t in (Tempering(), Tempering(0.3, 0.3, 0.3)):
+        tempered = posterior(p, seen, base, t)["concentration"]
+        assert_array_equal(tempered > 0, SUPPORT)
+    away = {"concentration": -3.0 * q["concentration"]}
+    assert_array_equal(family.backoff(q, away, 1.0, 0.1)["concentration"] > 0, SUPPORT)
+    draw = family.sample(q, rng)
+    assert_array_equal(draw["probabilities"] > 0, SUPPORT)
+    assert_allclose(draw["probabilities"].sum(axis=1), 1.0)
+    found = family.implicit_statistics(draw, q, seen)["concentration"]
+    for k, inside, of_draw, own, of_seen in supported_rows(draw, q, seen):
+        expected = Dirichlet().implicit_statistics(of_draw, own, of_seen)["concentration"]
+        assert_allclose(found[k, inside], expected)
+    exact = family.exact_gradient_statistics(draw, q, p, seen)["concentration"]
+    assert np.isfinite(exact).all()
+    assert not exact[~SUPPORT].any()
 
 
 @cases()

@@ -173,7 +173,22 @@ def test_predictions_are_those_of_all_paths(variant, rng):
     assert_array_equal(est.transform(sequences), est.predict_proba(sequences))
     found = est.score_sequences(sequences)
     assert_allclose(found, [p.log_norm for p in paths], rtol=1e-10)
+    log_likelihood, posteriors = est.score_samples(sequences)
+    assert log_likelihood == pytest.approx(found.sum(), rel=1e-12)
+    assert_array_equal(posteriors, est.predict_proba(sequences))
     assert est.score(sequences) == pytest.approx(found.sum() / sum(lengths), rel=1e-12)
+
+
+@pytest.mark.parametrize("form", ["one", "list", "lengths", "groups"])
+def test_fit_predict_predicts_the_training_sequences(form, rng):
+    sequences = draw("gaussian-full", rng, [12, 9])
+    X = sequences if form == "list" else np.concatenate(sequences)
+    how = {"lengths": {"lengths": [12, 9]}, "groups": {"groups": np.repeat(["b", "a"], [12, 9])}}
+    how = how.get(form, {})
+    weights = np.repeat([2.0, 2.0], [12, 9])
+    found = small(n_components=3).fit_predict(X, sample_weight=weights, **how)
+    again = small(n_components=3).fit(X, sample_weight=weights, **how).predict(X, **how)
+    assert_array_equal(found, again)
 
 
 def test_viterbi_is_not_the_sequence_of_the_most_probable_states(rng):

@@ -41,6 +41,7 @@ from ..inference.units import Units
 from ..kernels import COMPILATIONS, load
 from ..models._base import Model
 from . import _persistence
+from ._attributes import ExplainedAttributes
 from ._validation import (
     CheckedParameters,
     checks_parameters,
@@ -64,6 +65,7 @@ _PATIENCE = 3
 class BaseAnnealed(
     LinkedDocumentation,
     CheckedParameters,
+    ExplainedAttributes,
     CallbackSupportMixin,
     BaseEstimator,
     metaclass=ABCMeta,
@@ -599,6 +601,7 @@ class BaseAnnealed(
         """Set the fitted attributes; a stream has no restarts and no reheats to tell of."""
         ctx = inference.ctx
         self._inference = inference
+        self._forget_others(inference.fixed)
         self.annealing_ = method
         self.lower_bound_ = trace.final
         self.lower_bounds_ = np.array(trace.lower_bounds)

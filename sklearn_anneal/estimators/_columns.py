@@ -20,6 +20,7 @@ from ..models.components.categorical_columns import CategoricalColumns
 from ..models.components.gaussian_columns import GaussianColumns
 from ._emissions import (
     EMISSIONS,
+    PROBABILITIES,
     BernoulliEmission,
     Emission,
     GaussianEmission,
@@ -202,6 +203,7 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
     """Columns of categories."""
 
     prior_parameters: ClassVar[dict[str, bool]] = {"emissionprob_prior": True}
+    fitted_attributes = (*PROBABILITIES, "n_categories_")
 
     @classmethod
     def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

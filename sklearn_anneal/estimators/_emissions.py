@@ -32,6 +32,9 @@ from ._validation import check_largest_id
 # The default prior concentration of a symbol is 1 / (number of symbols), but never below this.
 LEAST_CONCENTRATION = 0.1
 
+# The fitted attributes of emissions with probabilities.
+PROBABILITIES = ("emissionprob_", "emissionprob_posterior_", "emissionprob_prior_")
+
 C = TypeVar("C", bound=Components)
 
 
@@ -46,10 +49,13 @@ class Emission(ABC, Generic[C]):
     prior_parameters : dict of bool
         The estimator's parameters for the priors of this emission, by name. The value says whether
         all entries must be positive.
+    fitted_attributes : tuple of str
+        The names of the attributes that :meth:`attributes` returns.
     """
 
     init_params: ClassVar[tuple[str, ...]] = ("kmeans", "random")
     prior_parameters: ClassVar[dict[str, bool]]
+    fitted_attributes: ClassVar[tuple[str, ...]]
 
     @classmethod
     def checked_init_params(cls, estimator: Any) -> str:
@@ -134,6 +140,12 @@ class GaussianEmission(Emission[GaussianComponents]):
         "dof_prior": True,
         "scale_prior": False,
     }
+    fitted_attributes = (
+        "means_",
+        "covars_",
+        *(f"{name}_posterior_" for name in ("means", "beta", "dof", "scale")),
+        *(f"{name}_prior_" for name in ("means", "beta", "dof", "scale")),
+    )
 
     @classmethod
     def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -219,6 +231,7 @@ class CategoricalEmission(Emission[CategoricalComponents]):
 
     init_params = ("random",)
     prior_parameters = {"emissionprob_prior": True}
+    fitted_attributes = (*PROBABILITIES, "n_symbols_")
 
     @classmethod
     def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -313,6 +326,13 @@ class PoissonEmission(Emission[PoissonComponents]):
     """Frames that are vectors of counts."""
 
     prior_parameters = {"lambdas_prior": True, "lambdas_weight": True}
+    fitted_attributes = (
+        "lambdas_",
+        "lambdas_posterior_",
+        "lambdas_weight_posterior_",
+        "lambdas_prior_",
+        "lambdas_weight_prior_",
+    )
 
     @classmethod
     def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -359,6 +379,7 @@ class BernoulliEmission(Emission[BernoulliComponents]):
     """Frames that are vectors of zeros and ones."""
 
     prior_parameters = {"emissionprob_prior": True}
+    fitted_attributes = PROBABILITIES
 
     @classmethod
     def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -402,6 +423,15 @@ EMISSIONS: dict[str, type[Emission]] = {
     "poisson": PoissonEmission,
     "bernoulli": BernoulliEmission,
 }
+
+
+def attributes_only_with(emissions: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the emissions with which each fitted attribute exists; ``blocks_`` needs a list."""
+    found: dict[str, tuple[Any, ...]] = {"blocks_": (list,)}
+    for name, emission in emissions.items():
+        for attribute in emission.fitted_attributes:
+            found[attribute] = (*found.get(attribute, ()), name)
+    return found
 
 
 def check_priors_of_others(estimator: Any) -> None:

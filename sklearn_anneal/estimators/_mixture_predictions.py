@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 
 from ..inference.units import Rows
 from ._base import BaseAnnealed, has_unit_temperatures
+from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._validation import explains, finite
 
 OVERFLOW = (
@@ -122,6 +123,52 @@ class MixturePredictions(
         weights = self._check_weights(sample_weight, np.asarray(scores))
         return float(np.average(scores, weights=weights))
 
+    def aic(self, X, sample_weight=None):
+        """Akaike's information criterion at the posterior means.
+
+        It counts the parameters as if each were one number that was fitted freely. ``lower_bound_``
+        knows how well the data determine them, and what the prior allows; it is the better
+        criterion for the number of components.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows. A sparse matrix is for estimators that are fitted to one.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        aic : float
+            2 p − 2 log L, where L is the likelihood and p the number of free parameters; the lower
+            the better.
+        """
+        log_likelihood, _ = self._log_likelihood(X, sample_weight)
+        return akaike_criterion(log_likelihood, self._context().model.n_parameters)
+
+    def bic(self, X, sample_weight=None):
+        """Bayesian information criterion at the posterior means.
+
+        It approximates −2 times the log evidence as if each parameter were one number that all
+        rows determine. ``lower_bound_`` bounds that evidence without this approximation, with the
+        prior that was used, and is the better criterion for the number of components.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows. A sparse matrix is for estimators that are fitted to one.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        bic : float
+            p log N − 2 log L, where L is the likelihood, p the number of free parameters and N the
+            number of rows, or the sum of their weights; the lower the better.
+        """
+        log_likelihood, n_rows = self._log_likelihood(X, sample_weight)
+        return bayesian_criterion(log_likelihood, self._context().model.n_parameters, n_rows)
+
     @available_if(has_unit_temperatures)
     @explains("Prediction")
     def inverse_temperatures(self, X):
@@ -154,3 +201,14 @@ class MixturePredictions(
         np.exp(joint, out=joint)
         joint /= joint.sum(axis=1, keepdims=True)
         return joint
+
+    @explains("Prediction")
+    def _log_likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
+        """The log-likelihood of all rows at the posterior means, and the sum of their weights."""
+        rows, _ = self._again(X)
+        ctx = self._context()
+        each = finite(ctx.model.log_likelihood(rows, ctx.q), OVERFLOW)
+        weights = self._check_weights(sample_weight, each)
+        if weights is None:
+            return float(each.sum()), float(len(each))
+        return float(weights @ each), float(weights.sum())

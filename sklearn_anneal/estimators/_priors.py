@@ -20,15 +20,17 @@ def auto_as_none(value: Any) -> Any:
     return None if is_auto(value) else value
 
 
-def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+def checked_prior(
+    value: Any, default: Any, shape: tuple[int, ...], name: str, zeros: bool = False
+) -> np.ndarray:
     """Check positive concentrations, or their default if they are None, and broadcast them.
 
-    A prior that is learned starts at the default.
+    A prior that is learned starts at the default. With ``zeros``, entries may be 0.
 
     Raises
     ------
     ValueError
-        If they do not fit the shape, or are not positive and finite.
+        If they do not fit the shape, or are not positive (or zero) and finite.
     """
     value = auto_as_none(value)
     prior = numbers_of(default if value is None else value, name)
@@ -39,8 +41,28 @@ def checked_prior(value: Any, default: Any, shape: tuple[int, ...], name: str) -
             f"The parameter '{name}' should be a number or an array of shape {shape}, but has "
             f"shape {prior.shape}."
         ) from None
-    refuse_nonpositive(prior, name)
+    if not zeros:
+        refuse_nonpositive(prior, name)
+    elif (prior < 0).any():
+        raise ValueError(
+            f"The parameter '{name}' should be positive, or 0 where it forbids something, but got "
+            f"{prior.min():g}."
+        )
     return prior
+
+
+def refuse_empty_rows(prior: np.ndarray, name: str, consequence: str) -> None:
+    """Raise a ValueError if all entries of a distribution are 0, and with them all probabilities.
+
+    ``consequence`` completes the sentence "Sequences could …" of the error message.
+    """
+    empty = np.flatnonzero(~np.atleast_2d(prior > 0).any(axis=1))
+    if len(empty):
+        row = f"row {empty[0]} of " if prior.ndim > 1 else ""
+        raise ValueError(
+            f"All entries of {row}the parameter '{name}' are 0, which forbids everything: "
+            f"sequences could {consequence}. Give at least one positive entry."
+        )
 
 
 def numbers_of(value: Any, name: str) -> np.ndarray:
@@ -125,3 +147,36 @@ def check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> Non
         raise ValueError(
             f"The parameter '{name}' should have the shape of {shape}, but got {parameter.shape}"
         )
+
+
+# Topics
+
+
+def prior_of_words(prior: Any, n_topics: int, n_words: int) -> np.ndarray:
+    """Read η of shape (n_words,) or, with one row per topic, (n_topics, n_words)."""
+    if prior is None or np.ndim(prior) < 2:
+        return prior_vector(prior, n_words, 1 / n_topics, "topic_word_prior", "n_features")
+    seeds = np.array(prior, dtype=np.float64, order="F")
+    if seeds.shape != (n_topics, n_words) or not (np.isfinite(seeds) & (seeds > 0)).all():
+        raise ValueError(
+            "topic_word_prior with one row per topic must have the shape (n_components, "
+            f"n_features) = {(n_topics, n_words)} and finite, positive entries; got an array of "
+            f"shape {seeds.shape}."
+        )
+    return seeds
+
+
+def prior_vector(prior: Any, size: int, default: float, name: str, axis: str) -> np.ndarray:
+    """Read a positive number, or one for each of ``size`` entries along ``axis``."""
+    if prior is None or is_auto(prior):
+        return np.full(size, default)
+    vector = np.asarray(prior, dtype=np.float64)
+    if vector.ndim == 0:
+        return np.full(size, float(vector))
+    if vector.shape != (size,) or not (np.isfinite(vector) & (vector > 0)).all():
+        raise ValueError(
+            f"{name} must be a positive number, or an array of {axis} = {size} positive numbers; "
+            f"got an array of shape {vector.shape}"
+            + (f" with a smallest entry of {vector.min():g}." if vector.size else ".")
+        )
+    return vector.copy()

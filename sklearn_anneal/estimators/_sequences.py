@@ -16,10 +16,19 @@ from ._validation import masked_as_nan, refuse_masked, refuse_unobserved_columns
 
 @dataclass(frozen=True)
 class SequenceData:
-    """The frames of all sequences, one after another, and the length of each sequence."""
+    """The frames of all sequences, one after another, and the length of each sequence.
+
+    Attributes
+    ----------
+    X : array-like of shape (n_frames, n_columns)
+    lengths : ndarray of int64, shape (n_sequences,)
+    states : ndarray of intp, shape (n_frames,) or None, default=None
+        The states that the user knows, and −1 elsewhere; None if they gave none.
+    """
 
     X: Any
     lengths: np.ndarray
+    states: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -228,6 +237,53 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
     return SequenceData(X, np.array([n_rows], dtype=np.int64))
 
 
+def read_states(states: Any, data: SequenceData, n_components: int) -> np.ndarray | None:
+    """Check states that are known and bring them into one array; None if none is known.
+
+    They are an array with one entry per frame, or a list with one array per sequence.
+
+    Raises
+    ------
+    ValueError
+        If they do not have one integer for each frame, or if one is no number of a state.
+    """
+    if states is None:
+        return None
+    parts = states if isinstance(states, list | tuple) else None
+    if isinstance(states, np.ndarray) and states.dtype == object and states.ndim == 1:
+        parts = states.tolist()
+    if parts is not None and all(np.ndim(part) > 0 for part in parts):
+        parts = [_one_dimensional(part, "An element of states") for part in parts]
+        if len(parts) != len(data.lengths):
+            raise ValueError(
+                f"states has {len(parts)} arrays, but there are {len(data.lengths)} sequences."
+            )
+        for i, (part, length) in enumerate(zip(parts, data.lengths, strict=True)):
+            if len(part) != length:
+                raise ValueError(
+                    f"states has {len(part)} entries for sequence {i}, which has {length} frames."
+                )
+        states = np.concatenate(parts)
+    states = _one_dimensional(states, "states")
+    if len(states) != data.shape[0]:
+        raise ValueError(
+            f"states has {len(states)} entries, but X has {data.shape[0]} rows: it has one entry "
+            "per frame, −1 where the state is not known."
+        )
+    if states.dtype.kind not in "iu":
+        raise ValueError(
+            "states are integers: the number of the state of each frame, or −1 where it is not "
+            f"known, but their dtype is {states.dtype}."
+        )
+    wrong = states[(states < -1) | (states >= n_components)]
+    if len(wrong):
+        raise ValueError(
+            f"states has {wrong[0]}, but with n_components={n_components} states are numbered from "
+            f"0 to {n_components - 1}, and −1 where they are not known."
+        )
+    return states.astype(np.intp) if (states >= 0).any() else None
+
+
 def check_targets(y: Any, X: Any, data: SequenceData, categorical: bool) -> None:
     """Check that a y, which is ignored, has one entry per row, or per sequence if X is a list.
 
@@ -286,10 +342,13 @@ def draw_states(
 ) -> np.ndarray:
     """Draw the states of one sequence from a Markov chain."""
     uniform = random_state.random_sample(n_frames)
+    # The last limit is 1 without rounding, so that no state of probability 0 is ever drawn.
     limits = np.cumsum(transitions, axis=1)
+    limits /= limits[:, -1:]
     states = np.empty(n_frames, dtype=np.int64)
     limit = np.cumsum(start)
+    limit /= limit[-1]
     for t in range(n_frames):
-        states[t] = min(np.searchsorted(limit, uniform[t], "right"), len(limit) - 1)
+        states[t] = np.searchsorted(limit, uniform[t], "right")
         limit = limits[states[t]]
     return states

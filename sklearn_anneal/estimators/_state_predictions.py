@@ -14,6 +14,7 @@ from ..inference.units import Sequences
 from ..models.hidden_markov import kernels
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._columns import FRAME_EMISSIONS, TablesOfColumns
+from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._sequences import SequenceData, draw_states
 from ._validation import explains, finite
 
@@ -129,6 +130,33 @@ class StatePredictions(
         """
         return self.predict_proba(X, groups=groups, lengths=lengths)
 
+    def score_samples(self, X, *, groups=None, lengths=None):
+        """Log-likelihood of all sequences, and the posterior probabilities of their states.
+
+        Both come from one pass of forward–backward. The method is that of hmmlearn. scikit-learn's
+        methods of this name return one log density per row, but the frames of a sequence depend on
+        each other, so that a log-likelihood belongs to a whole sequence: :meth:`score_sequences`
+        has one for each.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
+
+        Returns
+        -------
+        log_likelihood : float
+            Sum over sequences of the log-likelihoods at the posterior mean parameters, in nats.
+        posteriors : ndarray of shape (n_frames, n_components)
+            The result of :meth:`predict_proba`.
+        """
+        ctx, data, units = self._units(X, groups, lengths)
+        posteriors = np.empty((int(units.indptr[-1]), ctx.model.n_components))
+        each = self._log_likelihoods(ctx, units, posteriors)
+        return float(each.sum()), posteriors.astype(data.X.dtype, copy=False)
+
     def score_sequences(self, X, *, groups=None, lengths=None):
         """Log-likelihood of each sequence at the posterior mean parameters.
 
@@ -165,11 +193,60 @@ class StatePredictions(
         log_likelihood : float
             In nats per frame; missing frames count in the denominator. Higher is better.
         """
-        ctx, data, units = self._units(X, groups, lengths, y)
-        weights = self._check_weights(sample_weight, data)
-        if weights is None:
-            weights = np.ones(units.n_units)
-        return float(weights @ self._log_likelihoods(ctx, units) / (weights @ units.lengths))
+        log_likelihood, n_frames = self._log_likelihood(X, groups, lengths, sample_weight, y)
+        return log_likelihood / n_frames
+
+    def aic(self, X, *, groups=None, lengths=None, sample_weight=None):
+        """Akaike's information criterion at the posterior means.
+
+        It counts the parameters as if each were one number that was fitted freely. ``lower_bound_``
+        knows how well the data determine them, and what the prior allows; it is the better
+        criterion for the number of states.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
+        sample_weight : array-like of shape (n_frames,), default=None
+            Weights, constant within a sequence.
+
+        Returns
+        -------
+        aic : float
+            2 p − 2 log L, where L is the likelihood and p the number of free parameters; the lower
+            the better. Transitions that the prior forbids are no parameters.
+        """
+        log_likelihood, _ = self._log_likelihood(X, groups, lengths, sample_weight)
+        return akaike_criterion(log_likelihood, self._context().model.n_parameters)
+
+    def bic(self, X, *, groups=None, lengths=None, sample_weight=None):
+        """Bayesian information criterion at the posterior means.
+
+        It approximates −2 times the log evidence as if each parameter were one number that all
+        frames determine, although only the frames of a state determine its own. ``lower_bound_``
+        bounds the evidence without this approximation, with the prior that was used, and is the
+        better criterion for the number of states.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Sequences.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
+        sample_weight : array-like of shape (n_frames,), default=None
+            Weights, constant within a sequence.
+
+        Returns
+        -------
+        bic : float
+            p log N − 2 log L, where L is the likelihood, p the number of free parameters and N the
+            number of frames, or the sum of their weights; the lower the better. Missing frames
+            are counted, and transitions that the prior forbids are not.
+        """
+        found, n_frames = self._log_likelihood(X, groups, lengths, sample_weight)
+        return bayesian_criterion(found, self._context().model.n_parameters, n_frames)
 
     @explains("Sampling")
     def sample(self, n_samples=1):
@@ -224,10 +301,21 @@ class StatePredictions(
         self, X: Any, groups: Any, lengths: Any, y: Any = None
     ) -> tuple[Context, SequenceData, Sequences]:
         ctx = self._context()
-        data = self._data(X, groups, lengths, y)
+        data = self._data(X, groups, lengths, y)  # without states: predictions are made from X
         data = self._validate_data(data, reset=False, ensure_min_samples=1)
         units: Any = self._make_units(data, None)
         return ctx, data, units.centered(ctx.summary)
+
+    def _log_likelihood(
+        self, X: Any, groups: Any, lengths: Any, sample_weight: Any, y: Any = None
+    ) -> tuple[float, float]:
+        """The log-likelihood of all sequences, and the number of frames, both weighted."""
+        ctx, data, units = self._units(X, groups, lengths, y)
+        weights = self._check_weights(sample_weight, data)
+        if weights is None:
+            weights = np.ones(units.n_units)
+        each = self._log_likelihoods(ctx, units)
+        return float(weights @ each), float(weights @ units.lengths)
 
     @explains("Prediction")
     def _log_likelihoods(

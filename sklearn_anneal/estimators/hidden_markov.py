@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +16,21 @@ from sklearn.utils.validation import validate_data
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import missing_cells
 from ..inference.units import Sequences, cell_patterns
-from ..models.components._base import log_means
-from ..models.hidden_markov import HiddenMarkov
+from ..models.hidden_markov import HiddenMarkov, impossible_sequence, log_probabilities
 from ._base import BaseAnnealed
 from ._columns import FRAME_EMISSIONS, cells_of
 from ._emissions import (
     LEAST_CONCENTRATION,
     CategoricalEmission,
+    attributes_only_with,
     check_priors_of_others,
 )
-from ._priors import checked_prior, is_auto
+from ._priors import checked_prior, is_auto, refuse_empty_rows
 from ._sequences import (
     SequenceData,
     check_targets,
     read_sequences,
+    read_states,
     refuse_all_missing,
     weights_of_sequences,
 )
@@ -118,16 +120,20 @@ class AnnealedHMM(StatePredictions):
     startprob_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Concentration of the Dirichlet prior of the start probabilities. ``"auto"`` learns one
         number for all states (see Notes), at least 0.1 / ``n_components``. Each sequence starts
-        only once, so that it matters little unless there are many. None: 1 / ``n_components``.
+        only once, so that it matters little unless there are many. None: 1 / ``n_components``. A
+        zero in an array forbids sequences to start in that state.
     transmat_prior : float, array-like, "auto" or None, default="auto"
         Concentration of the Dirichlet prior of the transition probabilities, a number or an array
         of shape (n_components, n_components), with one row for each state that is left. ``"auto"``
         learns one number for all (see Notes), at least 0.1 / ``n_components``. A smaller number
-        lets each state be followed by fewer others. None: 1 / ``n_components``.
+        lets each state be followed by fewer others. None: 1 / ``n_components``. A zero in an array
+        forbids the transition: its probability is 0 throughout the fit and ever after, for example
+        in a left-to-right model, whose array is ``np.triu(np.ones((k, k)))``.
     sticky : float, default=0.0
         Number that is added to the diagonal of ``transmat_prior``. It acts like so many observed
         transitions from each state to itself, so that a larger number makes segments longer. With
         ``transmat_prior="auto"`` it stays as given, and the best number to add it to is learned.
+        A zero on the diagonal of ``transmat_prior`` forbids nothing if a number is added to it.
     emissionprob_prior : float, array-like or "auto", default=None
         For ``"categorical"``: concentration of the Dirichlet prior of the symbols, a number or an
         array of shape (n_symbols,) or (n_components, n_symbols). None: 1 / ``n_symbols``, but at
@@ -393,6 +399,7 @@ class AnnealedHMM(StatePredictions):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
+    _only_with = {"emission": attributes_only_with(FRAME_EMISSIONS)}
     _kernel_modules = ("hidden_markov", "gaussian_mixture", "discrete", "missing_cells", "gamma")
     _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"
@@ -436,11 +443,13 @@ class AnnealedHMM(StatePredictions):
 
     # Methods that the base class calls
 
-    def _data(self, X: Any, groups: Any, lengths: Any, y: Any = None) -> SequenceData:
+    def _data(
+        self, X: Any, groups: Any, lengths: Any, y: Any = None, states: Any = None
+    ) -> SequenceData:
         categorical = self.emission == "categorical"
         data = read_sequences(X, groups, lengths, categorical)
         check_targets(y, X, data, categorical)
-        return data
+        return replace(data, states=read_states(states, data, self.n_components))
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
         data = read_sequences(X, None, None, self.emission == "categorical")
@@ -457,7 +466,7 @@ class AnnealedHMM(StatePredictions):
             self._known = self._declared() if self._blocks is not None else {}
         elif self._blocks is not None:
             self._known = self._known_levels(self._context().model.emission)
-        data = SequenceData(frames, data.lengths)
+        data = replace(data, X=frames)
         if self.emission == "categorical":
             declared = self.n_symbols if reset else self.n_symbols_
             CategoricalEmission.check_symbols(data.X, declared)
@@ -469,9 +478,10 @@ class AnnealedHMM(StatePredictions):
             cells = cells_of(X.X, self.emission, *how)
             mask = missing_cells(cells)
             gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
-            return Sequences(cells, X.indptr, sample_weight, gaps)
+            return Sequences(cells, X.indptr, sample_weight, gaps, states=X.states)
         frames, missing = FRAME_EMISSIONS[self.emission].encode(X.X)
-        return Sequences(frames, X.indptr, sample_weight, missing, patterns=cell_patterns(frames))
+        cells = {"patterns": cell_patterns(frames), "states": X.states}
+        return Sequences(frames, X.indptr, sample_weight, missing, **cells)
 
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False
@@ -482,6 +492,7 @@ class AnnealedHMM(StatePredictions):
 
     def _check_training(self, units: Sequences) -> None:  # type: ignore[override]
         refuse_all_missing(units)
+        self._refuse_impossible(units)
         if self._blocks is not None:
             refuse_unobserved_columns(units.observed(), self._order())
 
@@ -499,17 +510,44 @@ class AnnealedHMM(StatePredictions):
         check_priors_of_others(self)
         present = units.present()
         k = self.n_components
-        transmat = checked_prior(self.transmat_prior, 1.0 / k, (k, k), "transmat_prior")
+        start, transmat = self._chain_priors()
         chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
         return HiddenMarkov(
             kind.components(self, present) if self._blocks is None else self._components(present),
-            checked_prior(self.startprob_prior, 1.0 / k, (k,), "startprob_prior"),
-            transmat + self.sticky * np.eye(k),
+            start,
+            transmat,
             init_params,
             tuple(name for name, value in chain.items() if k > 1 and is_auto(value)),
         )
 
+    def _chain_priors(self) -> tuple[np.ndarray, np.ndarray]:
+        """The priors of starts and transitions, in which an array may have zeros."""
+        k = self.n_components
+
+        def checked(name: str, shape: tuple[int, ...]) -> np.ndarray:
+            value = getattr(self, name)
+            return checked_prior(value, 1.0 / k, shape, name, zeros=np.ndim(value) > 0)
+
+        start = checked("startprob_prior", (k,))
+        transmat = checked("transmat_prior", (k, k)) + self.sticky * np.eye(k)
+        refuse_empty_rows(start, "startprob_prior", "start in no state at all")
+        refuse_empty_rows(transmat, "transmat_prior", "go nowhere from this state, not even stay")
+        return start, transmat
+
+    def _refuse_impossible(self, units: Sequences) -> None:
+        """Raise a ValueError if known states of a sequence need what the priors forbid."""
+        number = None
+        if units.states is not None:
+            number = impossible_sequence(units, *self._chain_priors())
+        if number is not None:
+            raise ValueError(
+                f"Sequence {number} cannot happen: startprob_prior or transmat_prior forbids every "
+                "path through the states that are given for it. Correct its states, or give the "
+                "starts and transitions that it needs a prior above 0."
+            )
+
     def _check_parameters(self, X: SequenceData, units: Sequences) -> None:  # type: ignore[override]
+        self._refuse_impossible(units)
         asked = self
         if self.emission == "categorical" and self.n_symbols is None:
             # A later batch may lack symbols of the first one, so that the model gives the number.
@@ -525,8 +563,8 @@ class AnnealedHMM(StatePredictions):
         else:
             of_frames = self._attributes_of_components(*own)
         return {
-            "startprob_": np.exp(log_means(q["startprob"])),
-            "transmat_": np.exp(log_means(q["transmat"])),
+            "startprob_": np.exp(log_probabilities(q["startprob"])),
+            "transmat_": np.exp(log_probabilities(q["transmat"])),
             "startprob_posterior_": q["startprob"],
             "transmat_posterior_": q["transmat"],
             "startprob_prior_": prior["startprob"],
@@ -543,7 +581,17 @@ class AnnealedHMM(StatePredictions):
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None, checkpoint=None):
+    def fit(
+        self,
+        X,
+        y=None,
+        *,
+        groups=None,
+        lengths=None,
+        sample_weight=None,
+        states=None,
+        checkpoint=None,
+    ):
         """Fit the model: anneal, then plain variational inference to convergence.
 
         If the fit is refused or interrupted, the estimator remains as it was before.
@@ -560,6 +608,11 @@ class AnnealedHMM(StatePredictions):
             Number of rows of each sequence, instead of ``groups``.
         sample_weight : array-like of shape (n_frames,), default=None
             Weights, constant within a sequence. A sequence with a weight of 2 counts twice.
+        states : array-like of int, shape (n_frames,), or list of such, default=None
+            The state of each frame where it is known, and −1 elsewhere, in the form of X: one
+            array, or one for each sequence of a list. Known states are data. The numbers of states
+            are then those that they have here, and ``lower_bound_`` is that of frames and known
+            states together.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -577,10 +630,11 @@ class AnnealedHMM(StatePredictions):
             ``checkpoint`` belongs to a fit with other data, parameters or versions.
         """
         with self._all_or_nothing():
-            return self._fit(self._data(X, groups, lengths, y), y, sample_weight, checkpoint)
+            data = self._data(X, groups, lengths, y, states)
+            return self._fit(data, y, sample_weight, checkpoint)
 
     @checks_parameters
-    def partial_fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
+    def partial_fit(self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None):
         """Update the model with one batch of sequences of a stream.
 
         The first batch fixes the priors that depend on data. Whatever number of passes the
@@ -603,6 +657,11 @@ class AnnealedHMM(StatePredictions):
             Number of rows of each sequence, instead of ``groups``.
         sample_weight : array-like of shape (n_frames,), default=None
             Weights, constant within a sequence. A batch of weight zero changes nothing.
+        states : array-like of int, shape (n_frames,), or list of such, default=None
+            The state of each frame where it is known, and −1 elsewhere, in the form of X: one
+            array, or one for each sequence of a list. Known states are data. The numbers of states
+            are then those that they have here, and ``lower_bound_`` is that of frames and known
+            states together.
 
         Returns
         -------
@@ -616,9 +675,11 @@ class AnnealedHMM(StatePredictions):
             estimator remains as it was before the call.
         """
         with self._all_or_nothing():
-            return self._partial_fit(self._data(X, groups, lengths, y), sample_weight)
+            return self._partial_fit(self._data(X, groups, lengths, y, states), sample_weight)
 
-    def fit_transform(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
+    def fit_transform(
+        self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None
+    ):
         """Fit the model and return the posterior probabilities of the states of each frame.
 
         Parameters
@@ -631,6 +692,8 @@ class AnnealedHMM(StatePredictions):
             The id of the sequence of every row, or the number of rows of each sequence.
         sample_weight : array-like of shape (n_frames,), default=None
             Weights, constant within a sequence.
+        states : array-like of int, shape (n_frames,), or list of such, default=None
+            Known states for :meth:`fit`, which the result need not have: it is made from X alone.
 
         Returns
         -------
@@ -638,4 +701,30 @@ class AnnealedHMM(StatePredictions):
             The result of :meth:`transform`.
         """
         how = {"groups": groups, "lengths": lengths}
-        return self.fit(X, y, **how, sample_weight=sample_weight).transform(X, **how)
+        also = {"sample_weight": sample_weight, "states": states}
+        return self.fit(X, y, **how, **also).transform(X, **how)
+
+    def fit_predict(self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None):
+        """Fit the model and return the most probable path of states of each training sequence.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_frames, n_features), or list of such
+            Training sequences.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        groups, lengths : array-like, default=None
+            The id of the sequence of every row, or the number of rows of each sequence.
+        sample_weight : array-like of shape (n_frames,), default=None
+            Weights, constant within a sequence.
+        states : array-like of int, shape (n_frames,), or list of such, default=None
+            Known states for :meth:`fit`, which the result need not have: it is made from X alone.
+
+        Returns
+        -------
+        states : ndarray of int, shape (n_frames,)
+            The result of :meth:`predict`.
+        """
+        how = {"groups": groups, "lengths": lengths}
+        also = {"sample_weight": sample_weight, "states": states}
+        return self.fit(X, y, **how, **also).predict(X, **how)

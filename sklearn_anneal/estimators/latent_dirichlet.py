@@ -24,6 +24,7 @@ from ..metrics import document_completion_log_likelihood, split_documents
 from ..models.latent_dirichlet import TOPICS, LatentDirichlet
 from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
 from ._counts import checked_counts
+from ._priors import is_auto, prior_of_words, prior_vector
 from ._validation import check_activations, check_n_samples, check_sparse, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -416,7 +417,7 @@ class AnnealedLatentDirichletAllocation(
                     f"{start.min():g}. The components_ of a fit of this shape would do."
                 )
         dtype = np.float32 if X.dtype == np.float32 else np.float64
-        alpha = _prior_vector(self.doc_topic_prior, k, 1 / k, "doc_topic_prior", "n_components")
+        alpha = prior_vector(self.doc_topic_prior, k, 1 / k, "doc_topic_prior", "n_components")
         if dtype == np.float32 and alpha.max() > _LARGEST_SINGLE:
             raise ValueError(
                 f"doc_topic_prior={alpha.max():g} is too strong for single precision, in which "
@@ -427,9 +428,9 @@ class AnnealedLatentDirichletAllocation(
             k,
             n_words,
             alpha,
-            _prior_of_words(self.topic_word_prior, k, n_words),
-            learn_doc_topic_prior=_is_auto(self.doc_topic_prior),
-            learn_topic_word_prior=_is_auto(self.topic_word_prior),
+            prior_of_words(self.topic_word_prior, k, n_words),
+            learn_doc_topic_prior=is_auto(self.doc_topic_prior),
+            learn_topic_word_prior=is_auto(self.topic_word_prior),
             local_step=self.local_step,
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
@@ -779,36 +780,3 @@ def _refuse_texts(X: Any, owner: str) -> None:
             "sklearn.feature_extraction.text.CountVectorizer counts the words of texts: put it "
             "before the estimator with sklearn.pipeline.make_pipeline."
         ) from None
-
-
-def _is_auto(prior: Any) -> bool:
-    return isinstance(prior, str) and prior == "auto"
-
-
-def _prior_of_words(prior: Any, n_topics: int, n_words: int) -> np.ndarray:
-    """Read η of shape (n_words,) or, with one row per topic, (n_topics, n_words)."""
-    if prior is None or np.ndim(prior) < 2:
-        return _prior_vector(prior, n_words, 1 / n_topics, "topic_word_prior", "n_features")
-    seeds = np.array(prior, dtype=np.float64, order="F")
-    if seeds.shape != (n_topics, n_words) or not (np.isfinite(seeds) & (seeds > 0)).all():
-        raise ValueError(
-            "topic_word_prior with one row per topic must have the shape (n_components, "
-            f"n_features) = {(n_topics, n_words)} and finite, positive entries; got an array of "
-            f"shape {seeds.shape}."
-        )
-    return seeds
-
-
-def _prior_vector(prior: Any, size: int, default: float, name: str, axis: str) -> np.ndarray:
-    if prior is None or _is_auto(prior):
-        return np.full(size, default)
-    vector = np.asarray(prior, dtype=np.float64)
-    if vector.ndim == 0:
-        return np.full(size, float(vector))
-    if vector.shape != (size,) or not (np.isfinite(vector) & (vector > 0)).all():
-        raise ValueError(
-            f"{name} must be a positive number, or an array of {axis} = {size} positive numbers; "
-            f"got an array of shape {vector.shape}"
-            + (f" with a smallest entry of {vector.min():g}." if vector.size else ".")
-        )
-    return vector.copy()

@@ -333,6 +333,14 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         'or noise="dirichlet", a smaller factor_variance or a larger noise_variance, or rescale '
         "the ratings."
     )
+    _only_with = {
+        "biases": dict.fromkeys(("item_biases_", "user_biases_", "bias_variance_"), (True,)),
+        "input": {
+            **dict.fromkeys(("transform", "fit_transform", "inverse_transform"), ("matrix",)),
+            **dict.fromkeys(("predict_rows", "recommend", "sample"), ("matrix",)),
+            "predict": ("pairs",),
+        },
+    }
     _kernel_modules = ("matrix_factorization", "normal")
     _data_in_words = "{units} users with {observations} ratings"
     _advice_coinciding = (
@@ -485,9 +493,6 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _complete_fit(self, ctx: Context, units: Ratings, trace: Any) -> None:  # type: ignore[override]
         vars(ctx).update(vars(_of_items(ctx)))
-        if not ctx.model.biases:
-            for name in ("item_biases_", "user_biases_", "bias_variance_"):
-                self.__dict__.pop(name, None)
         self._set_users(self._solved(ctx, units))
 
     def _warn(self, ctx: Context, trace: Any) -> None:

@@ -25,6 +25,7 @@ from ._columns import (
     as_numbers,
     cells_of,
 )
+from ._emissions import attributes_only_with
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._priors import auto_as_none, check_first_rows
 from ._validation import (
@@ -371,6 +372,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         self.verbose_interval = verbose_interval
 
     _most_reheats = {"reheating": 2}
+    _only_with = {"emission": attributes_only_with(COLUMN_EMISSIONS)}
     _kernel_modules = ("discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma")
     _levels_parameter = "n_categories"
     _advice_coinciding = (
@@ -540,44 +542,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         ctx = self._context()
         return finite(ctx.model.log_predictive(rows, ctx.q), OVERFLOW)
 
-    def aic(self, X, sample_weight=None):
-        """Akaike's information criterion at the posterior means.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        aic : float
-            2 p − 2 log L, where L is the likelihood and p the number of free parameters; the lower
-            the better.
-        """
-        log_likelihood, _ = self._log_likelihood(X, sample_weight)
-        return 2.0 * self._context().model.n_parameters - 2.0 * log_likelihood
-
-    def bic(self, X, sample_weight=None):
-        """Bayesian information criterion at the posterior means.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        bic : float
-            p log N − 2 log L, where L is the likelihood, p the number of free parameters and N the
-            number of rows, or the sum of their weights; the lower the better.
-        """
-        log_likelihood, n_rows = self._log_likelihood(X, sample_weight)
-        return self._context().model.n_parameters * np.log(n_rows) - 2.0 * log_likelihood
-
     def relative_entropy(self, X, sample_weight=None):
         """How certain the assignment of rows to components is (entropy R²).
 
@@ -673,16 +637,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         ctx = self._context()
         log_weights, components = ctx.model.expectations(ctx.q)
         return log_weights, ctx.model.components.for_rows(components, rows)
-
-    def _log_likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
-        """The log-likelihood of all rows at the posterior means, and the sum of their weights."""
-        rows, _ = self._again(X)
-        ctx = self._context()
-        each = ctx.model.log_likelihood(rows, ctx.q)
-        weights = self._check_weights(sample_weight, each)
-        if weights is None:
-            return float(each.sum()), float(len(each))
-        return float(weights @ each), float(weights.sum())
 
 
 def _rows_of(X: Any, weights: np.ndarray | None) -> Rows:

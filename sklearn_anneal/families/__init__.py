@@ -11,7 +11,7 @@ from ._divergence import STRONG, gammaln_divergence
 from ._factors import Factor, Factors
 from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
-from .dirichlet import Dirichlet, dirichlet_divergence
+from .dirichlet import Dirichlet, PartialDirichlet, dirichlet_divergence
 from .gamma import Gamma, fast_standard_gamma
 from .gaussian import Gaussian, fast_normal
 from .matrix_gaussian import MatrixGaussian
@@ -32,6 +32,7 @@ __all__ = [
     "MatrixGaussian",
     "Natural",
     "NormalWishart",
+    "PartialDirichlet",
     "Structure",
     "Tempering",
     "UnitTemperatures",

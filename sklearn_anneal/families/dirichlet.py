@@ -161,3 +161,78 @@ class Dirichlet(Family):
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (natural["concentration"].min(-1),)
+
+
+class PartialDirichlet(Dirichlet):
+    """Dirichlet distributions of rows in which some probabilities are 0 for certain.
+
+    A row is a Dirichlet distribution of the probabilities in its support. All others have no
+    density and no term in any function; their concentration is 0 in every natural parameter, and
+    so it is in the base. Their entry of the expectations is 0, the derivative of the
+    log-normaliser, on which they have no effect. A draw has the log probability −∞ for them.
+
+    Parameters
+    ----------
+    support : ndarray of bool, shape (..., K)
+        Which probabilities can be positive; at least one in every row.
+    """
+
+    def __init__(self, support: np.ndarray):
+        self.support = support
+
+    def base(self, natural: Natural) -> Natural:
+        """Return 1 in the support, the flat density on its simplex, and 0 elsewhere."""
+        return {"concentration": self.support.astype(float)}
+
+    def expectations(self, natural: Natural) -> Natural:
+        """Return E[log probabilities] in the support and 0 elsewhere, of shape (..., K)."""
+        inside, total = self._filled(natural), natural["concentration"].sum(-1, keepdims=True)
+        return {"concentration": np.where(self.support, psi(inside) - psi(total), 0.0)}
+
+    def log_normalizer(self, natural: Natural) -> np.ndarray:
+        inside, total = self._filled(natural), natural["concentration"].sum(-1)
+        return gammaln(inside).sum(-1) - gammaln(total)
+
+    def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw every row once, in log space as :meth:`Dirichlet.sample` does."""
+        drawn = log_standard_gamma(self._filled(natural), rng)
+        log_gamma = np.where(self.support, drawn, -np.inf)
+        log_probabilities = log_gamma - logsumexp(log_gamma, axis=-1, keepdims=True)
+        return {
+            "log_probabilities": log_probabilities,
+            "probabilities": np.exp(log_probabilities),
+            "log_gamma": log_gamma,
+        }
+
+    def implicit_statistics(
+        self, draw: dict[str, np.ndarray], natural: Natural, stats: Natural
+    ) -> Natural:
+        """Multiply the statistics of each support by its own matrix V."""
+        found = np.zeros(natural["concentration"].shape)
+        for row in np.ndindex(found.shape[:-1]):
+            at = (*row, np.flatnonzero(self.support[row]))
+            own = {key: value[at] for key, value in draw.items()}
+            arguments = (
+                {"concentration": values["concentration"][at]} for values in (natural, stats)
+            )
+            found[at] = super().implicit_statistics(own, *arguments)["concentration"]
+        return {"concentration": found}
+
+    def _filled(self, natural: Natural) -> np.ndarray:
+        """Concentrations with 1 outside of the support, where log Γ is 0."""
+        return np.where(self.support, natural["concentration"], 1.0)
+
+    def _inside(self, natural: Natural) -> np.ndarray:
+        concentration = natural["concentration"]
+        inside = (concentration > 0.0) & np.isfinite(concentration)
+        return np.asarray(np.where(self.support, inside, concentration == 0.0).all(-1))
+
+    def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        inside_p, inside_q = self._filled(p), self._filled(q)
+        total_p, total_q = p["concentration"].sum(-1), q["concentration"].sum(-1)
+        difference = inside_p - inside_q
+        entries = gammaln_divergence(inside_p, inside_q, difference).sum(-1)
+        return entries - gammaln_divergence(total_p, total_q, difference.sum(-1))
+
+    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+        return (np.where(self.support, natural["concentration"], np.inf).min(-1),)

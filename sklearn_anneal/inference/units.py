@@ -571,6 +571,8 @@ class Sequences(Ragged):
     patterns : ndarray of uint64, shape (n_frames,) or None, default=None
         Which cells of each frame are missing, as in :class:`Rows`. It is 0 for frames that are
         missing as a whole.
+    states : ndarray of intp, shape (n_frames,) or None, default=None
+        The state of each frame where it is known, and −1 elsewhere; None if no state is known.
     """
 
     _parts = _SEQUENCE_CHUNKS
@@ -583,8 +585,10 @@ class Sequences(Ragged):
         missing: np.ndarray | None = None,
         center: np.ndarray | None = None,
         patterns: np.ndarray | None = None,
+        states: np.ndarray | None = None,
     ):
         self.frames = frames
+        self.states = states
         self.patterns = patterns
         self.indptr = indptr
         self.weights = weights
@@ -607,7 +611,8 @@ class Sequences(Ragged):
         weights = None if self.weights is None else self.weights[index]
         missing = None if self.missing is None else self.missing[part]
         patterns = None if self.patterns is None else self.patterns[part]
-        return Sequences(self.frames[part], indptr, weights, missing, self.center, patterns)
+        states = None if self.states is None else self.states[part]
+        return Sequences(self.frames[part], indptr, weights, missing, self.center, patterns, states)
 
     def parts(self, n_frames: int) -> Iterator[slice]:
         """Yield contiguous parts of at most ``n_frames`` frames, or of one longer sequence."""
@@ -619,10 +624,8 @@ class Sequences(Ragged):
             begin = stop
 
     def centered(self, summary: Any) -> Sequences:
-        center = summary.center
-        return Sequences(
-            self.frames, self.indptr, self.weights, self.missing, center, self.patterns
-        )
+        center, also = summary.center, (self.patterns, self.states)
+        return Sequences(self.frames, self.indptr, self.weights, self.missing, center, *also)
 
     def per_frame(self, values: np.ndarray) -> np.ndarray:
         """Return one value per frame, given one value per sequence."""

@@ -91,6 +91,17 @@ class BaseMixture(ConjugateModel):
         log_weights = np.log(self.weights.mean(q))
         return logsumexp(self.components.log_predictive(units, q) + log_weights, axis=1)
 
+    def log_likelihood(self, units: Rows, q: Natural) -> np.ndarray:
+        """Return the log density of each row at the posterior means in nats, shape (n_rows,)."""
+        plug_in = self.components.for_rows(self.components.plug_in(q), units)
+        log_weights = np.log(self.weights.mean(q))
+        return logsumexp(self.components.log_density(units, plug_in) + log_weights, axis=1)
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of free parameters of weights and components."""
+        return self.n_components - 1 + self.components.n_parameters
+
     def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.weights.expected_counts(q, prior) >= 1)
         return coinciding(self.components.coordinates(q, self.of_components(summary)), used)

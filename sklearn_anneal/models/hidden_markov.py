@@ -9,9 +9,18 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 from scipy.special import polygamma, psi, softmax
 
-from ..families import Dirichlet, Factor, Factors, Natural, Tempering, UnitTemperatures
+from ..families import (
+    Dirichlet,
+    Factor,
+    Factors,
+    Natural,
+    PartialDirichlet,
+    Tempering,
+    UnitTemperatures,
+)
 from ..families._empirical_bayes import LARGEST, maximizer
 from ..inference.tables import missing_cells
 from ..inference.units import Sequences
@@ -36,6 +45,9 @@ _LEAST_SHARE = 0.1
 # A step that learns priors leaves each parameter of q at least this share of its distance from the
 # edge of its domain. Steps of coordinate ascent never come so near.
 _MARGIN = 1e-6
+# The log probability of what cannot be, such as a forbidden transition. Its exponential is 0 at
+# every inverse temperature, and unlike −∞ it can be multiplied by 0 and subtracted from itself.
+IMPOSSIBLE = -1e200
 # Largest number of frames with which the gaps of a long stream are represented.
 _FRAMES_OF_GAPS = 100_000
 
@@ -255,8 +267,48 @@ def _with_gaps(units: Sequences) -> np.ndarray:
     return np.flatnonzero(np.diff(ends[units.indptr]))
 
 
+def log_probabilities(concentration: np.ndarray) -> np.ndarray:
+    """Return the logarithms of the means of Dirichlet rows, in which a concentration may be 0."""
+    with np.errstate(divide="ignore"):
+        return np.where(concentration > 0, log_means(concentration), IMPOSSIBLE)
+
+
+def _exclude_others(density: np.ndarray, states: np.ndarray) -> None:
+    """Make all states but the known one impossible in the frames whose state is known."""
+    known = np.flatnonzero(states >= 0)
+    kept = density[known, states[known]]
+    density[known] = IMPOSSIBLE
+    density[known, states[known]] = kept
+
+
+def impossible_sequence(
+    units: Sequences, startprob_prior: np.ndarray, transmat_prior: np.ndarray
+) -> int | None:
+    """Return the number of the first sequence whose known states no allowed path passes through.
+
+    Paths with a start or a transition whose prior is 0 are not allowed. The result is None if there
+    is no such sequence.
+    """
+    if units.states is None or ((startprob_prior > 0).all() and (transmat_prior > 0).all()):
+        return None
+    chain = [np.where(prior > 0, 0.0, IMPOSSIBLE) for prior in (startprob_prior, transmat_prior)]
+    for part in units.parts(_ENTRIES // len(startprob_prior)):
+        some = units.take(part)
+        assert some.states is not None
+        density = np.zeros((len(some.states), len(startprob_prior)))
+        _exclude_others(density, some.states)
+        best = np.empty(some.n_units)
+        path = np.empty(len(some.states), dtype=np.int64)
+        kernels().viterbi(density, some.indptr, *chain, path, best)
+        if (best < 0).any():
+            return part.start + int(np.argmax(best < 0))
+    return None
+
+
 class Expected(NamedTuple):
     """The terms of E log p(x, z | β), or of log p(x, z | β) at one value of β.
+
+    What the prior forbids has the value ``IMPOSSIBLE``.
 
     Attributes
     ----------
@@ -297,6 +349,8 @@ class HiddenMarkov(ConjugateModel):
         The distribution of a frame given its state.
     startprob_prior : ndarray of shape (n_components,)
     transmat_prior : ndarray of shape (n_components, n_components)
+        A start or transition whose concentration is 0 is forbidden: its probability is 0, and the
+        Dirichlet distribution of its row is that of the others. Each row allows at least one.
     init_params : {"kmeans", "random"}
     learned_names : tuple of str
         Which of ``"startprob"`` and ``"transmat"`` have a prior with a concentration that is
@@ -344,6 +398,9 @@ class HiddenMarkov(ConjugateModel):
         self.transmat_prior = transmat_prior
         self.init_params = init_params
         self.learned_names = learned_names
+        # None if nothing is forbidden. Priors that are learned have no zeros, before and after.
+        priors = {"startprob": startprob_prior, "transmat": transmat_prior}
+        self._supports = {k: None if p.all() else p > 0 for k, p in priors.items()}
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(("draws", "assignments"))
@@ -351,8 +408,15 @@ class HiddenMarkov(ConjugateModel):
         return can | dict.fromkeys(volume, self.emission.why_no_log_volume)
 
     def factors(self) -> Factors:
-        chain = (Factor(Dirichlet(), {"concentration": key}) for key in ("startprob", "transmat"))
+        chain = [Factor(family, {"concentration": key}) for key, family in self._rows().items()]
         return Factors([*chain, *self.emission.factors])
+
+    def _rows(self) -> dict[str, Dirichlet]:
+        """Return the families of starts and transitions."""
+        return {
+            key: Dirichlet() if support is None else PartialDirichlet(support)
+            for key, support in self._supports.items()
+        }
 
     def operations(self, units: Sequences) -> float:
         return float(units.indptr[-1]) * self.n_components * (6.0 * self.n_components + 20.0)
@@ -401,10 +465,71 @@ class HiddenMarkov(ConjugateModel):
     ) -> Natural:
         rng = np.random.default_rng(random_state.randint(0, 2**31 - 1, size=4))
         q = self.random_natural(summary, prior, rng)
-        if self.init_params == "random":
+        if self.init_params != "random":
+            own = {key: prior[key] for key in self.emission.keys}
+            rows = units.observed()
+            q = q | self.emission.start(rows, summary.n_frames, own, random_state)
+        if units.states is None or not (units.states >= 0).any():
             return q
-        own = {key: prior[key] for key in self.emission.keys}
-        return q | self.emission.start(units.observed(), summary.n_frames, own, random_state)
+        return self._with_known_states(q, units, summary, prior)
+
+    def _with_known_states(
+        self, q: Natural, units: Sequences, summary: Summary, prior: Natural
+    ) -> Natural:
+        """Return the start q after an update of its emissions in which known states are fixed.
+
+        A start numbers its states at random. They are first put into the order in which they agree
+        with as many frames of known states as possible. Transitions get the counts of known ones.
+        """
+        assert units.states is not None
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        expected = self.for_units(self.expectations(q), units)
+        states, agreement = np.arange(self.n_components), np.zeros((self.n_components,) * 2)
+        raw, total = self.emission.zeros(expected.emission), 0.0
+        for part in self.parts(units):
+            shares, known, given = self._shares(units.take(part), expected, weights[part])
+            np.add.at(agreement, given, shares[known])
+            total += shares.sum()
+        order = linear_sum_assignment(agreement, maximize=True)[1]
+        for part in self.parts(units):
+            some = units.take(part)
+            shares, known, given = self._shares(some, expected, weights[part])
+            shares = np.ascontiguousarray(shares[:, order]) * (summary.n_frames / total)
+            one_hot = np.equal.outer(given, states)
+            shares[known] = one_hot * shares[known].sum(axis=1, keepdims=True)
+            self.emission.add(some.rows(), shares, raw, expected.emission)
+        own = {key: prior[key] + v for key, v in self.emission.statistics(raw).items()}
+        return q | own | self._known_moves(q, units, weights * (summary.weight / weights.sum()))
+
+    def _shares(
+        self, units: Sequences, expected: Expected, weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the posteriors of states given single frames, times weights.
+
+        They do not use the states that are known. The second result has the numbers of the frames
+        of such states, and the third one these states.
+        """
+        assert units.states is not None
+        shares = softmax(self.emission.log_density(units.rows(), expected.emission), axis=1)
+        shares *= units.per_frame(weights)[:, None]
+        if units.missing is not None:
+            shares[units.missing] = 0.0
+        known = np.flatnonzero(units.states >= 0)
+        return shares, known, units.states[known]
+
+    def _known_moves(self, q: Natural, units: Sequences, weights: np.ndarray) -> Natural:
+        """Return the parameters of starts and transitions, plus the weights of known ones."""
+        assert units.states is not None
+        start, transmat, states = q["startprob"].copy(), q["transmat"].copy(), units.states
+        firsts = units.indptr[:-1][units.lengths > 0]
+        follows = np.ones(len(states), dtype=bool)
+        follows[firsts] = False
+        begun = states[firsts]
+        np.add.at(start, begun[begun >= 0], weights[units.lengths > 0][begun >= 0])
+        moved = np.flatnonzero(follows & (states >= 0))
+        moved = moved[states[moved - 1] >= 0]
+        np.add.at(transmat, (states[moved - 1], states[moved]), units.per_frame(weights)[moved])
+        return {"startprob": start, "transmat": transmat}
 
     def random_natural(
         self,
@@ -414,11 +539,10 @@ class HiddenMarkov(ConjugateModel):
         block: Block | None = None,
     ) -> Natural:
         """Return the posterior given random counts, with N/K frames in every state."""
-        even = np.ones(self.n_components)
         share = summary.n_frames / self.n_components
         chain = {
-            "startprob": prior["startprob"] + summary.weight * rng.dirichlet(even),
-            "transmat": prior["transmat"] + share * rng.dirichlet(even, size=self.n_components),
+            "startprob": prior["startprob"] + summary.weight * _random(prior["startprob"], rng),
+            "transmat": prior["transmat"] + share * _random(prior["transmat"], rng),
         }
         own = {key: prior[key] for key in self.emission.keys}
         counts = np.full(self.n_components, share)
@@ -427,13 +551,17 @@ class HiddenMarkov(ConjugateModel):
     # The local step
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Expected:
-        def logarithms(key: str) -> np.ndarray:
+        def logarithms(key: str, family: Dirichlet) -> np.ndarray:
             natural = {"concentration": q[key]}
             if rng is None:
-                return Dirichlet().expectations(natural)["concentration"]
-            return Dirichlet().sample(natural, rng)["log_probabilities"]
+                logs = family.expectations(natural)["concentration"]
+            else:
+                logs = family.sample(natural, rng)["log_probabilities"]
+            if isinstance(family, PartialDirichlet):
+                logs = np.where(family.support, logs, IMPOSSIBLE)
+            return logs
 
-        start, transitions = logarithms("startprob"), logarithms("transmat")
+        start, transitions = (logarithms(key, family) for key, family in self._rows().items())
         return Expected(start, transitions, self.emission.expectations(q, rng))
 
     def visit(
@@ -456,18 +584,20 @@ class HiddenMarkov(ConjugateModel):
 
     def plug_in(self, q: Natural) -> Expected:
         """Return the terms of log p(x, z | β) at the posterior means of β."""
-        return Expected(
-            log_means(q["startprob"]), log_means(q["transmat"]), self.emission.plug_in(q)
-        )
+        start, transitions = log_probabilities(q["startprob"]), log_probabilities(q["transmat"])
+        return Expected(start, transitions, self.emission.plug_in(q))
 
     def log_density(self, units: Sequences, expected: Expected) -> np.ndarray:
         """Return E log p(x | z = k) of all frames in nats, (n_frames, n_components).
 
-        It is zero for missing frames, which say nothing about their states.
+        It is zero for missing frames, which say nothing about their states. Where the state of a
+        frame is known, it is ``IMPOSSIBLE`` in all others.
         """
         density = self.emission.log_density(units.rows(), expected.emission)
         if units.missing is not None:
             density[units.missing] = 0.0
+        if units.states is not None:
+            _exclude_others(density, units.states)
         return density
 
     def parts(self, units: Sequences) -> Iterator[slice]:
@@ -595,7 +725,8 @@ class HiddenMarkov(ConjugateModel):
 
         It is computed with the transfer matrix of the tempered chain, in which E log β replaces
         log β. The exponentials of E log β do not sum to 1, so that log C(1) would not be 0;
-        therefore x log C(1) is subtracted.
+        therefore x log C(1) is subtracted. C sums over all states whether they are known or not,
+        because it sums over all values of data too.
         """
         x = np.append(x, 1.0)
         expected = self.expectations(q)
@@ -667,6 +798,12 @@ class HiddenMarkov(ConjugateModel):
 
     # Functions of the fitted parameters
 
+    @property
+    def n_parameters(self) -> int:
+        """The number of free parameters of starts, transitions and emissions."""
+        allowed = np.vstack([self.startprob_prior, self.transmat_prior]) > 0
+        return int((allowed.sum(axis=1) - 1).sum()) + self.emission.n_parameters
+
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected number of frames of each state."""
         into = (q["transmat"] - prior["transmat"]).sum(axis=0)
@@ -675,7 +812,16 @@ class HiddenMarkov(ConjugateModel):
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
         own = self.emission.coordinates(q, summary.emission)
-        return coinciding(np.hstack([np.exp(log_means(q["transmat"])), own]), used)
+        return coinciding(np.hstack([np.exp(log_probabilities(q["transmat"])), own]), used)
+
+
+def _random(prior: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return random probabilities in the shape of a prior, 0 where the prior forbids them."""
+    drawn = rng.dirichlet(np.ones(prior.shape[-1]), size=prior.shape[:-1] or None)
+    if (prior > 0).all():
+        return drawn
+    drawn = np.where(prior > 0, drawn, 0.0)
+    return drawn / drawn.sum(axis=-1, keepdims=True)
 
 
 def _learned_rows(old: np.ndarray, q: np.ndarray, rho: float) -> np.ndarray:

@@ -380,16 +380,3 @@ class Mixture(BaseMixture):
         partition = self.unit_log_partition(x, summary, q)
         missing = summary.missing / summary.seen
         return summary.weight * (partition.complete - partition.columns @ missing)
-
-    # Functions of the fitted parameters
-
-    def log_likelihood(self, units: Rows, q: Natural) -> np.ndarray:
-        """Return the log density of each row at the posterior means in nats, shape (n_rows,)."""
-        plug_in = self.components.for_rows(self.components.plug_in(q), units)
-        log_weights = np.log(self.weights.mean(q))
-        return logsumexp(self.components.log_density(units, plug_in) + log_weights, axis=1)
-
-    @property
-    def n_parameters(self) -> int:
-        """The number of free parameters of weights and components."""
-        return self.n_components - 1 + self.components.n_parameters

@@ -18,6 +18,10 @@ ASYMMETRIC_CHAIN = {
     "transmat_prior": [[0.5, 0.2, 0.8], [1.1, 0.4, 0.3], [0.6, 0.9, 1.3]],
     "sticky": 2.0,
 }
+FORBIDDING_CHAIN = {
+    "startprob_prior": [0.7, 0.0, 0.4],
+    "transmat_prior": [[0.5, 0.2, 0.0], [0.0, 0.4, 0.3], [0.6, 0.0, 1.3]],
+}
 LEARNED_CHAIN = {"startprob_prior": "auto", "transmat_prior": "auto", "sticky": 0.5}
 
 
@@ -103,13 +107,14 @@ def hidden_markov(emission: str, **fields: Any) -> Entry:
     declared = {"n_symbols": N_SYMBOLS} if emission in ("categorical", "blocks") else {}
     enumerated = emission != "blocks"
 
-    def make(n_components: int = 3, transmat_prior: Any = None, **params: Any) -> AnnealedHMM:
+    def make(n_components: int = 3, **params: Any) -> AnnealedHMM:
         # If a test has fewer states than these priors, it uses a part of them.
-        if np.ndim(transmat_prior):
-            transmat_prior = np.asarray(transmat_prior)[:n_components, :n_components]
+        for name, shape in (("startprob_prior", 1), ("transmat_prior", 2)):
+            if np.ndim(params.get(name)):
+                params[name] = np.asarray(params[name])[(slice(n_components),) * shape]
         kind = BLOCKS if emission == "blocks" else emission
         settings = {"emission": kind, "max_iter": 5, "random_state": 0, "reg_covar": 0.0}
-        settings |= PEER_OF_SEQUENCES | {"transmat_prior": transmat_prior, **declared, **params}
+        settings |= PEER_OF_SEQUENCES | declared | params
         return AnnealedHMM(n_components, **settings)
 
     return Entry(
@@ -134,6 +139,7 @@ ENTRIES = [
         variants={
             **{t: {"covariance_type": t} for t in ("full", "tied", "diag", "spherical")},
             "sticky": ASYMMETRIC_CHAIN | {"beta_prior": 0.3, "dof_prior": 4.0},
+            "forbidding": FORBIDDING_CHAIN,
             "learned": LEARNED_CHAIN
             | dict.fromkeys(("means_prior", "beta_prior", "dof_prior", "scale_prior"), "auto"),
         },
@@ -155,6 +161,14 @@ ENTRIES = [
                 "rows of different weights are refused.",
                 lambda est: True,
             ),
+        )
+        | dict.fromkeys(
+            ("check_methods_sample_order_invariance", "check_methods_subset_invariance"),
+            ExpectedFailure(
+                "score_samples returns a pair, as hmmlearn's does: the rows of one array are one "
+                "sequence, and its log-likelihood is not a sum over rows.",
+                lambda est: True,
+            ),
         ),
     ),
     hidden_markov(
@@ -162,6 +176,7 @@ ENTRIES = [
         variants={
             "symmetric": {},
             "sticky": ASYMMETRIC_CHAIN | {"emissionprob_prior": [0.3, 0.9, 1.4, 0.6]},
+            "forbidding": FORBIDDING_CHAIN,
             "learned": LEARNED_CHAIN | {"emissionprob_prior": "auto"},
         },
         exact=(({"n_components": 1}, "6 frames"),),

@@ -87,6 +87,10 @@ class CategoricalComponents(Components):
     def coordinates(self, q: Natural, summary: Any) -> np.ndarray:
         return np.exp(log_means(q["emissionprob"]))
 
+    @property
+    def n_parameters(self) -> int:
+        return self.n_components * (self.n_symbols - 1)
+
     def log_density(self, rows: Rows, expected: np.ndarray) -> np.ndarray:
         out = np.empty((len(rows.X), self.n_components))
         kernels().categorical_log_density(expected, rows.X, out)

@@ -1,0 +1,60 @@
+"""Errors for attributes that an estimator has only with some values of a parameter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+
+class ExplainedAttributes:
+    """Mixin whose error for an attribute that is missing says what would have it.
+
+    Attributes
+    ----------
+    _only_with : dict
+        Parameter → attribute → the values of the parameter with which the attribute exists. The
+        value ``list`` stands for all lists.
+    """
+
+    _only_with: ClassVar[dict[str, dict[str, tuple[Any, ...]]]] = {}
+
+    # Type checkers would take every name for an attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            # Python calls this method only for names that it did not find otherwise. It is called
+            # for objects without any attributes too, which are being copied or unpickled.
+            for parameter, attributes in type(self)._only_with.items():
+                kept = self.__dict__.get("_inference")
+                if name in attributes and (kept is not None or parameter in self.__dict__):
+                    value = self.__dict__[parameter] if kept is None else kept.fixed[parameter]
+                    if not _is_among(value, attributes[name]):
+                        raise AttributeError(
+                            f"{type(self).__name__!r} object has no attribute {name!r}: it exists "
+                            f"with {_described(parameter, attributes[name])}, and this one "
+                            f"{'has' if kept is None else 'was fitted with'} "
+                            f"{_described(parameter, (value,))}.",
+                            name=name,
+                            obj=self,
+                        )
+            # This raises the usual error, or that of a property.
+            return object.__getattribute__(self, name)
+
+    def _forget_others(self, fitted: dict[str, Any]) -> None:
+        """Delete attributes of an earlier fit that do not exist with these parameters."""
+        for parameter, attributes in self._only_with.items():
+            for name, values in attributes.items():
+                if not _is_among(fitted[parameter], values):
+                    self.__dict__.pop(name, None)
+
+
+def _is_among(value: Any, values: tuple[Any, ...]) -> bool:
+    if isinstance(value, list):
+        return list in values
+    return value in values
+
+
+def _described(parameter: str, values: tuple[Any, ...]) -> str:
+    """Text such as "emission='gaussian' or 'poisson'"."""
+    if any(value is list or isinstance(value, list) for value in values):
+        return f"a list for {parameter}"
+    return f"{parameter}={' or '.join(map(repr, values))}"

@@ -1,0 +1,161 @@
+"""Attributes that exist only with some values of a parameter, and the error where they do not."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from cases_hidden_markov import ONE_OF_EACH, draw, small
+from sklearn.base import clone
+
+from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM, AnnealedPMF
+
+BLOCKS = [("first", "bernoulli", [0]), ("second", "categorical", [1])]
+
+
+def binary(rng):
+    return rng.integers(2, size=(40, 2)).astype(float)
+
+
+def fitted_mixture(emission, rng):
+    how = {"annealing": "none", "max_iter": 3, "random_state": 0, "tol": 1.0}
+    return AnnealedBayesianMixture(2, emission=emission, **how).fit(binary(rng))
+
+
+def fitted_hmm(emission, rng):
+    if isinstance(emission, list):
+        return small(max_iter=3, tol=1.0, emission=emission).fit(binary(rng))
+    return small(emission, max_iter=3, tol=1.0).fit(draw(emission, rng, [12]))
+
+
+def fitted_pmf(rng, **params):
+    how = {"annealing": "none", "max_iter": 3, "random_state": 0, "tol": 10.0} | params
+    pairs = np.column_stack([np.repeat(np.arange(8), 5), np.tile(np.arange(5), 8)])
+    ratings = rng.standard_normal(40)
+    if how.get("input") == "matrix":
+        return AnnealedPMF(2, **how).fit(ratings.reshape(8, 5))
+    return AnnealedPMF(2, **how).fit(pairs, ratings)
+
+
+def assert_lacks(est, name, message=None):
+    with pytest.raises(AttributeError, match=message):
+        getattr(est, name)
+
+
+def all_forms(rng):
+    for emission in ("bernoulli", "categorical", "poisson", "gaussian", BLOCKS):
+        yield fitted_mixture(emission, rng), {"emission": emission}
+    for variant in (*ONE_OF_EACH, BLOCKS):
+        kind = variant if isinstance(variant, list) else variant.split("-")[0]
+        yield fitted_hmm(variant, rng), {"emission": kind}
+    for form in ("matrix", "pairs"):
+        for biases in (True, False):
+            yield fitted_pmf(rng, input=form, biases=biases), {"input": form, "biases": biases}
+
+
+def test_tables_say_which_attributes_there_are(rng):
+    """What a table declares exists with these values, and with no others."""
+    for est, values in all_forms(rng):
+        found = {name for name in dir(est) if not name.startswith("_")}
+        for parameter, attributes in type(est)._only_with.items():
+            value = values[parameter]
+            value = list if isinstance(value, list) else value
+            for name, with_values in attributes.items():
+                assert hasattr(est, name) == (value in with_values), (est, name)
+                found.discard(name)
+        # Whatever else an estimator has, it has in all forms.
+        missing = [n for n in found if not hasattr(est, n)]
+        allowed = {"feature_names_in_", "inverse_temperatures", "item_biases_var_"}
+        assert set(missing) <= allowed | {"user_biases_var_"}
+
+
+def test_attributes_of_one_emission_alone_are_declared(rng):
+    """Else their absence with other emissions would not be explained."""
+    for make, emissions in (
+        (fitted_mixture, ("bernoulli", "categorical", "poisson", "gaussian", BLOCKS)),
+        (fitted_hmm, (*ONE_OF_EACH, BLOCKS)),
+    ):
+        fits = [make(emission, rng) for emission in emissions]
+        names = [{n for n in vars(est) if n.endswith("_")} for est in fits]
+        differing = set.union(*names) - set.intersection(*names)
+        assert differing == set(type(fits[0])._only_with["emission"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("means_", "it exists with emission='gaussian', and this one was fitted with emission="),
+        ("emissionprob_", "with emission='categorical' or 'bernoulli', and this one was fitted"),
+        ("blocks_", "with a list for emission, and this one was fitted with emission='poisson'"),
+    ],
+)
+def test_error_says_what_would_have_the_attribute(name, message, rng):
+    est = fitted_hmm("poisson", rng)
+    with pytest.raises(AttributeError, match="'AnnealedHMM' object has no attribute") as error:
+        getattr(est, name)
+    assert message in str(error.value)
+    assert not hasattr(est, name)
+    assert getattr(est, name, None) is None
+
+
+def test_error_of_blocks_and_of_ratings(rng):
+    assert_lacks(
+        fitted_mixture(BLOCKS, rng), "emissionprob_", "this one was fitted with a list for emission"
+    )
+    assert_lacks(
+        fitted_pmf(rng, input="pairs", biases=False),
+        "item_biases_",
+        "exists with biases=True, and this one was fitted",
+    )
+    assert_lacks(
+        fitted_pmf(rng, input="matrix"),
+        "predict",
+        "with input='pairs', and this one was fitted with",
+    )
+    assert_lacks(
+        AnnealedPMF(input="pairs"),
+        "transform",
+        "with input='matrix', and this one has input='pairs'",
+    )
+
+
+def test_other_attributes_have_the_usual_error(rng):
+    for est in (AnnealedHMM(), fitted_hmm("poisson", rng)):
+        assert_lacks(est, "nothing_", "object has no attribute 'nothing_'$")
+    assert_lacks(AnnealedHMM(), "means_", "object has no attribute 'means_'$")
+    assert_lacks(
+        AnnealedHMM(annealing="none"), "inverse_temperatures", "no attribute 'inverse_temperatures'"
+    )
+
+
+def test_parameters_that_change_after_a_fit_do_not_change_what_it_has(rng):
+    est = fitted_hmm("poisson", rng).set_params(emission="gaussian")
+    assert_lacks(est, "means_", "was fitted with emission='poisson'")
+    assert est.lambdas_.shape == (2, 2)
+
+
+def test_attributes_of_an_earlier_fit_are_forgotten(rng):
+    est = small("gaussian-full", max_iter=3).fit(draw("gaussian-full", rng, [12]))
+    est.set_params(emission="poisson").fit(draw("poisson", rng, [12]))
+    assert not hasattr(est, "means_")
+    pmf = fitted_pmf(rng, input="matrix").set_params(biases=False)
+    pmf.fit(rng.standard_normal((8, 5)))
+    assert not hasattr(pmf, "user_biases_")
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))]
+)
+def test_copies_have_the_same_attributes(again, rng):
+    est = again(fitted_hmm("poisson", rng))
+    assert_lacks(est, "means_", "was fitted with emission='poisson'")
+    assert est.lambdas_.shape == (2, 2)
+    again(AnnealedHMM())
+
+
+def test_objects_without_any_attribute_do_not_recur(rng):
+    for empty in (AnnealedHMM.__new__(AnnealedHMM), clone(AnnealedHMM())):
+        assert_lacks(empty, "means_")
+        assert_lacks(empty, "__nothing__")
