@@ -40,7 +40,7 @@ from sklearn_anneal.annealing import (
     SVIPlus,
     VariationalTempering,
 )
-from sklearn_anneal.models.hidden_markov import Gaps
+from sklearn_anneal.models._tempered_chains import Gaps
 
 # Model selection
 

@@ -1,0 +1,157 @@
+"""The log partition functions of tempered hidden Markov models, with missing frames and cells."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ..inference.tables import missing_cells
+from ..inference.units import Sequences
+from ._base import compiled
+from .components._missing_cells import RowVolume, tempered_volume
+
+kernels = partial(compiled, "hidden_markov")
+
+# Largest number of frames with which the gaps of a long stream are represented.
+_FRAMES_OF_GAPS = 100_000
+
+
+class Gaps(NamedTuple):
+    """Sequences with missing frames.
+
+    Attributes
+    ----------
+    indptr : ndarray of int64, shape (n_sequences + 1,)
+        Where each sequence begins.
+    missing : ndarray of int32, shape (n_frames,)
+        1 where a frame is missing, 0 elsewhere.
+    weights : ndarray of shape (n_sequences,)
+        Sample weights.
+    """
+
+    indptr: np.ndarray
+    missing: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, units: Sequences, chosen: np.ndarray) -> Gaps | None:
+        """Return the gaps of the ``chosen`` sequences, given by their numbers; None if none is."""
+        if len(chosen) == 0:
+            return None
+        some = units.take(chosen)
+        assert some.missing is not None
+        weights = np.ones(len(chosen)) if some.weights is None else some.weights
+        indptr = np.ascontiguousarray(some.indptr, dtype=np.int64)
+        return cls(indptr, some.missing.astype(np.int32), weights.astype(float))
+
+    def merge(self, other: Gaps) -> Gaps:
+        """Return the gaps of both sets of sequences.
+
+        If there are too many frames, only the first sequences are kept. Their weights are
+        multiplied by a factor, so that they represent all sequences.
+        """
+        indptr = np.append(self.indptr, self.indptr[-1] + other.indptr[1:])
+        missing = np.append(self.missing, other.missing)
+        weights = np.append(self.weights, other.weights)
+        n = max(int(np.searchsorted(indptr, _FRAMES_OF_GAPS, "right")) - 1, 1)
+        scaled = weights[:n] * (weights.sum() / weights[:n].sum())
+        return Gaps(indptr[: n + 1], missing[: indptr[n]], scaled)
+
+
+class Partition(NamedTuple):
+    """log C(x) of sequences on a grid of M inverse temperatures x.
+
+    For sequences without missing frames it is tabulated. For the others it is computed from the
+    remaining attributes, of which a kernel takes the product along the sequence.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n_lengths, M)
+        log C(x) of sequences of 0, 1, 2, … frames. For longer sequences, every further frame adds
+        the difference of the last two rows.
+    x : ndarray of shape (M + 1,)
+        Inverse temperatures, and 1 as the last entry.
+    start, volume : ndarray of shape (M + 1, K)
+        π^x, and the volumes of emissions divided by exp(``top``).
+    transfer : ndarray of shape (M + 1, K, K)
+        A^x.
+    top : ndarray of shape (M + 1,)
+        The largest log volume of an emission at each x.
+    cells : RowVolume or None
+        The volumes of frames in which some cells are missing, for Gaussian frames whose cells
+        depend on each other.
+    columns : ndarray of shape (M, n_columns) or None
+        What each missing cell takes away, on average over the states, for other emissions.
+    """
+
+    table: np.ndarray
+    x: np.ndarray
+    start: np.ndarray
+    volume: np.ndarray
+    transfer: np.ndarray
+    top: np.ndarray
+    cells: RowVolume | None = None
+    columns: np.ndarray | None = None
+
+    def of_lengths(self, lengths: np.ndarray) -> np.ndarray:
+        """Return log C(x) of sequences without gaps, (n_sequences, M)."""
+        table, last = self.table, len(self.table) - 1
+        beyond = np.maximum(lengths - last, 0)[:, None]
+        return table[np.minimum(lengths, last)] + beyond * (table[last] - table[last - 1])
+
+    def of_gaps(self, gaps: Gaps) -> np.ndarray:
+        """Return log C(x) of sequences with gaps, (n_sequences, M).
+
+        A missing frame contributes a transition but no emission.
+        """
+        out = np.empty((len(gaps.weights), len(self.x)))
+        transfer = np.ascontiguousarray(self.transfer.reshape(-1, self.transfer.shape[-1]))
+        kernels().log_partitions(self.start, transfer, self.volume, gaps.indptr, gaps.missing, out)
+        observed = np.diff(np.append(0, np.cumsum(1 - gaps.missing))[gaps.indptr])
+        out += np.outer(observed, self.top)
+        return out[:, :-1] - self.x[:-1] * out[:, -1:]
+
+    def of(self, units: Sequences) -> np.ndarray:
+        """Return log C(x) of sequences with or without gaps, (n_sequences, M)."""
+        found = self.of_lengths(units.lengths)
+        numbers = numbers_with_gaps(units)
+        gaps = Gaps.of(units, numbers)
+        if gaps is not None:
+            found[numbers] = self.of_gaps(gaps)
+        holes = holes_of(units)
+        if holes is not None:
+            found += self._of_cells(units, holes)
+        return found
+
+    def _of_cells(self, units: Sequences, holes: np.ndarray) -> np.ndarray:
+        """Return the change of log C(x) by frames that are missing in part, (n_sequences, M).
+
+        The volumes of states are taken to be equal, so that each frame adds its own change.
+        """
+        if self.cells is None:
+            assert self.columns is not None
+            each = np.vstack([np.zeros(holes.shape[1]), np.cumsum(holes, axis=0)])
+            return -(np.diff(each[units.indptr], axis=0) @ self.columns.T)
+        n_cells, log_dets = self.cells.of_rows(units.rows())
+        changes = [n_cells - units.frames.shape[1], log_dets - self.cells.log_det]
+        sums = [np.diff(np.append(0.0, np.cumsum(change))[units.indptr]) for change in changes]
+        return tempered_volume(self.x[:-1], sums[0][:, None], sums[1][:, None])
+
+
+def holes_of(units: Sequences) -> np.ndarray | None:
+    """Mark the missing cells of frames that are not missing as a whole; None without any."""
+    mask = None if units.frames.ndim == 1 else missing_cells(units.frames)
+    if mask is None or units.missing is None:
+        return mask
+    mask = mask & ~units.missing[:, None]
+    return mask if mask.any() else None
+
+
+def numbers_with_gaps(units: Sequences) -> np.ndarray:
+    """Return the numbers of the sequences with missing frames."""
+    if units.missing is None:
+        return np.empty(0, dtype=np.intp)
+    ends = np.concatenate([[0], np.cumsum(units.missing)])
+    return np.flatnonzero(np.diff(ends[units.indptr]))
