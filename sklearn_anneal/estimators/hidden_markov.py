@@ -16,7 +16,8 @@ from sklearn.utils.validation import validate_data
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import missing_cells
 from ..inference.units import Sequences, cell_patterns
-from ..models.hidden_markov import HiddenMarkov, impossible_sequence, log_probabilities
+from ..models._known_states import impossible_sequence
+from ..models.hidden_markov import HiddenMarkov, log_probabilities
 from ._base import BaseAnnealed
 from ._columns import FRAME_EMISSIONS, cells_of
 from ._emissions import (

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from scipy.special import polygamma, psi, softmax
 
 from ..families import (
@@ -24,6 +23,7 @@ from ..families import (
 from ..families._empirical_bayes import LARGEST, maximizer
 from ..inference.units import Sequences
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
+from ._known_states import IMPOSSIBLE, exclude_others, start_with_known_states
 from ._tempered_chains import Gaps, Partition, holes_of, numbers_with_gaps
 from .components._base import Components, log_means, moved, multiplied
 from .components._missing_cells import tempered_volume
@@ -45,9 +45,6 @@ _LEAST_SHARE = 0.1
 # A step that learns priors leaves each parameter of q at least this share of its distance from the
 # edge of its domain. Steps of coordinate ascent never come so near.
 _MARGIN = 1e-6
-# The log probability of what cannot be, such as a forbidden transition. Its exponential is 0 at
-# every inverse temperature, and unlike −∞ it can be multiplied by 0 and subtracted from itself.
-IMPOSSIBLE = -1e200
 
 
 @dataclass(frozen=True)
@@ -130,38 +127,6 @@ def log_probabilities(concentration: np.ndarray) -> np.ndarray:
     """Return the logarithms of the means of Dirichlet rows, in which a concentration may be 0."""
     with np.errstate(divide="ignore"):
         return np.where(concentration > 0, log_means(concentration), IMPOSSIBLE)
-
-
-def _exclude_others(density: np.ndarray, states: np.ndarray) -> None:
-    """Make all states but the known one impossible in the frames whose state is known."""
-    known = np.flatnonzero(states >= 0)
-    kept = density[known, states[known]]
-    density[known] = IMPOSSIBLE
-    density[known, states[known]] = kept
-
-
-def impossible_sequence(
-    units: Sequences, startprob_prior: np.ndarray, transmat_prior: np.ndarray
-) -> int | None:
-    """Return the number of the first sequence whose known states no allowed path passes through.
-
-    Paths with a start or a transition whose prior is 0 are not allowed. The result is None if there
-    is no such sequence.
-    """
-    if units.states is None or ((startprob_prior > 0).all() and (transmat_prior > 0).all()):
-        return None
-    chain = [np.where(prior > 0, 0.0, IMPOSSIBLE) for prior in (startprob_prior, transmat_prior)]
-    for part in units.parts(_ENTRIES // len(startprob_prior)):
-        some = units.take(part)
-        assert some.states is not None
-        density = np.zeros((len(some.states), len(startprob_prior)))
-        _exclude_others(density, some.states)
-        best = np.empty(some.n_units)
-        path = np.empty(len(some.states), dtype=np.int64)
-        kernels().viterbi(density, some.indptr, *chain, path, best)
-        if (best < 0).any():
-            return part.start + int(np.argmax(best < 0))
-    return None
 
 
 class Expected(NamedTuple):
@@ -330,65 +295,7 @@ class HiddenMarkov(ConjugateModel):
             q = q | self.emission.start(rows, summary.n_frames, own, random_state)
         if units.states is None or not (units.states >= 0).any():
             return q
-        return self._with_known_states(q, units, summary, prior)
-
-    def _with_known_states(
-        self, q: Natural, units: Sequences, summary: Summary, prior: Natural
-    ) -> Natural:
-        """Return the start q after an update of its emissions in which known states are fixed.
-
-        A start numbers its states at random. They are first put into the order in which they agree
-        with as many frames of known states as possible. Transitions get the counts of known ones.
-        """
-        assert units.states is not None
-        weights = np.ones(units.n_units) if units.weights is None else units.weights
-        expected = self.for_units(self.expectations(q), units)
-        states, agreement = np.arange(self.n_components), np.zeros((self.n_components,) * 2)
-        raw, total = self.emission.zeros(expected.emission), 0.0
-        for part in self.parts(units):
-            shares, known, given = self._shares(units.take(part), expected, weights[part])
-            np.add.at(agreement, given, shares[known])
-            total += shares.sum()
-        order = linear_sum_assignment(agreement, maximize=True)[1]
-        for part in self.parts(units):
-            some = units.take(part)
-            shares, known, given = self._shares(some, expected, weights[part])
-            shares = np.ascontiguousarray(shares[:, order]) * (summary.n_frames / total)
-            one_hot = np.equal.outer(given, states)
-            shares[known] = one_hot * shares[known].sum(axis=1, keepdims=True)
-            self.emission.add(some.rows(), shares, raw, expected.emission)
-        own = {key: prior[key] + v for key, v in self.emission.statistics(raw).items()}
-        return q | own | self._known_moves(q, units, weights * (summary.weight / weights.sum()))
-
-    def _shares(
-        self, units: Sequences, expected: Expected, weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the posteriors of states given single frames, times weights.
-
-        They do not use the states that are known. The second result has the numbers of the frames
-        of such states, and the third one these states.
-        """
-        assert units.states is not None
-        shares = softmax(self.emission.log_density(units.rows(), expected.emission), axis=1)
-        shares *= units.per_frame(weights)[:, None]
-        if units.missing is not None:
-            shares[units.missing] = 0.0
-        known = np.flatnonzero(units.states >= 0)
-        return shares, known, units.states[known]
-
-    def _known_moves(self, q: Natural, units: Sequences, weights: np.ndarray) -> Natural:
-        """Return the parameters of starts and transitions, plus the weights of known ones."""
-        assert units.states is not None
-        start, transmat, states = q["startprob"].copy(), q["transmat"].copy(), units.states
-        firsts = units.indptr[:-1][units.lengths > 0]
-        follows = np.ones(len(states), dtype=bool)
-        follows[firsts] = False
-        begun = states[firsts]
-        np.add.at(start, begun[begun >= 0], weights[units.lengths > 0][begun >= 0])
-        moved = np.flatnonzero(follows & (states >= 0))
-        moved = moved[states[moved - 1] >= 0]
-        np.add.at(transmat, (states[moved - 1], states[moved]), units.per_frame(weights)[moved])
-        return {"startprob": start, "transmat": transmat}
+        return start_with_known_states(self, q, units, summary, prior)
 
     def random_natural(
         self,
@@ -456,7 +363,7 @@ class HiddenMarkov(ConjugateModel):
         if units.missing is not None:
             density[units.missing] = 0.0
         if units.states is not None:
-            _exclude_others(density, units.states)
+            exclude_others(density, units.states)
         return density
 
     def parts(self, units: Sequences) -> Iterator[slice]:

@@ -1,0 +1,115 @@
+"""Frames of hidden Markov models whose states are known."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.special import softmax
+
+from ..families import Natural
+from ..inference.units import Sequences
+from ._base import compiled
+
+# The log probability of what cannot be, such as a forbidden transition. Its exponential is 0 at
+# every inverse temperature, and unlike −∞ it can be multiplied by 0 and subtracted from itself.
+IMPOSSIBLE = -1e200
+# Number of entries of the arrays in which sequences are checked at a time.
+_ENTRIES = 320 * 1024
+
+kernels = partial(compiled, "hidden_markov")
+
+
+def exclude_others(density: np.ndarray, states: np.ndarray) -> None:
+    """Make all states but the known one impossible in the frames whose state is known."""
+    known = np.flatnonzero(states >= 0)
+    kept = density[known, states[known]]
+    density[known] = IMPOSSIBLE
+    density[known, states[known]] = kept
+
+
+def impossible_sequence(
+    units: Sequences, startprob_prior: np.ndarray, transmat_prior: np.ndarray
+) -> int | None:
+    """Return the number of the first sequence whose known states no allowed path passes through.
+
+    Paths with a start or a transition whose prior is 0 are not allowed. The result is None if there
+    is no such sequence.
+    """
+    if units.states is None or ((startprob_prior > 0).all() and (transmat_prior > 0).all()):
+        return None
+    chain = [np.where(prior > 0, 0.0, IMPOSSIBLE) for prior in (startprob_prior, transmat_prior)]
+    for part in units.parts(_ENTRIES // len(startprob_prior)):
+        some = units.take(part)
+        assert some.states is not None
+        density = np.zeros((len(some.states), len(startprob_prior)))
+        exclude_others(density, some.states)
+        best = np.empty(some.n_units)
+        path = np.empty(len(some.states), dtype=np.int64)
+        kernels().viterbi(density, some.indptr, *chain, path, best)
+        if (best < 0).any():
+            return part.start + int(np.argmax(best < 0))
+    return None
+
+
+def start_with_known_states(
+    model: Any, q: Natural, units: Sequences, summary: Any, prior: Natural
+) -> Natural:
+    """Return the start q after an update of its emissions in which known states are fixed.
+
+    A start numbers its states at random. They are first put into the order in which they agree
+    with as many frames of known states as possible. Transitions get the counts of known ones.
+    """
+    assert units.states is not None
+    weights = np.ones(units.n_units) if units.weights is None else units.weights
+    expected = model.for_units(model.expectations(q), units)
+    states, agreement = np.arange(model.n_components), np.zeros((model.n_components,) * 2)
+    raw, total = model.emission.zeros(expected.emission), 0.0
+    for part in model.parts(units):
+        shares, known, given = _shares(model, units.take(part), expected, weights[part])
+        np.add.at(agreement, given, shares[known])
+        total += shares.sum()
+    order = linear_sum_assignment(agreement, maximize=True)[1]
+    for part in model.parts(units):
+        some = units.take(part)
+        shares, known, given = _shares(model, some, expected, weights[part])
+        shares = np.ascontiguousarray(shares[:, order]) * (summary.n_frames / max(total, 1e-300))
+        one_hot = np.equal.outer(given, states)
+        shares[known] = one_hot * shares[known].sum(axis=1, keepdims=True)
+        model.emission.add(some.rows(), shares, raw, expected.emission)
+    own = {key: prior[key] + v for key, v in model.emission.statistics(raw).items()}
+    return q | own | _known_moves(q, units, weights * (summary.weight / weights.sum()))
+
+
+def _shares(
+    model: Any, units: Sequences, expected: Any, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the posteriors of states given single frames, times weights.
+
+    They do not use the states that are known. The second result has the numbers of the frames
+    of such states, and the third one these states.
+    """
+    assert units.states is not None
+    shares = softmax(model.emission.log_density(units.rows(), expected.emission), axis=1)
+    shares *= units.per_frame(weights)[:, None]
+    if units.missing is not None:
+        shares[units.missing] = 0.0
+    known = np.flatnonzero(units.states >= 0)
+    return shares, known, units.states[known]
+
+
+def _known_moves(q: Natural, units: Sequences, weights: np.ndarray) -> Natural:
+    """Return the parameters of starts and transitions, plus the weights of known ones."""
+    assert units.states is not None
+    start, transmat, states = q["startprob"].copy(), q["transmat"].copy(), units.states
+    firsts = units.indptr[:-1][units.lengths > 0]
+    follows = np.ones(len(states), dtype=bool)
+    follows[firsts] = False
+    begun = states[firsts]
+    np.add.at(start, begun[begun >= 0], weights[units.lengths > 0][begun >= 0])
+    moved = np.flatnonzero(follows & (states >= 0))
+    moved = moved[states[moved - 1] >= 0]
+    np.add.at(transmat, (states[moved - 1], states[moved]), units.per_frame(weights)[moved])
+    return {"startprob": start, "transmat": transmat}
