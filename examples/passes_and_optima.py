@@ -47,7 +47,7 @@ paths = {
     ],
 }
 plt.rc("font", size=18)
-figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(9, 5.6), layout="constrained")
 for (name, path), color in zip(paths.items(), ("0.5", "C1", "C0"), strict=True):
     passes, bound, density = np.mean(path, axis=0).T
     print(
@@ -57,5 +57,5 @@ for (name, path), color in zip(paths.items(), ("0.5", "C1", "C0"), strict=True):
     axes[1].plot(passes, density, "o-", color=color, lw=4, ms=9)
 axes[0].set(title="lower bound", ylabel="nats per image", xlabel="passes")
 axes[1].set(title="held-out density", xlabel="passes")
-figure.legend(loc="outside upper center", ncols=3, fontsize=15)
+figure.legend(loc="outside upper center", ncols=3, fontsize=13)
 plt.show()
