@@ -10,13 +10,21 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+import sklearn
 from sklearn.decomposition import NMF
-from sklearn.model_selection import GridSearchCV
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+import sklearn_anneal
 from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.datasets import make_gamma_process_nmf
 
@@ -185,6 +193,70 @@ def test_user_guide_on_mixtures_of_any_columns_runs(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 5
     assert not any((names["complete"] < 0).ravel())
     assert set(names["mixed"].blocks_) == {"answers", "visits", "sizes"}
+
+
+def rows():
+    return np.random.default_rng(0).normal(size=(40, 4)) + 3.0 * np.arange(40)[:, None] // 20
+
+
+def texts_as_counts():
+    return np.random.default_rng(0).poisson(0.5, size=(30, 12)) + np.eye(30, 12, dtype=int)
+
+
+def given_names(page):
+    """What the snippets of a page take for granted: data, and imports."""
+    sequences = [rows()[:4], rows()[4:7]]
+    given = {
+        "factorial_mixtures": lambda: {"X": rows()},
+        "gaussian_mixtures": lambda: {"X": rows(), "X_test": rows()},
+        "methods": lambda: {"mixture": None},
+        "nets": lambda: {"X": (rows() > 1).astype(float)},
+        "ratings": lambda: {
+            "matrix": rows(),
+            "X": np.argwhere(rows() > 0),
+            "y": rows()[rows() > 0],
+        },
+        "sequences": lambda: {
+            "hmm": sklearn_anneal.AnnealedHMM(2),
+            "first": rows(),
+            "second": rows(),
+            "X": np.tile(rows(), (5, 1)),
+            "ids": np.repeat(np.arange(5), 40),
+            "sequences": sequences,
+        },
+        "spike_and_slab": lambda: {"X": rows()},
+        "topics": lambda: {
+            "X": texts_as_counts(),
+            "columns_of_my_words": [1, 2],
+            "vectorizer": HashingVectorizer(n_features=16, alternate_sign=False, norm=None),
+            "stream": [["some words", "other words"], ["more of the words", "and the end"]],
+        },
+        "working": lambda: {
+            "mixture": sklearn_anneal.AnnealedBayesianGaussianMixture().fit(rows())
+        },
+    }
+    quick = {"GridSearchCV": partial(GridSearchCV, cv=2), "np": np, "sklearn": sklearn}
+    names = {name: getattr(sklearn_anneal, name) for name in sklearn_anneal.__all__}
+    names |= {name: getattr(sklearn_anneal.annealing, name) for name in ("StochasticAnnealing",)}
+    names |= {"make_pipeline": make_pipeline, "StandardScaler": StandardScaler}
+    return names | {"GroupKFold": partial(GroupKFold, 2)} | quick | given[page]()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "page",
+    [
+        page.stem
+        for page in sorted((ROOT / "doc" / "guide").glob("*.rst"))
+        if "code-block:: python" in page.read_text(encoding="utf-8")
+        and page.stem not in ("counts", "tables")  # which have tests of their own
+    ],
+)
+def test_code_of_the_user_guide_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = given_names(page)
+    for code in snippets(page):
+        exec(compile(textwrap.dedent(code), f"{page}.rst", "exec"), names)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
