@@ -275,7 +275,7 @@ class BaseAnnealed(
         if warm:
             monitor = FitMonitor.of(self, 1, 0, *observed)
             if monitor is not None:
-                monitor.begin(self._words_for(units), engine.PLAIN, Plan())
+                monitor.begin(self._words_for(units), engine.PLAIN, 1, 0)
             found = Search.of([self._continue_fit(units, monitor, store)])
             strategy = self.annealing_
         else:
@@ -285,7 +285,7 @@ class BaseAnnealed(
             most = max(plan.n_reheats, plan.n_without_schedule)
             monitor = FitMonitor.of(self, plan.n_init, most, *observed)
             if monitor is not None:
-                monitor.begin(self._words_for(units), strategy, plan)
+                monitor.begin(self._words_for(units), strategy, plan.n_init, plan.n_reheats)
             found = self._start_anew(model, strategy, plan, units, monitor, store)
             strategy = found.strategy
         ctx, trace = found.kept.ctx, found.kept.trace
@@ -304,7 +304,7 @@ class BaseAnnealed(
         self._keep(inference, strategy, trace, found)
         self._complete_fit(ctx, units, trace)
         if monitor is not None:
-            monitor.end(ctx, found)
+            monitor.end(found.kept, found.best_restart, found.n_passes)
         self._warn(ctx, trace)
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import _num_samples
@@ -13,9 +13,6 @@ from ..annealing._base import Annealing, Context
 from .engine import Monitor, Progress, Trace
 from .messages import Messages, described
 from .units import Units
-
-if TYPE_CHECKING:
-    from .restarts import Plan, Search
 
 Attributes = Callable[[], dict[str, Any]]
 """A function that returns the fitted attributes as they would be if the fit ended now."""
@@ -137,13 +134,13 @@ class FitMonitor:
     def stopped(self) -> bool:
         return self.callbacks is not None and self.callbacks.stopped
 
-    def begin(self, data: str, strategy: Annealing, plan: Plan) -> None:
+    def begin(self, data: str, strategy: Annealing, n_restarts: int, n_reheats: int) -> None:
         """Tell of the estimator, its method and the data before the first pass."""
         if self.messages.verbose:
-            reheats = f"≤{plan.n_reheats}" if plan.n_reheats else "0"
+            reheats = f"≤{n_reheats}" if n_reheats else "0"
             what = f"{described(self.estimator)} · {described(strategy)} · {data}"
             jobs = self.estimator.n_jobs or 1
-            self.say(f"{what} · restarts: {plan.n_init} · reheats: {reheats} · n_jobs: {jobs}")
+            self.say(f"{what} · restarts: {n_restarts} · reheats: {reheats} · n_jobs: {jobs}")
 
     def say(self, text: str) -> None:
         """Print a line if ``verbose`` asks for lines."""
@@ -193,11 +190,11 @@ class FitMonitor:
     def _name(self, phase: str, index: int) -> str:
         return f"{phase} {index}" if self._several or phase == "reheat" else ""
 
-    def end(self, ctx: Context, found: Search) -> None:
-        """Tell that the whole fit has ended."""
-        self.messages.end(found.kept.trace, found.best_restart, found.n_passes)
+    def end(self, progress: Progress, best_restart: int, n_passes: int) -> None:
+        """Tell that the whole fit has ended, with this state and after so many passes in all."""
+        self.messages.end(progress.trace, best_restart, n_passes)
         if self.callbacks is not None:
-            self.callbacks.end(self._attributes(ctx))
+            self.callbacks.end(self._attributes(progress.ctx))
 
     def _attributes(self, ctx: Context) -> Attributes:
         return partial(self.estimator._snapshot, ctx, self.units)
