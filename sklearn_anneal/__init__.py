@@ -49,9 +49,14 @@ _PUBLIC_TYPES: list[type] = [
     AnnealedSpikeSlabFactorAnalysis,
     *ANNEALING.values(),
 ]
-TRUSTED_TYPES = tuple(f"{cls.__module__}.{cls.__qualname__}" for cls in _PUBLIC_TYPES)
+TRUSTED_TYPES = (
+    *(f"{cls.__module__}.{cls.__qualname__}" for cls in _PUBLIC_TYPES),
+    "sklearn.utils._bunch.Bunch",
+)
 """The types in files of skops that hold fitted estimators of this package, by their full names.
 
+They are the estimators, the annealing methods, and scikit-learn's ``Bunch``, which has the
+parameters of blocks of columns.
 ``skops.io.load(file, trusted=TRUSTED_TYPES)`` loads such a file.
 """
 

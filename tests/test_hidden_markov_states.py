@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import plain_hidden_markov as plain
 import pytest
@@ -15,7 +17,7 @@ from cases_hidden_markov import (
     small,
     with_priors,
 )
-from harness import Fixed, one_update, open_run
+from harness import Fixed, context_of, one_update, open_run, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.exceptions import UnsetMetadataPassedError
@@ -25,6 +27,7 @@ from sklearn_anneal import AnnealedHMM, concat_sequences
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.estimators import _base
 from sklearn_anneal.families import Tempering
+from sklearn_anneal.models._tempered_chains import Gaps
 
 TINY = ([5, 3, 1, 4], {0: [2], 3: [0, 3]})
 KNOWN = [np.array(z) for z in ([-1, 2, 0, -1, -1], [-1, -1, -1], [1], [0, -1, -1, 2])]
@@ -313,3 +316,48 @@ def test_wrong_states_are_refused(states, message, rng):
     X = [rng.standard_normal((3, 1)), rng.standard_normal((2, 1))]
     with pytest.raises(ValueError, match=message):
         small().fit(X, states=states)
+
+
+def test_states_are_not_named_after_they_were_numbered(rng):
+    X, truth = [rng.normal(size=(6, 1)) for _ in range(4)], [np.arange(6) % 2 for _ in range(4)]
+    stream = small(n_components=2).partial_fit(X[:2])
+    with pytest.raises(ValueError, match="from the first batch"):
+        stream.partial_fit(X[2:], states=truth[2:])
+    stream.partial_fit(X[2:], states=[np.full(6, -1)] * 2)
+    warm = small(n_components=2, warm_start=True).fit(X)
+    with pytest.raises(ValueError, match="or fit anew"):
+        warm.fit(X, states=truth)
+    warm.set_params(warm_start=False).fit(X, states=truth)
+    again = pickle.loads(pickle.dumps(warm)).set_params(warm_start=True)
+    again.fit(X).fit(X, states=truth)
+    again.partial_fit(X, states=truth)
+
+
+@pytest.mark.parametrize("n_features", [2, 3000])
+def test_volumes_of_states_that_cannot_be_reached_do_not_matter(n_features, rng):
+    """log C is finite if a forbidden start has a volume larger than a number can hold."""
+    X = [(rng.random((8, n_features)) < 0.002).astype(float) for _ in range(6)]
+    X = [np.where(np.arange(8)[:, None] < 4, x, rng.random(x.shape) < 0.5) for x in X]
+    for annealing in ("local_tempering", "tempering"):
+        est = small(
+            n_components=2, emission="bernoulli", annealing=quick(annealing),
+            startprob_prior=[1.0, 0.0], transmat_prior=np.triu(np.ones((2, 2))),
+        ).fit(X)  # fmt: skip
+        assert np.isfinite(est.temperatures_).all()
+
+
+def test_log_partition_of_a_forced_path_is_that_of_the_whole_chain(rng):
+    """The growth per frame is constant as long as there is no choice, and not afterwards."""
+    free = np.zeros((6, 6))
+    free[range(4), range(1, 5)] = 1.0
+    free[4:, 4:] = 1.0
+    X = [rng.normal(size=(30, 1)) for _ in range(3)]
+    est = small(
+        n_components=6, annealing="none", startprob_prior=np.eye(6)[0], transmat_prior=free
+    ).fit(X)
+    ctx = context_of(est)
+    partition = ctx.model.unit_log_partition(np.array([0.1, 0.5, 1.0]), ctx.summary, ctx.q)
+    gaps = Gaps(np.array([0, 30]), np.zeros(30, np.int32), np.ones(1))
+    np.testing.assert_allclose(
+        partition.of_lengths(np.array([30])), partition.of_gaps(gaps), rtol=1e-9
+    )

@@ -865,7 +865,7 @@ def test_numbers_of_components_are_compared_by_bound_and_held_out_score(rng):
     X = rng.normal(size=(90, 2)) + 6.0 * np.repeat(np.eye(3)[:, :2], 30, axis=0)
     mixture = AnnealedBayesianGaussianMixture(annealing="none", max_iter=20, random_state=0)
     folds = KFold(3, shuffle=True, random_state=0)
-    display = ComponentsDisplay.from_estimator(mixture, X, [1, 3, 5], cv=folds)
+    display = ComponentsDisplay.from_estimator(mixture, X, n_components=[1, 3, 5], cv=folds)
     for i, k in enumerate((1, 3, 5)):
         model = clone(mixture).set_params(n_components=k)
         assert display.lower_bounds[i] == clone(model).fit(X).lower_bound_
@@ -879,8 +879,10 @@ def test_numbers_of_components_are_compared_by_bound_and_held_out_score(rng):
         assert ax.get_title(loc="right") == f"best: {[1, 3, 5][int(np.argmax(values))]}"
     assert display.figure_ is bounds.figure
     with pytest.raises(TypeError, match="estimators of sklearn_anneal, but got KMeans"):
-        ComponentsDisplay.from_estimator(KMeans(), X, [1, 2])
+        ComponentsDisplay.from_estimator(KMeans(), X, n_components=[1, 2])
     with pytest.raises(ValueError, match="no number of components"):
-        ComponentsDisplay.from_estimator(mixture, X, [])
+        ComponentsDisplay.from_estimator(mixture, X, n_components=[])
+    with pytest.raises(ValueError, match="must be integers"):
+        ComponentsDisplay.from_estimator(mixture, X, n_components=[1.5, 2])
     with pytest.raises(ValueError, match="two axes, for bounds and scores; got 1"):
         display.plot(bounds)

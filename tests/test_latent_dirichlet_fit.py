@@ -489,5 +489,11 @@ def test_sampled_documents_have_the_moments_of_the_model(X):
     for bad in (-1, 2.5, [1, -2]):
         with pytest.raises(ValueError, match="n_tokens must be integers of 0 or more"):
             est.sample(2, bad)
-    with pytest.raises(ValueError, match="at least one sample"):
-        est.sample(0)
+    with pytest.raises(ValueError, match="one for each of the 2 documents"):
+        est.sample(2, [3, 4, 5])
+    for wrong in (0, 2.5, None):
+        with pytest.raises(ValueError, match="'n_samples'"):
+            est.sample(wrong)
+    sparse, shares = small(doc_topic_prior=1e-4).fit(X).sample(500)
+    assert (sparse.sum(axis=1) == 100).all()
+    assert (shares.max(axis=1) > 0.99).mean() > 0.99

@@ -236,6 +236,7 @@ def test_recommendations_for_known_users_by_their_ids(form, rng, monkeypatch):
     assert_array_equal(np.isnan(of_left), left < 0)
     lists = [np.flatnonzero(rated[user]) for user in known]
     assert_array_equal(est.recommend_for(known, n=10, exclude=lists), left)
+    assert_array_equal(est.recommend_for(known, n=10, exclude=rated[known]), left)
     # A block of users has no more than so many ratings.
     monkeypatch.setattr(_rating_predictions, "_CELLS", 25)
     assert_array_equal(est.recommend_for(some, n=10), every)
@@ -268,7 +269,11 @@ def test_bad_recommendations_are_refused(rng):
         (([0], 0), "1 or more"),
         (([[0]],), "one dimension"),
         (([-2],), "users must be integers"),
-        (([0, 1], 3, [[0]]), "items of 1 users, but there are 2"),
+        (([0, 1], 3, [[0]]), "lists for 1 users, but users has 2"),
+        (([0], 3, np.zeros((1, 10))), "a boolean array of shape"),
+        (([0], 3, {0: [1]}), "or a list with the ids"),
+        (([0, 1], 3, [3, 1]), "or a list with the ids"),
+        (([0], 3, [[True] * 10]), "or a list with the ids"),
         (([0], 3, [[10]]), "item 10, but there are 10 items"),
         (([0], 3, [[-1]]), "items in exclude must be integers"),
         (([0], 3, csr_matrix((2, 10))), "but there are 1 users and 10 items"),

@@ -17,7 +17,7 @@ from sklearn_anneal import (
     AnnealedPMF,
     warm_up,
 )
-from sklearn_anneal.annealing import DeterministicAnnealing
+from sklearn_anneal.annealing import DeterministicAnnealing, StructuredVI
 from sklearn_anneal.inference import messages
 from sklearn_anneal.kernels import COMPILATIONS, Compilations, _compile
 
@@ -70,7 +70,7 @@ def test_the_first_line_tells_of_method_data_and_plan(capsys):
             np.ones((4, 3), int),
             "4 documents with 12 tokens of 3 words",
         ),
-        (AnnealedHMM(2), rows(), "1 sequences with 60 frames of 2 columns"),
+        (AnnealedHMM(2), rows(), "1 sequence with 60 frames of 2 columns"),
         (AnnealedPMF(2), np.eye(5), "5 users with 25 ratings"),
     ],
     ids=["topics", "sequences", "ratings"],
@@ -155,8 +155,30 @@ def test_streams_tell_where_they_are(capsys):
 def test_a_warm_start_says_that_it_is_plain(capsys):
     est = mixture(warm_start=True).fit(rows())
     first, *_, last = lines_of(capsys, est.set_params(verbose=1).fit, rows())
+    assert "NoAnnealing() · 60 rows" in first
     assert "restarts: 1 · reheats: 0" in first
     assert last.startswith("fitted in")
+    est = mixture(warm_start=True).fit(rows())
+    *_, ended, _ = lines_of(capsys, est.set_params(verbose=1).fit, rows())
+    assert "because max_iter=5 passes at T = 1 are over" in ended
+
+
+def test_passes_without_a_bound_have_the_last_one(capsys):
+    method = StructuredVI(n_passes=5, evaluate_every=2)
+    lines = lines_of(capsys, mixture(annealing=method, verbose=2).fit, rows())
+    passes = [line for line in lines if line.startswith("pass ")]
+    assert not any("nan" in line for line in lines)
+    assert "bound" not in passes[0]
+    assert " · last bound " in passes[2]
+    assert "rise" in passes[3]
+
+
+def test_a_race_that_a_callback_stops_says_so(capsys):
+    est = mixture(n_init=3, restarts="race", max_iter=60, verbose=1)
+    est.set_callbacks(Recorder(stop_at=("pass", 17)))
+    text = "\n".join(lines_of(capsys, est.fit, rows()))
+    assert "other restarts are better" not in text
+    assert text.count("a callback asked to stop") == 2
 
 
 def test_compilation_is_announced_once_and_measured(monkeypatch):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 
 class ExplainedAttributes:
     """Mixin whose error for an attribute that is missing says what would have it.
@@ -50,7 +52,8 @@ class ExplainedAttributes:
 def _is_among(value: Any, values: tuple[Any, ...]) -> bool:
     if isinstance(value, list):
         return list in values
-    return value in values
+    # Values of other types are refused by fits.
+    return isinstance(value, str | bool | np.bool_) and value in values
 
 
 def _described(parameter: str, values: tuple[Any, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -275,7 +276,7 @@ class BaseAnnealed(
         if warm:
             monitor = FitMonitor.of(self, 1, 0, *observed)
             if monitor is not None:
-                monitor.begin(self._words_for(units), engine.PLAIN, 1, 0)
+                monitor.begin(self._words_for(units), NoAnnealing(), 1, 0)
             found = Search.of([self._continue_fit(units, monitor, store)])
             strategy = self.annealing_
         else:
@@ -312,7 +313,9 @@ class BaseAnnealed(
     def _all_or_nothing(self) -> Iterator[None]:
         """Run a fit with one thread of BLAS, and restore the estimator after an error."""
         before = dict(self.__dict__)
-        telling = COMPILATIONS.announced(print) if self.verbose else nullcontext()
+        telling = (
+            COMPILATIONS.announced(partial(print, flush=True)) if self.verbose else nullcontext()
+        )
         try:
             with one_thread(), explained(self._advice), telling:
                 yield
@@ -325,11 +328,12 @@ class BaseAnnealed(
 
     def _words_for(self, units: Units) -> str:
         """The data in words, for the first line of ``verbose``."""
-        return self._data_in_words.format(
+        text = self._data_in_words.format(
             units=number(units.n_units),
             observations=number(units.n_observations),
             columns=number(getattr(self, "n_features_in_", 0)),
         )
+        return re.sub(r"\b1 (\w+)s\b", r"1 \1", text)
 
     def _callback_data(self, given: Any, X: Any) -> Any:
         """The X that callbacks receive: the one that the user gave, or the validated one."""
@@ -423,7 +427,10 @@ class BaseAnnealed(
         after_pass = None if monitor is None else monitor.begin_restart(0, 0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=monitor is not None) as workers:
             units = units.centered(ctx.summary)
-            return engine.fit(progress, units, self._settings(), workers, after_pass, save)
+            engine.fit(progress, units, self._settings(), workers, after_pass, save)
+        if monitor is not None:
+            monitor.end_restart(0, progress)
+        return progress
 
     def _reopened(
         self,

@@ -201,10 +201,11 @@ class RatingPredictions(BaseAnnealed):
             ``partial_fit`` was given.
         n : int, default=10
             Number of items for each user.
-        exclude : sparse matrix of shape (n_users, n_items) or sequence of array-like, default=None
-            Items that are not recommended, for example those that a user knows: the stored entries
-            of row i, or the ids in ``exclude[i]``, belong to ``users[i]``. The fitted estimator
-            does not keep the ratings of the training data.
+        exclude : sparse matrix or boolean array of shape (n_users, n_items), or list of \
+                array-like, default=None
+            Items that are not recommended, for example those that a user knows: the stored (or
+            true) entries of row i, or the ids in ``exclude[i]``, belong to ``users[i]``. The fitted
+            estimator does not keep the ratings of the training data.
         return_scores : bool, default=False
             Whether to return the predicted ratings of these items too.
 

@@ -166,10 +166,20 @@ def read_exclusions(exclude: Any, n_users: int, n_items: int) -> tuple[np.ndarra
         check_sparse(exclude)
         given = exclude.tocsr()
         return given.indptr.astype(np.int64), given.indices.astype(np.int64)
-    if len(exclude) != n_users:
+    mask = np.asarray(exclude) if isinstance(exclude, np.ndarray) else None
+    if mask is not None and mask.dtype == bool and mask.shape == (n_users, n_items):
+        return np.cumsum([0, *mask.sum(axis=1)]), np.nonzero(mask)[1]
+    lists = mask is None and not isinstance(exclude, (str, dict)) and hasattr(exclude, "__len__")
+    ragged = mask is not None and mask.dtype.kind == "O" and mask.ndim == 1
+    if not (lists or ragged) or any(
+        np.ndim(items) != 1 or np.asarray(items).dtype.kind == "b" for items in exclude
+    ):
         raise ValueError(
-            f"exclude has items of {len(exclude)} users, but there are {n_users} users."
+            "exclude must be a sparse matrix, a boolean array of shape (n_users, n_items) = "
+            f"{(n_users, n_items)}, or a list with the ids of items of each user."
         )
+    if len(exclude) != n_users:
+        raise ValueError(f"exclude has lists for {len(exclude)} users, but users has {n_users}.")
     of_users = [read_ids(items, "The items in exclude").ravel() for items in exclude]
     indices = np.concatenate([np.empty(0, np.int64), *of_users])
     if indices.size and indices.max() >= n_items:

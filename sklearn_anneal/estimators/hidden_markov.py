@@ -404,6 +404,8 @@ class AnnealedHMM(StatePredictions):
     _kernel_modules = ("hidden_markov", "gaussian_mixture", "discrete", "missing_cells", "gamma")
     _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"
+    # Whether the numbers of states are those of known states.
+    _names_states = False
     _advice = (
         "some states have emissions whose parameters left their domain (of too few frames, or of "
         "frames whose scales differ too much for floating-point numbers). Ask for fewer states, "
@@ -632,6 +634,7 @@ class AnnealedHMM(StatePredictions):
         """
         with self._all_or_nothing():
             data = self._data(X, groups, lengths, y, states)
+            self._name_states(data, self.warm_start)
             return self._fit(data, y, sample_weight, checkpoint)
 
     @checks_parameters
@@ -662,7 +665,7 @@ class AnnealedHMM(StatePredictions):
             The state of each frame where it is known, and −1 elsewhere, in the form of X: one
             array, or one for each sequence of a list. Known states are data. The numbers of states
             are then those that they have here, and ``lower_bound_`` is that of frames and known
-            states together.
+            states together. A stream that has known states has some in its first batch.
 
         Returns
         -------
@@ -676,7 +679,21 @@ class AnnealedHMM(StatePredictions):
             estimator remains as it was before the call.
         """
         with self._all_or_nothing():
-            return self._partial_fit(self._data(X, groups, lengths, y, states), sample_weight)
+            data = self._data(X, groups, lengths, y, states)
+            self._name_states(data, True)
+            return self._partial_fit(data, sample_weight)
+
+    def _name_states(self, data: SequenceData, goes_on: bool) -> None:
+        """Note whether states have the numbers of known ones, and refuse to name them too late."""
+        known = data.states is not None and bool((data.states >= 0).any())
+        goes_on = goes_on and hasattr(self, "_inference")
+        if known and goes_on and not self._names_states:
+            raise ValueError(
+                "states has known states, but the states of the earlier data were numbered without "
+                "any, so that the numbers would not mean the same. Give known states from the "
+                "first batch (or fit) on, or fit anew."
+            )
+        self._names_states = known or (goes_on and self._names_states)
 
     def fit_transform(
         self, X, y=None, *, groups=None, lengths=None, sample_weight=None, states=None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse, vstack
+from scipy.special import softmax
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -582,11 +583,22 @@ class AnnealedLatentDirichletAllocation(
         """
         ctx = self._context()
         check_n_samples(n_samples)
-        lengths = np.broadcast_to(np.asarray(n_tokens), (n_samples,))
-        if lengths.dtype.kind not in "iu" or lengths.min() < 0:
+        lengths = np.asarray(n_tokens)
+        if lengths.dtype.kind not in "iu" or lengths.min(initial=0) < 0:
             raise ValueError(f"n_tokens must be integers of 0 or more; got {n_tokens!r}.")
+        if lengths.shape not in ((), (n_samples,)):
+            raise ValueError(
+                f"n_tokens must be one number or one for each of the {n_samples} documents, but "
+                f"has shape {lengths.shape}."
+            )
+        lengths = np.broadcast_to(lengths, (n_samples,))
         rng = check_random_state(self.random_state)
-        shares = rng.dirichlet(ctx.model.doc_topic_prior, size=n_samples)
+        # Gamma variables in logarithms: those of small parameters are too small for numbers.
+        alpha = np.broadcast_to(ctx.model.doc_topic_prior, (n_samples, len(self.components_)))
+        log_gamma = (
+            np.log(rng.standard_gamma(alpha + 1.0)) - rng.exponential(size=alpha.shape) / alpha
+        )
+        shares = softmax(log_gamma, axis=1)
         topics = self.components_ / self.components_.sum(axis=1, keepdims=True, dtype=np.float64)
         rows = []
         for length, share in zip(lengths, shares, strict=True):

@@ -183,7 +183,8 @@ class FitMonitor:
         self._end("reheat", number, progress)
 
     def _end(self, phase: str, index: int, progress: Progress) -> None:
-        self.messages.ended(self._name(phase, index), progress.trace)
+        left = "a callback asked to stop" if self.stopped else "other restarts are better"
+        self.messages.ended(self._name(phase, index), progress.trace, left)
         if self.callbacks is not None:
             self.callbacks.end_phase(phase, index, self._attributes(progress.ctx))
 

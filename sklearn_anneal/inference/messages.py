@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import perf_counter
 
+import numpy as np
+
 from ..annealing._base import Annealing
 from ..kernels import COMPILATIONS
 from .engine import Trace
@@ -90,17 +92,25 @@ class Messages:
         else:
             before = f"{n_annealed} + " if n_annealed else ""
             parts.append(f"pass {before}{n - n_annealed}/{''.join(plain)}")
-        parts += [f"T {trace.temperatures[-1]:.3g}", f"bound {trace.lower_bounds[-1]:.6f}"]
-        if self.verbose > 1 and n > 1:
-            rise = (trace.lower_bounds[-1] - trace.lower_bounds[-2]) / n_observations
+        parts.append(f"T {trace.temperatures[-1]:.3g}")
+        # Some methods evaluate the bound in some passes only, and it is NaN in the others.
+        known = [bound for bound in trace.lower_bounds if np.isfinite(bound)]
+        if known:
+            since = "" if np.isfinite(trace.lower_bounds[-1]) else "last "
+            parts.append(f"{since}bound {known[-1]:.6f}")
+        if self.verbose > 1 and len(known) > 1 and np.isfinite(trace.lower_bounds[-1]):
+            rise = (known[-1] - known[-2]) / n_observations
             parts.append(f"rise {rise:.2e} per observation")
         self.say(" · ".join([*parts, self.seconds()]))
 
-    def ended(self, name: str, trace: Trace) -> None:
-        """Print why a restart or a reheat has ended, and where."""
+    def ended(self, name: str, trace: Trace, left: str) -> None:
+        """Print why a restart or a reheat has ended, and where.
+
+        ``left`` is the reason if it was left before its end.
+        """
         parts = [name] if name else []
-        reason = trace.reason or "other restarts are better"
-        parts.append(f"ended after {len(trace.lower_bounds)} passes, because {reason}")
+        reason = trace.reason or left
+        parts.append(f"ended after {_counted(len(trace.lower_bounds), 'pass')}, because {reason}")
         if trace.reason:
             parts.append(f"bound {trace.final:.6f}")
         self.say(" · ".join([*parts, self.seconds()]))
@@ -111,7 +121,7 @@ class Messages:
         rest = f", of which {compiled:.1f} s compiled kernels" if compiled > 0.05 else ""
         self.say(
             f"fitted in {self.seconds()}{rest} · bound {trace.final:.6f} from restart "
-            f"{best_restart} · {n_passes} passes in all"
+            f"{best_restart} · {_counted(n_passes, 'pass')} in all"
         )
 
     def after_batch(
@@ -136,3 +146,8 @@ class Messages:
                 f"batch {n} · T {temperature:.3g} · bound {bound:.6f} · "
                 f"{number(seen)}{whole} data points · {self.seconds()}"
             )
+
+
+def _counted(n: int, noun: str) -> str:
+    """Return "1 pass" or "2 passes"."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}es"

@@ -55,7 +55,7 @@ class ComponentsDisplay:
     >>> X = load_iris().data
     >>> mixture = AnnealedBayesianGaussianMixture(random_state=0)
     >>> folds = KFold(5, shuffle=True, random_state=0)  # because the rows are sorted by species
-    >>> display = ComponentsDisplay.from_estimator(mixture, X, [1, 2, 3, 4, 5], cv=folds)
+    >>> display = ComponentsDisplay.from_estimator(mixture, X, n_components=range(1, 6), cv=folds)
     >>> plt.show()
     >>> int(display.n_components[display.lower_bounds.argmax()])
     3
@@ -101,9 +101,10 @@ class ComponentsDisplay:
         ]
         for i, (ax, (label, values, spread)) in enumerate(zip(axes, rows, strict=True)):
             ax.errorbar(numbers, values, spread, color=COLORS[i], marker="o", capsize=3)
-            best = int(np.nanargmax(values))
-            ax.axvline(numbers[best], color="0.6", linestyle=":")
-            ax.set_title(f"best: {numbers[best]}", fontsize="medium", loc="right")
+            if np.isfinite(values).any():
+                best = int(np.nanargmax(values))
+                ax.axvline(numbers[best], color="0.6", linestyle=":")
+                ax.set_title(f"best: {numbers[best]}", fontsize="medium", loc="right")
             ax.set_ylabel(label)
             tidy(ax)
         axes[1].set_xlabel(self.param_name)
@@ -116,9 +117,9 @@ class ComponentsDisplay:
         cls,
         estimator,
         X,
-        n_components,
         y=None,
         *,
+        n_components,
         cv=None,
         param_name="n_components",
         n_jobs=None,
@@ -132,10 +133,10 @@ class ComponentsDisplay:
             Estimator of this package; it is cloned and not changed.
         X : array-like, sparse matrix or list of sequences
             The data, as ``fit`` takes them.
-        n_components : sequence of int
-            Numbers of components to compare.
         y : array-like, default=None
             The ratings of pairs; other estimators have none.
+        n_components : sequence of int
+            Numbers of components to compare.
         cv : int, cross-validation generator or iterable, default=None
             How held-out data are split, as in :func:`sklearn.model_selection.cross_val_score`;
             None: five folds of neighbouring rows. Shuffle rows that are sorted.
@@ -155,7 +156,7 @@ class ComponentsDisplay:
         TypeError
             If the estimator is not one of this package.
         ValueError
-            If ``n_components`` is empty.
+            If ``n_components`` is empty, or not all of them are integers.
         """
         if not isinstance(estimator, BaseAnnealed):
             raise TypeError(
@@ -165,6 +166,8 @@ class ComponentsDisplay:
         numbers = np.array(list(n_components))
         if len(numbers) == 0:
             raise ValueError("n_components has no number of components to compare.")
+        if numbers.dtype.kind not in "iu":
+            raise ValueError(f"n_components must be integers; got {n_components!r}.")
         import_pyplot(f"{cls.__name__}.from_estimator")
         models = [clone(estimator).set_params(**{param_name: int(k)}) for k in numbers]
         bounds = Parallel(n_jobs=n_jobs)(delayed(_bound)(model, X, y) for model in models)

@@ -459,12 +459,13 @@ def categorical_statistics(posteriors, symbols, out):
 
 
 @kernel("rows rows rows pointer index out2", dtypes=("float64",))
-def log_partitions(start, transfer, volume, indptr, missing, out):
+def log_partitions(start, transfer, log_volume, indptr, missing, out):
     """Logarithms of the sums over all paths of tempered chains, in which frames may be missing.
 
     The result, for each sequence and temperature, has shape (n_sequences, M). ``start`` and
-    ``volume`` have shape (M, K), ``transfer`` (M K, K). A frame that ``missing`` marks has no
-    emission.
+    ``log_volume`` have shape (M, K), ``transfer`` (M K, K). A frame that ``missing`` marks has no
+    emission. Volumes are taken relative to the largest one of a state that can be reached, because
+    those of states that cannot may be larger than a number can hold in comparison.
     """
     n_temperatures, n_states = start.shape
     state = np.empty(n_states)
@@ -482,8 +483,14 @@ def log_partitions(start, transfer, volume, indptr, missing, out):
                             moved[k] += state[j] * transfer[m * n_states + j, k]
                     state[:] = moved
                 if missing[t] == 0:
+                    top = -np.inf
                     for k in range(n_states):
-                        state[k] *= volume[m, k]
+                        if state[k] > 0.0 and log_volume[m, k] > top:
+                            top = log_volume[m, k]
+                    for k in range(n_states):
+                        if state[k] > 0.0:
+                            state[k] *= exp(log_volume[m, k] - top)
+                    total += top
                 norm = 0.0
                 for k in range(n_states):
                     norm += state[k]

@@ -73,12 +73,10 @@ class Partition(NamedTuple):
         the difference of the last two rows.
     x : ndarray of shape (M + 1,)
         Inverse temperatures, and 1 as the last entry.
-    start, volume : ndarray of shape (M + 1, K)
-        π^x, and the volumes of emissions divided by exp(``top``).
+    start, log_volume : ndarray of shape (M + 1, K)
+        π^x, and the logarithms of the volumes of emissions.
     transfer : ndarray of shape (M + 1, K, K)
         A^x.
-    top : ndarray of shape (M + 1,)
-        The largest log volume of an emission at each x.
     cells : RowVolume or None
         The volumes of frames in which some cells are missing, for Gaussian frames whose cells
         depend on each other.
@@ -89,9 +87,8 @@ class Partition(NamedTuple):
     table: np.ndarray
     x: np.ndarray
     start: np.ndarray
-    volume: np.ndarray
+    log_volume: np.ndarray
     transfer: np.ndarray
-    top: np.ndarray
     cells: RowVolume | None = None
     columns: np.ndarray | None = None
 
@@ -108,9 +105,8 @@ class Partition(NamedTuple):
         """
         out = np.empty((len(gaps.weights), len(self.x)))
         transfer = np.ascontiguousarray(self.transfer.reshape(-1, self.transfer.shape[-1]))
-        kernels().log_partitions(self.start, transfer, self.volume, gaps.indptr, gaps.missing, out)
-        observed = np.diff(np.append(0, np.cumsum(1 - gaps.missing))[gaps.indptr])
-        out += np.outer(observed, self.top)
+        volume = np.ascontiguousarray(self.log_volume)
+        kernels().log_partitions(self.start, transfer, volume, gaps.indptr, gaps.missing, out)
         return out[:, :-1] - self.x[:-1] * out[:, -1:]
 
     def of(self, units: Sequences) -> np.ndarray:

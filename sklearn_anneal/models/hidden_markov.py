@@ -499,25 +499,30 @@ class HiddenMarkov(ConjugateModel):
         volume = self.emission.log_volume(x, summary.emission, expected.emission)
         transfer = np.exp(x[:, None, None] * expected.transmat)
         start = state = np.exp(x[:, None] * expected.startprob)
-        top = volume.max(axis=1, keepdims=True)
-        volume, top = np.exp(volume - top), top[:, 0]
         longest = max(int(summary.lengths.max()), 2)
         rows, growth = [np.zeros(len(x))], np.full(len(x), np.inf)
+        shares = np.zeros_like(state)
         for _ in range(longest):
-            state = state * volume
-            total = state.sum(axis=1)
-            before, growth = growth, np.log(total) + top
+            with np.errstate(divide="ignore"):
+                log_state = np.log(state) + volume
+            # A state that cannot be reached may have a volume larger than that of all others.
+            top = log_state.max(axis=1, keepdims=True)
+            state = np.exp(log_state - top)
+            total = state.sum(axis=1, keepdims=True)
+            before, growth = growth, (np.log(total) + top)[:, 0]
+            last, shares = shares, state / total
             rows.append(rows[-1] + growth)
-            if len(rows) > 3 and np.abs(growth - before).max() <= _SETTLED * np.abs(growth).max():
+            settled = np.abs(growth - before).max() <= _SETTLED * np.abs(growth).max()
+            if len(rows) > 3 and settled and np.abs(shares - last).max() <= _SETTLED:
                 break
-            state = np.einsum("mi,mij->mj", state / total[:, None], transfer)
+            state = np.einsum("mi,mij->mj", shares, transfer)
         table = np.array(rows)
         table = table[:, :-1] - x[:-1] * table[:, -1:]
         cells, columns = self.emission.row_volume(summary.emission), None
         if cells is None and np.ndim(summary.holes):
             columns = self.emission.log_volumes(x, summary.emission, expected.emission).mean(axis=1)
             columns = columns[:-1] - np.outer(x[:-1], columns[-1])
-        return Partition(table, x, start, volume, transfer, top, cells, columns)
+        return Partition(table, x, start, volume, transfer, cells, columns)
 
     def log_partition(self, x: np.ndarray, summary: Summary, q: Natural) -> np.ndarray:
         """Return log C(x) of all sequences in nats, of the shape of ``x``."""
