@@ -145,7 +145,7 @@ def test_not_fitted(method):
 
 @pytest.mark.parametrize("n_samples", [0, -3])
 def test_number_of_draws(n_samples):
-    with pytest.raises(ValueError, match=f"'n_samples': {n_samples} .* at least one sample"):
+    with pytest.raises(ValueError, match=f"'n_samples': {n_samples}.* at least one sample"):
         mixture().fit(rows()).sample(n_samples)
 
 

@@ -337,7 +337,7 @@ def test_a_sampler_of_tokens_keeps_fractions(X):
         ({"doc_topic_prior": 0.0}, "doc_topic_prior"),
         ({"doc_topic_prior": "best"}, "doc_topic_prior"),
         ({"topic_word_prior": np.ones(39)}, r"topic_word_prior.*n_features = 40"),
-        ({"topic_word_prior": np.ones((3, 40))}, "topic_word_prior"),
+        ({"topic_word_prior": np.ones((2, 40))}, "topic_word_prior"),
         ({"topic_word_prior": -1.0}, "topic_word_prior"),
         ({"local_step": "vb"}, "local_step"),
         ({"learning_method": "stream"}, "learning_method"),

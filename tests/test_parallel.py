@@ -334,7 +334,7 @@ def test_verbose_keeps_restarts_here_and_says_so(backend, far, worth, X, capsys)
         mixture = make_mixture(n_init=2, n_jobs=2, verbose=1, verbose_interval=1).fit(X)
     assert len(caught) == 1
     assert not far.calls
-    assert "restart 1, pass" in capsys.readouterr().out
+    assert "restart 1 · pass" in capsys.readouterr().out
     assert_same(mixture, make_mixture(n_init=2, n_jobs=1).fit(X))
 
 
