@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .annealing import ANNEALING
 from .estimators._sequences import concat_sequences, split_sequences
+from .estimators._shards import Shards
 from .estimators.factorial_mixture import AnnealedFactorialMixture
 from .estimators.gamma_process_nmf import AnnealedGammaProcessNMF
 from .estimators.gaussian_mixture import AnnealedBayesianGaussianMixture
@@ -32,6 +33,7 @@ __all__ = [
     "AnnealedPMF",
     "AnnealedSigmoidBeliefNet",
     "AnnealedSpikeSlabFactorAnalysis",
+    "Shards",
     "concat_sequences",
     "split_sequences",
     "warm_up",

@@ -8,7 +8,7 @@ from cases_annealing import MIXTURE, VARIANTS, bare_context, mixture, run, with_
 from harness import context_of, one_update
 
 from sklearn_anneal.annealing import SVIPlus
-from sklearn_anneal.inference.units import Rows
+from sklearn_anneal.annealing._base import all_at_once
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -23,8 +23,8 @@ def definition_one(n, effective):
 @pytest.mark.parametrize("noise", ["dirichlet", "gaussian"])
 def test_random_weights_have_the_moments_of_definition_one(noise, n, effective, rng):
     method = with_defaults(SVIPlus(effective, noise, "constant", 10))
-    ctx, units = bare_context(method, rng), Rows(np.zeros((n, 1)))
-    draws = np.array([method.weights(ctx, units) for _ in range(40_000)], dtype=float)
+    weights = method.weights(bare_context(method, rng), n)
+    draws = np.array([all_at_once(weights, n, rng) for _ in range(40_000)], dtype=float)
     # If a method separates the noise, its weights are given as deviations from 1.
     deviations = draws if method.separate_noise else draws - 1.0
     assert method.separate_noise == (noise == "gaussian")
@@ -45,12 +45,12 @@ def test_random_weights_have_the_moments_of_definition_one(noise, n, effective, 
 def test_small_batches_have_finite_weights(noise, share, n, rng):
     """A share of a few rows can be less than one row, for which no such weights exist."""
     method = with_defaults(SVIPlus(share, noise, "constant", 10))
-    ctx, units = bare_context(method, rng), Rows(np.zeros((n, 1)))
-    for _ in range(20):
-        weights = method.weights(ctx, units)
-        if n == 1:
-            assert weights is None
-        else:
+    distribution = method.weights(bare_context(method, rng), n)
+    if n == 1:
+        assert distribution is None
+    else:
+        for _ in range(20):
+            weights = all_at_once(distribution, n, rng)
             assert np.isfinite(weights).all()
             if noise == "gaussian":
                 rounding = 1e-6 * (1.0 + float(np.abs(weights).sum()))
@@ -87,7 +87,7 @@ def test_effective_size_grows_to_that_of_the_batch(rng):
 @pytest.mark.parametrize("size", [40, 41, 10**6, 1.0])
 def test_no_noise_where_the_batch_is_no_larger_than_its_effective_size(size, rng):
     method = with_defaults(SVIPlus(size, "gaussian", "geometric", 10))
-    assert method.weights(bare_context(method, rng, 3.3), Rows(np.zeros((40, 1)))) is None
+    assert method.weights(bare_context(method, rng, 3.3), 40) is None
 
 
 @pytest.mark.parametrize("params", VARIANTS)

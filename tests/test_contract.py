@@ -52,6 +52,7 @@ from sklearn_anneal.annealing import (
     check_capabilities,
 )
 from sklearn_anneal.annealing._base import CAPABILITIES
+from sklearn_anneal.annealing.svi_plus import Deviations
 from sklearn_anneal.families import Tempering, posterior
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -369,13 +370,18 @@ def test_effective_batch_that_is_the_batch_is_plain_inference(entry, params, noi
     assert largest_difference(context_of(est).q, context_of(plain).q) == 0
 
 
+class _AboveOne(Deviations):
+    def scaled(self, drawn, own, totals):
+        return 1.0 + super().scaled(drawn, own, totals).astype(float)
+
+
 class _Multiplied(SVIPlus):
     """Gaussian noise as weights 1 + ε of the statistics, in the place of a deviation."""
 
     separate_noise = False
 
-    def weights(self, ctx, units):
-        return 1.0 + super().weights(ctx, units).astype(float)
+    def weights(self, ctx, size):
+        return _AboveOne(*super().weights(ctx, size))
 
 
 @pytest.mark.parametrize("minibatch", [False, True])

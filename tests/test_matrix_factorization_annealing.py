@@ -70,7 +70,7 @@ def test_effective_size_grows_to_all_ratings(rng):
         ctx.state["passes"] = t
         expected = 1 + (n - 1) * t / n_passes
         assert method.effective_size(ctx, n) == pytest.approx(expected, rel=1e-9)
-    assert method.weights(ctx, units) is None
+    assert method.weights(ctx, n) is None
 
 
 @pytest.mark.parametrize("variant", ["biases", "plain"])

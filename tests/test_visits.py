@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from harness import combinations, open_run, prepared_visit
 
+from sklearn_anneal.annealing._base import all_at_once
+
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
@@ -43,11 +45,13 @@ def opened(entry, params, name, rng, n=30):
 
 def steps_of(ctx, method, visit, units, parts, local=None, noisy=False):
     """The local steps of some parts of the units."""
-    noise = method.weights(ctx, units) if noisy else None
+    weights = method.weights(ctx, units.n_weight_units) if noisy else None
+    noise = None if weights is None else all_at_once(weights, units.n_weight_units, ctx.rng)
     steps = []
     for part in parts:
         chunk = units.take(part)
-        start = method.local_start(ctx, visit, chunk, None if local is None else local[part])
+        last = None if local is None else local[part]
+        start = visit.start(chunk, last, *method.local_start(ctx), ctx.rng)
         of_chunk = None if noise is None else noise[units.weight_units(part)]
         steps.append(visit.step(chunk, of_chunk, start))
     return steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -102,6 +102,32 @@ class Context:
 
 
 Rehearsal = Callable[["Annealing", int], Natural]
+
+
+class RandomWeights(Protocol):
+    """A joint distribution of random factors, which can be drawn in several parts.
+
+    The factors of all parts depend on each other through totals alone, such as their sum. Every
+    part is drawn from a generator of its own, and then scaled to the totals of all.
+    """
+
+    def draw(self, size: int, rng: np.random.Generator) -> tuple[np.ndarray, Any]:
+        """Return what is drawn for ``size`` weight units, and its totals."""
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """Return the totals of two parts together."""
+
+    def scaled(self, drawn: np.ndarray, own: Any, totals: Any) -> np.ndarray:
+        """Return the factors of a part, given its totals and those of all parts.
+
+        The array ``drawn`` may be reused.
+        """
+
+
+def all_at_once(weights: RandomWeights, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the factors of all weight units, drawn in one part."""
+    drawn, totals = weights.draw(size, rng)
+    return weights.scaled(drawn, totals, totals)
 
 
 class Annealing(LinkedDocumentation, BaseEstimator):
@@ -237,16 +263,17 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         """Random numbers that are drawn once for the visit before the update of a block."""
         return None
 
-    def weights(self, ctx: Context, units: Any) -> np.ndarray | None:
-        """Random factors of the statistics, one per weight unit, or None for no noise.
+    def weights(self, ctx: Context, size: int) -> RandomWeights | None:
+        """The distribution of random factors of the statistics, or None for no noise.
 
-        Their mean is 1, or 0 with ``separate_noise``.
+        There is one factor for each of ``size`` weight units. Their mean is 1, or 0 with
+        ``separate_noise``.
         """
         return None
 
-    def local_start(self, ctx: Context, visit: Any, units: Any, local: Any) -> Any:
-        """Initial local variables of a chunk; ``local`` are those of the last visit."""
-        return visit.start(units, local, ctx.exploring, 0.0, ctx.rng)
+    def local_start(self, ctx: Context) -> tuple[bool, float]:
+        """How local variables start: the arguments ``exploring`` and ``noise`` of `Visit.start`."""
+        return ctx.exploring, 0.0
 
     def target(self, ctx: Context, target: Natural, stats: Natural, visited: Any) -> Natural:
         """The target λ̂ of the method, given that of the conjugate update.

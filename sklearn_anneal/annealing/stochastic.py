@@ -84,10 +84,10 @@ class StochasticAnnealing(Annealing):
             return None
         return ctx.model.random_natural(ctx.summary, ctx.prior, ctx.rng, block)
 
-    def local_start(self, ctx: Context, visit: Any, units: Any, local: Any) -> Any:
+    def local_start(self, ctx: Context) -> tuple[bool, float]:
         share = self.noise_share(ctx)
         # Eq. 12 applies to every parameter, so that conjugate local parameters get noise too.
-        return visit.start(units, local, ctx.exploring or share > 0, share, ctx.rng)
+        return ctx.exploring or share > 0, share
 
     def target(self, ctx: Context, target: Natural, stats: Natural, visited: Any) -> Natural:
         if visited.draw is None:

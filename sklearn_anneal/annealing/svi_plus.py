@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..families import Natural, fast_normal, fast_standard_gamma, mix
-from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin
+from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin, RandomWeights
 from .schedules import SCHEDULES
 
 
@@ -111,16 +111,13 @@ class SVIPlus(DampedMixin, Annealing):
             min(float(start), float(size)), float(size), self.progress(ctx.state)
         )
 
-    def weights(self, ctx: Context, units: Any) -> np.ndarray | None:
-        size = units.n_weight_units
+    def weights(self, ctx: Context, size: int) -> RandomWeights | None:
         effective = self.effective_size(ctx, size)
         if size <= effective:
             return None
         if self.noise == "gaussian":
-            deviations = fast_normal(size, ctx.rng, float(np.sqrt(size / effective - 1.0)))
-            deviations -= deviations.mean()
-            return deviations
-        return _symmetric_dirichlet(effective / (size - effective) - 1.0 / size, size, ctx.rng)
+            return Deviations(float(np.sqrt(size / effective - 1.0)), size)
+        return DirichletWeights(effective / (size - effective) - 1.0 / size, size)
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
         # The result overwrites the target, which nothing else uses and which can be as large as
@@ -131,16 +128,68 @@ class SVIPlus(DampedMixin, Annealing):
         return ctx.model.factors().backoff(mixed, ctx.deviation, rho, float(self.margin))
 
 
-def _symmetric_dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw size · Dir(a, …, a).
+class Deviations(NamedTuple):
+    """Gaussian deviations from 1 that add up to 0.
 
-    A gamma variate of shape a is made as G(a + 1) U^{1/a}, which is fast for shapes below 1.
+    Attributes
+    ----------
+    scale : float
+        The standard deviation of independent deviations, before their mean is subtracted.
+    size : int
+        The number of weight units of all parts.
     """
-    weights = rng.standard_exponential(size)
-    weights *= -1.0 / concentration
-    # With a tiny shape all powers could underflow, so that the largest is scaled to 1.
-    weights -= weights.max()
-    np.exp(weights, out=weights)
-    weights *= fast_standard_gamma(concentration + 1.0, size, rng)
-    weights *= size / weights.sum()
-    return weights
+
+    scale: float
+    size: int
+
+    def draw(self, size: int, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+        drawn = fast_normal(size, rng, self.scale)
+        return drawn, float(drawn.sum())
+
+    def merge(self, a: float, b: float) -> float:
+        return a + b
+
+    def scaled(self, drawn: np.ndarray, own: float, totals: float) -> np.ndarray:
+        drawn -= totals / self.size
+        return drawn
+
+
+class DirichletWeights(NamedTuple):
+    """Weights n Dir(a, …, a) of n weight units.
+
+    Attributes
+    ----------
+    concentration : float
+        a.
+    size : int
+        n, of all parts together.
+    """
+
+    concentration: float
+    size: int
+
+    def draw(self, size: int, rng: np.random.Generator) -> tuple[np.ndarray, tuple[float, float]]:
+        """Draw gamma variates relative to a factor; the totals are its logarithm and their sum.
+
+        A gamma variate of shape a is made as G(a + 1) U^{1/a}, which is fast for shapes below 1.
+        """
+        drawn = rng.standard_exponential(size)
+        if size == 0:
+            return drawn, (-np.inf, 0.0)
+        drawn *= -1.0 / self.concentration
+        # With a tiny shape all powers could underflow, so that the largest is scaled to 1.
+        largest = float(drawn.max())
+        drawn -= largest
+        np.exp(drawn, out=drawn)
+        drawn *= fast_standard_gamma(self.concentration + 1.0, size, rng)
+        return drawn, (largest, float(drawn.sum()))
+
+    def merge(self, a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+        largest = max(a[0], b[0])
+        return largest, sum(total * np.exp(log - largest) for log, total in (a, b))
+
+    def scaled(
+        self, drawn: np.ndarray, own: tuple[float, float], totals: tuple[float, float]
+    ) -> np.ndarray:
+        drawn *= np.exp(own[0] - totals[0]) * (self.size / totals[1]) if len(drawn) else 1.0
+        return drawn

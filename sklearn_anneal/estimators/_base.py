@@ -8,7 +8,7 @@ import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -43,6 +43,8 @@ from ..kernels import COMPILATIONS, load
 from ..models._base import Model
 from . import _persistence
 from ._attributes import ExplainedAttributes
+from ._shards import in_parts, opened, score_of, stream
+from ._state import Inference, described_value, same
 from ._validation import (
     CheckedParameters,
     checks_parameters,
@@ -53,6 +55,10 @@ from ._validation import (
 
 # What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
+_WITHOUT_WEIGHT = (
+    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
+    "least one row, or leave sample_weight out."
+)
 # Below these numbers of floating-point operations per pass, threads cost more time than they save.
 _WORTH_THREADS = {True: 5e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 # The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
@@ -219,14 +225,38 @@ class BaseAnnealed(
             allow_all_zero_weights=True,
         )
         if not allow_nothing and not weights.any():
-            raise ValueError(
-                "All sample weights are zero, so nothing is left of the data. Give a positive "
-                "weight to at least one row, or leave sample_weight out."
-            )
+            raise ValueError(_WITHOUT_WEIGHT)
         return weights
 
     def _check_training(self, units: Units) -> None:
         """Refuse data that the model cannot be fitted to."""
+
+    # Data in parts
+
+    def _part(self, X: Any, y: Any) -> Any:
+        """A part of the data, and its targets, as :meth:`_validate_data` takes them."""
+        return X
+
+    def _weights_of_part(self, weights: Any, X: Any) -> Any:
+        """The sample weights of a part as :meth:`_check_weights` takes them."""
+        return weights
+
+    def _check_parts(self) -> None:
+        """Refuse parameters with which no part tells what the model needs to know."""
+
+    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
+        """The score of data in memory or in parts."""
+        if in_parts(X):
+            self._context()
+            return score_of(self, X, y, sample_weight)
+        return self._scored(X, y, sample_weight)[0]
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+        """The score of data in memory, a mean, and the total weight of what it is the mean of."""
+        scores = self.score_samples(X)  # type: ignore[attr-defined]
+        weights = self._check_weights(sample_weight, np.asarray(scores))
+        total = len(scores) if weights is None else weights.sum()
+        return float(np.average(scores, weights=weights)), float(total)
 
     # Fitting
 
@@ -266,13 +296,25 @@ class BaseAnnealed(
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, checkpoint: Any = None) -> BaseAnnealed:
         warm = self.warm_start and hasattr(self, "_inference")
+        metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
+        store = None if checkpoint is None else Checkpoint(checkpoint)
+        if in_parts(X):
+            with opened(self, X, y, sample_weight, reset=not warm) as (example, parted):
+                if parted.total_weight == 0:
+                    raise ValueError(_WITHOUT_WEIGHT)
+                self._check_training(parted.gathered)
+                self._check_parts()
+                return self._fit_to(example, parted, (X, y, metadata, parted), warm, store)
         given, X = X, self._validate_data(X, reset=not warm)
         units = self._make_units(X, self._check_weights(sample_weight, X))
         self._check_training(units)
-        metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
-        callback_X = self._callback_data(given, X)
-        store = None if checkpoint is None else Checkpoint(checkpoint)
-        observed = (callback_X, y, metadata, units)
+        observed = (self._callback_data(given, X), y, metadata, units)
+        return self._fit_to(X, units, observed, warm, store)
+
+    def _fit_to(
+        self, X: Any, units: Units, observed: Any, warm: bool, store: Checkpoint | None
+    ) -> BaseAnnealed:
+        """Fit to data points; X has the validated data, or some rows of data in parts."""
         if warm:
             monitor = FitMonitor.of(self, 1, 0, *observed)
             if monitor is not None:
@@ -280,7 +322,7 @@ class BaseAnnealed(
             found = Search.of([self._continue_fit(units, monitor, store)])
             strategy = self.annealing_
         else:
-            model = self._make_model(X, units)
+            model = self._make_model(X, units.example)
             strategy = self._strategy(model)
             plan = self._plan(strategy, units)
             most = max(plan.n_reheats, plan.n_without_schedule)
@@ -296,7 +338,7 @@ class BaseAnnealed(
             found.n_passes += self.n_passes_
         annealed = self._inference.annealed if warm else strategy.schedule_length()
         seen = units.total_weight
-        inference = _Inference(
+        inference = Inference(
             # Calls that continue from this fit run at T = 1, even if a callback stopped the fit.
             *(ctx, _without_schedule(strategy), seen, self._fixed_parameters()),
             annealed=min(annealed, len(trace.lower_bounds)),
@@ -395,7 +437,7 @@ class BaseAnnealed(
         problem, start = prepare(model, strategy, units, settings, random_state)
         drawn = [] if start is None else [start]
         del start
-        work, size = problem.model.operations(units), settings.batch_size
+        work, size = units.operations(problem.model), settings.batch_size
         of_update = work if size is None else work * min(1.0, size / units.n_units)
 
         def workers(restarts: bool) -> Workers:
@@ -417,7 +459,7 @@ class BaseAnnealed(
         """Run plain inference from the fitted parameters."""
         kept = self._checked_inference("warm_start=True goes on from the last fit", ("annealing",))
         ctx = kept.context()
-        ctx.summary = ctx.summary.continued(ctx.model.summary(units))
+        ctx.summary = ctx.summary.continued(units.summary(ctx.model))
         self._load_kernels()
         progress, save = Progress(ctx, engine.PLAIN), None
         if checkpoint is not None:
@@ -455,7 +497,7 @@ class BaseAnnealed(
         }
         for name, value in self.get_params(deep=False).items():
             if name not in free:
-                identity[f"parameter {name}"] = _described(value)
+                identity[f"parameter {name}"] = described_value(value)
         state = checkpoint.open(identity, random_state.get_state(legacy=False))
         again = np.random.RandomState()
         again.set_state(state)
@@ -467,11 +509,11 @@ class BaseAnnealed(
         names = ("annealing", *self._model_parameters)
         return {name: copy.deepcopy(getattr(self, name)) for name in names}
 
-    def _checked_inference(self, what: str, free: tuple[str, ...] = ()) -> _Inference:
+    def _checked_inference(self, what: str, free: tuple[str, ...] = ()) -> Inference:
         """The result of the last call, after a check that the parameters have not changed."""
         kept = self._inference
         for name, value in self._fixed_parameters().items():
-            if name not in free and not _same(kept.fixed[name], value):
+            if name not in free and not same(kept.fixed[name], value):
                 raise ValueError(
                     f"{what}, which had {name}={kept.fixed[name]!r}, but {name}={value!r} now. "
                     f"Restore {name}, or begin anew with fit and warm_start=False."
@@ -511,6 +553,9 @@ class BaseAnnealed(
             estimator remains as it was before the call.
         """
         with self._all_or_nothing():
+            if in_parts(X):
+                stream(self, X, y, sample_weight)
+                return self
             return self._partial_fit(X, sample_weight)
 
     def _partial_fit(self, X: Any, sample_weight: Any) -> BaseAnnealed:
@@ -580,7 +625,7 @@ class BaseAnnealed(
         self._keep(inference, method, trace)
         messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
 
-    def _open_stream(self, X: Any, units: Units) -> tuple[_Inference, Annealing]:
+    def _open_stream(self, X: Any, units: Units) -> tuple[Inference, Annealing]:
         """The start of a stream, and the method for the attribute ``annealing_``."""
         model = self._make_model(X, units)
         strategy = self._strategy(model)
@@ -595,12 +640,12 @@ class BaseAnnealed(
             model, runs, units, self._settings(), random_state, stream_weight=total
         )
         progress = problem.open(0, start)
-        inference = _Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
+        inference = Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
         return inference, strategy if unscheduled else progress.strategy
 
     def _keep(
         self,
-        inference: _Inference,
+        inference: Inference,
         method: Annealing,
         trace: Trace,
         found: Search | None = None,
@@ -686,49 +731,13 @@ class BaseAnnealed(
     def _snapshot(self, ctx: Context, units: Units) -> dict[str, Any]:
         """The fitted attributes at one moment of a fit, for callbacks that need them."""
         kept = replace(ctx, report=None, known=None, deviation=None)
-        inference = _Inference(kept, engine.PLAIN, 0.0, self._fixed_parameters())
+        inference = Inference(kept, engine.PLAIN, 0.0, self._fixed_parameters())
         return {"_inference": inference, **self._fitted_attributes(kept)}
 
     def _context(self) -> Context:
         """The context of the last fit, with the fitted parameters."""
         check_is_fitted(self)
         return self._inference.ctx
-
-
-@dataclass
-class _Inference:
-    """The private state of a fitted estimator, with which it predicts and continues.
-
-    Attributes
-    ----------
-    ctx : Context
-        The context at the end of the last fit or call, with the fitted parameters.
-    strategy : Annealing
-        The method with which a stream continues.
-    seen : float
-        Weight of the data so far.
-    fixed : dict
-        The parameters of the estimator that must not change, with their values.
-    annealed : int
-        Number of entries of the history (one per pass or call) that belong to the schedule.
-    checked : float
-        Weight of the data at the last check for components that coincide.
-    """
-
-    ctx: Context
-    strategy: Annealing
-    seen: float
-    fixed: dict[str, Any]
-    annealed: int = 0
-    checked: float = 0.0
-
-    def context(self) -> Context:
-        """A copy of the context that can be changed without touching this one."""
-        ctx = copy.copy(self.ctx)
-        ctx.rng = copy.deepcopy(ctx.rng)
-        ctx.state = dict(ctx.state)
-        ctx.scale = 1.0
-        return ctx
 
 
 def _name(method: Annealing) -> str:
@@ -739,33 +748,6 @@ def _name(method: Annealing) -> str:
 def _without_schedule(strategy: Annealing) -> Annealing:
     """Plain inference, or the method itself if it has no schedule and runs throughout."""
     return engine.PLAIN if strategy.finish else strategy
-
-
-def _described(value: Any) -> str:
-    """A parameter value as text; two values have the same text only if they are equal."""
-    if isinstance(value, BaseEstimator):
-        inner = {name: _described(v) for name, v in value.get_params(deep=False).items()}
-        return f"{type(value).__name__}({inner})"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_described, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {_described(one)}' for key, one in value.items())}}}"
-    if np.ndim(value):
-        return f"an array with the hash {fingerprint(np.asarray(value))}"
-    return repr(value)
-
-
-def _same(old: Any, new: Any) -> bool:
-    """Whether two values of a parameter are equal; they may be arrays, lists or estimators."""
-    if type(old) is type(new) and isinstance(old, list | tuple):
-        return len(old) == len(new) and all(map(_same, old, new))
-    if isinstance(old, dict) and isinstance(new, dict):
-        return old.keys() == new.keys() and all(_same(old[key], new[key]) for key in old)
-    if isinstance(old, BaseEstimator) and isinstance(new, BaseEstimator):
-        return type(old) is type(new) and old.get_params() == new.get_params()
-    if isinstance(old, str) or isinstance(new, str) or old is None or new is None:
-        return type(old) is type(new) and old == new
-    return np.array_equal(old, new)
 
 
 def has_unit_temperatures(estimator: BaseAnnealed) -> bool:

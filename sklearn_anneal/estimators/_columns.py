@@ -488,13 +488,13 @@ class TablesOfColumns:
         return {block: _levels(number, name) for block, number in value.items()}
 
     def _check_all_declared(self) -> None:
-        """Refuse a first batch of a stream without declared numbers of categories."""
+        """Refuse a batch of a stream, or a part, without declared numbers of categories."""
         blocks = self._blocks or [Block("", self.emission, np.empty(0))]
         names = {block.name for block in blocks if block.emission == "categorical"}
         if not names <= set(self._declared()):
             raise ValueError(
-                f"partial_fit needs {self._levels_parameter}: the first batch does not tell which "
-                "categories the others will have."
+                f"partial_fit needs {self._levels_parameter}, and so does fit with data in parts: "
+                "the first batch does not tell which categories the others will have."
             )
 
     @staticmethod

@@ -45,3 +45,20 @@ def _canonical(X: Any) -> Any:
         X = _wide(X)
         X.sum_duplicates()
     return X
+
+
+def refuse_texts(X: Any, owner: str) -> None:
+    """Raise a ValueError if X contains strings instead of counts of words."""
+    first = X.to_numpy() if hasattr(X, "to_numpy") else X
+    # A column of texts and a list of tokenised texts have their strings at the second level.
+    for _ in range(2):
+        if isinstance(first, np.ndarray):
+            first = first.ravel()[:1].tolist()
+        if isinstance(first, list | tuple) and first:
+            first = first[0]
+    if isinstance(first, str | bytes):
+        raise ValueError(
+            f"X holds texts, but {owner} reads counts of words, documents by words. "
+            "sklearn.feature_extraction.text.CountVectorizer counts the words of texts: put it "
+            "before the estimator with sklearn.pipeline.make_pipeline."
+        ) from None

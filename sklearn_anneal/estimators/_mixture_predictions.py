@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from ..inference.units import Rows
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._information_criteria import akaike_criterion, bayesian_criterion
+from ._shards import by_parts
 from ._validation import explains, finite
 
 OVERFLOW = (
@@ -34,6 +35,7 @@ class MixturePredictions(
         """The expectations that ``log_joint`` of the model reads for these rows."""
 
     @abstractmethod
+    @by_parts
     def score_samples(self, X):
         """Log of the posterior predictive density of each row."""
 
@@ -56,6 +58,7 @@ class MixturePredictions(
         """
         return self.fit(X, y, sample_weight=sample_weight).predict(X)
 
+    @by_parts
     def predict(self, X):
         """Most probable component of each row, by the variational responsibilities at T = 1.
 
@@ -71,6 +74,7 @@ class MixturePredictions(
         """
         return self._log_joint(self._again(X)[0]).argmax(axis=1)
 
+    @by_parts
     def predict_proba(self, X):
         """Variational responsibilities of the components for each row, at T = 1.
 
@@ -87,6 +91,7 @@ class MixturePredictions(
         rows, dtype = self._again(X)
         return self._responsibilities(rows).astype(dtype, copy=False)
 
+    @by_parts
     def transform(self, X):
         """Responsibilities of the components for each row, as :meth:`predict_proba`.
 
@@ -119,9 +124,7 @@ class MixturePredictions(
         log_density : float
             The mean in nats per row; higher is better.
         """
-        scores = self.score_samples(X)
-        weights = self._check_weights(sample_weight, np.asarray(scores))
-        return float(np.average(scores, weights=weights))
+        return self._score(X, y, sample_weight)
 
     def aic(self, X, sample_weight=None):
         """Akaike's information criterion at the posterior means.
@@ -170,6 +173,7 @@ class MixturePredictions(
         return bayesian_criterion(log_likelihood, self._context().model.n_parameters, n_rows)
 
     @available_if(has_unit_temperatures)
+    @by_parts
     @explains("Prediction")
     def inverse_temperatures(self, X):
         """Expected inverse temperature of each row, low for outliers.

@@ -24,6 +24,7 @@ from ._ratings import (
     read_pairs,
     some_ratings,
 )
+from ._shards import by_parts
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -271,6 +272,7 @@ class RatingPredictions(BaseAnnealed):
         return best, scores
 
     @available_if(of_pairs)
+    @by_parts
     def predict(self, X, return_std=False):
         """Predicted ratings of pairs.
 
@@ -350,6 +352,9 @@ class RatingPredictions(BaseAnnealed):
         log_density : float
             In nats per rating; higher is better.
         """
+        return self._score(X, y, sample_weight)
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         ctx = self._context()
         if of_pairs(self):
             # Ids that were not seen in training are no errors here.
@@ -361,7 +366,8 @@ class RatingPredictions(BaseAnnealed):
             densities = norm.logpdf(data.values, *self._predictions(users, data.columns))
             if weights is not None:
                 weights = weights[data.order]
-            return float(np.average(finite(densities, _OVERFLOW), weights=weights))
+            total = len(densities) if weights is None else weights.sum()
+            return float(np.average(finite(densities, _OVERFLOW), weights=weights)), float(total)
         ctx, data = self._read(X)
         weights = self._check_weights(sample_weight, data)
         known, predicted = halves(data)
@@ -374,9 +380,11 @@ class RatingPredictions(BaseAnnealed):
         each = np.ones(len(rows)) if weights is None else weights[rows]
         if not each.any():
             raise ValueError("X has no rating of positive weight to predict.")
-        return float(np.average(finite(densities, _OVERFLOW), weights=each))
+        mean = np.average(finite(densities, _OVERFLOW), weights=each)
+        return float(mean), float(each.sum())
 
     @available_if(has_unit_temperatures)
+    @by_parts
     @explains("Prediction")
     def inverse_temperatures(self, X, y=None):
         """Expected inverse temperature of each user, low for outliers.

@@ -16,6 +16,7 @@ from ._base import BaseAnnealed, has_unit_temperatures
 from ._columns import FRAME_EMISSIONS, TablesOfColumns
 from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._sequences import SequenceData, draw_states
+from ._shards import by_parts, in_parts
 from ._validation import explains, finite
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class StatePredictions(
     __metadata_request__predict_proba = {"groups": True}
     __metadata_request__transform = {"groups": True}
 
+    @by_parts
     def predict(self, X, *, groups=None, lengths=None):
         """The most probable path of states of each sequence, by the Viterbi algorithm.
 
@@ -93,6 +95,7 @@ class StatePredictions(
             )
         return float(log_probabilities.sum()), states
 
+    @by_parts
     def predict_proba(self, X, *, groups=None, lengths=None):
         """Posterior probabilities of the states of each frame, given its whole sequence.
 
@@ -113,6 +116,7 @@ class StatePredictions(
         self._log_likelihoods(ctx, units, posteriors)
         return posteriors.astype(data.X.dtype, copy=False)
 
+    @by_parts
     def transform(self, X, *, groups=None, lengths=None):
         """Posterior probabilities of the states of each frame, as :meth:`predict_proba`.
 
@@ -130,6 +134,7 @@ class StatePredictions(
         """
         return self.predict_proba(X, groups=groups, lengths=lengths)
 
+    @by_parts
     def score_samples(self, X, *, groups=None, lengths=None):
         """Log-likelihood of all sequences, and the posterior probabilities of their states.
 
@@ -193,8 +198,16 @@ class StatePredictions(
         log_likelihood : float
             In nats per frame; missing frames count in the denominator. Higher is better.
         """
+        if in_parts(X):
+            return self._score(X, y, sample_weight)
         log_likelihood, n_frames = self._log_likelihood(X, groups, lengths, sample_weight, y)
         return log_likelihood / n_frames
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+        if sample_weight is not None:
+            sample_weight = self._weights_of_part(sample_weight, X)
+        log_likelihood, n_frames = self._log_likelihood(X, None, None, sample_weight, y)
+        return log_likelihood / max(n_frames, 1e-300), n_frames
 
     def aic(self, X, *, groups=None, lengths=None, sample_weight=None):
         """Akaike's information criterion at the posterior means.
@@ -275,6 +288,7 @@ class StatePredictions(
         return kind.draw(ctx.model.emission, states, self, random_state), states
 
     @available_if(has_unit_temperatures)
+    @by_parts
     @explains("Prediction")
     def inverse_temperatures(self, X, *, groups=None, lengths=None):
         """Expected inverse temperature of each sequence, low for outliers.

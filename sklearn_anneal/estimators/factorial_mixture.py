@@ -16,6 +16,7 @@ from ..inference.units import Rows, Units
 from ..models.factorial_mixture import FactorialMixture
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._priors import check_first_rows, checked_prior, is_auto
+from ._shards import by_parts
 from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -395,6 +396,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     # Public methods
 
+    @by_parts
     def transform(self, X):
         """Probabilities of the activations of each row, at T = 1.
 
@@ -428,6 +430,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         X = check_activations(X, ctx.model.n_components)
         return (X @ self.means_ + self.offset_).astype(X.dtype, copy=False)
 
+    @by_parts
     @explains("Prediction")
     def score_samples(self, X):
         """Log predictive density of each row, or a lower bound on it.
@@ -468,9 +471,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         log_density : float
             The mean in nats per row; higher is better.
         """
-        scores = self.score_samples(X)
-        weights = self._check_weights(sample_weight, scores)
-        return float(np.average(scores, weights=weights))
+        return self._score(X, y, sample_weight)
 
     def sample(self, n_samples=1):
         """Draw rows and their activations from the predictive density of the fitted model.
@@ -496,6 +497,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return Z @ self.means_ + self.offset_ + noise, Z
 
     @available_if(has_unit_temperatures)
+    @by_parts
     @explains("Prediction")
     def inverse_temperatures(self, X):
         """Expected inverse temperature of each row, low for outliers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from ..models.gamma_process_nmf import GammaProcessNMF
 from ._base import _WORTH_THREADS, BaseAnnealed
 from ._counts import checked_counts
 from ._priors import is_auto
+from ._shards import by_parts
 from ._validation import (
     check_activations,
     check_n_samples,
@@ -417,7 +419,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         self.__dict__.pop("reconstruction_err_", None)
 
     def _complete_fit(self, ctx: Context, units: Any, trace: Trace) -> None:
-        self.reconstruction_err_ = np.sqrt(2.0 * self._divergence(ctx, units))
+        self.reconstruction_err_ = np.sqrt(2.0 * units.total(partial(self._divergence, ctx)))
 
     # Public methods
 
@@ -427,6 +429,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         ctx = self._context()
         return ctx.model.means(ctx.q).astype(ctx.model.dtype, copy=False)
 
+    @by_parts
     @explains("Prediction")
     def transform(self, X):
         """Expected activations of rows, inferred at the fitted components.
@@ -486,6 +489,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         log_likelihood : float
             The log-likelihood in nats per cell; higher is better.
         """
+        return self._score(X, y, sample_weight)
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         ctx = self._context()
         X = self._validate_data(X, reset=False)
         weights = self._check_weights(sample_weight, X)
@@ -510,7 +516,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         total = float(weights @ cells)
         if total == 0:
             raise ValueError("X has no observed cell in rows of positive weight to be predicted.")
-        return float(finite(weights @ each, _OVERFLOW)) / total
+        return float(finite(weights @ each, _OVERFLOW)) / total, total
 
     def sample(self, n_samples=1):
         """Draw rows and their activations, at the posterior means of the components.

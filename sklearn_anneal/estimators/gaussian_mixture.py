@@ -18,6 +18,7 @@ from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._priors import check_first_rows, check_shape, checked_covariance_prior, is_auto
+from ._shards import by_parts
 from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
@@ -519,6 +520,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         imputed = means.astype(dtype, copy=False)
         return (imputed, std) if return_std else imputed
 
+    @by_parts
     @explains("Prediction")
     def score_samples(self, X):
         """Log of the posterior predictive density of each row.

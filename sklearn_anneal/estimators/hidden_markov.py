@@ -35,6 +35,7 @@ from ._sequences import (
     refuse_all_missing,
     weights_of_sequences,
 )
+from ._shards import in_parts, stream
 from ._state_predictions import StatePredictions
 from ._validation import checks_parameters, refuse_unobserved_columns
 
@@ -633,6 +634,10 @@ class AnnealedHMM(StatePredictions):
             ``checkpoint`` belongs to a fit with other data, parameters or versions.
         """
         with self._all_or_nothing():
+            if in_parts(X):
+                self._refuse_beside_parts(groups=groups, lengths=lengths, states=states)
+                self._names_states = False
+                return self._fit(X, y, sample_weight, checkpoint)
             data = self._data(X, groups, lengths, y, states)
             self._name_states(data, self.warm_start)
             return self._fit(data, y, sample_weight, checkpoint)
@@ -679,9 +684,42 @@ class AnnealedHMM(StatePredictions):
             estimator remains as it was before the call.
         """
         with self._all_or_nothing():
+            if in_parts(X):
+                self._refuse_beside_parts(groups=groups, lengths=lengths, states=states)
+                stream(self, X, y, sample_weight)
+                return self
             data = self._data(X, groups, lengths, y, states)
             self._name_states(data, True)
             return self._partial_fit(data, sample_weight)
+
+    @staticmethod
+    def _refuse_beside_parts(**given: Any) -> None:
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"{name} cannot be given with data in parts: every part is a list of whole "
+                    "sequences."
+                )
+
+    def _part(self, X: Any, y: Any) -> SequenceData:
+        return self._data(X, None, None)
+
+    def _weights_of_part(self, weights: Any, X: Any) -> np.ndarray:
+        lengths = [len(sequence) for sequence in X]
+        if np.shape(weights) != (len(lengths),):
+            raise ValueError(
+                "with data in parts, sample_weight has one weight per sequence: expected "
+                f"{len(lengths)}, but its shape is {np.shape(weights)}"
+            )
+        return np.repeat(np.asarray(weights, dtype=np.float64), lengths)
+
+    def _check_parts(self) -> None:
+        if self._blocks is not None:
+            self._check_all_declared()
+        elif self.emission == "categorical" and self.n_symbols is None:
+            raise ValueError(
+                "Data in parts need n_symbols: one part does not tell which symbols others have."
+            )
 
     def _name_states(self, data: SequenceData, goes_on: bool) -> None:
         """Note whether states have the numbers of known ones, and refuse to name them too late."""

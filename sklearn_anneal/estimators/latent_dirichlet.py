@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,9 @@ from ..inference.units import Documents, Units
 from ..metrics import document_completion_log_likelihood, split_documents
 from ..models.latent_dirichlet import TOPICS, LatentDirichlet
 from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
-from ._counts import checked_counts
+from ._counts import checked_counts, refuse_texts
 from ._priors import is_auto, prior_of_words, prior_vector
+from ._shards import by_parts
 from ._validation import check_activations, check_n_samples, check_sparse, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -369,7 +371,7 @@ class AnnealedLatentDirichletAllocation(
                 self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1
             )
         except ValueError:
-            _refuse_texts(X, type(self).__name__)
+            refuse_texts(X, type(self).__name__)
             raise
         if not issparse(X):
             check_non_negative(X, type(self).__name__)
@@ -468,7 +470,7 @@ class AnnealedLatentDirichletAllocation(
         if trace.evaluated:
             bound = trace.final + ctx.model.kl(ctx.q, ctx.prior)
         else:
-            bound = self._document_bound(ctx, units)
+            bound = units.total(partial(self._document_bound, ctx))
         self.bound_ = _perplexity(bound, units)
 
     # Predictions
@@ -508,6 +510,7 @@ class AnnealedLatentDirichletAllocation(
         fitted = self.fit(X, y, sample_weight=sample_weight)
         return fitted.transform(X, normalize=normalize)
 
+    @by_parts
     def transform(self, X, *, normalize=True):
         """Topic proportions of documents, by mean-field inference at the fitted topics.
 
@@ -654,6 +657,9 @@ class AnnealedLatentDirichletAllocation(
         log_likelihood : float
             The log-likelihood in nats per token; higher is better.
         """
+        return self._score(X, y, sample_weight)
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         ctx, X = self._context(), self._validate_data(X, reset=False)
         weights = self._check_weights(sample_weight, X)
         observed, held_out = split_documents(X)
@@ -670,7 +676,7 @@ class AnnealedLatentDirichletAllocation(
                 "No document of X has two tokens or more (and a positive weight), so that one half "
                 "of it could be predicted from the other."
             )
-        return float(weights @ log_likelihood) / total
+        return float(weights @ log_likelihood) / total, total
 
     def top_words(self, feature_names=None, n=10):
         """The most probable words of each topic.
@@ -703,6 +709,7 @@ class AnnealedLatentDirichletAllocation(
         return [names[np.argsort(-row, kind="stable")[:n]] for row in topics]
 
     @available_if(has_unit_temperatures)
+    @by_parts
     def inverse_temperatures(self, X):
         """Expected inverse temperature of each document, low for outliers.
 
@@ -775,20 +782,3 @@ class ChangeOfPerplexity(RiseOfBound):
 def _perplexity(bound: float, units: Documents) -> float:
     with np.errstate(over="ignore"):
         return float(np.exp(-bound / units.n_observations))
-
-
-def _refuse_texts(X: Any, owner: str) -> None:
-    """Raise a ValueError if X contains strings instead of counts of words."""
-    first = X.to_numpy() if hasattr(X, "to_numpy") else X
-    # A column of texts and a list of tokenised texts have their strings at the second level.
-    for _ in range(2):
-        if isinstance(first, np.ndarray):
-            first = first.ravel()[:1].tolist()
-        if isinstance(first, list | tuple) and first:
-            first = first[0]
-    if isinstance(first, str | bytes):
-        raise ValueError(
-            f"X holds texts, but {owner} reads counts of words, documents by words. "
-            "sklearn.feature_extraction.text.CountVectorizer counts the words of texts: put it "
-            "before the estimator with sklearn.pipeline.make_pipeline."
-        ) from None

@@ -32,6 +32,7 @@ from ._ratings import (
     read_matrix,
     read_pairs,
 )
+from ._shards import by_parts, in_parts, stream
 from ._validation import checks_parameters, explains
 
 if TYPE_CHECKING:
@@ -493,7 +494,16 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _complete_fit(self, ctx: Context, units: Ratings, trace: Any) -> None:  # type: ignore[override]
         vars(ctx).update(vars(_of_items(ctx)))
-        self._set_users(self._solved(ctx, units))
+        # The users of data in parts stay with them, and are no attributes of the fit.
+        of_units: Any = units.example.take(slice(0)) if units.in_parts else units
+        self._set_users(self._solved(ctx, of_units))
+
+    def _part(self, X: Any, y: Any) -> Any:
+        return Pairs(X, y, stream=True) if of_pairs(self) else X
+
+    def _check_parts(self) -> None:
+        if of_pairs(self) and self.n_items is None:
+            raise ValueError("Pairs in parts need n_items: no part tells which items others have.")
 
     def _warn(self, ctx: Context, trace: Any) -> None:
         super()._warn(ctx, trace)
@@ -509,8 +519,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _snapshot(self, ctx: Context, units: Ratings) -> dict[str, Any]:  # type: ignore[override]
         kept = _of_items(ctx)
+        of_units: Any = units.example.take(slice(0)) if units.in_parts else units
         return super()._snapshot(kept, units) | self._user_attributes(
-            kept, self._solved(kept, units)
+            kept, self._solved(kept, of_units)
         )
 
     def _update(self, X: RatingData, units: Ratings) -> None:  # type: ignore[override]
@@ -602,7 +613,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             ``checkpoint`` belongs to a fit with other data, parameters or versions.
         """
         with self._all_or_nothing():
-            return self._fit(self._data(X, y), y, sample_weight, checkpoint)
+            data = X if in_parts(X) else self._data(X, y)
+            return self._fit(data, y, sample_weight, checkpoint)
 
     @checks_parameters
     def partial_fit(self, X, y=None, sample_weight=None):
@@ -636,9 +648,13 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             estimator remains as it was before the call.
         """
         with self._all_or_nothing():
+            if in_parts(X):
+                stream(self, X, y, sample_weight)
+                return self
             return self._partial_fit(self._data(X, y, stream=True), sample_weight)
 
     @available_if(of_matrix)
+    @by_parts
     @explains("Prediction")
     def transform(self, X):
         """Posterior means of the factors of users, given the fitted items.

@@ -28,6 +28,7 @@ from ._columns import (
 from ._emissions import attributes_only_with
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._priors import auto_as_none, check_first_rows
+from ._shards import by_parts
 from ._validation import (
     check_n_samples,
     check_sparse,
@@ -490,6 +491,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
                 if emission == "gaussian":
                     check_first_rows(part, self.n_components, "means_prior and scale_prior")
 
+    def _check_parts(self) -> None:
+        self._check_all_declared()
+
     def _make_model(self, X: Any, units: Units) -> Mixture:
         return Mixture(
             self._components(X),
@@ -520,6 +524,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
     # Public methods
 
+    @by_parts
     @explains("Prediction")
     def score_samples(self, X):
         """Log of the posterior predictive density (or probability) of each row.

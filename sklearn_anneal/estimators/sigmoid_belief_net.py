@@ -20,6 +20,7 @@ from ..inference.stopping import NoImprovement, RiseOfBound
 from ..inference.units import Units
 from ..models.sigmoid_belief_net import BinaryRows, SigmoidBeliefNet
 from ._base import BaseAnnealed
+from ._shards import by_parts
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -361,16 +362,13 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if not self.early_stopping:
             yield units
             return
-        n = units.n_units
-        n_held_out = max(1, round(self.validation_fraction * n))
-        order = np.random.RandomState(0).permutation(n)
-        held_out = units.take(np.sort(order[:n_held_out]))
-        training = units.take(np.sort(order[n_held_out:]))
+        held_out, training = units.divided(self.validation_fraction)
         for part, name in ((held_out, "for validation"), (training, "to train with")):
             if part.total_weight == 0:
                 raise ValueError(
-                    f"validation_fraction={self.validation_fraction} of {n} rows leaves none of "
-                    f"positive weight {name}. Change it, or give early_stopping=False."
+                    f"validation_fraction={self.validation_fraction} of {units.n_units} rows "
+                    f"leaves none of positive weight {name}. Change it, or give "
+                    "early_stopping=False."
                 )
         self._held_out = held_out  # type: ignore[assignment]
         try:
@@ -408,6 +406,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     # Public methods
 
+    @by_parts
     @explains("Prediction")
     def transform(self, X, *, layer=1):
         """Mean activations of a hidden layer given each row.
@@ -442,6 +441,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             found[rows] += share * mean.reshape(-1, *found[rows].shape).mean(axis=0)
         return found
 
+    @by_parts
     @explains("Prediction")
     def reconstruct(self, X):
         """Posterior predictive means of each row: what the net makes of its hidden units.
@@ -465,6 +465,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             found[rows] += share * p.reshape(-1, *found[rows].shape).mean(axis=0)
         return found
 
+    @by_parts
     @explains("Prediction")
     def score_samples(self, X):
         """Lower bounds on the log probabilities of rows, by importance weights.
@@ -509,9 +510,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         log_probability : float
             The mean lower bound in nats per row; higher is better.
         """
-        scores = self.score_samples(X)
-        weights = self._check_weights(sample_weight, scores)
-        return float(np.average(scores, weights=weights))
+        return self._score(X, y, sample_weight)
 
     def sample(self, n_samples=1):
         """Draw rows and their hidden units from the net, from the top down.

@@ -25,6 +25,7 @@ from ..models.spike_slab_gradient import (
 )
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._priors import check_first_rows, checked_prior, is_auto
+from ._shards import by_parts
 from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -454,6 +455,7 @@ class AnnealedSpikeSlabFactorAnalysis(
 
     # Public methods
 
+    @by_parts
     def transform(self, X):
         """Expected factors of each row, at T = 1.
 
@@ -470,6 +472,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         X, factors, _, _ = self._infer(X)
         return factors.astype(X.dtype, copy=False)
 
+    @by_parts
     def inclusion_probabilities(self, X):
         """Probability that each factor is on in each row, at T = 1.
 
@@ -503,6 +506,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         X = check_activations(X, ctx.model.n_components, "factors")
         return (X @ self.components_ + self.mean_).astype(X.dtype, copy=False)
 
+    @by_parts
     @explains("Prediction")
     def score_samples(self, X):
         """Lower bound on the log density of each row.
@@ -539,9 +543,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         log_density : float
             The mean in nats per row; higher is better.
         """
-        scores = self.score_samples(X)
-        weights = self._check_weights(sample_weight, scores)
-        return float(np.average(scores, weights=weights))
+        return self._score(X, y, sample_weight)
 
     def get_covariance(self):
         """Covariance of the rows under the model: Σ_k π_k w_k w_kᵀ + diag(ψ).
@@ -591,6 +593,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         return factors @ self.components_ + self.mean_ + noise, factors
 
     @available_if(has_unit_temperatures)
+    @by_parts
     @explains("Prediction")
     def inverse_temperatures(self, X):
         """Expected inverse temperature of each row, low for outliers.

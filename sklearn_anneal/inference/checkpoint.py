@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,7 @@ def fingerprint(*values: Any) -> str:
 
 def fingerprint_of(units: Units) -> str:
     """Return a hash of the data points, computed in one pass over them."""
-    given = {
-        name: value
-        for name, value in vars(units).items()
-        if not isinstance(getattr(type(units), name, None), cached_property)
-    }
-    return fingerprint(type(units).__name__, sorted(given.items()))
+    return fingerprint(*units.identity())
 
 
 class Checkpoint:

@@ -5,6 +5,7 @@ An annealing method changes it through hooks, which are called at every step of 
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Protocol
 
 from ..annealing._base import Annealing, Context
@@ -70,7 +71,7 @@ def update(
         if block.refresh and i > 0:
             known = visited.visit.known
             # A visit empties the list that it is given.
-            local = None if local is None else list(local)
+            local = copy(local)
             # The bound is that of the first visit; some methods also read the entropy of others.
             bound = method.reads_entropy or local is None
             visited = visits.visit(

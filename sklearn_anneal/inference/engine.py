@@ -273,24 +273,14 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
         _end(progress, run)
         return
     method = progress.strategy if p < run.n_annealed else PLAIN
-    update = UPDATES[ctx.model.update_rule]
-    total = run.units.total_weight
+    epoch = _Epoch(ctx, method, run.units.total_weight, run.settings)
     data, heat, warm = LocalStep({}, 0.0, 0.0, squares=0.0), 0.0, 0.0
-    for batch in run.units.batches(run.settings.batch_size or run.units.n_units, ctx.rng):
-        weight = batch.total_weight
-        share = weight / total
-        if batch.is_empty:
-            # A batch without observations teaches nothing, but still advances the clock.
-            ctx.state = {**ctx.state, "passes": ctx.state["passes"] + share}
-            continue
-        ctx.scale = total / weight
-        # Local variables are kept for the visits that later blocks need.
-        keep = any(block.refresh for block in ctx.model.blocks[1:])
-        visited = visits.visit(ctx, method, batch, run.workers, keep=keep)
-        data += replace(visited.step, statistics={}, deviation=None, constraints=())
-        heat += weight * visited.temperature
-        warm += weight
-        update(ctx, method, batch, visited, run.settings, run.workers, minibatch=True, passes=share)
+    for visit_part in run.units.in_turn(ctx.rng):
+        taught = visit_part(epoch, run.workers)
+        if taught.ctx is not ctx:
+            # The part is in another process, which has changed a copy.
+            vars(ctx).update(vars(taught.ctx))
+        data, heat, warm = data + taught.data, heat + taught.heat, warm + taught.weight
     ctx.scale = 1.0
     progress.passes += 1
     trace.lower_bounds.append(_bound(ctx, method, data, run, p + 1))
@@ -306,6 +296,71 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
     trace.converged = tested and (stop.settled(history) or stop.converged(history))
     if trace.converged or trace.stopped:
         _end(progress, run)
+
+
+class _Taught(NamedTuple):
+    """What the minibatches of a part of the data have led to.
+
+    Attributes
+    ----------
+    ctx : Context
+    data : LocalStep
+        The sum of their local steps, without statistics.
+    heat : float
+        Σ w T over the minibatches.
+    weight : float
+        Σ w.
+    """
+
+    ctx: Context
+    data: LocalStep
+    heat: float
+    weight: float
+
+
+class _Epoch(NamedTuple):
+    """The minibatches of a pass, as an errand that goes to the parts of the data in turn.
+
+    Attributes
+    ----------
+    ctx : Context
+        Changed by the updates, unless it was copied on the way to another process.
+    method : Annealing
+    total : float
+        Weight of all the data.
+    settings : Settings
+    """
+
+    ctx: Context
+    method: Annealing
+    total: float
+    settings: Settings
+
+    def at(self, units: Units, workers: Workers) -> _Taught:
+        """Visit and update for every minibatch of a part of the data."""
+        ctx, method = self.ctx, self.method
+        update = UPDATES[ctx.model.update_rule]
+        data, heat, warm = LocalStep({}, 0.0, 0.0, squares=0.0), 0.0, 0.0
+        for batch in units.batches(self.settings.batch_size or units.n_units, ctx.rng):
+            weight = batch.total_weight
+            share = weight / self.total
+            if batch.is_empty:
+                # A batch without observations teaches nothing, but still advances the clock.
+                ctx.state = {**ctx.state, "passes": ctx.state["passes"] + share}
+                continue
+            ctx.scale = self.total / weight
+            # Local variables are kept for the visits that later blocks need.
+            keep = any(block.refresh for block in ctx.model.blocks[1:])
+            visited = visits.visit(ctx, method, batch, workers, keep=keep)
+            data += replace(visited.step, statistics={}, deviation=None, constraints=())
+            heat += weight * visited.temperature
+            warm += weight
+            update(
+                *(ctx, method, batch, visited, self.settings, workers),
+                minibatch=True,
+                passes=share,
+            )
+        return _Taught(ctx, data, heat, warm)
 
 
 def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:

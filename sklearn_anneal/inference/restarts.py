@@ -29,8 +29,9 @@ from .units import Units
 
 # Methods are calibrated on no more than this many data points.
 ROWS_FOR_CALIBRATION = 10_000
-# With minibatches, starts are computed from a sample of this size, or of ten batches.
-_ROWS_FOR_STARTS = 20_000
+# With minibatches, starts are computed from a sample of this size, or of ten batches; with data in
+# parts from one of this size.
+ROWS_FOR_STARTS = 20_000
 # The passes at T = 1 of the first round of a race, and the number of restarts that reach its last.
 PASSES_OF_FIRST_ROUND = 10
 _LAST_ROUND = 3
@@ -50,6 +51,12 @@ class Problem(NamedTuple):
     sample: Units
     settings: Settings
     seed: np.random.SeedSequence
+
+    @property
+    def in_minibatches(self) -> bool:
+        """Whether passes are cut into minibatches."""
+        size = self.settings.batch_size
+        return size is not None and size < self.units.n_units
 
     def open(self, index: int, start: Natural | None) -> Progress:
         """Return the progress of a restart before its first pass.
@@ -158,15 +165,18 @@ def prepare(
     """
     size = settings.batch_size
     batch = stream_weight is None and (size is None or size >= units.n_units)
-    summary = model.summary(units)
+    # Parameters of single data points stay with data in parts, as local variables.
+    batch = batch and not units.in_parts
+    summary = units.summary(model)
     model = model.resolved(summary, hold_units=batch and strategy.holds_units)
     prior = model.prior(summary)
     if stream_weight is not None:
         summary = replace(summary, weight=stream_weight)
     units = units.centered(summary)
-    sample = units
+    largest = None
     if stream_weight is None and size is not None:
-        sample = units.subset(max(_ROWS_FOR_STARTS, 10 * size), random_state)
+        largest = max(ROWS_FOR_STARTS, 10 * size)
+    sample = units.sample(largest, random_state)
     start = model.init(sample, summary, prior, random_state) if strategy.needs_start else None
     seed = seed_sequence(random_state)
     return Problem(model, strategy, prior, summary, units, sample, settings, seed), start
@@ -205,7 +215,7 @@ def search(
     numpy.linalg.LinAlgError
         If the bound or the parameters of the best restart are not finite.
     """
-    several = plan.n_init > 1
+    several = plan.n_init > 1 and not problem.units.in_parts
     course = _Course(problem, monitor, checkpoint)
     with workers(several) as pool:
         found = (_raced if plan.race else _completed)(course, drawn, plan.n_init, pool)
@@ -300,13 +310,18 @@ class _Course(NamedTuple):
         workers: Workers,
     ) -> None:
         """Run restarts for a number of passes after their schedules, or to their ends if None."""
-        single = len(found) == 1
+        problem, single = self.problem, len(found) == 1
+        outer: Any = workers
         inner, outer = (workers, SEQUENTIAL) if single else (SEQUENTIAL, workers)
+        if problem.units.in_parts:
+            inner, outer = workers, SEQUENTIAL
+            if len(indices) > 1 and not problem.in_minibatches:
+                # Every pass reads the data once, for all restarts together.
+                units, outer = problem.units.together(len(indices))
+                problem = problem._replace(units=units)
         rest = (n_passes, inner, self.monitor, self.checkpoint)
         tasks = [(i, found[i], drawn if i == 0 else [], *rest) for i in indices]
-        for i, progress in zip(
-            indices, outer.map(restart, tasks, common=(self.problem,)), strict=True
-        ):
+        for i, progress in zip(indices, outer.map(restart, tasks, common=(problem,)), strict=True):
             found[i] = progress
 
     def end(self, indices: list[int], found: list[Progress | None]) -> None:

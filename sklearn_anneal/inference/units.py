@@ -90,6 +90,8 @@ class Units(ABC):
     """
 
     weights: np.ndarray | None
+    in_parts = False
+    """Whether the data points are not in the memory of this process."""
 
     @property
     @abstractmethod
@@ -169,6 +171,67 @@ class Units(ABC):
             left = left[stop:]
         if len(left):
             yield self.take(left)
+
+    def swept(
+        self, sweep: Any, rng: np.random.Generator, local: Any, workers: Any
+    ) -> tuple[Any, Any]:
+        """Return the local step of all data points, and the local variables that are kept.
+
+        ``sweep`` is a :class:`~sklearn_anneal.inference.visits.Sweep`, and ``local`` what the last
+        sweep over the same data points has returned.
+        """
+        return sweep.over(self, rng, local, workers)
+
+    def in_turn(self, rng: np.random.Generator) -> Iterator[Callable[[Any, Any], Any]]:
+        """Yield a function for each part of the data that minibatches are drawn from, in turn.
+
+        The function takes an errand and workers, and returns ``errand.at(part, workers)``. Data in
+        memory are one part.
+        """
+        yield lambda errand, workers: errand.at(self, workers)
+
+    @property
+    def example(self) -> Units:
+        """Data points in memory that show how all are stored: all, or some of data in parts."""
+        return self
+
+    def summary(self, model: Any) -> Any:
+        """Return the model's summary of all data points."""
+        return model.summary(self)
+
+    def total(self, function: Callable[[Units], float]) -> float:
+        """Return the sum of a function over the parts of the data; those in memory are one part."""
+        return function(self)
+
+    def operations(self, model: Any) -> float:
+        """Return the model's estimate of the floating-point operations of one local step."""
+        return float(model.operations(self))
+
+    def sample(self, size: int | None, random_state: np.random.RandomState) -> Units:
+        """Return data points in memory from which starts are computed: all, or ``size``."""
+        return self if size is None else self.subset(size, random_state)
+
+    def together(self, n: int) -> tuple[Units, Any]:
+        """Return these data for n restarts that visit them together, and what runs these restarts.
+
+        Only data in parts offer it.
+        """
+        raise NotImplementedError
+
+    def divided(self, share: float) -> tuple[Units, Units]:
+        """Return a share of the data points, at random places, and all others."""
+        order = np.random.RandomState(0).permutation(self.n_units)
+        n = max(1, round(share * self.n_units))
+        return self.take(np.sort(order[:n])), self.take(np.sort(order[n:]))
+
+    def identity(self) -> Any:
+        """Return values that differ for other data points, to be hashed."""
+        given = {
+            name: value
+            for name, value in vars(self).items()
+            if not isinstance(getattr(type(self), name, None), cached_property)
+        }
+        return type(self).__name__, sorted(given.items())
 
     @abstractmethod
     def centered(self, summary: Any) -> Units:
@@ -384,6 +447,12 @@ class Documents(Ragged):
     def n_observations(self) -> float:
         """Weighted number of tokens."""
         return self._n_tokens
+
+    def met(self, n_words: int) -> np.ndarray:
+        """Return the numbers of the words that occur, in ascending order."""
+        met = np.zeros(n_words, dtype=bool)
+        met[self.words[: self.indptr[-1]]] = True
+        return np.flatnonzero(met).astype(np.int32)
 
     def take(self, index: np.ndarray | slice) -> Documents:
         weights = None if self.weights is None else self.weights[index]

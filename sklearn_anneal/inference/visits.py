@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..annealing._base import Annealing, Context
+from ..annealing._base import Annealing, Context, RandomWeights
 from ..models._base import Block, LocalStep, Visit
 from .parallel import Workers
 from .units import Units
@@ -26,16 +28,16 @@ class Visited(NamedTuple):
         The random numbers that the annealing method drew for the visit, or None.
     temperature : float
         The mean temperature T of the visit.
-    local : list or None
-        The local variables of each chunk, from which the next visit can start; None if the model
-        has none, or if they were not kept.
+    local : object
+        The local variables from which the next visit can start, as the data keep them: a list with
+        those of each chunk, or where they are. None if there are none, or if they were not kept.
     """
 
     visit: Visit
     step: LocalStep
     draw: Any
     temperature: float
-    local: list[Any] | None
+    local: Any
 
     @property
     def explores(self) -> bool:
@@ -48,7 +50,7 @@ def visit(
     method: Annealing,
     units: Units,
     workers: Workers,
-    local: list[Any] | None = None,
+    local: Any = None,
     known: Any = None,
     *,
     block: Block | None = None,
@@ -64,10 +66,10 @@ def visit(
     method : Annealing
     units : Units
     workers : Workers
-    local : list or None, default=None
-        The local variables of the last visit to the same data, if there was one. The list is
-        emptied, and each entry is released once its chunk has been visited, so that old and new
-        variables of all chunks are not in memory together.
+    local : object, default=None
+        The local variables of the last visit to the same data, if there was one. A list is emptied,
+        and each entry is released once its chunk has been visited, so that old and new variables
+        of all chunks are not in memory together.
     known : object
         Results about ``ctx.q`` that the last visit computed (:attr:`Visit.known`).
     block : Block or None, default=None
@@ -90,35 +92,110 @@ def visit(
     if not bound:
         prepared = prepared.without_bound()
     draw = method.draw(ctx, block)
-    units = prepared.view(units)
-    noise = method.weights(ctx, units)
-    before = None if local is None else local[::-1]
-    if local is not None:
-        local.clear()
-
-    # Tasks are made when a worker is free, and steps are merged as they arrive, because the local
-    # variables and statistics of all chunks together can be larger than the data.
-    def tasks() -> Iterator[tuple]:
-        for index in units.chunks():
-            chunk = units.take(index)
-            chunk_noise = None if noise is None else noise[units.weight_units(index)]
-            start = method.local_start(ctx, prepared, chunk, before.pop() if before else None)
-            yield prepared, chunk, chunk_noise, start
-
-    found: list[Any] = []
-
-    def steps() -> Iterator[LocalStep]:
-        for step in workers.imap(_step, tasks()):
-            if keep and step.local is not None:
-                found.append(step.local)
-            yield step
-
-    step = prepared.finish(reduce(prepared.merge, steps()))
+    weights = method.weights(ctx, units.n_weight_units)
+    sweep = Sweep(prepared, *method.local_start(ctx), weights, keep)
+    step, found = units.swept(sweep, ctx.rng, local, workers)
+    step = prepared.finish(step)
     if step.temperature is not None:
         temperature = step.temperature / units.total_weight
     else:
         temperature = float(np.mean(1.0 / np.asarray(prepared.t.local)))
-    return Visited(prepared, step, draw, temperature, found or None)
+    return Visited(prepared, step, draw, temperature, found)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A visit on its way to data: everything that it needs besides them.
+
+    Attributes
+    ----------
+    prepared : Visit
+    exploring : bool
+    noise : float
+        The arguments of :meth:`Visit.start` that local variables start with.
+    weights : RandomWeights or None
+        The distribution of random factors of the statistics.
+    keep : bool
+        Whether local variables are kept.
+    """
+
+    prepared: Visit
+    exploring: bool
+    noise: float
+    weights: RandomWeights | None
+    keep: bool
+
+    @property
+    def forgets(self) -> bool:
+        """Whether local variables start anew, whatever they were at the last visit."""
+        return self.prepared.forgets(self.exploring, self.noise)
+
+    def totals(self, units: Units, rng: np.random.Generator) -> Any:
+        """Return the totals of the random weights of some data; None if there are none.
+
+        The generator is left as it was.
+        """
+        if self.weights is None:
+            return None
+        return self.weights.draw(units.n_weight_units, copy.deepcopy(rng))[1]
+
+    def over(
+        self,
+        units: Units,
+        rng: np.random.Generator,
+        local: list[Any] | None,
+        workers: Workers,
+        totals: Any = None,
+    ) -> tuple[LocalStep, list[Any] | None]:
+        """Make the local steps of all chunks, and add them up in their order.
+
+        Parameters
+        ----------
+        units : Units
+        rng : numpy.random.Generator
+            The source of random weights and of random starts.
+        local : list or None
+            The local variables of the last visit to the same data. The list is emptied.
+        workers : Workers
+        totals : object
+            The totals of the random weights of all data, of which these are a part; None if there
+            are no others.
+
+        Returns
+        -------
+        step : LocalStep
+        local : list or None
+            The local variables of each chunk; None if there are none, or if they are not kept.
+        """
+        prepared = self.prepared
+        units = prepared.view(units)
+        noise = None
+        if self.weights is not None:
+            drawn, own = self.weights.draw(units.n_weight_units, rng)
+            noise = self.weights.scaled(drawn, own, own if totals is None else totals)
+        before = None if local is None else local[::-1]
+        if local is not None:
+            local.clear()
+
+        # Tasks are made when a worker is free, and steps are merged as they arrive, because the
+        # local variables and statistics of all chunks together can be larger than the data.
+        def tasks() -> Iterator[tuple]:
+            for index in units.chunks():
+                chunk = units.take(index)
+                of_chunk = None if noise is None else noise[units.weight_units(index)]
+                last = before.pop() if before else None
+                start = prepared.start(chunk, last, self.exploring, self.noise, rng)
+                yield prepared, chunk, of_chunk, start
+
+        found: list[Any] = []
+
+        def steps() -> Iterator[LocalStep]:
+            for step in workers.imap(_step, tasks()):
+                if self.keep and step.local is not None:
+                    found.append(step.local)
+                yield step
+
+        return reduce(prepared.merge, steps()), found or None
 
 
 def _step(prepared: Visit, chunk: Units, noise: np.ndarray | None, start: Any) -> LocalStep:

@@ -133,6 +133,9 @@ class BinaryCodesVisit(Visit):
         # Activations are assignments, which have no parameters that noise could be mixed with.
         return LocalStart(None if exploring else local, self.model.n_sweeps(exploring))
 
+    def forgets(self, exploring: bool, noise: float) -> bool:
+        return exploring
+
     def step(
         self, units: Rows, noise: np.ndarray | None = None, local: LocalStart | None = None
     ) -> LocalStep:

@@ -193,6 +193,9 @@ class CountsVisit(Visit):
         shape = (1.0 - noise) * local.shape + noise * (model.activation_prior + each * random)
         return Start(Activations(shape, local.rate), n_sweeps)
 
+    def forgets(self, exploring: bool, noise: float) -> bool:
+        return self.sweeps and exploring and noise == 0
+
     def _exposures(self, units: DenseCounts | SparseCounts) -> np.ndarray:
         """Σ_v E w_kv over the observed cells, of shape (1 or n_rows, n_components)."""
         if units.patterns is None or not units.patterns.any():

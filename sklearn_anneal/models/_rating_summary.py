@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ._summary import DataSummary
+
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(DataSummary):
     """Moments of the training ratings.
 
     Attributes
@@ -42,6 +44,11 @@ class Summary:
     def merge(self, other: Summary) -> Summary:
         """Return the summary of both data sets together."""
         ratings = self.ratings + other.ratings
+        if other.ratings == 0 or self.ratings == 0:
+            one = self if other.ratings == 0 else other
+            total = self.seen + other.seen
+            n_users = self.n_users + other.n_users
+            return replace(one, weight=total, seen=total, n_users=n_users)
         share = other.ratings / ratings
         difference = other.mean - self.mean
         variance = (1 - share) * self.variance + share * other.variance

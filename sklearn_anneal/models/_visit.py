@@ -197,6 +197,10 @@ class Visit:
         """
         return None
 
+    def forgets(self, exploring: bool, noise: float) -> bool:
+        """Return whether :meth:`start` ignores ``local``, given these arguments."""
+        return True
+
     def step(self, units: Any, noise: np.ndarray | None = None, local: Any = None) -> LocalStep:
         """Make the local step of one chunk.
 

@@ -23,6 +23,7 @@ from ._binary_codes import (
     weighted_product,
     weighted_total,
 )
+from ._summary import DataSummary
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows × states whose predictive densities are in memory at a time.
@@ -42,7 +43,7 @@ kernels = partial(compiled, "factorial_mixture")
 
 
 @dataclass
-class Summary:
+class Summary(DataSummary):
     """Moments of the training data.
 
     Attributes
@@ -85,6 +86,10 @@ class Summary:
     def continued(self, other: Summary) -> Summary:
         """Return the summary of the other data, with the center of this one."""
         return replace(other, center=self.center)
+
+    def whole(self) -> Summary:
+        # Without a center there are only zeros.
+        return replace(self, center=self.mean) if self.center.any() else self
 
 
 class Moments(NamedTuple):

@@ -36,6 +36,7 @@ from ._count_visits import (
     kernels,
     table_of_logs,
 )
+from ._summary import DataSummary
 from ._unit_block import UnitBlock
 
 COMPONENTS = ("components_shape", "components_rate")
@@ -51,7 +52,7 @@ _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(DataSummary):
     """Sums over the data that the model needs.
 
     Attributes

@@ -24,6 +24,7 @@ from ..families._empirical_bayes import LARGEST, maximizer
 from ..inference.units import Sequences
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
 from ._known_states import IMPOSSIBLE, exclude_others, start_with_known_states
+from ._summary import DataSummary
 from ._tempered_chains import Gaps, Partition, holes_of, numbers_with_gaps
 from .components._base import Components, log_means, moved, multiplied
 from .components._missing_cells import tempered_volume
@@ -48,7 +49,7 @@ _MARGIN = 1e-6
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(DataSummary):
     """The moments of the training data that the model needs.
 
     Attributes

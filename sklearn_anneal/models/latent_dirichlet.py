@@ -24,6 +24,7 @@ from ..families import (
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep, Visit, compiled
+from ._summary import DataSummary
 
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
@@ -50,7 +51,7 @@ tables = partial(compiled, "counts")
 
 
 @dataclass
-class Summary:
+class Summary(DataSummary):
     """The sizes of a corpus that the model needs.
 
     Attributes
@@ -154,13 +155,6 @@ class LocalStart(NamedTuple):
     seed: int = 0
 
 
-def words_of(units: Documents, n_words: int) -> np.ndarray:
-    """Return the numbers of the words that occur in some documents, in ascending order."""
-    met = np.zeros(n_words, dtype=bool)
-    met[units.words[: units.indptr[-1]]] = True
-    return np.flatnonzero(met).astype(np.int32)
-
-
 @dataclass(frozen=True)
 class TopicsVisit(Visit):
     """A visit to documents, which holds the topics of all words of these documents.
@@ -207,6 +201,9 @@ class TopicsVisit(Visit):
         random *= model.mean_length / random.sum(axis=1, keepdims=True)
         random += model.doc_topic_prior
         return LocalStart((1.0 - noise) * local + noise * random, n_iter, seed)
+
+    def forgets(self, exploring: bool, noise: float) -> bool:
+        return exploring and noise == 0
 
     def step(
         self, units: Documents, noise: np.ndarray | None = None, local: Any = None
@@ -537,7 +534,7 @@ class LatentDirichlet(ConjugateModel):
         if rng is not None:
             topics, draw = self._drawn_topics(q, rng, float(t.local))
         else:
-            expected, words = self.expectations(q), words_of(units, self.n_words)
+            expected, words = self.expectations(q), units.met(self.n_words)
             if unit_temperatures is not None:
                 topics = self.log_topics(expected, words)
             else:

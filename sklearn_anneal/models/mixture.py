@@ -16,6 +16,7 @@ from ..inference.units import Rows
 from ._base import Block, LocalStep, Visit
 from ._base_mixture import BaseMixture, assigned_rows
 from ._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
+from ._summary import DataSummary
 from .components._base import ROWS_FOR_KMEANS, Components
 from .components._linear import Table, column_sums, scaled, step_of_codes
 
@@ -25,7 +26,7 @@ _NUMBER = "_number"
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(DataSummary):
     """What priors, starts and temperatures need to know of the training data.
 
     Attributes

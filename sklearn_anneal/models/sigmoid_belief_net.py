@@ -25,6 +25,7 @@ from ..families import Natural, Tempering, UnitTemperatures
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Rows
 from ._base import Block, Constraint, GradientModel, LocalStep, Visit, compiled
+from ._summary import DataSummary
 
 kernels = partial(compiled, "sigmoid_belief_net")
 
@@ -53,7 +54,7 @@ class BinaryRows(Rows):
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(DataSummary):
     """What the start needs to know of the data.
 
     Attributes

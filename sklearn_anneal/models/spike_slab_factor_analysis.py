@@ -22,6 +22,7 @@ from ._binary_codes import (
     centered_blocks,
     weighted_product,
 )
+from ._summary import DataSummary
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Learned probabilities of activations stay this far from 0 and 1.
@@ -38,7 +39,7 @@ kernels = partial(compiled, "spike_slab")
 
 
 @dataclass
-class Summary:
+class Summary(DataSummary):
     """Moments of the training data, column by column, over the cells that are observed.
 
     Attributes
@@ -86,6 +87,9 @@ class Summary:
     def continued(self, other: Summary) -> Summary:
         """Return the summary of the other data, with the center of this one."""
         return replace(other, center=self.center)
+
+    def whole(self) -> Summary:
+        return replace(self, center=self.mean)
 
 
 class Moments(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...inference.units import Rows
+from .._summary import DataSummary
 
 # Number of rows that Python code converts or copies at a time.
 CHUNK = 8192
@@ -67,7 +68,7 @@ def _fewer(patterns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(DataSummary):
     """Moments of the training data.
 
     Attributes

@@ -1,0 +1,76 @@
+"""What a fitted estimator keeps, and how parameters are compared with earlier ones."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from ..annealing import Annealing, Context
+from ..inference.checkpoint import fingerprint
+
+
+@dataclass
+class Inference:
+    """The private state of a fitted estimator, with which it predicts and continues.
+
+    Attributes
+    ----------
+    ctx : Context
+        The context at the end of the last fit or call, with the fitted parameters.
+    strategy : Annealing
+        The method with which a stream continues.
+    seen : float
+        Weight of the data so far.
+    fixed : dict
+        The parameters of the estimator that must not change, with their values.
+    annealed : int
+        Number of entries of the history (one per pass or call) that belong to the schedule.
+    checked : float
+        Weight of the data at the last check for components that coincide.
+    """
+
+    ctx: Context
+    strategy: Annealing
+    seen: float
+    fixed: dict[str, Any]
+    annealed: int = 0
+    checked: float = 0.0
+
+    def context(self) -> Context:
+        """A copy of the context that can be changed without touching this one."""
+        ctx = copy.copy(self.ctx)
+        ctx.rng = copy.deepcopy(ctx.rng)
+        ctx.state = dict(ctx.state)
+        ctx.scale = 1.0
+        return ctx
+
+
+def described_value(value: Any) -> str:
+    """A parameter value as text; two values have the same text only if they are equal."""
+    if isinstance(value, BaseEstimator):
+        inner = {name: described_value(v) for name, v in value.get_params(deep=False).items()}
+        return f"{type(value).__name__}({inner})"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(described_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {described_value(one)}' for key, one in value.items())}}}"
+    if np.ndim(value):
+        return f"an array with the hash {fingerprint(np.asarray(value))}"
+    return repr(value)
+
+
+def same(old: Any, new: Any) -> bool:
+    """Whether two values of a parameter are equal; they may be arrays, lists or estimators."""
+    if type(old) is type(new) and isinstance(old, list | tuple):
+        return len(old) == len(new) and all(map(same, old, new))
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
+    if isinstance(old, BaseEstimator) and isinstance(new, BaseEstimator):
+        return type(old) is type(new) and old.get_params() == new.get_params()
+    if isinstance(old, str) or isinstance(new, str) or old is None or new is None:
+        return type(old) is type(new) and old == new
+    return np.array_equal(old, new)

@@ -1,0 +1,225 @@
+"""Parts on the workers of a Dask cluster.
+
+A visit is one task per worker: it takes the parts that this worker has, and returns the sums of the
+largest nodes of the tree that they fill. What the parts keep from one visit to the next is beside
+them, on their worker. If that worker is lost, Dask loads its parts again on another one, and the
+local variables are made anew from the sweeps that the client has logged. No task depends on a task
+of an earlier visit, so that the scheduler has as many tasks in the last pass as in the first.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+from uuid import uuid4
+
+import dask
+import numpy as np
+from distributed import Client, KilledWorker, get_worker
+from joblib import parallel_config
+
+from .parallel import Workers, one_thread
+from .parts import Errand, Node, Part, Place, run
+from .units import Units
+
+# The client is asked to send the parameters of a visit as an argument of a task.
+_QUIET = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
+
+
+class OnDask(Place):
+    """Parts that the workers of a Dask cluster load and visit.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    remembers = False
+
+    def __init__(self, client: Client):
+        super().__init__()
+        self._client = client
+        self._prefix = f"sklearn_anneal-{uuid4().hex[:12]}"
+        self._inputs: dict[int, tuple[Any, ...]] = {}
+        self._parts: list[Any] = []
+        self._where: list[str] = []
+        self._checked = False
+
+    def put(self, loads: list[Callable[[], Units]]) -> None:
+        addresses = self._addresses()
+        if not self._checked:
+            self._check(loads[0], addresses)
+        self.n_parts = len(loads)
+        if not self._where:
+            shares = np.array_split(np.arange(self.n_parts), len(addresses))
+            self._where = [a for a, share in zip(addresses, shares, strict=True) for _ in share]
+        prefix = f"{self._prefix}-{uuid4().hex[:6]}"
+        parts = []
+        for i, load in enumerate(loads):
+            where = {"workers": [self._where[i]], "allow_other_workers": True, "pure": False}
+            if i not in self._inputs:
+                self._inputs[i] = self._begun(load, where)
+            bare = load.without_data()  # type: ignore[attr-defined]
+            parts.append(
+                self._client.submit(
+                    _part, bare, *self._inputs[i], key=f"{prefix}-part-{i}", **where
+                )
+            )
+        self._parts = parts
+
+    def _begun(self, load: Any, where: dict[str, Any]) -> tuple[Any, ...]:
+        """Return futures of what a part is read from, or values that any worker can read from."""
+        found: list[Any] = []
+        how = {key: where[key] for key in ("workers", "allow_other_workers")}
+        for value, lazy in zip(load.inputs, load.lazy, strict=True):
+            if lazy is not None:
+                found.append(
+                    value
+                    if hasattr(value, "key") and hasattr(value, "result")
+                    else self._client.compute(value, **how)
+                )
+            elif value is None or isinstance(value, str | os.PathLike) or callable(value):
+                found.append(value)
+            else:
+                found.append(self._client.scatter(value, workers=where["workers"], hash=False))
+        return tuple(found)
+
+    def groups(self) -> list[list[int]]:
+        addresses = self._addresses()
+        lost = [i for i, address in enumerate(self._where) if address not in addresses]
+        if lost:
+            # The parts of a lost worker go to the others, in runs of consecutive parts.
+            shares = np.array_split(np.array(lost), len(addresses))
+            for address, share in zip(addresses, shares, strict=True):
+                for i in share.tolist():
+                    self._where[i] = address
+        groups: dict[str, list[int]] = {}
+        for i, address in enumerate(self._where):
+            groups.setdefault(address, []).append(i)
+        return list(groups.values())
+
+    def call(self, errand: Errand, indices: list[int], workers: Workers) -> Any:
+        parts = [self._parts[i] for i in indices]
+        with dask.config.set(_QUIET), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sending large graph")
+            return self._client.submit(
+                _visit,
+                errand,
+                parts,
+                self.n_parts,
+                key=f"{self._prefix}-{type(errand).__name__.strip('_').lower()}-{uuid4().hex}",
+                workers=[self._where[indices[0]]],
+                allow_other_workers=True,
+                pure=False,
+            ), list(indices)
+
+    def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
+        futures = [future for future, _ in handles]
+        try:
+            return list(self._client.gather(futures))
+        except KilledWorker as error:
+            at = [i for future, indices in handles for i in indices if future.status == "error"]
+            raise ValueError(
+                f"Workers died, several times, while they visited the parts {_listed(at)}. Their "
+                f"memory may be too small for these parts. Dask says: {error}"
+            ) from error
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"A worker lacks a package: {error}. Install sklearn_anneal, in the same version, "
+                "where the workers run."
+            ) from error
+        except BaseException:
+            if self._client.status == "running":
+                self._client.cancel(futures)
+            else:
+                self._addresses()
+            raise
+
+    def close(self) -> None:
+        self._parts, self._inputs = [], {}
+
+    def _addresses(self) -> list[str]:
+        if self._client.status != "running":
+            raise ValueError(
+                f"The Dask client is {self._client.status}, so that nobody can visit the parts. "
+                "Give Shards a client that is connected to a cluster."
+            )
+        addresses = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+        if not addresses:
+            raise ValueError("The Dask cluster has no workers, so that nobody can visit the parts.")
+        return addresses
+
+    def _check(self, load: Any, addresses: list[str]) -> None:
+        """Refuse workers without this package, warn of those that differ, and warm up kernels."""
+        package = __name__.partition(".")[0]
+        question = f"__import__('importlib.util').util.find_spec({package!r}) is not None"
+        without = [at for at, has in self._client.run(eval, question).items() if not has]
+        if without:
+            raise ValueError(
+                f"The worker {without[0]} has no {package}. Install it, in the same version, where "
+                "the workers run."
+            )
+        facts = self._client.run(machine)
+        for name in next(iter(facts.values())):
+            values = {at: fact[name] for at, fact in facts.items()}
+            kinds = sorted(set(values.values()))
+            if len(kinds) > 1:
+                examples = [next(at for at, v in values.items() if v == kind) for kind in kinds]
+                warnings.warn(
+                    f"Workers differ in their {name}: {examples[0]} has {kinds[0]}, and "
+                    f"{examples[1]} has {kinds[1]}. The last bits of results can then depend on "
+                    "which worker visits which part.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        hosts = {fact["host"]: at for at, fact in self._client.run(_host).items()}
+        self._client.gather(
+            [
+                self._client.submit(_warm, load.without_data(), workers=[at], pure=False)
+                for at in hosts.values()
+            ]
+        )
+        self._checked = True
+
+
+def machine() -> dict[str, str]:
+    """What the bits of results on a worker depend on: versions, and features of the processor."""
+    from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[import-not-found]
+
+    from .. import __version__
+
+    features = [name for name, has in __cpu_features__.items() if has]
+    return {
+        "version of sklearn_anneal": __version__,
+        **{f"version of {name}": version(name) for name in _PACKAGES},
+        "processor features": f"{platform.machine()} with {' '.join(sorted(features))}",
+    }
+
+
+def _host() -> dict[str, str]:
+    return {"host": platform.node()}
+
+
+def _warm(load: Any) -> None:
+    """Load the kernels once on a host, before its other workers need them."""
+    load.warm_up()
+
+
+def _part(load: Any, X: Any, y: Any, weights: Any) -> Part:
+    return Part(load.index, load.computed(X, y, weights), {})
+
+
+def _visit(errand: Errand, parts: list[Part], n_parts: int) -> list[tuple[Node, Any]]:
+    n_threads = get_worker().state.nthreads
+    with one_thread(), parallel_config(backend="threading"), Workers(n_threads) as workers:
+        return run(errand, parts, n_parts, workers)
+
+
+def _listed(indices: list[int]) -> str:
+    shown = ", ".join(map(str, indices[:5]))
+    return f"{shown}, …" if len(indices) > 5 else shown

@@ -1,0 +1,299 @@
+"""Data in parts: files, parts of a collection, or data on a cluster, which no process has whole.
+
+A fit sends its visits to the parts and adds up what comes back. Within a part, local steps are
+added in the order of chunks; the sums of parts are added along a tree over the parts' indices. The
+result is therefore a function of the data and their division into parts, and depends neither on the
+number of workers, nor on which worker has which part, nor on failures.
+
+Where parts are, and who visits them, is known by a :class:`Place` alone. This module has the place
+that visits them one after another in the process of the fit; :mod:`.cluster` has the one for Dask.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn import config_context, get_config
+
+from .parallel import SEQUENTIAL, Workers
+from .units import Units
+
+Node = tuple[int, int]
+"""Level and index of a node of the tree; node (0, i) is part i, and (l + 1, i) the sum of the nodes
+(l, 2 i) and (l, 2 i + 1)."""
+
+
+class Sums:
+    """Sums along the tree over parts, to which results are added in the order of the parts.
+
+    Parameters
+    ----------
+    n_parts : int
+    merge : callable
+        The sum of two results. None stands for nothing.
+    """
+
+    def __init__(self, n_parts: int, merge: Callable[[Any, Any], Any]):
+        self._n_parts = n_parts
+        self._merge = merge
+        self.found: list[tuple[Node, Any]] = []
+
+    def add(self, node: Node, value: Any) -> None:
+        """Add the sum of the next node, and make all sums that it completes."""
+        while node != (self._height, 0):
+            level, index = node
+            if index % 2:
+                if not self.found or self.found[-1][0] != (level, index - 1):
+                    break
+                _, left = self.found.pop()
+                if left is not None:
+                    value = left if value is None else self._merge(left, value)
+            elif index + 1 < -(-self._n_parts // 2**level):
+                break  # the other half of the sum is still to come
+            node = level + 1, index // 2
+        self.found.append((node, value))
+
+    @property
+    def _height(self) -> int:
+        return (self._n_parts - 1).bit_length()
+
+
+class Part:
+    """One part of the data, with what the fit keeps beside it.
+
+    Parameters
+    ----------
+    index : int
+    load : callable
+        Returns the data points. It is also what errands ask that read a part in another form.
+    kept : mapping
+        Token of a chain of visits → the number of its last visit, and the local variables which
+        that left.
+    """
+
+    def __init__(self, index: int, load: Any, kept: MutableMapping[str, Any]):
+        self.index = index
+        self.kept = kept
+        self.load = load
+        self._units: Units | None = None
+
+    @property
+    def units(self) -> Units:
+        """The data points, which are loaded when they are first asked for."""
+        if self._units is None:
+            self._units = self.load()
+        return self._units
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Data points are made anew from what they were read from.
+        return {**vars(self), "_units": None}
+
+    def __sizeof__(self) -> int:
+        return 1000 + _size(self._units) + _size(self.kept)
+
+
+def _size(value: Any) -> int:
+    """Return the number of bytes of all arrays in a value."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    return _size(vars(value)) if hasattr(value, "__dict__") else 0
+
+
+class Errand(ABC):
+    """Something to be done at every part. It can be pickled."""
+
+    reads: ClassVar[bool] = True
+    """Whether it needs the data points."""
+
+    @abstractmethod
+    def at(self, part: Part, workers: Workers) -> Any:
+        """Return the result of one part."""
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """Return the result of the parts of both; ``a`` comes before ``b``."""
+        return a + b
+
+
+def run(
+    errand: Errand, parts: Iterable[Part], n_parts: int, workers: Workers
+) -> list[tuple[Node, Any]]:
+    """Run an errand at some parts; return the sums of the largest nodes that they fill."""
+    sums = Sums(n_parts, errand.merge)
+    for part in parts:
+        sums.add((0, part.index), errand.at(part, workers))
+    return sums.found
+
+
+class Place(ABC):
+    """Where parts are. Its methods are all that differs between one process and a cluster."""
+
+    remembers = True
+    """Whether what a visit leaves beside a part is still there at the next visit, for certain."""
+
+    @abstractmethod
+    def put(self, loads: list[Callable[[], Units]]) -> None:
+        """Take over the parts, given the functions that load them."""
+
+    @abstractmethod
+    def call(self, errand: Errand, indices: list[int], workers: Workers) -> Any:
+        """Begin an errand at some parts, and return a handle to its results."""
+
+    @abstractmethod
+    def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
+        """Wait for the results of errands, and return what :func:`run` has returned for each."""
+
+    def sum(
+        self, errand: Errand, workers: Workers = SEQUENTIAL, again: Errand | None = None
+    ) -> Any:
+        """Run an errand at all parts, and return the sum of its results.
+
+        In groups of parts where it could not be done, the errand ``again`` takes its place.
+        """
+        groups = self.groups()
+        results = self.get([self.call(errand, group, workers) for group in groups])
+        nodes = []
+        for group, result in zip(groups, results, strict=True):
+            found = result
+            if again is not None and any(one.lost for _, jobs in found for one in jobs):
+                (found,) = self.get([self.call(again, group, workers)])
+            nodes += found
+        sums = Sums(self.n_parts, errand.merge)
+        for node, value in sorted(nodes, key=lambda found: found[0][1] << found[0][0]):
+            sums.add(node, value)
+        ((_, value),) = sums.found
+        return value
+
+    def at(self, index: int, errand: Errand, workers: Workers = SEQUENTIAL) -> Any:
+        """Run an errand that returns a list at one part, and return its only entry."""
+        handle = self.call(errand, [index], workers)
+        ((_, (value,)),) = self.get([handle])[0]
+        return value
+
+    def groups(self) -> list[list[int]]:
+        """Return the parts that are visited by one call each, in ascending order."""
+        return [list(range(self.n_parts))]
+
+    def close(self) -> None:
+        """Release the parts."""
+        return
+
+    def __init__(self) -> None:
+        self.n_parts = 0
+        # The tokens of chains of visits that have ended, whose local variables can be dropped.
+        self.ended: list[str] = []
+
+
+class Here(Place):
+    """Parts that the process of the fit loads and visits, one after another.
+
+    Parameters
+    ----------
+    stay : list of bool
+        Whether each part stays in memory. The others are read anew at every visit, and one part is
+        read ahead while its predecessor is visited. What visits leave beside them is on disk.
+    """
+
+    def __init__(self, stay: list[bool]):
+        super().__init__()
+        self._stay = stay
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._kept: list[MutableMapping[str, Any]] = []
+
+    def put(self, loads: list[Callable[[], Units]]) -> None:
+        self.n_parts = len(loads)
+        self._loads = loads
+        if not all(self._stay):
+            self._folder = tempfile.TemporaryDirectory(prefix="sklearn_anneal-")
+        self._kept = [
+            {} if stays else _OnDisk(Path(self._folder.name) / str(i))  # type: ignore[union-attr]
+            for i, stays in enumerate(self._stay)
+        ]
+        self._parts = {
+            i: Part(i, loads[i], self._kept[i]) for i, stays in enumerate(self._stay) if stays
+        }
+
+    def call(self, errand: Errand, indices: list[int], workers: Workers) -> Any:
+        return partial(self._run, errand, indices, workers)
+
+    def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
+        return [handle() for handle in handles]
+
+    def _run(self, errand: Errand, indices: list[int], workers: Workers) -> list[tuple[Node, Any]]:
+        parts = self._loaded(indices) if errand.reads else map(self._part, indices)
+        return run(errand, parts, self.n_parts, workers)
+
+    def _loaded(self, indices: list[int]) -> Iterator[Part]:
+        if all(self._stay[i] for i in indices):
+            yield from map(self._part, indices)
+            return
+        config = get_config()
+        with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
+            ahead: Future[Part] | None = None
+            for i, following in zip(indices, [*indices[1:], None], strict=True):
+                current = ahead or reader.submit(self._read, i, config)
+                ahead = None
+                if following is not None:
+                    ahead = reader.submit(self._read, following, config)
+                yield current.result()
+                del current
+
+    def _part(self, index: int) -> Part:
+        """Return a part, which may not be loaded yet."""
+        if index in self._parts:
+            return self._parts[index]
+        return Part(index, self._loads[index], self._kept[index])
+
+    def _read(self, index: int, config: dict[str, Any]) -> Part:
+        part = self._part(index)
+        with config_context(**config):
+            _ = part.units
+        return part
+
+    def close(self) -> None:
+        self._parts, self._kept = {}, []
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+class _OnDisk(MutableMapping[str, Any]):
+    """A mapping whose values are files."""
+
+    def __init__(self, stem: Path):
+        self._stem = stem
+        self._keys: set[str] = set()
+
+    def _path(self, key: str) -> Path:
+        return self._stem.with_name(f"{self._stem.name}-{key}")
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._keys:
+            raise KeyError(key)
+        with self._path(key).open("rb") as file:
+            return pickle.load(file)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        with self._path(key).open("wb") as file:
+            pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._keys.add(key)
+
+    def __delitem__(self, key: str) -> None:
+        self._keys.remove(key)
+        self._path(key).unlink()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(set(self._keys))
+
+    def __len__(self) -> int:
+        return len(self._keys)
