@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import dask
 import numpy as np
-from distributed import Client, KilledWorker, get_worker
+from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
 from .parallel import Workers, one_thread
@@ -75,19 +75,22 @@ class OnDask(Place):
     def _begun(self, load: Any, where: dict[str, Any]) -> tuple[Any, ...]:
         """Return futures of what a part is read from, or values that any worker can read from."""
         found: list[Any] = []
-        how = {key: where[key] for key in ("workers", "allow_other_workers")}
         for value, lazy in zip(load.inputs, load.lazy, strict=True):
-            if lazy is not None:
-                found.append(
-                    value
-                    if hasattr(value, "key") and hasattr(value, "result")
-                    else self._client.compute(value, **how)
-                )
+            if isinstance(value, Future):
+                found.append(value)
+            elif lazy is not None:
+                how = {key: where[key] for key in ("workers", "allow_other_workers")}
+                found.append(self._client.compute(value, **how))
             elif value is None or isinstance(value, str | os.PathLike) or callable(value):
                 found.append(value)
             else:
-                found.append(self._client.scatter(value, workers=where["workers"], hash=False))
+                # The scheduler keeps what a task is given, so that a lost worker loses no data.
+                found.append(self._submit(_given, value, **where))
         return tuple(found)
+
+    def _submit(self, function: Callable, *args: Any, **how: Any) -> Future:
+        with dask.config.set(_QUIET):
+            return self._client.submit(function, *args, **how)
 
     def groups(self) -> list[list[int]]:
         addresses = self._addresses()
@@ -105,18 +108,18 @@ class OnDask(Place):
 
     def call(self, errand: Errand, indices: list[int], workers: Workers) -> Any:
         parts = [self._parts[i] for i in indices]
-        with dask.config.set(_QUIET), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sending large graph")
-            return self._client.submit(
-                _visit,
-                errand,
-                parts,
-                self.n_parts,
-                key=f"{self._prefix}-{type(errand).__name__.strip('_').lower()}-{uuid4().hex}",
-                workers=[self._where[indices[0]]],
-                allow_other_workers=True,
-                pure=False,
-            ), list(indices)
+        name = type(errand).__name__.strip("_").lower()
+        future = self._submit(
+            _visit,
+            errand,
+            parts,
+            self.n_parts,
+            key=f"{self._prefix}-{name}-{uuid4().hex}",
+            workers=[self._where[indices[0]]],
+            allow_other_workers=True,
+            pure=False,
+        )
+        return future, list(indices)
 
     def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
         futures = [future for future, _ in handles]
@@ -208,6 +211,10 @@ def _host() -> dict[str, str]:
 def _warm(load: Any) -> None:
     """Load the kernels once on a host, before its other workers need them."""
     load.warm_up()
+
+
+def _given(value: Any) -> Any:
+    return value
 
 
 def _part(load: Any, X: Any, y: Any, weights: Any) -> Part:
