@@ -10,6 +10,7 @@ of an earlier visit, so that the scheduler has as many tasks in the last pass as
 from __future__ import annotations
 
 import os
+import pickle
 import platform
 import warnings
 from collections.abc import Callable
@@ -22,7 +23,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
-from .parallel import Workers, one_thread
+from .parallel import Workers, one_thread, pickled
 from .parts import Errand, Node, Part, Place, run
 from .units import Units
 
@@ -85,7 +86,7 @@ class OnDask(Place):
                 found.append(value)
             else:
                 # The scheduler keeps what a task is given, so that a lost worker loses no data.
-                found.append(self._submit(_given, value, **where))
+                found.append(self._submit(_given, pickled(value), **where))
         return tuple(found)
 
     def _submit(self, function: Callable, *args: Any, **how: Any) -> Future:
@@ -111,7 +112,7 @@ class OnDask(Place):
         name = type(errand).__name__.strip("_").lower()
         future = self._submit(
             _visit,
-            errand,
+            pickled(errand),
             parts,
             self.n_parts,
             key=f"{self._prefix}-{name}-{uuid4().hex}",
@@ -124,7 +125,7 @@ class OnDask(Place):
     def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
         futures = [future for future, _ in handles]
         try:
-            return list(self._client.gather(futures))
+            return [pickle.loads(found) for found in self._client.gather(futures)]
         except KilledWorker as error:
             at = [i for future, indices in handles for i in indices if future.status == "error"]
             raise ValueError(
@@ -213,18 +214,23 @@ def _warm(load: Any) -> None:
     load.warm_up()
 
 
-def _given(value: Any) -> Any:
-    return value
+def _given(value: bytes) -> Any:
+    return pickle.loads(value)
 
 
 def _part(load: Any, X: Any, y: Any, weights: Any) -> Part:
-    return Part(load.index, load.computed(X, y, weights), {})
+    return Part(load.index, load.computed(*map(_owned, (X, y, weights))), {})
 
 
-def _visit(errand: Errand, parts: list[Part], n_parts: int) -> list[tuple[Node, Any]]:
+def _owned(value: Any) -> Any:
+    """Return a value whose arrays are not views of a message; these may be out of line."""
+    return value if callable(value) else pickle.loads(pickled(value))
+
+
+def _visit(errand: bytes, parts: list[Part], n_parts: int) -> bytes:
     n_threads = get_worker().state.nthreads
     with one_thread(), parallel_config(backend="threading"), Workers(n_threads) as workers:
-        return run(errand, parts, n_parts, workers)
+        return pickled(run(pickle.loads(errand), parts, n_parts, workers))
 
 
 def _listed(indices: list[int]) -> str:

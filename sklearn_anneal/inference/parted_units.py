@@ -458,6 +458,10 @@ class PartedUnits(Units):
     def X(self) -> Any:
         return self.gathered.X  # type: ignore[attr-defined]
 
+    @property
+    def center(self) -> Any:
+        return self.gathered.center  # type: ignore[attr-defined]
+
     def rows(self) -> Units:
         return self.gathered.rows()  # type: ignore[attr-defined, no-any-return]
 

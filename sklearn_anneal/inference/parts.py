@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn import config_context, get_config
 
-from .parallel import SEQUENTIAL, Workers
+from .parallel import SEQUENTIAL, Workers, pickled
 from .units import Units
 
 Node = tuple[int, int]
@@ -92,9 +92,13 @@ class Part:
             self._units = self.load()
         return self._units
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Data points are made anew from what they were read from.
-        return {**vars(self), "_units": None}
+    def __getstate__(self) -> bytes:
+        # Data points are made anew from what they were read from. Arrays in one string of bytes
+        # are read back as they were, and not as views of a message, which may be out of line.
+        return pickled({**vars(self), "_units": None})
+
+    def __setstate__(self, state: bytes) -> None:
+        vars(self).update(pickle.loads(state))
 
     def __sizeof__(self) -> int:
         return 1000 + _size(self._units) + _size(self.kept)
