@@ -413,6 +413,7 @@ def test_workers_without_the_package_or_with_another_are_told_of(client, monkeyp
         return {at: function is not eval for at in found} if function is eval else found
 
     with monkeypatch.context() as patch:
+        patch.setattr(cluster, "_CHECKED", {})
         patch.setattr(type(client), "run", without)
         with pytest.raises(ValueError, match="The worker tcp.* has no sklearn_anneal"):
             mixture().fit(shards)
@@ -423,6 +424,7 @@ def test_workers_without_the_package_or_with_another_are_told_of(client, monkeyp
             found[min(found)]["version of numpy"] = "0.1"
         return found
 
+    monkeypatch.setattr(cluster, "_CHECKED", {})
     monkeypatch.setattr(type(client), "run", differing)
     with pytest.warns(UserWarning, match="Workers differ in their version of numpy.*has 0.1"):
         mixture().fit(shards)

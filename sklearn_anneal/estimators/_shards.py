@@ -247,10 +247,6 @@ class Source:
             self, X=self.X if isinstance(self.X, str | PathLike) else None, y=None, weights=None
         )
 
-    def warm_up(self) -> None:
-        """Compile the kernels of the estimator, or load them if they were compiled before."""
-        self.estimator._load_kernels()
-
     def computed(self, X: Any, y: Any, weights: Any) -> Source:
         """Return the source with the values of its lazy objects."""
         found = {"X": X, "y": y, "weights": weights}

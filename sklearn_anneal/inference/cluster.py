@@ -14,9 +14,11 @@ import pickle
 import platform
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import dask
 import numpy as np
@@ -29,6 +31,10 @@ from .units import Units
 
 # The client is asked to send the parameters of a visit as an argument of a task.
 _QUIET = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
+# Seconds for which a fit waits for a worker, if there is none.
+_PATIENCE = 60
+# The workers of each client that have been compared.
+_CHECKED: WeakKeyDictionary[Client, list[str]] = WeakKeyDictionary()
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
@@ -49,12 +55,12 @@ class OnDask(Place):
         self._inputs: dict[int, tuple[Any, ...]] = {}
         self._parts: list[Any] = []
         self._where: list[str] = []
-        self._checked = False
 
     def put(self, loads: list[Callable[[], Units]]) -> None:
         addresses = self._addresses()
-        if not self._checked:
-            self._check(loads[0], addresses)
+        if _CHECKED.get(self._client) != addresses:
+            self._check()
+            _CHECKED[self._client] = addresses
         self.n_parts = len(loads)
         if not self._where:
             shares = np.array_split(np.arange(self.n_parts), len(addresses))
@@ -153,13 +159,21 @@ class OnDask(Place):
                 f"The Dask client is {self._client.status}, so that nobody can visit the parts. "
                 "Give Shards a client that is connected to a cluster."
             )
-        addresses = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
-        if not addresses:
-            raise ValueError("The Dask cluster has no workers, so that nobody can visit the parts.")
-        return addresses
+        addresses = sorted(self._client.nthreads())
+        if addresses:
+            return addresses
+        # The last worker may have been lost, and another one be about to take its place.
+        try:
+            self._client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError as error:
+            raise ValueError(
+                f"The Dask cluster has had no worker for {_PATIENCE} seconds, so that nobody can "
+                "visit the parts."
+            ) from error
+        return sorted(self._client.nthreads())
 
-    def _check(self, load: Any, addresses: list[str]) -> None:
-        """Refuse workers without this package, warn of those that differ, and warm up kernels."""
+    def _check(self) -> None:
+        """Refuse workers without this package, and warn of those that differ."""
         package = __name__.partition(".")[0]
         question = f"__import__('importlib.util').util.find_spec({package!r}) is not None"
         without = [at for at, has in self._client.run(eval, question).items() if not has]
@@ -181,14 +195,16 @@ class OnDask(Place):
                     UserWarning,
                     stacklevel=2,
                 )
-        hosts = {fact["host"]: at for at, fact in self._client.run(_host).items()}
-        self._client.gather(
-            [
-                self._client.submit(_warm, load.without_data(), workers=[at], pure=False)
-                for at in hosts.values()
-            ]
-        )
-        self._checked = True
+
+    def warm_up(self, errand: Errand, units: Units) -> None:
+        # One worker of each host compiles the kernels, and the others read them from its disk.
+        hosts = {host: at for at, host in self._client.run(platform.node).items()}
+        part = Part(0, partial(_given, pickled(units)), {})
+        futures = [
+            self._submit(_visit, pickled(errand), [part], 1, workers=[at], pure=False)
+            for at in hosts.values()
+        ]
+        self._client.gather(futures, errors="skip")
 
 
 def machine() -> dict[str, str]:
@@ -203,15 +219,6 @@ def machine() -> dict[str, str]:
         **{f"version of {name}": version(name) for name in _PACKAGES},
         "processor features": f"{platform.machine()} with {' '.join(sorted(features))}",
     }
-
-
-def _host() -> dict[str, str]:
-    return {"host": platform.node()}
-
-
-def _warm(load: Any) -> None:
-    """Load the kernels once on a host, before its other workers need them."""
-    load.warm_up()
 
 
 def _given(value: bytes) -> Any:

@@ -500,6 +500,7 @@ class _Pickler(CloudPickler):
 
 
 def pickled(result: Any) -> bytes:
+    """Return a pickle in one string of bytes, whose arrays can be written when it is read back."""
     file = io.BytesIO()
     _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(result)
     return file.getvalue()

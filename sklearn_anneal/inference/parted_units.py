@@ -552,6 +552,9 @@ class PartedUnits(Units):
         ended = tuple(self.place.ended)
         del self.place.ended[: len(ended)]
         errand = _SweepAll(self._view, [job for job, _, _ in asked], ended)
+        if not self.place.warm:
+            self.place.warm_up(errand, self.gathered.spread(2))
+            self.place.warm = True
         # The log goes only to parts that have lost their local variables. They make them anew.
         again = replace(errand, jobs=[job._replace(replay=log) for job, log, _ in asked])
         return list(self.place.sum(errand, asked[0][2], again))

@@ -189,12 +189,17 @@ class Place(ABC):
         """Return the parts that are visited by one call each, in ascending order."""
         return [list(range(self.n_parts))]
 
+    def warm_up(self, errand: Errand, units: Units) -> None:
+        """Run an errand with a few data points where others would compile the same kernels."""
+        return
+
     def close(self) -> None:
         """Release the parts."""
         return
 
     def __init__(self) -> None:
         self.n_parts = 0
+        self.warm = False
         # The tokens of chains of visits that have ended, whose local variables can be dropped.
         self.ended: list[str] = []
 
