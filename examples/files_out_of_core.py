@@ -49,5 +49,6 @@ shown = MixtureEllipseDisplay.from_estimator(
     from_files, measurements(500), ax=ax, n_std=2, ellipse_kwargs=wide
 )
 shown = MixtureEllipseDisplay.from_estimator(in_memory, ax=ax, n_std=2, ellipse_kwargs=dashed)
+ax.set_ylim(-8.5, 12)
 ax.set_title("ten files (solid), memory (dashed)", fontsize=18)
 plt.show()
