@@ -60,6 +60,7 @@ def installed_by_the_commands():
     lines = [
         *PYPROJECT["build-system"]["requires"],
         *PROJECT["dependencies"],
+        *extras["dask"],
         *extras["plot"],
         *extras["test"],
     ]
@@ -114,7 +115,8 @@ def test_groups_refer_to_the_extras():
     extras = set(PROJECT["optional-dependencies"])
     for name in extras & set(groups):
         assert groups[name] == [f"{PROJECT['name']}[{name}]"]
-    assert extras - set(groups) == {"plot"}  # which test, doc and benchmark include
+    # Those which others include: plot in test, doc and benchmark, and dask in test.
+    assert extras - set(groups) == {"dask", "plot"}
     # A requirement is written once: no group repeats what an extra or another group has.
     listed = [
         canonicalize_name(Requirement(entry).name)

@@ -269,12 +269,13 @@ class BaseAnnealed(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Training data.
+        X : array-like of shape (n_samples, n_features), or data in parts
+            Training data. Parts are :class:`~sklearn_anneal.Shards` or a collection of Dask.
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. A row with a weight of 2 counts twice.
+            Weights of the rows. A row with a weight of 2 counts twice. With data in parts, one
+            array for each part.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -534,12 +535,14 @@ class BaseAnnealed(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            The batch.
+        X : array-like of shape (n_samples, n_features), or data in parts
+            The batch. Parts, which are batches one after another, are
+            :class:`~sklearn_anneal.Shards` or a collection of Dask.
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. A batch of weight zero changes nothing.
+            Weights of the rows. A batch of weight zero changes nothing. With data in parts, one
+            array for each part.
 
         Returns
         -------

@@ -64,7 +64,7 @@ class MixturePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
 
         Returns
@@ -80,7 +80,7 @@ class MixturePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
 
         Returns
@@ -97,7 +97,7 @@ class MixturePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
 
         Returns
@@ -112,12 +112,12 @@ class MixturePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights with which the rows enter the mean.
+            Weights with which the rows enter the mean. With data in parts, one array for each part.
 
         Returns
         -------
@@ -183,7 +183,7 @@ class MixturePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
 
         Returns

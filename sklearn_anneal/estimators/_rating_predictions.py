@@ -278,7 +278,7 @@ class RatingPredictions(BaseAnnealed):
 
         Parameters
         ----------
-        X : array-like of shape (n_ratings, 2)
+        X : array-like of shape (n_ratings, 2), or data in parts
             Ids (user, item). An id that was not seen in training, and −1, is predicted from the
             prior.
         return_std : bool, default=False
@@ -339,13 +339,13 @@ class RatingPredictions(BaseAnnealed):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_users, n_items), or array-like of shape \
-                (n_ratings, 2)
+        X : {array-like, sparse matrix} of shape (n_users, n_items), array-like of shape \
+                (n_ratings, 2), or data in parts
             Ratings as a matrix, or the ids (user, item) of each.
         y : array-like of shape (n_ratings,), default=None
-            The ratings of pairs; ignored for a matrix.
+            The ratings of pairs; ignored for a matrix. With data in parts, one array for each part.
         sample_weight : array-like of shape (n_users,) or (n_ratings,), default=None
-            Weights of the rows of X.
+            Weights of the rows of X. With data in parts, one array for each part.
 
         Returns
         -------
@@ -394,8 +394,8 @@ class RatingPredictions(BaseAnnealed):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_users, n_items), or array-like of shape \
-                (n_ratings, 2)
+        X : {array-like, sparse matrix} of shape (n_users, n_items), array-like of shape \
+                (n_ratings, 2), or data in parts
             Ratings as a matrix, or the ids (user, item) of each.
         y : array-like of shape (n_ratings,), default=None
             The ratings of pairs; ignored for a matrix.

@@ -31,17 +31,18 @@ class Shards:
     neither the number of workers nor failures of workers change a bit of it. With one part it is
     that of ``fit(X)``, but for two differences: starts are computed from at most 20,000 rows, and
     parameters of single rows (the factors of users in :class:`~sklearn_anneal.AnnealedPMF`) are
-    local variables.
+    local variables. Predictions are Shards too, and are computed when their parts are read.
+    :ref:`parts` in the user guide says more.
 
     Parameters
     ----------
     parts : sequence
         The parts. Each is an array, a sparse matrix, a data frame or, for sequences, a list of
         them; the path of a file ``.npy`` (mapped, not read), ``.npz`` (a sparse matrix of
-        ``scipy.sparse.save_npz``, or the only array of the file) or ``.parquet``; a function
-        without arguments that returns one of the former; or an object of ``dask.delayed``.
-        All must have the same columns and the same dtype. Functions and files are read at every
-        pass, while arrays stay where they are.
+        ``scipy.sparse.save_npz``, or the only array of the file) or ``.parquet`` (by pandas and
+        pyarrow); a function without arguments that returns one of the former; or an object of
+        ``dask.delayed``. All must have the same columns and the same dtype. Functions and files are
+        read at every pass, while arrays stay where they are.
     n_features : int or None, default=None
         Number of columns, to be checked. None takes that of the first part.
     dtype : dtype or None, default=None

@@ -49,7 +49,7 @@ class StatePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_frames, n_features), or list of such
+        X : array-like of shape (n_frames, n_features), list of such, or data in parts
             Sequences.
         groups, lengths : array-like, default=None
             The id of the sequence of every row, or the number of rows of each sequence.
@@ -101,7 +101,7 @@ class StatePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_frames, n_features), or list of such
+        X : array-like of shape (n_frames, n_features), list of such, or data in parts
             Sequences.
         groups, lengths : array-like, default=None
             The id of the sequence of every row, or the number of rows of each sequence.
@@ -122,7 +122,7 @@ class StatePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_frames, n_features), or list of such
+        X : array-like of shape (n_frames, n_features), list of such, or data in parts
             Sequences.
         groups, lengths : array-like, default=None
             The id of the sequence of every row, or the number of rows of each sequence.
@@ -145,7 +145,7 @@ class StatePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_frames, n_features), or list of such
+        X : array-like of shape (n_frames, n_features), list of such, or data in parts
             Sequences.
         groups, lengths : array-like, default=None
             The id of the sequence of every row, or the number of rows of each sequence.
@@ -184,14 +184,15 @@ class StatePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_frames, n_features), or list of such
+        X : array-like of shape (n_frames, n_features), list of such, or data in parts
             Sequences.
         y : Ignored
             Not used, present for API consistency by convention.
         groups, lengths : array-like, default=None
             The id of the sequence of every row, or the number of rows of each sequence.
         sample_weight : array-like of shape (n_frames,), default=None
-            Weights, constant within a sequence.
+            Weights, constant within a sequence. With data in parts, one array for each part, with
+            one weight per sequence.
 
         Returns
         -------
@@ -298,7 +299,7 @@ class StatePredictions(
 
         Parameters
         ----------
-        X : array-like of shape (n_frames, n_features), or list of such
+        X : array-like of shape (n_frames, n_features), list of such, or data in parts
             Sequences.
         groups, lengths : array-like, default=None
             The id of the sequence of every row, or the number of rows of each sequence.

@@ -531,7 +531,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows.
 
         Returns

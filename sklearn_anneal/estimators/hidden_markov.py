@@ -602,8 +602,9 @@ class AnnealedHMM(StatePredictions):
 
         Parameters
         ----------
-        X : array-like of shape (n_frames, n_features), or list of such
+        X : array-like of shape (n_frames, n_features), list of such, or data in parts
             Training sequences. Rows of NaN are missing, and so are single cells of Gaussian frames.
+            Parts are :class:`~sklearn_anneal.Shards` or a collection of Dask.
         y : Ignored
             Not used, present for API consistency by convention.
         groups : array-like of shape (n_frames,), default=None
@@ -611,7 +612,8 @@ class AnnealedHMM(StatePredictions):
         lengths : array-like of int, shape (n_sequences,), default=None
             Number of rows of each sequence, instead of ``groups``.
         sample_weight : array-like of shape (n_frames,), default=None
-            Weights, constant within a sequence. A sequence with a weight of 2 counts twice.
+            Weights, constant within a sequence. A sequence with a weight of 2 counts twice. With
+            data in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
             The state of each frame where it is known, and −1 elsewhere, in the form of X: one
             array, or one for each sequence of a list. Known states are data. The numbers of states
@@ -656,8 +658,9 @@ class AnnealedHMM(StatePredictions):
 
         Parameters
         ----------
-        X : array-like of shape (n_frames, n_features), or list of such
-            The sequences of the batch.
+        X : array-like of shape (n_frames, n_features), list of such, or data in parts
+            The sequences of the batch. Parts, which are batches one after another, are
+            :class:`~sklearn_anneal.Shards` or a collection of Dask.
         y : Ignored
             Not used, present for API consistency by convention.
         groups : array-like of shape (n_frames,), default=None
@@ -665,7 +668,8 @@ class AnnealedHMM(StatePredictions):
         lengths : array-like of int, shape (n_sequences,), default=None
             Number of rows of each sequence, instead of ``groups``.
         sample_weight : array-like of shape (n_frames,), default=None
-            Weights, constant within a sequence. A batch of weight zero changes nothing.
+            Weights, constant within a sequence. A batch of weight zero changes nothing. With data
+            in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
             The state of each frame where it is known, and −1 elsewhere, in the form of X: one
             array, or one for each sequence of a list. Known states are data. The numbers of states

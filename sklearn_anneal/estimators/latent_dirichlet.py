@@ -516,7 +516,7 @@ class AnnealedLatentDirichletAllocation(
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
             Counts of words in documents.
         normalize : bool, default=True
             Whether to return expected proportions, which sum to 1, or the Dirichlet parameters γ
@@ -645,12 +645,12 @@ class AnnealedLatentDirichletAllocation(
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
             Counts of words in documents.
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the documents.
+            Weights of the documents. With data in parts, one array for each part.
 
         Returns
         -------
@@ -718,7 +718,7 @@ class AnnealedLatentDirichletAllocation(
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
             Counts of words in documents.
 
         Returns

@@ -589,13 +589,15 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_users, n_items), or array-like of shape \
-                (n_ratings, 2)
-            Ratings as a matrix, or the ids (user, item) of each rating.
+        X : {array-like, sparse matrix} of shape (n_users, n_items), array-like of shape \
+                (n_ratings, 2), or data in parts
+            Ratings as a matrix, or the ids (user, item) of each rating. Parts are
+            :class:`~sklearn_anneal.Shards` or a collection of Dask.
         y : array-like of shape (n_ratings,), default=None
-            The ratings of pairs; ignored for a matrix.
+            The ratings of pairs; ignored for a matrix. With data in parts, one array for each part.
         sample_weight : array-like of shape (n_users,) or (n_ratings,), default=None
             Weights of the rows of X: of users, or of ratings. A weight of 2 counts a row twice.
+            With data in parts, one array for each part.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -628,13 +630,16 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_users, n_items), or array-like of shape \
-                (n_ratings, 2)
+        X : {array-like, sparse matrix} of shape (n_users, n_items), array-like of shape \
+                (n_ratings, 2), or data in parts
             A matrix whose rows are new users, or the ids (user, item) of new ratings of any users.
+            Parts, which are batches one after another, are :class:`~sklearn_anneal.Shards` or a
+            collection of Dask.
         y : array-like of shape (n_ratings,), default=None
-            The ratings of pairs; ignored for a matrix.
+            The ratings of pairs; ignored for a matrix. With data in parts, one array for each part.
         sample_weight : array-like of shape (n_users,) or (n_ratings,), default=None
-            Weights of the rows of X. A batch of weight zero changes nothing.
+            Weights of the rows of X. A batch of weight zero changes nothing. With data in parts,
+            one array for each part.
 
         Returns
         -------
@@ -664,7 +669,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_users, n_items)
+        X : {array-like, sparse matrix} of shape (n_users, n_items), or data in parts
             Ratings.
 
         Returns

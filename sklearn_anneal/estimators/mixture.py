@@ -535,7 +535,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
             Rows.
 
         Returns

@@ -461,7 +461,7 @@ class AnnealedSpikeSlabFactorAnalysis(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows; NaN where a cell is missing.
 
         Returns
@@ -478,7 +478,7 @@ class AnnealedSpikeSlabFactorAnalysis(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows; NaN where a cell is missing.
 
         Returns
@@ -516,7 +516,7 @@ class AnnealedSpikeSlabFactorAnalysis(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows; NaN where a cell is missing.
 
         Returns
@@ -531,12 +531,12 @@ class AnnealedSpikeSlabFactorAnalysis(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows; NaN where a cell is missing.
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights with which the rows enter the mean.
+            Weights with which the rows enter the mean. With data in parts, one array for each part.
 
         Returns
         -------
@@ -603,7 +603,7 @@ class AnnealedSpikeSlabFactorAnalysis(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or data in parts
             Rows; NaN where a cell is missing.
 
         Returns
