@@ -11,8 +11,8 @@ from ._divergence import STRONG, gammaln_divergence
 from ._factors import Factor, Factors
 from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
-from .dirichlet import Dirichlet, PartialDirichlet, dirichlet_divergence
-from .gamma import Gamma, fast_standard_gamma
+from .dirichlet import Dirichlet, PartialDirichlet, PooledDirichlet, dirichlet_divergence
+from .gamma import Gamma, fast_standard_gamma, log_standard_gamma
 from .gaussian import Gaussian, fast_normal
 from .matrix_gaussian import MatrixGaussian
 from .normal_wishart import NormalWishart
@@ -33,6 +33,7 @@ __all__ = [
     "Natural",
     "NormalWishart",
     "PartialDirichlet",
+    "PooledDirichlet",
     "Structure",
     "Tempering",
     "UnitTemperatures",
@@ -43,6 +44,7 @@ __all__ = [
     "fast_standard_gamma",
     "gammaln_divergence",
     "get_structure",
+    "log_standard_gamma",
     "mix",
     "posterior",
     "stick_breaking_log_weights",
