@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cases_latent_dirichlet import documents, draw_corpus, small
@@ -15,8 +17,8 @@ from sklearn_anneal.families import Dirichlet, PooledDirichlet
 from sklearn_anneal.families._implicit import log_gamma_derivative
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.kernels import gamma_draws
-from sklearn_anneal.models import _topic_draws
-from sklearn_anneal.models._topic_draws import TopicsDraw
+from sklearn_anneal.models._topic_draws import TopicsDraw, pooled_sums
+from sklearn_anneal.models._topic_visits import Concentrations
 from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
 
 # λ of three topics over six words, of which the visits of these tests meet four.
@@ -40,8 +42,9 @@ def log_gammas(shapes, rows, seed=0, number=0, dtype=np.float64):
 
 def drawn(concentration, words, seed, dtype=np.float64):
     rng = np.random.default_rng(seed)
-    totals = concentration.sum(axis=0)
-    return TopicsDraw.of(concentration, totals, words, rng, dtype, SEQUENTIAL)
+    expected = Concentrations(concentration, concentration.sum(axis=0), words)
+    pooled = pooled_sums(expected, words, concentration.T)
+    return TopicsDraw.of(expected, words, pooled, rng, dtype, SEQUENTIAL)
 
 
 @pytest.fixture(scope="module")
@@ -148,21 +151,21 @@ def test_a_visit_reads_the_draw_of_its_words(dtype, rng):
     assert_array_equal(visit.draw.words, words)
     assert visit.draw.log_gamma.dtype == dtype
     log_beta = (visit.draw.log_gamma - visit.draw.log_total).astype(float)
-    assert_allclose(visit.expected.largest[words], log_beta.max(axis=1), rtol=1e-5)
+    # The visit meets few words, so that its table has rows for these alone.
+    assert_allclose(visit.expected.largest, log_beta.max(axis=1), rtol=1e-5)
     expected = np.exp(log_beta - log_beta.max(axis=1, keepdims=True))
     tolerance = 1e-12 if dtype == np.float64 else 1e-3
-    assert_allclose(visit.expected.table[words, :5], expected, rtol=tolerance, atol=1e-30)
-    assert (visit.expected.table[words, 5:] == 0).all()
+    assert_allclose(visit.expected.table[:, :5], expected, rtol=tolerance, atol=1e-30)
+    assert (visit.expected.table[:, 5:] == 0).all()
 
 
 def test_the_others_are_summed_without_loss_of_digits():
     concentration = np.full((50, 2), 1e8)
     concentration[7] = 1e-9
     words = np.delete(np.arange(50), 7).astype(np.int32)
-    pooled = _topic_draws.pooled_sums(concentration, concentration.sum(axis=0), words)
-    assert_allclose(pooled, 1e-9, rtol=1e-12)
+    expected = Concentrations(concentration, concentration.sum(axis=0), words)
+    assert_allclose(pooled_sums(expected, words, concentration.T), 1e-9, rtol=1e-12)
     everything = np.arange(50, dtype=np.int32)
-    assert _topic_draws.pooled_sums(concentration, concentration.sum(axis=0), everything) is None
     log_beta = drawn(concentration, everything, 0)
     assert log_beta.pooled is None
     assert_allclose(logsumexp(log_beta.log_gamma, axis=0), log_beta.log_total, rtol=1e-12)
@@ -236,15 +239,38 @@ def test_exact_statistics_of_a_visit_are_those_of_the_family():
 # Fits
 
 
-class FullDraw(TopicsDraw):
-    """A draw of all words one by one, by numpy."""
+def full_draw(model, q, units, *args, rng=None, **how):
+    """A visit that draws all words one by one, by numpy."""
+    visit = VISIT(model, q, units, *args, rng=rng and np.random.default_rng(0), **how)
+    if rng is None:
+        return visit
+    natural = {"concentration": np.asarray(q["topic_word"])}
+    draw = Dirichlet().sample(natural, rng)
+    log_beta = draw["log_probabilities"][:, visit.words.met].T
+    largest = log_beta.max(axis=1)
+    table = np.zeros(visit.expected.table.shape)
+    rows = slice(None) if visit.words.rows is not None else visit.words.met
+    table[rows, : model.n_components] = np.exp(log_beta - largest[:, None])
+    visit.expected.largest[rows] = largest
+    visit.expected.table[:] = table
+    return replace(visit, draw=FullDraw(draw))
 
-    @classmethod
-    def of(cls, concentration, totals, words, rng, dtype, workers):
-        log_gamma = Dirichlet().sample({"concentration": concentration.T}, rng)["log_gamma"].T
-        words = np.arange(len(concentration), dtype=np.int32)
-        log_total = logsumexp(log_gamma, axis=0)
-        return cls(words, np.ascontiguousarray(log_gamma), None, None, log_total)
+
+class FullDraw:
+    """A draw of all words, of which statistics of all words are made."""
+
+    def __init__(self, draw):
+        self.draw = draw
+
+    def exact_gradient_statistics(self, concentration, prior, stats):
+        natural, of_prior, statistics = (
+            {"concentration": np.asarray(a)} for a in (concentration, prior, stats)
+        )
+        exact = Dirichlet().exact_gradient_statistics(self.draw, natural, of_prior, statistics)
+        return exact["concentration"]
+
+
+VISIT = LatentDirichlet.visit
 
 
 @pytest.mark.parametrize("gradient", ["approximate", "exact"])
@@ -253,11 +279,11 @@ def test_fits_have_the_distribution_of_those_with_draws_of_all_words(gradient, m
 
     def fits(seeds):
         method = StructuredVI(gradient=gradient, n_passes=6, evaluate_every=100)
-        online = {"annealing": method, "learning_method": "online", "batch_size": 10}
+        online = {"annealing": method, "learning_method": "online", "batch_size": 6}
         return [small(4, **online, random_state=seed).fit(X) for seed in seeds]
 
     ours = fits(range(60))
-    monkeypatch.setattr("sklearn_anneal.models.latent_dirichlet.TopicsDraw", FullDraw)
+    monkeypatch.setattr(LatentDirichlet, "visit", full_draw)
     theirs = fits(range(100, 160))
     quantities = [
         lambda lda: lda.lower_bound_,

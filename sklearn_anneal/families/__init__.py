@@ -9,6 +9,7 @@ from __future__ import annotations
 from ._base import N_HALVINGS, Family, Natural, Tempering, UnitTemperatures, backoff, mix, posterior
 from ._divergence import STRONG, gammaln_divergence
 from ._factors import Factor, Factors
+from ._lazy import LazyColumns, SparseColumns, SparsePosterior, settled
 from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
 from .dirichlet import Dirichlet, PartialDirichlet, PooledDirichlet, dirichlet_divergence
@@ -29,11 +30,14 @@ __all__ = [
     "Family",
     "Gamma",
     "Gaussian",
+    "LazyColumns",
     "MatrixGaussian",
     "Natural",
     "NormalWishart",
     "PartialDirichlet",
     "PooledDirichlet",
+    "SparseColumns",
+    "SparsePosterior",
     "Structure",
     "Tempering",
     "UnitTemperatures",
@@ -47,5 +51,6 @@ __all__ = [
     "log_standard_gamma",
     "mix",
     "posterior",
+    "settled",
     "stick_breaking_log_weights",
 ]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..annealing._base import Annealing, Context
-from ..families import Natural
+from ..families import Natural, settled
 from ..models._base import LocalStep
 from . import conjugate, gradient, visits
 from .parallel import SEQUENTIAL, Workers
@@ -291,7 +291,7 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
         heat += weight * visited.temperature
         warm += weight
         update(ctx, method, batch, visited, run.settings, run.workers, minibatch=True, passes=share)
-    ctx.scale = 1.0
+    ctx.scale, ctx.q = 1.0, settled(ctx.q)
     progress.passes += 1
     trace.lower_bounds.append(_bound(ctx, method, data, run, p + 1))
     trace.temperatures.append(heat / warm)
@@ -459,4 +459,5 @@ def stream(
         raise np.linalg.LinAlgError("a lower bound that is not finite")
     update = UPDATES[ctx.model.update_rule]
     update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=0.0)
+    ctx.q = settled(ctx.q)
     return bound, visited.temperature

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from ..families import Dirichlet, PooledDirichlet, log_standard_gamma
+from ..families import Dirichlet, PooledDirichlet, SparseColumns, log_standard_gamma
 from ..inference.parallel import Workers
 from ._base import compiled
 
@@ -52,9 +52,9 @@ class TopicsDraw(NamedTuple):
     @classmethod
     def of(
         cls,
-        concentration: np.ndarray,
-        totals: np.ndarray,
+        expected: Any,
         words: np.ndarray,
+        pooled: np.ndarray | None,
         rng: np.random.Generator,
         dtype: Any,
         workers: Workers,
@@ -63,18 +63,18 @@ class TopicsDraw(NamedTuple):
 
         Parameters
         ----------
-        concentration : ndarray of shape (n_words, n_topics)
-            λ.
-        totals : ndarray of shape (n_topics,)
-            Σ_w λ_kw.
+        expected : Concentrations
+            λ of these words.
         words : ndarray of int32, shape (n_drawn,)
+        pooled : ndarray of shape (n_topics,) or None
+            The result of :func:`pooled_sums`.
         rng : numpy.random.Generator
         dtype : dtype
             The precision of the draws.
         workers : Workers
             They share the words. The result does not depend on their number.
         """
-        pooled = pooled_sums(concentration, totals, words)
+        concentration, rows = expected.values, expected.rows
         seed = int(rng.integers(2**62))
         log_gamma = np.empty((len(words), concentration.shape[1]), dtype)
         n_parts = -(-len(words) // _WORDS)
@@ -83,7 +83,7 @@ class TopicsDraw(NamedTuple):
         def draw(parts: slice) -> None:
             for i in range(parts.start, parts.stop):
                 part = slice(_WORDS * i, _WORDS * (i + 1))
-                kernels().log_gammas(log_gamma[part], concentration, words[part], seed, i)
+                kernels().log_gammas(log_gamma[part], concentration, rows[part], seed, i)
                 kernels().log_sums(log_gamma[part], log_sums[i])
 
         workers.share(draw, n_parts, 1)
@@ -93,9 +93,7 @@ class TopicsDraw(NamedTuple):
         log_total = logsumexp(np.vstack([log_sums, log_pooled]), axis=0)
         return cls(words, log_gamma, pooled, log_pooled, log_total)
 
-    def exact_gradient_statistics(
-        self, concentration: np.ndarray, prior: np.ndarray, stats: np.ndarray
-    ) -> np.ndarray:
+    def exact_gradient_statistics(self, concentration: Any, prior: np.ndarray, stats: Any) -> Any:
         """Return the statistics V S for the exact gradient of structured stochastic VI.
 
         The control variate has the statistics of the drawn words that λ contains now. The other
@@ -103,20 +101,23 @@ class TopicsDraw(NamedTuple):
 
         Parameters
         ----------
-        concentration, stats : ndarray of shape (n_topics, n_words)
-            λ and S.
+        concentration : ndarray or LazyColumns of shape (n_topics, n_words)
+            λ.
         prior : ndarray broadcastable to the shape of λ
             η.
+        stats : ndarray or SparseColumns of shape (n_topics, n_words)
+            S.
 
         Returns
         -------
-        ndarray of shape (n_topics, n_words)
-            The result of :meth:`Dirichlet.exact_gradient_statistics`.
+        ndarray or SparseColumns of shape (n_topics, n_words)
+            The result of :meth:`Dirichlet.exact_gradient_statistics`, in the form of S.
         """
+        concentration = np.asarray(concentration)
         prior = np.broadcast_to(prior, concentration.shape)
-        drawn, of_prior, statistics = (
-            values[:, self.words] for values in (concentration, prior, stats)
-        )
+        drawn, of_prior = concentration[:, self.words], prior[:, self.words]
+        sparse = isinstance(stats, SparseColumns)
+        statistics = stats.values.T if sparse else stats[:, self.words]
         family, log_gamma = Dirichlet(), self.log_gamma.T.astype(np.float64)
         if self.pooled is not None and self.log_pooled is not None:
             sums = np.zeros((2, len(concentration)))
@@ -141,23 +142,32 @@ class TopicsDraw(NamedTuple):
             {"concentration": of_prior},
             {"concentration": statistics},
         )["concentration"]
+        if sparse:
+            values = found[:, : len(self.words)].T
+            return SparseColumns(stats.columns, values, concentration.shape[1])
         result = np.zeros(concentration.shape[::-1]).T
         result[:, self.words] = found[:, : len(self.words)]
         return result
 
 
-def pooled_sums(
-    concentration: np.ndarray, totals: np.ndarray, words: np.ndarray
-) -> np.ndarray | None:
+def pooled_sums(expected: Any, words: np.ndarray, topics: Any) -> np.ndarray | None:
     """Return Σ λ_kw over all words but the given ones, of shape (n_topics,); None if all are given.
 
-    The arguments are those of :meth:`TopicsDraw.of`.
+    Parameters
+    ----------
+    expected : Concentrations
+        λ of the given words.
+    words : ndarray of int32, shape (n_given,)
+    topics : ndarray or LazyColumns of shape (n_topics, n_words)
+        λ of all words.
     """
-    if len(words) == len(concentration):
+    if len(words) == topics.shape[1]:
         return None
-    pooled = totals - concentration[words].sum(axis=0)
-    if (pooled < _SMALLEST_SHARE * totals).any():
-        others = np.ones(len(concentration))
+    values = expected.values
+    given = values if len(values) == len(words) else values[expected.rows]
+    pooled = expected.totals - given.sum(axis=0)
+    if (pooled < _SMALLEST_SHARE * expected.totals).any():
+        others = np.ones(topics.shape[1])
         others[words] = 0.0
-        pooled = others @ concentration
+        pooled = np.asarray(topics) @ others
     return np.asarray(pooled)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, psi
 
-from ..families import STRONG, Natural, dirichlet_divergence
+from ..families import STRONG, Natural, SparseColumns, dirichlet_divergence
 from ..inference.units import Documents
 from ._base import LocalStep, Visit, compiled
 from ._topic_draws import TopicsDraw
@@ -18,6 +18,8 @@ TOPICS = "topic_word"
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 _NOISELESS = "topic_word_without_noise"
+# If a visit meets at most one in this many words, its tables have rows for these words alone.
+_FEW_WORDS = 2
 # Sweeps of the Gibbs sampler over a document: first those of the burn-in, which are discarded,
 # then those whose assignments are averaged.
 _GIBBS_SWEEPS = (10, 20)
@@ -32,14 +34,17 @@ class Concentrations(NamedTuple):
 
     Attributes
     ----------
-    values : ndarray of shape (n_words, n_components)
-        λ.
+    values : ndarray of shape (n_rows, n_components)
+        They are λ of all words, or of the words that a visit meets.
     totals : ndarray of shape (n_components,)
-        Σ_w λ_kw.
+        Σ_w λ_kw over all words.
+    rows : ndarray of int32, shape (n_met,)
+        The rows of the words that a visit meets.
     """
 
     values: np.ndarray
     totals: np.ndarray
+    rows: np.ndarray
 
     @property
     def log_normalizer(self) -> np.ndarray:
@@ -60,7 +65,8 @@ class Topics(NamedTuple):
 
     Notes
     -----
-    A visit fills only the rows of words that its documents have. Other rows are uninitialised.
+    A visit that meets few words of the vocabulary has rows for these alone. Otherwise it fills only
+    their rows, and others are uninitialised.
     """
 
     table: np.ndarray
@@ -86,11 +92,32 @@ class LocalStart(NamedTuple):
     seed: int = 0
 
 
-def words_of(units: Documents, n_words: int) -> np.ndarray:
-    """Return the numbers of the words that occur in some documents, in ascending order."""
-    met = np.zeros(n_words, dtype=bool)
-    met[units.words[: units.indptr[-1]]] = True
-    return np.flatnonzero(met).astype(np.int32)
+class Words(NamedTuple):
+    """The words that occur in some documents.
+
+    Attributes
+    ----------
+    met : ndarray of int32, shape (n_met,)
+        Their numbers, in ascending order.
+    rows : ndarray of int32, shape (n_words,), or None
+        The row of each word in tables that have rows for these words alone; other entries are
+        uninitialised. None: tables have rows for all words, which takes less time if most occur.
+    """
+
+    met: np.ndarray
+    rows: np.ndarray | None
+
+    @classmethod
+    def of(cls, units: Documents, n_words: int) -> Words:
+        """Return the words of some documents."""
+        occurs = np.zeros(n_words, dtype=bool)
+        occurs[units.words[: units.indptr[-1]]] = True
+        met = np.flatnonzero(occurs).astype(np.int32)
+        if _FEW_WORDS * len(met) > n_words:
+            return cls(met, None)
+        rows = np.empty(n_words, dtype=np.int32)
+        rows[met] = np.arange(len(met), dtype=np.int32)
+        return cls(met, rows)
 
 
 @dataclass(frozen=True)
@@ -103,6 +130,8 @@ class TopicsVisit(Visit):
     ----------
     kind : {"mean_field", "cvb0", "gibbs"}
         The kind of local step.
+    words : Words or None, default=None
+        The words that are met; None if tables have rows for all words.
     draw : TopicsDraw or None, default=None
         The draw of the topics, if local steps use one instead of expectations.
     statistics : bool, default=True
@@ -110,6 +139,7 @@ class TopicsVisit(Visit):
     """
 
     kind: str = "mean_field"
+    words: Words | None = None
     draw: TopicsDraw | None = None
     statistics: bool = True
 
@@ -166,7 +196,7 @@ class TopicsVisit(Visit):
         }[self.kind]
         gamma = self._gamma_array(units, local)
         kernel(
-            *units.arrays(model.dtype),
+            *self._arrays(units, model.dtype),
             *self.expected,
             model.doc_topic_prior,
             float(t.local),
@@ -190,6 +220,13 @@ class TopicsVisit(Visit):
             step.statistics[_NOISELESS] = noiseless
         return step
 
+    def _arrays(self, units: Documents, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return counts, rows of words and indptr of some documents, as kernels read them."""
+        counts, words, indptr = units.arrays(dtype)
+        if self.words is not None and self.words.rows is not None:
+            words = self.words.rows[words]
+        return counts, words, indptr
+
     def _gamma_array(self, units: Documents, local: LocalStart) -> np.ndarray:
         """Return an array into which a kernel writes γ.
 
@@ -202,7 +239,7 @@ class TopicsVisit(Visit):
     def finish(self, step: LocalStep) -> LocalStep:
         """Multiply the statistics S by the table, and add Σ S E log β to the energy."""
         if self.unit_temperatures is not None:
-            return step
+            return self._of_all_words(step)
         x, factor = float(self.t.local), float(self.t.statistics)
         mean_field = self.kind == "mean_field"
         energy, unused = np.zeros(1), np.zeros(1)
@@ -223,6 +260,16 @@ class TopicsVisit(Visit):
             # So far the entropy holds the log normaliser of φ that the kernel has computed, which
             # is H[q(z)] + x E log p(x, z | θ, β).
             step.entropy -= x * step.energy
+        return self._of_all_words(step)
+
+    def _of_all_words(self, step: LocalStep) -> LocalStep:
+        """Return statistics as matrices of all words, which are sparse if few words are met."""
+        if self.words is not None and self.words.rows is not None:
+            met, n_words = self.words.met, len(self.words.rows)
+            parts: tuple[dict[str, Any], ...] = (step.statistics, step.deviation or {})
+            for statistics in parts:
+                if TOPICS in statistics:
+                    statistics[TOPICS] = SparseColumns(met, statistics[TOPICS], n_words)
         return step
 
     def _locally_tempered_step(
@@ -235,7 +282,7 @@ class TopicsVisit(Visit):
         theta, sums, found = np.zeros(model.n_components + 2), np.zeros(6), np.empty(units.n_units)
         gamma = self._gamma_array(units, local)
         kernels().locally_tempered(
-            *units.arrays(np.float64),
+            *self._arrays(units, np.float64),
             *self.expected,
             model.doc_topic_prior,
             log_partition,

@@ -14,24 +14,27 @@ from ..families import (
     Dirichlet,
     Factor,
     Factors,
+    LazyColumns,
     Natural,
+    SparseColumns,
     Tempering,
     UnitTemperatures,
     gammaln_divergence,
+    settled,
 )
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
-from ._topic_draws import TopicsDraw
+from ._topic_draws import TopicsDraw, pooled_sums
 from ._topic_visits import (
     TOPICS,
     Concentrations,
     LocalStart,
     Topics,
     TopicsVisit,
+    Words,
     kernels,
     tables,
-    words_of,
 )
 
 # Tables are padded to a multiple of this many topics, which kernels process at a time.
@@ -272,63 +275,72 @@ class LatentDirichlet(ConjugateModel):
         known: Any = None,
         workers: Workers = SEQUENTIAL,
     ) -> TopicsVisit:
-        draw = None
-        expected, words = self.expectations(q), words_of(units, self.n_words)
+        draw, words = None, Words.of(units, self.n_words)
+        expected = self.expectations_of(q, words)
         if rng is not None:
-            draw = TopicsDraw.of(*expected, words, rng, self.dtype, workers)
-            topics = self._drawn_topics(draw, float(t.local))
+            pooled = pooled_sums(expected, words.met, q[TOPICS])
+            draw = TopicsDraw.of(expected, words.met, pooled, rng, self.dtype, workers)
+            topics = self._drawn_topics(draw, expected, float(t.local))
         elif unit_temperatures is not None:
-            topics = self.log_topics(expected, words)
+            topics = self.log_topics(expected)
         else:
-            topics = self._expected_topics(expected, words, float(t.local), workers)
+            topics = self._expected_topics(expected, float(t.local), workers)
         # Only mean-field iterations maximise a bound, so that it is computed with them even if
         # the model is fitted with another local step.
         kind = "mean_field" if evaluation else self.local_step_name
-        return TopicsVisit(self, topics, t, unit_temperatures, separate_noise, kind, draw)
+        return TopicsVisit(self, topics, t, unit_temperatures, separate_noise, kind, words, draw)
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Concentrations:
         """Return λ in the layout of the kernels.
 
         E log β is left to the visits, because each needs it only for the words that it meets.
         """
-        values = np.ascontiguousarray(q[TOPICS].T)
-        return Concentrations(values, values.sum(axis=0))
+        return self.expectations_of(q, None)
 
-    def log_topics(self, expected: Concentrations, words: np.ndarray | None = None) -> Topics:
-        """Return E log β of the given words; None stands for all words."""
-        if words is None:
-            words = np.arange(self.n_words, dtype=np.int32)
-        topics = self._empty_topics(np.float64)
-        tables().expected_logs(expected.values, words, expected.log_normalizer, *topics)
+    def expectations_of(self, q: Natural, words: Words | None) -> Concentrations:
+        """Return λ of the words of a visit, or of all words."""
+        if words is not None and words.rows is not None:
+            rows = np.arange(len(words.met), dtype=np.int32)
+            topics: Any = q[TOPICS]
+            if isinstance(topics, LazyColumns):
+                return Concentrations(topics.take(words.met), topics.sums(), rows)
+            return Concentrations(topics.T[words.met], topics.sum(axis=1), rows)
+        values = np.ascontiguousarray(q[TOPICS].T)
+        rows = np.arange(self.n_words, dtype=np.int32) if words is None else words.met
+        return Concentrations(values, values.sum(axis=0), rows)
+
+    def log_topics(self, expected: Concentrations) -> Topics:
+        """Return E log β."""
+        topics = self._empty_topics(expected, np.float64)
+        tables().expected_logs(expected.values, expected.rows, expected.log_normalizer, *topics)
         return topics
 
-    def _empty_topics(self, dtype: Any) -> Topics:
-        return Topics(np.empty((self.n_words, self.width), dtype), np.empty(self.n_words))
+    def _empty_topics(self, expected: Concentrations, dtype: Any) -> Topics:
+        n_rows = len(expected.values)
+        return Topics(np.empty((n_rows, self.width), dtype), np.empty(n_rows))
 
-    def _expected_topics(
-        self, expected: Concentrations, words: np.ndarray, x: float, workers: Workers
-    ) -> Topics:
-        """Return exp{x (E log β − m)} of the given words."""
-        topics = self._empty_topics(self.dtype)
+    def _expected_topics(self, expected: Concentrations, x: float, workers: Workers) -> Topics:
+        """Return exp{x (E log β − m)}."""
+        topics, log_normalizer = self._empty_topics(expected, self.dtype), expected.log_normalizer
 
         def find(part: slice) -> None:
             tables().expected_table(
                 topics.table,
                 expected.values,
-                words[part],
-                expected.log_normalizer,
+                expected.rows[part],
+                log_normalizer,
                 x,
                 topics.largest,
             )
 
-        workers.share(find, len(words), _WORDS)
+        workers.share(find, len(expected.rows), _WORDS)
         return topics
 
-    def _drawn_topics(self, draw: TopicsDraw, x: float) -> Topics:
+    def _drawn_topics(self, draw: TopicsDraw, expected: Concentrations, x: float) -> Topics:
         """Return exp{x (log β − m)} of the words of a draw."""
-        topics = self._empty_topics(self.dtype)
+        topics = self._empty_topics(expected, self.dtype)
         tables().drawn_table(
-            topics.table, draw.log_gamma, draw.words, draw.log_total, x, topics.largest
+            topics.table, draw.log_gamma, expected.rows, draw.log_total, x, topics.largest
         )
         return topics
 
@@ -362,7 +374,11 @@ class LatentDirichlet(ConjugateModel):
         return bound
 
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
-        return {TOPICS: raw[TOPICS][:, : self.n_components].T}
+        counts: Any = raw[TOPICS]
+        if isinstance(counts, SparseColumns):
+            counts = counts.head(self.n_components)
+            return {TOPICS: counts}
+        return {TOPICS: counts[:, : self.n_components].T}
 
     # Hyperparameters
 
@@ -387,7 +403,8 @@ class LatentDirichlet(ConjugateModel):
             )
             model.doc_topic_prior = (1.0 - rho) * alpha + rho * better
         if self.learn_topic_word_prior:
-            topics, eta = self.log_topics(self.expectations(q)), self.topic_word_prior
+            q, eta = settled(q), self.topic_word_prior
+            topics = self.log_topics(self.expectations(q))
             normalizer = psi(q[TOPICS].sum(axis=1)).sum()
             logs = topics.table[:, :k].sum() + k * topics.largest.sum() + v * normalizer
             better = _fixed_point(eta[:1], logs / v, normalizer, k, v * eta[0])
