@@ -135,11 +135,11 @@ def whole_arrays(monkeypatch):
     monkeypatch.setattr(_topic_visits, "_FEW_WORDS", np.inf)
 
 
-@pytest.mark.parametrize("local_step", ["mean_field", "cvb0"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "local_step"),
+    [(name, "mean_field") for name in METHODS] + [("none", "cvb0"), ("svi_plus", "gibbs")],
+)
 def test_fits_are_those_of_whole_arrays(name, local_step, rng, monkeypatch):
-    if name == "local_tempering" and local_step == "cvb0":
-        pytest.skip("the method needs mean-field steps")
     X = scattered(rng)
     weights = rng.uniform(0.5, 2.0, size=40)
     make = partial(online, annealing=quick(name, 3), local_step=local_step)

@@ -78,9 +78,13 @@ def _candidates(shape, normal, bits, out, doubtful):
     size = out.dtype.type
     for i in range(out.shape[0]):
         d = shape[i] + size(2.0 / 3.0)
-        t = size(1) + normal[i] / (size(3) * np.sqrt(d))
+        root = size(3) * np.sqrt(d)
+        # One division serves for x / root and for log(U) / a.
+        inverse = size(1) / (root * shape[i])
+        t = size(1) + normal[i] * (inverse * shape[i])
         cube = max(t * t * t, size(1e-30))
-        out[i] = log(d * cube) + log(_uniform_of(bits[i] >> _HALF_OF_64, out)) / shape[i]
+        power = log(_uniform_of(bits[i] >> _HALF_OF_64, out)) * (inverse * root)
+        out[i] = log(d * cube) + power
     for i in range(out.shape[0]):
         square = normal[i] * normal[i]
         doubtful[i] = _uniform_of(bits[i], out) >= size(1) - size(_SQUEEZE) * square * square

@@ -6,14 +6,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ..families import Dirichlet, PooledDirichlet, SparseColumns, log_standard_gamma
 from ..inference.parallel import Workers
 from ._base import compiled
 
 # The draws of this many words use one stream of random numbers.
-_WORDS = 256
+_WORDS = 512
 # If the other words have less than this share of a topic, the difference between the sums of all
 # words and of those that are drawn would lose too many digits.
 _SMALLEST_SHARE = 1e-6
@@ -87,10 +86,12 @@ class TopicsDraw(NamedTuple):
                 kernels().log_sums(log_gamma[part], log_sums[i])
 
         workers.share(draw, n_parts, 1)
-        if pooled is None:
-            return cls(words, log_gamma, None, None, logsumexp(log_sums, axis=0))
-        log_pooled = log_standard_gamma(pooled, rng)
-        log_total = logsumexp(np.vstack([log_sums, log_pooled]), axis=0)
+        log_pooled = None
+        if pooled is not None:
+            log_pooled = log_standard_gamma(pooled, rng)
+            log_sums = np.vstack([log_sums, log_pooled])
+        log_total = np.empty(concentration.shape[1])
+        kernels().log_sums(log_sums, log_total)
         return cls(words, log_gamma, pooled, log_pooled, log_total)
 
     def exact_gradient_statistics(self, concentration: Any, prior: np.ndarray, stats: Any) -> Any:

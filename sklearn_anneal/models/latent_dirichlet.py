@@ -304,7 +304,7 @@ class LatentDirichlet(ConjugateModel):
             topics: Any = q[TOPICS]
             if isinstance(topics, LazyColumns):
                 return Concentrations(topics.take(words.met), topics.sums(), rows)
-            return Concentrations(topics.T[words.met], topics.sum(axis=1), rows)
+            return Concentrations(topics.T[words.met], topics.T.sum(axis=0), rows)
         values = np.ascontiguousarray(q[TOPICS].T)
         rows = np.arange(self.n_words, dtype=np.int32) if words is None else words.met
         return Concentrations(values, values.sum(axis=0), rows)
