@@ -14,7 +14,7 @@ all_models = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.n
 
 
 # What a fit computes can depend on the method of annealing. All other checks are of parameters,
-# tags, input and predictions, which the same code reads and makes whatever the method is. That every
+# tags, input and predictions, which the same code reads whatever the method is. That every
 # method works with float32 is a test of the contract.
 OF_RESULTS = {
     "check_fit2d_1feature",

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import gammaln
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..families import Natural, mix
+from ..families import Natural, mix, settled
 from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin, State
 from .schedules import finished, geometric, linear
 
@@ -224,7 +224,8 @@ class ProximityVI(DampedMixin, Annealing):
         return float(np.clip(2 * k * (entropy - lagged[0]), -_LARGEST_PULL, _LARGEST_PULL))
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
-        new = mix(q, target, rho)
+        # The entropy at the beginning of the update is asked for after it.
+        new = settled(mix(q, target, rho))
         pull = self.pull(ctx, self.entropy(ctx))
         if pull == 0:
             return new

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..families import Natural, fast_normal, fast_standard_gamma, mix
+from ..families import Natural, fast_normal, fast_standard_gamma, mix, settled
 from ._base import AUTO, LEARNING_RATE, N_PASSES, Annealing, Context, DampedMixin, RandomWeights
 from .schedules import SCHEDULES
 
@@ -125,7 +125,8 @@ class SVIPlus(DampedMixin, Annealing):
         mixed = mix(q, target, rho, overwrite=True)
         if ctx.deviation is None:
             return mixed
-        return ctx.model.factors().backoff(mixed, ctx.deviation, rho, float(self.margin))
+        mixed, deviation = settled(mixed), settled(ctx.deviation)
+        return ctx.model.factors().backoff(mixed, deviation, rho, float(self.margin))
 
 
 class Deviations(NamedTuple):

@@ -274,7 +274,7 @@ class AnnealedLatentDirichletAllocation(
     }
 
     _most_reheats = {"deterministic": 4, "reheating": 4}
-    _kernel_modules = ("latent_dirichlet", "counts", "gamma")
+    _kernel_modules = ("latent_dirichlet", "counts", "gamma", "gamma_draws")
     _data_in_words = "{units} documents with {observations} tokens of {columns} words"
     _advice = (
         "the Dirichlet parameters of some topics are not positive numbers: counts or priors are "

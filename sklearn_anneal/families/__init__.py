@@ -9,10 +9,11 @@ from __future__ import annotations
 from ._base import N_HALVINGS, Family, Natural, Tempering, UnitTemperatures, backoff, mix, posterior
 from ._divergence import STRONG, gammaln_divergence
 from ._factors import Factor, Factors
+from ._lazy import LazyColumns, SparseColumns, SparsePosterior, settled
 from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
-from .dirichlet import Dirichlet, PartialDirichlet, dirichlet_divergence
-from .gamma import Gamma, fast_standard_gamma
+from .dirichlet import Dirichlet, PartialDirichlet, PooledDirichlet, dirichlet_divergence
+from .gamma import Gamma, fast_standard_gamma, log_standard_gamma
 from .gaussian import Gaussian, fast_normal
 from .matrix_gaussian import MatrixGaussian
 from .normal_wishart import NormalWishart
@@ -29,10 +30,14 @@ __all__ = [
     "Family",
     "Gamma",
     "Gaussian",
+    "LazyColumns",
     "MatrixGaussian",
     "Natural",
     "NormalWishart",
     "PartialDirichlet",
+    "PooledDirichlet",
+    "SparseColumns",
+    "SparsePosterior",
     "Structure",
     "Tempering",
     "UnitTemperatures",
@@ -43,7 +48,9 @@ __all__ = [
     "fast_standard_gamma",
     "gammaln_divergence",
     "get_structure",
+    "log_standard_gamma",
     "mix",
     "posterior",
+    "settled",
     "stick_breaking_log_weights",
 ]

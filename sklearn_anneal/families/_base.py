@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ._divergence import STRONG
+from ._lazy import SparseColumns, SparsePosterior
 
 Natural = dict[str, np.ndarray]
 
@@ -85,18 +86,23 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
     -------
     dict of ndarray
         ``base + t.prior * (prior - base) + stats``; exactly ``prior + stats`` at ``t.prior`` 1.
+        It is a :class:`SparsePosterior` for statistics that are :class:`SparseColumns`.
 
     References
     ----------
     Katahira, Watanabe and Okada (2008), Deterministic annealing variant of variational Bayes
     method. This is the posterior form; here, the base measure is not raised to the power 1/T.
     """
-    if t.prior == 1.0:
-        return {key: np.asarray(prior[key] + stats[key]) for key in prior}
-    return {
-        key: np.asarray(base[key] + t.prior * (prior[key] - base[key]) + stats[key])
-        for key in prior
-    }
+
+    def of(key: str) -> Any:
+        counted: Any = stats[key]
+        if isinstance(counted, SparseColumns):
+            return SparsePosterior(prior[key], base[key], t.prior, counted)
+        if t.prior == 1.0:
+            return np.asarray(prior[key] + stats[key])
+        return np.asarray(base[key] + t.prior * (prior[key] - base[key]) + stats[key])
+
+    return {key: of(key) for key in prior}
 
 
 def mix(a: Natural, b: Natural, rho: float, overwrite: bool = False) -> Natural:
@@ -104,13 +110,25 @@ def mix(a: Natural, b: Natural, rho: float, overwrite: bool = False) -> Natural:
 
     If `rho` is 1, the result has the arrays of `b` themselves, not copies. With `overwrite`, the
     result is written into the arrays of `b`, so that no other arrays of their size are needed.
+    Where `b` is a :class:`SparsePosterior`, the result is lazy, and takes over the memory of an `a`
+    that is lazy too.
     """
+    targets: dict[str, Any] = {key: b[key] for key in a}
+    lazy = {
+        key: target.mixed_into(a[key], rho)
+        for key, target in targets.items()
+        if isinstance(target, SparsePosterior)
+    }
     if rho == 1.0:
-        return {key: b[key] for key in a}
+        return {key: b[key] for key in a} | lazy
     if not overwrite:
-        return {key: np.asarray((1.0 - rho) * a[key] + rho * b[key]) for key in a}
+        arrays = a.keys() - lazy.keys()
+        mixed = {key: np.asarray((1.0 - rho) * a[key] + rho * b[key]) for key in arrays}
+        return {key: (mixed | lazy)[key] for key in a}
     for key, start in a.items():
         end = b[key]
+        if key in lazy:
+            continue
         if not end.flags.c_contiguous:
             # Transposed views make every part contiguous in memory. Topics, for example, are
             # stored in columns.
@@ -118,7 +136,7 @@ def mix(a: Natural, b: Natural, rho: float, overwrite: bool = False) -> Natural:
         for part, goal in zip(_parts(start), _parts(end), strict=True):
             goal *= rho
             goal += (1.0 - rho) * part
-    return {key: b[key] for key in a}
+    return {key: b[key] for key in a} | lazy
 
 
 def _parts(x: np.ndarray) -> list[np.ndarray]:

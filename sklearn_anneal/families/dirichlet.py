@@ -98,13 +98,17 @@ class Dirichlet(Family):
         # matrix inversion lemma, contains r(total) - sum r(a), a small difference of large
         # numbers. With the deficits e(a) = a - r(a) it equals sum e(a) - e(total), which is
         # positive and loses no digits.
-        inverse, deficit = inverse_trigamma(concentration)
+        inverse, deficit = self._inverse_metric(concentration)
         gap = deficit.sum(-1, keepdims=True) - inverse_trigamma(total)[1]
         # The numerator is sum r * derivative * centred. For large concentrations, r * derivative
         # is near 1, and the sum would lose digits. As centred sums to 0, subtracting 1 from the
         # factors leaves the sum as it is and avoids this.
         common = ((inverse * derivative - 1.0) * centred).sum(-1, keepdims=True) / gap
         return {"concentration": inverse * (derivative * centred + common)}
+
+    def _inverse_metric(self, concentration: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return r = 1 / psi' of each entry, and the deficit e = a - r."""
+        return inverse_trigamma(concentration)
 
     def exact_gradient_statistics(
         self, draw: dict[str, np.ndarray], natural: Natural, prior: Natural, stats: Natural
@@ -161,6 +165,31 @@ class Dirichlet(Family):
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (natural["concentration"].min(-1),)
+
+
+class PooledDirichlet(Dirichlet):
+    """Dirichlet distributions of which only some probabilities are told apart.
+
+    The last entry of a row pools all other probabilities: its probability is their sum, and its
+    concentration the sum of theirs. Such a row is a Dirichlet distribution, too (the aggregation
+    property), so that draws of the probabilities that matter need no draws of the others. The
+    natural gradient of structured stochastic VI remains that of the whole distribution: the last
+    entry of V S is the sum of those of the pooled probabilities.
+
+    Parameters
+    ----------
+    inverse, deficit : ndarray of shape (...)
+        Σ 1 / ψ'(a) and Σ (a − 1 / ψ'(a)) over the concentrations a of the pooled probabilities.
+    """
+
+    def __init__(self, inverse: np.ndarray, deficit: np.ndarray):
+        self.inverse = inverse
+        self.deficit = deficit
+
+    def _inverse_metric(self, concentration: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        inverse, deficit = super()._inverse_metric(concentration)
+        inverse[..., -1], deficit[..., -1] = self.inverse, self.deficit
+        return inverse, deficit
 
 
 class PartialDirichlet(Dirichlet):

@@ -9,7 +9,7 @@ from copy import copy
 from typing import Protocol
 
 from ..annealing._base import Annealing, Context
-from ..families import Natural, posterior
+from ..families import Natural, posterior, settled
 from ..models._base import Block
 from . import visits
 from .parallel import Workers
@@ -88,6 +88,8 @@ def update(
         proposed = method.target(ctx, proposed, stats, visited)
         old = {key: ctx.q[key] for key in block.keys}
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
+    if not minibatch:
+        ctx.q = settled(ctx.q)
     if _learns(ctx, method, minibatch, visited):
         learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale)
         ctx.model, ctx.prior, ctx.q = learned

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..annealing._base import Annealing, Context
-from ..families import Natural
+from ..families import Natural, settled
 from ..models._base import LocalStep
 from . import conjugate, gradient, visits
 from .parallel import SEQUENTIAL, Workers
@@ -281,7 +281,7 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
             # The part is in another process, which has changed a copy.
             vars(ctx).update(vars(taught.ctx))
         data, heat, warm = data + taught.data, heat + taught.heat, warm + taught.weight
-    ctx.scale = 1.0
+    ctx.scale, ctx.q = 1.0, settled(ctx.q)
     progress.passes += 1
     trace.lower_bounds.append(_bound(ctx, method, data, run, p + 1))
     trace.temperatures.append(heat / warm)
@@ -514,4 +514,5 @@ def stream(
         raise np.linalg.LinAlgError("a lower bound that is not finite")
     update = UPDATES[ctx.model.update_rule]
     update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=0.0)
+    ctx.q = settled(ctx.q)
     return bound, visited.temperature

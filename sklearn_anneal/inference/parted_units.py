@@ -89,6 +89,24 @@ class _Describe(Errand):
 
 
 @dataclass(frozen=True)
+class _Meet(Errand):
+    """The words that occur, in one bit each."""
+
+    view: View
+    n_words: int
+
+    def at(self, part: Part, workers: Workers) -> np.ndarray:
+        units: Any = self.view.of(part)
+        occurs = np.zeros(self.n_words, dtype=bool)
+        if units.n_units > 0:
+            occurs[units.met(self.n_words)] = True
+        return np.packbits(occurs)
+
+    def merge(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a | b
+
+
+@dataclass(frozen=True)
 class _Summarize(Errand):
     view: View
     model: Any
@@ -407,6 +425,7 @@ class PartedUnits(Units):
         self.gathered = gathered
         self.n_columns = n_columns
         self._view = View()
+        self._met: np.ndarray | None = None
         self._lockstep: Lockstep | None = None
         self._described(SEQUENTIAL)
 
@@ -445,8 +464,11 @@ class PartedUnits(Units):
         return True if self._view.patterns else None
 
     def met(self, n_words: int) -> np.ndarray:
-        """Return the numbers of all words, because the words of the parts are not known."""
-        return np.arange(n_words, dtype=np.int32)
+        """Return the numbers of the words that occur in any part, in ascending order."""
+        if self._met is None:
+            bits = self.place.sum(_Meet(self._view, n_words))
+            self._met = np.flatnonzero(np.unpackbits(bits, count=n_words)).astype(np.int32)
+        return self._met
 
     @property
     def example(self) -> Units:

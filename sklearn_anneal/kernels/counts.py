@@ -102,6 +102,36 @@ def expected_table(table, concentration, words, log_normalizer, factor, largest)
             table[w, k] = 0.0
 
 
+@kernel("out_rows rows index vector float out1")
+def drawn_table(table, logs, words, log_totals, factor, largest):
+    """Compute exp{x (log β_kw − m_w)}, and m_w, from a draw of gamma variables.
+
+    ``logs`` (len(words), n_topics) has the logarithms of the variables of the given words, and
+    ``log_totals`` (n_topics,) those of their sums over all words.
+    """
+    size = table.dtype.type
+    n_topics = logs.shape[1]
+    smallest = size(_smallest(table))
+    power = size(factor)
+    row, normalizers = np.empty(n_topics, table.dtype), np.empty(n_topics, table.dtype)
+    for k in range(n_topics):
+        normalizers[k] = log_totals[k]
+    for i in range(len(words)):
+        w = words[i]
+        for k in range(n_topics):
+            row[k] = logs[i, k] - normalizers[k]
+        top = row[0]
+        for k in range(1, n_topics):
+            top = max(top, row[k])
+        for k in range(n_topics):
+            row[k] = exp(power * (row[k] - top))
+        largest[w] = top
+        for k in range(n_topics):
+            table[w, k] = row[k] if row[k] > smallest else size(0)
+        for k in range(n_topics, table.shape[1]):
+            table[w, k] = size(0)
+
+
 @kernel("rows vector float float int out2 out1")
 def expected_statistics(table, largest, local, factor, multiply, out, energy):
     """Complete the statistics S after the sum over documents, and compute Σ S E log β.

@@ -159,6 +159,24 @@ def log_gamma_derivative(log_value, shape, out):
             out[i, j] = _derivative(np.float64(log_value[i, j]), shape[i, j])
 
 
+@helper
+def _inverse_trigamma(a):
+    """1 / psi'(a) and a - 1 / psi'(a)."""
+    stepped = a if a >= _N_STEPS else a + _N_STEPS
+    square = 1.0 / (stepped * stepped)
+    excess = 0.0
+    for k in range(_N_ORDERS - 2, -1, -1):
+        excess = (excess + _TRIGAMMA[k]) * square
+    excess += 0.5 / stepped
+    trigamma = (1.0 + excess) / stepped
+    if a >= _N_STEPS:
+        return 1.0 / trigamma, excess / trigamma
+    for k in range(_N_STEPS):
+        step = 1.0 / (a + k)
+        trigamma += step * step
+    return 1.0 / trigamma, a - 1.0 / trigamma
+
+
 @kernel("rows out2 out2")
 def inverse_trigamma(shape, inverse, deficit):
     """1 / psi'(a) and a - 1 / psi'(a), elementwise, each without cancellation.
@@ -172,20 +190,23 @@ def inverse_trigamma(shape, inverse, deficit):
     """
     for i in range(shape.shape[0]):
         for j in range(shape.shape[1]):
-            a = np.float64(shape[i, j])
-            stepped = a if a >= _N_STEPS else a + _N_STEPS
-            square = 1.0 / (stepped * stepped)
-            excess = 0.0
-            for k in range(_N_ORDERS - 2, -1, -1):
-                excess = (excess + _TRIGAMMA[k]) * square
-            excess += 0.5 / stepped
-            trigamma = (1.0 + excess) / stepped
-            if a >= _N_STEPS:
-                deficit[i, j] = excess / trigamma
-                inverse[i, j] = 1.0 / trigamma
-            else:
-                for k in range(_N_STEPS):
-                    step = 1.0 / (a + k)
-                    trigamma += step * step
-                inverse[i, j] = 1.0 / trigamma
-                deficit[i, j] = a - 1.0 / trigamma
+            inverse[i, j], deficit[i, j] = _inverse_trigamma(np.float64(shape[i, j]))
+
+
+@kernel("rows index out2", dtypes=("float64",))
+def inverse_trigamma_sums(shape, rows, sums):
+    """Add the two functions of :func:`inverse_trigamma` over some rows.
+
+    Parameters
+    ----------
+    shape : ndarray of shape (n, m)
+        Arguments, positive.
+    rows : ndarray of shape (n_added,)
+    sums : ndarray of shape (2, m)
+        The sums of 1 / psi'(a), and of a - 1 / psi'(a), to which they are added.
+    """
+    for i in rows:
+        for j in range(shape.shape[1]):
+            inverse, deficit = _inverse_trigamma(shape[i, j])
+            sums[0, j] += inverse
+            sums[1, j] += deficit

@@ -10,6 +10,7 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import digamma, exp, exp_digamma, log, log_gamma
+from ._random import stream_of, uniform
 from ._simd import LANES, ROWS, fetch_rows, multiplicative_step, ratio_update, total
 from .counts import (
     SMALLEST_LOG,
@@ -438,24 +439,6 @@ def collapsed(
         )  # fmt: skip
 
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11))
-_RESOLUTION = 1.0 / 9007199254740992.0
-
-
-@helper
-def _uniform(state):
-    """The next state of a SplitMix64 generator, and its number in [0, 1)."""
-    a, b, c, d = _SHIFTS
-    state = state + _GOLDEN
-    z = (state ^ (state >> a)) * _MIX_1
-    z = (z ^ (z >> b)) * _MIX_2
-    z = z ^ (z >> c)
-    return state, np.float64(z >> d) * _RESOLUTION
-
-
 @helper
 def _pick(weights, sum_of_weights, u, n):
     """The index that a uniform number selects."""
@@ -525,7 +508,7 @@ def gibbs(
         begin = indptr[d]
         n = indptr[d + 1] - begin
         n_tokens = open_row(counts, indices, begin, n, table, rows, c)
-        state = np.uint64(seed) + np.uint64(d) * _MIX_2
+        stream, drawn = stream_of(seed, d), np.uint64(0)
         for k in range(width):
             held[k] = size(0)
         t = 0
@@ -537,8 +520,8 @@ def gibbs(
                 found[k] = rows[i, k] * _powered(start, local)
             norm = total(found)
             for j in range(int(np.ceil(c[i]))):
-                state, u = _uniform(state)
-                k = _pick(found, norm, u, n_topics)
+                k = _pick(found, norm, uniform(stream, drawn), n_topics)
+                drawn += np.uint64(1)
                 topic[t] = k
                 held[k] += min(one, c[i] - size(j))
                 t += 1
@@ -555,8 +538,8 @@ def gibbs(
                         for k in range(width):
                             level = np.float64(held[k] + base[k])
                             found[k] = rows[i, k] * _powered(level, local)
-                    state, u = _uniform(state)
-                    k = _pick(found, total(found), u, n_topics)
+                    k = _pick(found, total(found), uniform(stream, drawn), n_topics)
+                    drawn += np.uint64(1)
                     topic[t] = k
                     held[k] += token
                     t += 1

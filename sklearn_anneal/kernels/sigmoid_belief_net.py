@@ -10,14 +10,9 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import exp, log
+from ._random import uniform
 from ._simd import total
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
-_SHIFT_TO_53_BITS = np.uint64(11)
-_UNIT = 2.0**-53
 # Vectors have at most this many entries.
 _PADDING = 16
 # How many times the factors whose logarithm is taken are multiplied in pairs.
@@ -26,16 +21,9 @@ _FOLDS = 6
 
 @helper
 def _uniforms(key, first, out):
-    """Numbers ``first`` and following, in [0, 1), of the stream ``key``.
-
-    The generator is splitmix64 (Steele et al., 2014).
-    """
+    """Numbers ``first`` and following, in [0, 1), of the stream ``key``."""
     for j in range(len(out)):
-        z = key + (first + np.uint64(j) + np.uint64(1)) * _GOLDEN
-        z = (z ^ (z >> _SHIFT_1)) * _MIX_1
-        z = (z ^ (z >> _SHIFT_2)) * _MIX_2
-        bits = np.int64((z ^ (z >> _SHIFT_3)) >> _SHIFT_TO_53_BITS)
-        out[j] = np.float64(bits) * _UNIT
+        out[j] = uniform(key, first + np.uint64(j))
 
 
 @helper

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -15,28 +14,34 @@ from ..families import (
     Dirichlet,
     Factor,
     Factors,
+    LazyColumns,
     Natural,
+    SparseColumns,
     Tempering,
     UnitTemperatures,
-    dirichlet_divergence,
     gammaln_divergence,
+    settled,
 )
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
-from ._base import Block, ConjugateModel, LocalStep, Visit, compiled
+from ._base import Block, ConjugateModel, LocalStep
 from ._summary import DataSummary
+from ._topic_draws import TopicsDraw, pooled_sums
+from ._topic_visits import (
+    TOPICS,
+    Concentrations,
+    LocalStart,
+    Topics,
+    TopicsVisit,
+    Words,
+    kernels,
+    tables,
+)
 
-_NOTHING = np.empty(0)
-_NO_MATRIX = np.empty((0, 0))
 # Tables are padded to a multiple of this many topics, which kernels process at a time.
 _LANES = 8
-TOPICS = "topic_word"
-_NOISELESS = "topic_word_without_noise"
 # Smallest number of words for which a task of the workers prepares the topics.
 _WORDS = 256
-# Sweeps of the Gibbs sampler over a document: first those of the burn-in, which are discarded,
-# then those whose assignments are averaged.
-_GIBBS_SWEEPS = (10, 20)
 # Default number of iterations over a document: few at visits that start anew in order to explore,
 # many at other visits.
 _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
@@ -44,10 +49,6 @@ _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
 _SMALLEST_PRIOR, _LARGEST_PRIOR = 1e-4, 1e3
 # Topics count as equal if their squared distance is below this share of their squared lengths.
 _SAME_TOPIC = 1e-6
-
-
-kernels = partial(compiled, "latent_dirichlet")
-tables = partial(compiled, "counts")
 
 
 @dataclass
@@ -99,261 +100,6 @@ def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray
     entries = gammaln_divergence(p, q, p - q)
     totals = gammaln_divergence(n_entries * p, n_entries * q, n_entries * (p - q))
     return n_entries * entries - totals
-
-
-class Concentrations(NamedTuple):
-    """The parameters of q(β), from which a visit computes the topics of the words that it meets.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_words, n_components)
-        λ.
-    log_normalizer : ndarray of shape (n_components,)
-        ψ(Σ_w λ_kw).
-    """
-
-    values: np.ndarray
-    log_normalizer: np.ndarray
-
-
-class Topics(NamedTuple):
-    """E log β, or a draw of log β, in the layout of the kernels.
-
-    Attributes
-    ----------
-    table : ndarray of shape (n_words, width)
-        log β_kw − m_w, or exp{x (log β_kw − m_w)} if the table was prepared for a temperature.
-        The number of columns is padded to a multiple of 8.
-    largest : ndarray of shape (n_words,)
-        m_w, the largest log β_kw of each word.
-
-    Notes
-    -----
-    A visit fills only the rows of words that its documents have. Other rows are uninitialised.
-    """
-
-    table: np.ndarray
-    largest: np.ndarray
-
-
-class LocalStart(NamedTuple):
-    """The initial topic proportions of some documents, and how to iterate from there.
-
-    Attributes
-    ----------
-    gamma : ndarray of shape (n_documents, n_topics) or None
-        The initial Dirichlet parameters γ. None means that the tokens of each document are
-        spread evenly over all topics.
-    n_iter : int
-        Largest number of iterations over a document.
-    seed : int
-        Seed of local steps that use random numbers.
-    """
-
-    gamma: np.ndarray | None
-    n_iter: int
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class TopicsVisit(Visit):
-    """A visit to documents, which holds the topics of all words of these documents.
-
-    Its ``expected`` is of class :class:`Topics`, prepared for the temperature of the visit.
-
-    Parameters
-    ----------
-    kind : {"mean_field", "cvb0", "gibbs"}
-        The kind of local step.
-    draw : dict of ndarray or None, default=None
-        The draw of the topics, if local steps use one instead of expectations.
-    statistics : bool, default=True
-        Whether local steps compute statistics; the bound alone does not need them.
-    """
-
-    kind: str = "mean_field"
-    draw: dict[str, np.ndarray] | None = None
-    statistics: bool = True
-
-    @property
-    def tells_bound(self) -> bool:  # type: ignore[override]
-        return self.kind == "mean_field"
-
-    def start(
-        self,
-        units: Documents,
-        local: np.ndarray | None,
-        exploring: bool,
-        noise: float,
-        rng: np.random.Generator,
-    ) -> LocalStart:
-        model = self.model
-        n_iter = model.n_iter(exploring)
-        seed = int(rng.integers(2**62)) if self.kind == "gibbs" else 0
-        if noise == 0:
-            return LocalStart(None if exploring else local, n_iter, seed)
-        # The start is (1 − r) γ + r (α + c Dir(1)), r being the share of noise and c the mean
-        # length of a document.
-        if local is None:
-            spread = model.doc_topic_prior + units.lengths[:, None] / model.n_components
-            local = np.broadcast_to(spread, (units.n_units, model.n_components))
-        random = rng.standard_exponential((units.n_units, model.n_components))
-        random *= model.mean_length / random.sum(axis=1, keepdims=True)
-        random += model.doc_topic_prior
-        return LocalStart((1.0 - noise) * local + noise * random, n_iter, seed)
-
-    def forgets(self, exploring: bool, noise: float) -> bool:
-        return exploring and noise == 0
-
-    def step(
-        self, units: Documents, noise: np.ndarray | None = None, local: Any = None
-    ) -> LocalStep:
-        """Make the local step of some documents.
-
-        The statistics lack a factor, and the energy lacks a term. Both depend on a word and a
-        topic alone, so that :meth:`finish` adds them once, to the sum over all documents.
-        """
-        if self.unit_temperatures is not None:
-            return self._locally_tempered_step(units, noise, local)
-        model, t = self.model, self.t
-        shape = self.expected.table.shape
-        out = np.zeros(shape) if self.statistics else _NO_MATRIX
-        # The energy is computed from statistics without noise, even if the result has noise.
-        noiseless = _NO_MATRIX if noise is None else np.zeros(shape)
-        theta, sums = np.zeros(model.n_components + 2), np.zeros(4)
-        how: tuple[Any, ...] = (local.n_iter, model.mean_change_tol)
-        if self.kind == "gibbs":
-            how = (*_GIBBS_SWEEPS, local.seed)
-        kernel = {
-            "mean_field": kernels().mean_field,
-            "cvb0": kernels().collapsed,
-            "gibbs": kernels().gibbs,
-        }[self.kind]
-        gamma = self._gamma_array(units, local)
-        kernel(
-            *units.arrays(model.dtype),
-            *self.expected,
-            model.doc_topic_prior,
-            float(t.local),
-            float(t.statistics),
-            float(t.prior),
-            local.gamma is not None,
-            *how,
-            _NOTHING if units.weights is None else units.weights,
-            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
-            gamma,
-            out,
-            noiseless,
-            theta,
-            sums,
-        )
-        step = self._as_local_step(units, out, theta, sums, float(sums[1]), gamma)
-        if noise is not None and self.separate_noise:
-            step.deviation = {TOPICS: out}
-            step.statistics[TOPICS] = noiseless
-        elif noise is not None:
-            step.statistics[_NOISELESS] = noiseless
-        return step
-
-    def _gamma_array(self, units: Documents, local: LocalStart) -> np.ndarray:
-        """Return an array into which a kernel writes γ.
-
-        If a start is given, the array holds a copy of it, which the kernel reads first.
-        """
-        if local.gamma is not None:
-            return np.array(local.gamma, dtype=np.float64, order="C")
-        return np.empty((units.n_units, self.model.n_components))
-
-    def finish(self, step: LocalStep) -> LocalStep:
-        """Multiply the statistics S by the table, and add Σ S E log β to the energy."""
-        if self.unit_temperatures is not None:
-            return step
-        x, factor = float(self.t.local), float(self.t.statistics)
-        mean_field = self.kind == "mean_field"
-        energy, unused = np.zeros(1), np.zeros(1)
-
-        def complete(statistics: np.ndarray, energy: np.ndarray) -> None:
-            tables().expected_statistics(
-                *self.expected, x, factor, int(mean_field), statistics, energy
-            )
-
-        noiseless = step.statistics.pop(_NOISELESS, None)
-        complete(step.statistics[TOPICS] if noiseless is None else noiseless, energy)
-        if noiseless is not None:
-            complete(step.statistics[TOPICS], unused)
-        if step.deviation is not None:
-            complete(step.deviation[TOPICS], unused)
-        step.energy += float(energy[0])
-        if mean_field:
-            # So far the entropy holds the log normaliser of φ that the kernel has computed, which
-            # is H[q(z)] + x E log p(x, z | θ, β).
-            step.entropy -= x * step.energy
-        return step
-
-    def _locally_tempered_step(
-        self, units: Documents, noise: np.ndarray | None, local: LocalStart
-    ) -> LocalStep:
-        """Make the local step with one temperature per document, always in float64."""
-        assert self.unit_temperatures is not None
-        model, (_, log_partition, n_rounds) = self.model, self.unit_temperatures
-        out = np.zeros(self.expected.table.shape)
-        theta, sums, found = np.zeros(model.n_components + 2), np.zeros(6), np.empty(units.n_units)
-        gamma = self._gamma_array(units, local)
-        kernels().locally_tempered(
-            *units.arrays(np.float64),
-            *self.expected,
-            model.doc_topic_prior,
-            log_partition,
-            n_rounds,
-            local.gamma is not None,
-            local.n_iter,
-            model.mean_change_tol,
-            _NOTHING if units.weights is None else units.weights,
-            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
-            gamma,
-            out,
-            found,
-            theta,
-            sums,
-        )
-        step = self._as_local_step(units, out, theta, sums, float(sums[4]), gamma)
-        step.temperature, step.inverse_temperatures = float(sums[5]), found
-        return step
-
-    def _as_local_step(
-        self,
-        units: Documents,
-        out: np.ndarray,
-        theta: np.ndarray,
-        sums: np.ndarray,
-        energy: float,
-        gamma: np.ndarray,
-    ) -> LocalStep:
-        """Return the results that the kernels have written into their arrays as a local step."""
-        alpha = self.model.doc_topic_prior
-        if alpha.sum() > STRONG:
-            # E log p(θ) + H[q(θ)] is −KL, far smaller than the two that the kernel tells.
-            divergence = dirichlet_divergence(gamma, alpha)
-            weighted = divergence if units.weights is None else units.weights * divergence
-            log_prior = -float(weighted.sum()) - float(sums[3])
-        else:
-            constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
-            log_prior = float(sums[2] + constant * theta[-2])
-        return LocalStep(
-            {TOPICS: out, "doc_topic": theta},
-            energy=energy,
-            entropy=float(sums[0] + sums[3]),
-            log_prior=log_prior,
-            local=gamma,
-        )
-
-    def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
-        """Return V S for the exact gradient of structured stochastic VI, kept in bounds."""
-        (factor,) = self.model.factors()
-        exact = factor.family.exact_gradient_statistics(
-            self.draw, factor.pick(q), factor.pick(prior), factor.pick(stats)
-        )
-        return factor.rename(exact)
 
 
 class LatentDirichlet(ConjugateModel):
@@ -530,70 +276,74 @@ class LatentDirichlet(ConjugateModel):
         known: Any = None,
         workers: Workers = SEQUENTIAL,
     ) -> TopicsVisit:
-        draw = None
+        draw, words = None, Words.of(units, self.n_words)
+        expected = self.expectations_of(q, words)
         if rng is not None:
-            topics, draw = self._drawn_topics(q, rng, float(t.local))
+            pooled = pooled_sums(expected, words.met, q[TOPICS])
+            draw = TopicsDraw.of(expected, words.met, pooled, rng, self.dtype, workers)
+            topics = self._drawn_topics(draw, expected, float(t.local))
+        elif unit_temperatures is not None:
+            topics = self.log_topics(expected)
         else:
-            expected, words = self.expectations(q), units.met(self.n_words)
-            if unit_temperatures is not None:
-                topics = self.log_topics(expected, words)
-            else:
-                topics = self._expected_topics(expected, words, float(t.local), workers)
+            topics = self._expected_topics(expected, float(t.local), workers)
         # Only mean-field iterations maximise a bound, so that it is computed with them even if
         # the model is fitted with another local step.
         kind = "mean_field" if evaluation else self.local_step_name
-        return TopicsVisit(self, topics, t, unit_temperatures, separate_noise, kind, draw)
+        return TopicsVisit(self, topics, t, unit_temperatures, separate_noise, kind, words, draw)
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Concentrations:
         """Return λ in the layout of the kernels.
 
         E log β is left to the visits, because each needs it only for the words that it meets.
         """
-        values = np.ascontiguousarray(q[TOPICS].T)
-        return Concentrations(values, psi(values.sum(axis=0)))
+        return self.expectations_of(q, None)
 
-    def log_topics(self, expected: Concentrations, words: np.ndarray | None = None) -> Topics:
-        """Return E log β of the given words; None stands for all words."""
-        if words is None:
-            words = np.arange(self.n_words, dtype=np.int32)
-        topics = self._empty_topics(np.float64)
-        tables().expected_logs(expected.values, words, expected.log_normalizer, *topics)
+    def expectations_of(self, q: Natural, words: Words | None) -> Concentrations:
+        """Return λ of the words of a visit, or of all words."""
+        if words is not None and words.rows is not None:
+            rows = np.arange(len(words.met), dtype=np.int32)
+            topics: Any = q[TOPICS]
+            if isinstance(topics, LazyColumns):
+                return Concentrations(topics.take(words.met), topics.sums(), rows)
+            return Concentrations(topics.T[words.met], topics.T.sum(axis=0), rows)
+        values = np.ascontiguousarray(q[TOPICS].T)
+        rows = np.arange(self.n_words, dtype=np.int32) if words is None else words.met
+        return Concentrations(values, values.sum(axis=0), rows)
+
+    def log_topics(self, expected: Concentrations) -> Topics:
+        """Return E log β."""
+        topics = self._empty_topics(expected, np.float64)
+        tables().expected_logs(expected.values, expected.rows, expected.log_normalizer, *topics)
         return topics
 
-    def _empty_topics(self, dtype: Any) -> Topics:
-        return Topics(np.empty((self.n_words, self.width), dtype), np.empty(self.n_words))
+    def _empty_topics(self, expected: Concentrations, dtype: Any) -> Topics:
+        n_rows = len(expected.values)
+        return Topics(np.empty((n_rows, self.width), dtype), np.empty(n_rows))
 
-    def _expected_topics(
-        self, expected: Concentrations, words: np.ndarray, x: float, workers: Workers
-    ) -> Topics:
-        """Return exp{x (E log β − m)} of the given words."""
-        topics = self._empty_topics(self.dtype)
+    def _expected_topics(self, expected: Concentrations, x: float, workers: Workers) -> Topics:
+        """Return exp{x (E log β − m)}."""
+        topics, log_normalizer = self._empty_topics(expected, self.dtype), expected.log_normalizer
 
         def find(part: slice) -> None:
             tables().expected_table(
                 topics.table,
                 expected.values,
-                words[part],
-                expected.log_normalizer,
+                expected.rows[part],
+                log_normalizer,
                 x,
                 topics.largest,
             )
 
-        workers.share(find, len(words), _WORDS)
+        workers.share(find, len(expected.rows), _WORDS)
         return topics
 
-    def _drawn_topics(
-        self, q: Natural, rng: np.random.Generator, x: float
-    ) -> tuple[Topics, dict[str, np.ndarray]]:
-        """Draw all topics once, and return exp{x (log β − m)} and the draw."""
-        draw = Dirichlet().sample({"concentration": q[TOPICS]}, rng)
-        log_topics = draw["log_probabilities"].T
-        largest = log_topics.max(axis=1)
-        logarithms = np.full((self.n_words, self.width), -np.inf)
-        np.subtract(log_topics, largest[:, None], out=logarithms[:, : self.n_components])
-        table = logarithms if self.dtype == np.float64 else np.empty(logarithms.shape, self.dtype)
-        tables().exponentiate(table, logarithms, x)
-        return Topics(table, largest), draw
+    def _drawn_topics(self, draw: TopicsDraw, expected: Concentrations, x: float) -> Topics:
+        """Return exp{x (log β − m)} of the words of a draw."""
+        topics = self._empty_topics(expected, self.dtype)
+        tables().drawn_table(
+            topics.table, draw.log_gamma, expected.rows, draw.log_total, x, topics.largest
+        )
+        return topics
 
     def n_iter(self, exploring: bool) -> int:
         """Return the largest number of iterations over a document.
@@ -625,7 +375,11 @@ class LatentDirichlet(ConjugateModel):
         return bound
 
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
-        return {TOPICS: raw[TOPICS][:, : self.n_components].T}
+        counts: Any = raw[TOPICS]
+        if isinstance(counts, SparseColumns):
+            counts = counts.head(self.n_components)
+            return {TOPICS: counts}
+        return {TOPICS: counts[:, : self.n_components].T}
 
     # Hyperparameters
 
@@ -650,7 +404,8 @@ class LatentDirichlet(ConjugateModel):
             )
             model.doc_topic_prior = (1.0 - rho) * alpha + rho * better
         if self.learn_topic_word_prior:
-            topics, eta = self.log_topics(self.expectations(q)), self.topic_word_prior
+            q, eta = settled(q), self.topic_word_prior
+            topics = self.log_topics(self.expectations(q))
             normalizer = psi(q[TOPICS].sum(axis=1)).sum()
             logs = topics.table[:, :k].sum() + k * topics.largest.sum() + v * normalizer
             better = _fixed_point(eta[:1], logs / v, normalizer, k, v * eta[0])

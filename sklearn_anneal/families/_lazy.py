@@ -1,0 +1,212 @@
+"""Natural parameters of which an update changes only some columns.
+
+A minibatch of documents meets few words, but the update λ ← (1 − ρ) λ + ρ (λ₀ + S) moves the
+parameters of all of them. Those of words without statistics S move as they all do, so that three
+numbers describe it, λ = a · stored + b · λ₀ + c · base. :class:`SparseColumns` is such S,
+:class:`SparsePosterior` is λ₀ + S, and :class:`LazyColumns` is λ. :func:`posterior` and :func:`mix`
+return them where they are given them. In every other operation they act as the arrays that they
+represent, so that code that knows only arrays remains right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+# Below this, the factor of the stored columns is about to underflow, and all are computed anew.
+_SMALLEST_FACTOR = 1e-100
+
+
+class _Represented(NDArrayOperatorsMixin):
+    """A matrix that is computed when an operation needs all of it."""
+
+    shape: tuple[int, int]
+    ndim = 2
+    dtype = np.dtype(np.float64)
+
+    def whole(self) -> np.ndarray:
+        """Return the matrix, whose columns are contiguous in memory."""
+        raise NotImplementedError
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.whole() if dtype is None else self.whole().astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        arrays = [x.whole() if isinstance(x, _Represented) else x for x in inputs]
+        return getattr(ufunc, method)(*arrays, **kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.whole()[index]
+
+    @property
+    def T(self) -> np.ndarray:
+        """The transpose, an array."""
+        return self.whole().T
+
+    def sum(self, axis: int | None = None, **how: Any) -> Any:
+        """Return the sum over an axis, or of all entries."""
+        return self.whole().sum(axis=axis, **how)
+
+
+class SparseColumns(_Represented):
+    """Statistics that are 0 except in some columns.
+
+    Parameters
+    ----------
+    columns : ndarray of int, shape (n_given,)
+        The numbers of these columns, in ascending order.
+    values : ndarray of shape (n_given, n_rows)
+        One row per column that is given.
+    n_columns : int
+        The number of all columns.
+    """
+
+    def __init__(self, columns: np.ndarray, values: np.ndarray, n_columns: int):
+        self.columns = columns
+        self.values = values
+        self.shape = (values.shape[1], n_columns)
+
+    def whole(self) -> np.ndarray:
+        found = np.zeros(self.shape[::-1])
+        found[self.columns] = self.values
+        return found.T
+
+    def head(self, n_rows: int) -> SparseColumns:
+        """Return the first rows."""
+        return SparseColumns(self.columns, self.values[:, :n_rows], self.shape[1])
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        factors = [x for x in inputs if not isinstance(x, _Represented)]
+        if ufunc is np.multiply and method == "__call__" and [np.ndim(f) for f in factors] == [0]:
+            return SparseColumns(self.columns, factors[0] * self.values, self.shape[1])
+        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
+
+class SparsePosterior(_Represented):
+    """The natural parameters λ̂ = base + y (λ₀ − base) + S of a posterior with sparse statistics.
+
+    Parameters
+    ----------
+    prior, base : ndarray, broadcastable to the shape of S
+    share : float
+        y, 1 unless the prior is tempered.
+    stats : SparseColumns
+    """
+
+    def __init__(self, prior: np.ndarray, base: np.ndarray, share: float, stats: SparseColumns):
+        self.prior = prior
+        self.base = base
+        self.share = share
+        self.stats = stats
+        self.shape = stats.shape
+
+    def whole(self) -> np.ndarray:
+        tempered = self.prior
+        if self.share != 1.0:
+            tempered = self.base + self.share * (self.prior - self.base)
+        return np.asarray(tempered + self.stats.whole())
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        first, other = inputs[0], inputs[-1]
+        if (
+            ufunc in (np.add, np.subtract)
+            and first is self
+            and isinstance(other, SparseColumns)
+            and other.columns is self.stats.columns
+        ):
+            values = ufunc(self.stats.values, other.values)
+            stats = SparseColumns(other.columns, values, other.shape[1])
+            return SparsePosterior(self.prior, self.base, self.share, stats)
+        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
+    def mixed_into(self, start: Any, rho: float) -> Any:
+        """Return (1 − ρ) ``start`` + ρ λ̂, which costs as much as the columns that S has.
+
+        ``start`` must not be used any more if it is of class :class:`LazyColumns`, because its
+        memory is used for the result.
+        """
+        if rho == 1.0:
+            return self.whole()
+        if not isinstance(start, LazyColumns) or start.prior is not self.prior:
+            start = LazyColumns(np.asarray(start), self.prior, self.base)
+        return start.moved(self, rho)
+
+
+class LazyColumns(_Represented):
+    """Natural parameters λ = a · stored + b · λ₀ + c · base, of which few columns are touched.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows, n_columns)
+        λ; it is copied.
+    prior, base : ndarray, broadcastable to the shape of λ
+    """
+
+    def __init__(self, values: np.ndarray, prior: np.ndarray, base: np.ndarray):
+        self.shape = values.shape
+        self.prior = prior
+        self._stored = np.array(values.T, order="C")
+        self._stored_sums = self._stored.sum(axis=0)
+        self._factor = 1.0
+        of_all = (max(1, prior.shape[0]), values.shape[1])
+        self._others = [(0.0, np.broadcast_to(array, of_all)) for array in (prior, base)]
+        self._sums = [array.sum(axis=1) for _, array in self._others]
+
+    def _buffer(self) -> np.ndarray:
+        if self._stored is None:
+            raise RuntimeError("these parameters have been updated; only the result is valid")
+        return self._stored
+
+    def whole(self) -> np.ndarray:
+        found = self._factor * self._buffer()
+        for weight, array in self._others:
+            if weight:
+                found += weight * array.T
+        return found.T
+
+    def take(self, columns: np.ndarray) -> np.ndarray:
+        """Return some columns, as an array of shape (n_taken, n_rows)."""
+        found = self._buffer()[columns]
+        found *= self._factor
+        for weight, array in self._others:
+            if weight:
+                found += weight * array[:, columns].T
+        return found
+
+    def sums(self) -> np.ndarray:
+        """Return Σ λ over all columns, of shape (n_rows,).
+
+        It is not summed anew, but kept from update to update.
+        """
+        self._buffer()
+        found = self._factor * self._stored_sums
+        for (weight, _), total in zip(self._others, self._sums, strict=True):
+            found = found + weight * total
+        return found
+
+    def moved(self, target: SparsePosterior, rho: float) -> LazyColumns:
+        """Return (1 − ρ) λ + ρ λ̂; this object must not be used any more."""
+        new = self
+        if (1.0 - rho) * self._factor < _SMALLEST_FACTOR:
+            new = LazyColumns(self.whole(), self.prior, self._others[1][1])
+        result = object.__new__(LazyColumns)
+        result.shape, result.prior = new.shape, new.prior
+        result._stored, result._sums = new._buffer(), new._sums
+        result._factor = (1.0 - rho) * new._factor
+        shares = (target.share, 1.0 - target.share)
+        result._others = [
+            ((1.0 - rho) * weight + rho * share, array)
+            for share, (weight, array) in zip(shares, new._others, strict=True)
+        ]
+        added = (rho / result._factor) * target.stats.values
+        result._stored[target.stats.columns] += added
+        result._stored_sums = new._stored_sums + added.sum(axis=0)
+        self._stored = new._stored = None  # type: ignore[assignment]
+        return result
+
+
+def settled(natural: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return natural parameters as arrays; arrays themselves are returned as they are."""
+    return {key: np.asarray(value) for key, value in natural.items()}

@@ -1,0 +1,174 @@
+"""Draws of topics, of the words that a visit meets."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..families import Dirichlet, PooledDirichlet, SparseColumns, log_standard_gamma
+from ..inference.parallel import Workers
+from ._base import compiled
+
+# The draws of this many words use one stream of random numbers.
+_WORDS = 512
+# If the other words have less than this share of a topic, the difference between the sums of all
+# words and of those that are drawn would lose too many digits.
+_SMALLEST_SHARE = 1e-6
+
+kernels = partial(compiled, "gamma_draws")
+
+
+class TopicsDraw(NamedTuple):
+    """One draw of the topics, β_k ~ Dir(λ_k), of some words.
+
+    A probability is a gamma variable divided by the sum of the variables of all words. The sum of
+    the variables of all other words is a gamma variable, too, and is drawn as one: the Dirichlet
+    distribution has the aggregation property. The draw therefore takes as long as the words need,
+    however large the vocabulary is.
+
+    Attributes
+    ----------
+    words : ndarray of int32, shape (n_drawn,)
+        The numbers of the words, in ascending order.
+    log_gamma : ndarray of shape (n_drawn, n_topics)
+        The logarithms of the gamma variables of these words.
+    pooled : ndarray of shape (n_topics,) or None
+        Σ λ over all other words; None if there are none.
+    log_pooled : ndarray of shape (n_topics,) or None
+        The logarithms of the gamma variables that have these parameters.
+    log_total : ndarray of shape (n_topics,)
+        The logarithms of the sums of the variables of all words.
+    """
+
+    words: np.ndarray
+    log_gamma: np.ndarray
+    pooled: np.ndarray | None
+    log_pooled: np.ndarray | None
+    log_total: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        expected: Any,
+        words: np.ndarray,
+        pooled: np.ndarray | None,
+        rng: np.random.Generator,
+        dtype: Any,
+        workers: Workers,
+    ) -> TopicsDraw:
+        """Draw the given words of all topics.
+
+        Parameters
+        ----------
+        expected : Concentrations
+            λ of these words.
+        words : ndarray of int32, shape (n_drawn,)
+        pooled : ndarray of shape (n_topics,) or None
+            The result of :func:`pooled_sums`.
+        rng : numpy.random.Generator
+        dtype : dtype
+            The precision of the draws.
+        workers : Workers
+            They share the words. The result does not depend on their number.
+        """
+        concentration, rows = expected.values, expected.rows
+        seed = int(rng.integers(2**62))
+        log_gamma = np.empty((len(words), concentration.shape[1]), dtype)
+        n_parts = -(-len(words) // _WORDS)
+        log_sums = np.empty((n_parts, concentration.shape[1]))
+
+        def draw(parts: slice) -> None:
+            for i in range(parts.start, parts.stop):
+                part = slice(_WORDS * i, _WORDS * (i + 1))
+                kernels().log_gammas(log_gamma[part], concentration, rows[part], seed, i)
+                kernels().log_sums(log_gamma[part], log_sums[i])
+
+        workers.share(draw, n_parts, 1)
+        log_pooled = None
+        if pooled is not None:
+            log_pooled = log_standard_gamma(pooled, rng)
+            log_sums = np.vstack([log_sums, log_pooled])
+        log_total = np.empty(concentration.shape[1])
+        kernels().log_sums(log_sums, log_total)
+        return cls(words, log_gamma, pooled, log_pooled, log_total)
+
+    def exact_gradient_statistics(self, concentration: Any, prior: np.ndarray, stats: Any) -> Any:
+        """Return the statistics V S for the exact gradient of structured stochastic VI.
+
+        The control variate has the statistics of the drawn words that λ contains now. The other
+        words have statistics of 0 at every draw, and keep them.
+
+        Parameters
+        ----------
+        concentration : ndarray or LazyColumns of shape (n_topics, n_words)
+            λ.
+        prior : ndarray broadcastable to the shape of λ
+            η.
+        stats : ndarray or SparseColumns of shape (n_topics, n_words)
+            S.
+
+        Returns
+        -------
+        ndarray or SparseColumns of shape (n_topics, n_words)
+            The result of :meth:`Dirichlet.exact_gradient_statistics`, in the form of S.
+        """
+        concentration = np.asarray(concentration)
+        prior = np.broadcast_to(prior, concentration.shape)
+        drawn, of_prior = concentration[:, self.words], prior[:, self.words]
+        sparse = isinstance(stats, SparseColumns)
+        statistics = stats.values.T if sparse else stats[:, self.words]
+        family, log_gamma = Dirichlet(), self.log_gamma.T.astype(np.float64)
+        if self.pooled is not None and self.log_pooled is not None:
+            sums = np.zeros((2, len(concentration)))
+            others = np.setdiff1d(
+                np.arange(concentration.shape[1], dtype=np.int32), self.words, assume_unique=True
+            )
+            compiled("gamma").inverse_trigamma_sums(
+                np.ascontiguousarray(concentration.T), others, sums
+            )
+            family = PooledDirichlet(*sums)
+            # With a prior of the same size, the control variate has no statistics of these words.
+            drawn, of_prior = (np.column_stack([a, self.pooled]) for a in (drawn, of_prior))
+            statistics = np.column_stack([statistics, np.zeros(len(statistics))])
+            log_gamma = np.column_stack([log_gamma, self.log_pooled])
+        draw = {
+            "log_gamma": log_gamma,
+            "probabilities": np.exp(log_gamma - self.log_total[:, None]),
+        }
+        found = family.exact_gradient_statistics(
+            draw,
+            {"concentration": drawn},
+            {"concentration": of_prior},
+            {"concentration": statistics},
+        )["concentration"]
+        if sparse:
+            values = found[:, : len(self.words)].T
+            return SparseColumns(stats.columns, values, concentration.shape[1])
+        result = np.zeros(concentration.shape[::-1]).T
+        result[:, self.words] = found[:, : len(self.words)]
+        return result
+
+
+def pooled_sums(expected: Any, words: np.ndarray, topics: Any) -> np.ndarray | None:
+    """Return Σ λ_kw over all words but the given ones, of shape (n_topics,); None if all are given.
+
+    Parameters
+    ----------
+    expected : Concentrations
+        λ of the given words.
+    words : ndarray of int32, shape (n_given,)
+    topics : ndarray or LazyColumns of shape (n_topics, n_words)
+        λ of all words.
+    """
+    if len(words) == topics.shape[1]:
+        return None
+    values = expected.values
+    given = values if len(values) == len(words) else values[expected.rows]
+    pooled = expected.totals - given.sum(axis=0)
+    if (pooled < _SMALLEST_SHARE * expected.totals).any():
+        others = np.ones(topics.shape[1])
+        others[words] = 0.0
+        pooled = np.asarray(topics) @ others
+    return np.asarray(pooled)

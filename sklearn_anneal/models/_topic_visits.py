@@ -1,0 +1,337 @@
+"""Visits to documents: the topics of the words that they meet, and the local steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from ..families import STRONG, Natural, SparseColumns, dirichlet_divergence
+from ..inference.units import Documents
+from ._base import LocalStep, Visit, compiled
+from ._topic_draws import TopicsDraw
+
+TOPICS = "topic_word"
+_NOTHING = np.empty(0)
+_NO_MATRIX = np.empty((0, 0))
+_NOISELESS = "topic_word_without_noise"
+# If a visit meets at most one in this many words, its tables have rows for these words alone.
+_FEW_WORDS = 2
+# Sweeps of the Gibbs sampler over a document: first those of the burn-in, which are discarded,
+# then those whose assignments are averaged.
+_GIBBS_SWEEPS = (10, 20)
+
+
+kernels = partial(compiled, "latent_dirichlet")
+tables = partial(compiled, "counts")
+
+
+class Concentrations(NamedTuple):
+    """The parameters of q(β), from which a visit computes the topics of the words that it meets.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_rows, n_components)
+        They are λ of all words, or of the words that a visit meets.
+    totals : ndarray of shape (n_components,)
+        Σ_w λ_kw over all words.
+    rows : ndarray of int32, shape (n_met,)
+        The rows of the words that a visit meets.
+    """
+
+    values: np.ndarray
+    totals: np.ndarray
+    rows: np.ndarray
+
+    @property
+    def log_normalizer(self) -> np.ndarray:
+        """ψ(Σ_w λ_kw), of shape (n_components,)."""
+        return np.asarray(psi(self.totals))
+
+
+class Topics(NamedTuple):
+    """E log β, or a draw of log β, in the layout of the kernels.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n_words, width)
+        log β_kw − m_w, or exp{x (log β_kw − m_w)} if the table was prepared for a temperature.
+        The number of columns is padded to a multiple of 8.
+    largest : ndarray of shape (n_words,)
+        m_w, the largest log β_kw of each word.
+
+    Notes
+    -----
+    A visit that meets few words of the vocabulary has rows for these alone. Otherwise it fills only
+    their rows, and others are uninitialised.
+    """
+
+    table: np.ndarray
+    largest: np.ndarray
+
+
+class LocalStart(NamedTuple):
+    """The initial topic proportions of some documents, and how to iterate from there.
+
+    Attributes
+    ----------
+    gamma : ndarray of shape (n_documents, n_topics) or None
+        The initial Dirichlet parameters γ. None means that the tokens of each document are
+        spread evenly over all topics.
+    n_iter : int
+        Largest number of iterations over a document.
+    seed : int
+        Seed of local steps that use random numbers.
+    """
+
+    gamma: np.ndarray | None
+    n_iter: int
+    seed: int = 0
+
+
+class Words(NamedTuple):
+    """The words that occur in some documents.
+
+    Attributes
+    ----------
+    met : ndarray of int32, shape (n_met,)
+        Their numbers, in ascending order.
+    rows : ndarray of int32, shape (n_words,), or None
+        The row of each word in tables that have rows for these words alone; other entries are
+        uninitialised. None: tables have rows for all words, which takes less time if most occur.
+    """
+
+    met: np.ndarray
+    rows: np.ndarray | None
+
+    @classmethod
+    def of(cls, units: Documents, n_words: int) -> Words:
+        """Return the words of some documents."""
+        met = units.met(n_words)
+        if _FEW_WORDS * len(met) > n_words:
+            return cls(met, None)
+        rows = np.empty(n_words, dtype=np.int32)
+        rows[met] = np.arange(len(met), dtype=np.int32)
+        return cls(met, rows)
+
+
+@dataclass(frozen=True)
+class TopicsVisit(Visit):
+    """A visit to documents, which holds the topics of all words of these documents.
+
+    Its ``expected`` is of class :class:`Topics`, prepared for the temperature of the visit.
+
+    Parameters
+    ----------
+    kind : {"mean_field", "cvb0", "gibbs"}
+        The kind of local step.
+    words : Words or None, default=None
+        The words that are met; None if tables have rows for all words.
+    draw : TopicsDraw or None, default=None
+        The draw of the topics, if local steps use one instead of expectations.
+    statistics : bool, default=True
+        Whether local steps compute statistics; the bound alone does not need them.
+    """
+
+    kind: str = "mean_field"
+    words: Words | None = None
+    draw: TopicsDraw | None = None
+    statistics: bool = True
+
+    @property
+    def tells_bound(self) -> bool:  # type: ignore[override]
+        return self.kind == "mean_field"
+
+    def start(
+        self,
+        units: Documents,
+        local: np.ndarray | None,
+        exploring: bool,
+        noise: float,
+        rng: np.random.Generator,
+    ) -> LocalStart:
+        model = self.model
+        n_iter = model.n_iter(exploring)
+        seed = int(rng.integers(2**62)) if self.kind == "gibbs" else 0
+        if noise == 0:
+            return LocalStart(None if exploring else local, n_iter, seed)
+        # The start is (1 − r) γ + r (α + c Dir(1)), r being the share of noise and c the mean
+        # length of a document.
+        if local is None:
+            spread = model.doc_topic_prior + units.lengths[:, None] / model.n_components
+            local = np.broadcast_to(spread, (units.n_units, model.n_components))
+        random = rng.standard_exponential((units.n_units, model.n_components))
+        random *= model.mean_length / random.sum(axis=1, keepdims=True)
+        random += model.doc_topic_prior
+        return LocalStart((1.0 - noise) * local + noise * random, n_iter, seed)
+
+    def forgets(self, exploring: bool, noise: float) -> bool:
+        return exploring and noise == 0
+
+    def step(
+        self, units: Documents, noise: np.ndarray | None = None, local: Any = None
+    ) -> LocalStep:
+        """Make the local step of some documents.
+
+        The statistics lack a factor, and the energy lacks a term. Both depend on a word and a
+        topic alone, so that :meth:`finish` adds them once, to the sum over all documents.
+        """
+        if self.unit_temperatures is not None:
+            return self._locally_tempered_step(units, noise, local)
+        model, t = self.model, self.t
+        shape = self.expected.table.shape
+        out = np.zeros(shape) if self.statistics else _NO_MATRIX
+        # The energy is computed from statistics without noise, even if the result has noise.
+        noiseless = _NO_MATRIX if noise is None else np.zeros(shape)
+        theta, sums = np.zeros(model.n_components + 2), np.zeros(4)
+        how: tuple[Any, ...] = (local.n_iter, model.mean_change_tol)
+        if self.kind == "gibbs":
+            how = (*_GIBBS_SWEEPS, local.seed)
+        kernel = {
+            "mean_field": kernels().mean_field,
+            "cvb0": kernels().collapsed,
+            "gibbs": kernels().gibbs,
+        }[self.kind]
+        gamma = self._gamma_array(units, local)
+        kernel(
+            *self._arrays(units, model.dtype),
+            *self.expected,
+            model.doc_topic_prior,
+            float(t.local),
+            float(t.statistics),
+            float(t.prior),
+            local.gamma is not None,
+            *how,
+            _NOTHING if units.weights is None else units.weights,
+            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
+            gamma,
+            out,
+            noiseless,
+            theta,
+            sums,
+        )
+        step = self._as_local_step(units, out, theta, sums, float(sums[1]), gamma)
+        if noise is not None and self.separate_noise:
+            step.deviation = {TOPICS: out}
+            step.statistics[TOPICS] = noiseless
+        elif noise is not None:
+            step.statistics[_NOISELESS] = noiseless
+        return step
+
+    def _arrays(self, units: Documents, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return counts, rows of words and indptr of some documents, as kernels read them."""
+        counts, words, indptr = units.arrays(dtype)
+        if self.words is not None and self.words.rows is not None:
+            words = self.words.rows[words]
+        return counts, words, indptr
+
+    def _gamma_array(self, units: Documents, local: LocalStart) -> np.ndarray:
+        """Return an array into which a kernel writes γ.
+
+        If a start is given, the array holds a copy of it, which the kernel reads first.
+        """
+        if local.gamma is not None:
+            return np.array(local.gamma, dtype=np.float64, order="C")
+        return np.empty((units.n_units, self.model.n_components))
+
+    def finish(self, step: LocalStep) -> LocalStep:
+        """Multiply the statistics S by the table, and add Σ S E log β to the energy."""
+        if self.unit_temperatures is not None:
+            return self._of_all_words(step)
+        x, factor = float(self.t.local), float(self.t.statistics)
+        mean_field = self.kind == "mean_field"
+        energy, unused = np.zeros(1), np.zeros(1)
+
+        def complete(statistics: np.ndarray, energy: np.ndarray) -> None:
+            tables().expected_statistics(
+                *self.expected, x, factor, int(mean_field), statistics, energy
+            )
+
+        noiseless = step.statistics.pop(_NOISELESS, None)
+        complete(step.statistics[TOPICS] if noiseless is None else noiseless, energy)
+        if noiseless is not None:
+            complete(step.statistics[TOPICS], unused)
+        if step.deviation is not None:
+            complete(step.deviation[TOPICS], unused)
+        step.energy += float(energy[0])
+        if mean_field:
+            # So far the entropy holds the log normaliser of φ that the kernel has computed, which
+            # is H[q(z)] + x E log p(x, z | θ, β).
+            step.entropy -= x * step.energy
+        return self._of_all_words(step)
+
+    def _of_all_words(self, step: LocalStep) -> LocalStep:
+        """Return statistics as matrices of all words, which are sparse if few words are met."""
+        if self.words is not None and self.words.rows is not None:
+            met, n_words = self.words.met, len(self.words.rows)
+            parts: tuple[dict[str, Any], ...] = (step.statistics, step.deviation or {})
+            for statistics in parts:
+                if TOPICS in statistics:
+                    statistics[TOPICS] = SparseColumns(met, statistics[TOPICS], n_words)
+        return step
+
+    def _locally_tempered_step(
+        self, units: Documents, noise: np.ndarray | None, local: LocalStart
+    ) -> LocalStep:
+        """Make the local step with one temperature per document, always in float64."""
+        assert self.unit_temperatures is not None
+        model, (_, log_partition, n_rounds) = self.model, self.unit_temperatures
+        out = np.zeros(self.expected.table.shape)
+        theta, sums, found = np.zeros(model.n_components + 2), np.zeros(6), np.empty(units.n_units)
+        gamma = self._gamma_array(units, local)
+        kernels().locally_tempered(
+            *self._arrays(units, np.float64),
+            *self.expected,
+            model.doc_topic_prior,
+            log_partition,
+            n_rounds,
+            local.gamma is not None,
+            local.n_iter,
+            model.mean_change_tol,
+            _NOTHING if units.weights is None else units.weights,
+            _NOTHING if noise is None else np.asarray(noise, dtype=np.float64),
+            gamma,
+            out,
+            found,
+            theta,
+            sums,
+        )
+        step = self._as_local_step(units, out, theta, sums, float(sums[4]), gamma)
+        step.temperature, step.inverse_temperatures = float(sums[5]), found
+        return step
+
+    def _as_local_step(
+        self,
+        units: Documents,
+        out: np.ndarray,
+        theta: np.ndarray,
+        sums: np.ndarray,
+        energy: float,
+        gamma: np.ndarray,
+    ) -> LocalStep:
+        """Return the results that the kernels have written into their arrays as a local step."""
+        alpha = self.model.doc_topic_prior
+        if alpha.sum() > STRONG:
+            # E log p(θ) + H[q(θ)] is −KL, far smaller than the two that the kernel tells.
+            divergence = dirichlet_divergence(gamma, alpha)
+            weighted = divergence if units.weights is None else units.weights * divergence
+            log_prior = -float(weighted.sum()) - float(sums[3])
+        else:
+            constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
+            log_prior = float(sums[2] + constant * theta[-2])
+        return LocalStep(
+            {TOPICS: out, "doc_topic": theta},
+            energy=energy,
+            entropy=float(sums[0] + sums[3]),
+            log_prior=log_prior,
+            local=gamma,
+        )
+
+    def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
+        """Return V S for the exact gradient of structured stochastic VI, kept in bounds."""
+        assert self.draw is not None
+        exact = self.draw.exact_gradient_statistics(q[TOPICS], prior[TOPICS], stats[TOPICS])
+        return {TOPICS: exact}
