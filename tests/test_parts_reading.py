@@ -231,9 +231,8 @@ def test_an_error_of_one_restart_ends_the_others(rng, monkeypatch):
             return super().update(ctx, q, target, rho)
 
     lock, counter = threading.Lock(), [0]
-    est = BY_NAME["gaussian_mixture"].make(
-        annealing=Failing(initial_temperature=3.0, n_passes=4), n_init=3
-    )
+    method = Failing(initial_temperature=3.0, n_passes=4)
+    est = BY_NAME["gaussian_mixture"].make(annealing=method, n_init=3)
     with pytest.raises(FloatingPointError, match="in one restart"):
         est.fit(Shards(cut(X, [9])))
     assert threading.active_count() == n_threads
@@ -262,8 +261,9 @@ def test_callbacks_stop_a_fit_to_parts(n_init, rng):
     est = BY_NAME["gaussian_mixture"].make(annealing="none", tol=0.0, max_iter=20, n_init=n_init)
     est.set_callbacks(stopper)
     est.fit(Shards(cut(X, [9])))
+    # Restarts pass over the data together, and each ends with the pass that it is in.
     assert est.n_iter_ <= 4
-    assert stopper.ended("pass") < 20
+    assert 4 <= stopper.ended("pass") <= 3 + 2 * n_init
     assert np.isfinite(est.lower_bound_)
 
 

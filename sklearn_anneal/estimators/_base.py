@@ -241,6 +241,11 @@ class BaseAnnealed(
         """The sample weights of a part as :meth:`_check_weights` takes them."""
         return weights
 
+    @property
+    def _reads_targets(self) -> bool:
+        """Whether parts have targets; the y of other estimators is ignored."""
+        return False
+
     def _keys_of_part(self, X: Any) -> np.ndarray | None:
         """What no two parts may have in common, such as the ids of users; None if there is none."""
         return None

@@ -506,7 +506,9 @@ def _placed(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Place, 
     """Return the place of parts, which are not put there yet, and where they are read from."""
     shards = as_shards(X)
     template = type(estimator)(**estimator.get_params(deep=False))
-    targets = [None] * len(shards) if y is None else _beside(y, shards, "y")
+    targets: list[Any] = [None] * len(shards)
+    if y is not None and estimator._reads_targets:
+        targets = _beside(y, shards, "y")
     weights = sample_weight
     weights = [None] * len(shards) if weights is None else _beside(weights, shards, "sample_weight")
     of_parts = zip(shards.parts, targets, weights, strict=True)
