@@ -260,10 +260,6 @@ class Source:
             self, X=self.X if isinstance(self.X, str | PathLike) else None, y=None, weights=None
         )
 
-    def warm_up(self) -> None:
-        """Compile the kernels of the estimator, or load them if they were compiled before."""
-        self.estimator._load_kernels()
-
     def computed(self, X: Any, y: Any, weights: Any) -> Source:
         """Return the source with the values of its lazy objects."""
         found = {"X": X, "y": y, "weights": weights}
@@ -651,12 +647,15 @@ def _joined(values: list[Any]) -> Any:
         return values[0]
     if isinstance(values[0], list):
         return [one for part in values for one in part]
-    if any(map(sparse.issparse, values)):
-        return sparse.vstack(values, format="csr")
+    if len({np.shape(value)[1:] for value in values}) > 1:
+        # The parts themselves will say which of them it is.
+        return values[0]
     if hasattr(values[0], "iloc"):
         import pandas as pd
 
         return pd.concat(values)
+    if any(map(sparse.issparse, values)):
+        return sparse.vstack(values, format="csr")
     return np.concatenate([np.asarray(value) for value in values])
 
 

@@ -10,24 +10,31 @@ of an earlier visit, so that the scheduler has as many tasks in the last pass as
 from __future__ import annotations
 
 import os
+import pickle
 import platform
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import dask
 import numpy as np
-from distributed import Client, KilledWorker, get_worker
+from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
-from .parallel import Workers, one_thread
+from .parallel import Workers, one_thread, pickled
 from .parts import Errand, Node, Part, Place, run
 from .units import Units
 
 # The client is asked to send the parameters of a visit as an argument of a task.
 _QUIET = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
+# Seconds for which a fit waits for a worker, if there is none.
+_PATIENCE = 60
+# The workers of each client that have been compared.
+_CHECKED: WeakKeyDictionary[Client, list[str]] = WeakKeyDictionary()
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
@@ -48,12 +55,12 @@ class OnDask(Place):
         self._inputs: dict[int, tuple[Any, ...]] = {}
         self._parts: list[Any] = []
         self._where: list[str] = []
-        self._checked = False
 
     def put(self, loads: list[Callable[[], Units]]) -> None:
         addresses = self._addresses()
-        if not self._checked:
-            self._check(loads[0], addresses)
+        if _CHECKED.get(self._client) != addresses:
+            self._check()
+            _CHECKED[self._client] = addresses
         self.n_parts = len(loads)
         if not self._where:
             shares = np.array_split(np.arange(self.n_parts), len(addresses))
@@ -75,19 +82,22 @@ class OnDask(Place):
     def _begun(self, load: Any, where: dict[str, Any]) -> tuple[Any, ...]:
         """Return futures of what a part is read from, or values that any worker can read from."""
         found: list[Any] = []
-        how = {key: where[key] for key in ("workers", "allow_other_workers")}
         for value, lazy in zip(load.inputs, load.lazy, strict=True):
-            if lazy is not None:
-                found.append(
-                    value
-                    if hasattr(value, "key") and hasattr(value, "result")
-                    else self._client.compute(value, **how)
-                )
+            if isinstance(value, Future):
+                found.append(value)
+            elif lazy is not None:
+                how = {key: where[key] for key in ("workers", "allow_other_workers")}
+                found.append(self._client.compute(value, **how))
             elif value is None or isinstance(value, str | os.PathLike) or callable(value):
                 found.append(value)
             else:
-                found.append(self._client.scatter(value, workers=where["workers"], hash=False))
+                # The scheduler keeps what a task is given, so that a lost worker loses no data.
+                found.append(self._submit(_given, pickled(value), **where))
         return tuple(found)
+
+    def _submit(self, function: Callable, *args: Any, **how: Any) -> Future:
+        with dask.config.set(_QUIET):
+            return self._client.submit(function, *args, **how)
 
     def groups(self) -> list[list[int]]:
         addresses = self._addresses()
@@ -105,23 +115,23 @@ class OnDask(Place):
 
     def call(self, errand: Errand, indices: list[int], workers: Workers) -> Any:
         parts = [self._parts[i] for i in indices]
-        with dask.config.set(_QUIET), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sending large graph")
-            return self._client.submit(
-                _visit,
-                errand,
-                parts,
-                self.n_parts,
-                key=f"{self._prefix}-{type(errand).__name__.strip('_').lower()}-{uuid4().hex}",
-                workers=[self._where[indices[0]]],
-                allow_other_workers=True,
-                pure=False,
-            ), list(indices)
+        name = type(errand).__name__.strip("_").lower()
+        future = self._submit(
+            _visit,
+            pickled(errand),
+            parts,
+            self.n_parts,
+            key=f"{self._prefix}-{name}-{uuid4().hex}",
+            workers=[self._where[indices[0]]],
+            allow_other_workers=True,
+            pure=False,
+        )
+        return future, list(indices)
 
     def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
         futures = [future for future, _ in handles]
         try:
-            return list(self._client.gather(futures))
+            return [pickle.loads(found) for found in self._client.gather(futures)]
         except KilledWorker as error:
             at = [i for future, indices in handles for i in indices if future.status == "error"]
             raise ValueError(
@@ -149,13 +159,21 @@ class OnDask(Place):
                 f"The Dask client is {self._client.status}, so that nobody can visit the parts. "
                 "Give Shards a client that is connected to a cluster."
             )
-        addresses = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
-        if not addresses:
-            raise ValueError("The Dask cluster has no workers, so that nobody can visit the parts.")
-        return addresses
+        addresses = sorted(self._client.nthreads())
+        if addresses:
+            return addresses
+        # The last worker may have been lost, and another one be about to take its place.
+        try:
+            self._client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError as error:
+            raise ValueError(
+                f"The Dask cluster has had no worker for {_PATIENCE} seconds, so that nobody can "
+                "visit the parts."
+            ) from error
+        return sorted(self._client.nthreads())
 
-    def _check(self, load: Any, addresses: list[str]) -> None:
-        """Refuse workers without this package, warn of those that differ, and warm up kernels."""
+    def _check(self) -> None:
+        """Refuse workers without this package, and warn of those that differ."""
         package = __name__.partition(".")[0]
         question = f"__import__('importlib.util').util.find_spec({package!r}) is not None"
         without = [at for at, has in self._client.run(eval, question).items() if not has]
@@ -177,14 +195,16 @@ class OnDask(Place):
                     UserWarning,
                     stacklevel=2,
                 )
-        hosts = {fact["host"]: at for at, fact in self._client.run(_host).items()}
-        self._client.gather(
-            [
-                self._client.submit(_warm, load.without_data(), workers=[at], pure=False)
-                for at in hosts.values()
-            ]
-        )
-        self._checked = True
+
+    def warm_up(self, errand: Errand, units: Units) -> None:
+        # One worker of each host compiles the kernels, and the others read them from its disk.
+        hosts = {host: at for at, host in self._client.run(platform.node).items()}
+        part = Part(0, partial(_given, pickled(units)), {})
+        futures = [
+            self._submit(_visit, pickled(errand), [part], 1, workers=[at], pure=False)
+            for at in hosts.values()
+        ]
+        self._client.gather(futures, errors="skip")
 
 
 def machine() -> dict[str, str]:
@@ -201,23 +221,23 @@ def machine() -> dict[str, str]:
     }
 
 
-def _host() -> dict[str, str]:
-    return {"host": platform.node()}
-
-
-def _warm(load: Any) -> None:
-    """Load the kernels once on a host, before its other workers need them."""
-    load.warm_up()
+def _given(value: bytes) -> Any:
+    return pickle.loads(value)
 
 
 def _part(load: Any, X: Any, y: Any, weights: Any) -> Part:
-    return Part(load.index, load.computed(X, y, weights), {})
+    return Part(load.index, load.computed(*map(_owned, (X, y, weights))), {})
 
 
-def _visit(errand: Errand, parts: list[Part], n_parts: int) -> list[tuple[Node, Any]]:
+def _owned(value: Any) -> Any:
+    """Return a value whose arrays are not views of a message; these may be out of line."""
+    return value if callable(value) else pickle.loads(pickled(value))
+
+
+def _visit(errand: bytes, parts: list[Part], n_parts: int) -> bytes:
     n_threads = get_worker().state.nthreads
     with one_thread(), parallel_config(backend="threading"), Workers(n_threads) as workers:
-        return run(errand, parts, n_parts, workers)
+        return pickled(run(pickle.loads(errand), parts, n_parts, workers))
 
 
 def _listed(indices: list[int]) -> str:

@@ -483,7 +483,7 @@ def _in_worker(
     """Run tasks where the caller's limit on threads may not reach; their results, pickled."""
     values = () if common is None else common.values
     with one_thread():
-        return [_pickled(function(*values, *task)) for task in tasks]
+        return [pickled(function(*values, *task)) for task in tasks]
 
 
 class _Pickler(CloudPickler):
@@ -499,7 +499,8 @@ class _Pickler(CloudPickler):
         return super().reducer_override(obj)
 
 
-def _pickled(result: Any) -> bytes:
+def pickled(result: Any) -> bytes:
+    """Return a pickle in one string of bytes, whose arrays can be written when it is read back."""
     file = io.BytesIO()
     _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(result)
     return file.getvalue()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -127,6 +130,49 @@ class _Visit(Errand):
         return [self.errand.at(self.view.of(part), workers)]
 
 
+# Values whose pickle is larger wait on disk.
+_STAYS_IN_MEMORY = 1 << 20
+
+
+class Aside:
+    """A value that waits, as a pickle, until it is asked for; a large one waits on disk."""
+
+    def __init__(self, value: Any):
+        self._set(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+
+    def _set(self, pickled: bytes) -> None:
+        self._pickled: bytes | None = pickled
+        self._path: str | None = None
+        if len(pickled) > _STAYS_IN_MEMORY:
+            with tempfile.NamedTemporaryFile(prefix="sklearn_anneal-", delete=False) as file:
+                file.write(pickled)
+            self._pickled, self._path = None, file.name
+            weakref.finalize(self, _remove, file.name)
+
+    def __reduce__(self) -> Any:
+        return _put_aside, (self._bytes(),)
+
+    def _bytes(self) -> bytes:
+        if self._path is None:
+            assert self._pickled is not None
+            return self._pickled
+        return Path(self._path).read_bytes()
+
+    def get(self) -> Any:
+        """Return the value."""
+        return pickle.loads(self._bytes())
+
+
+def _put_aside(pickled: bytes) -> Aside:
+    aside = Aside.__new__(Aside)
+    aside._set(pickled)
+    return aside
+
+
+def _remove(path: str) -> None:
+    Path(path).unlink(missing_ok=True)
+
+
 class Token:
     """The name of a chain of visits, which belongs to all copies of the chain."""
 
@@ -144,7 +190,7 @@ class Chain:
         The name under which parts keep them.
     number : int
         Number of visits so far.
-    log : list
+    log : list of Aside
         The sweeps since local variables started anew, where a place may forget them. They can then
         be made again, bit for bit.
     values : dict or None
@@ -154,7 +200,7 @@ class Chain:
     place: Place | None
     token: Token = field(default_factory=Token)
     number: int = 0
-    log: list[_Logged] = field(default_factory=list)
+    log: list[Aside] = field(default_factory=list)
     values: dict[int, Any] | None = None
 
     @classmethod
@@ -166,9 +212,9 @@ class Chain:
 
     def following(self, place: Place, logged: _Logged) -> Chain:
         """Return the chain after one more visit."""
-        log: list[_Logged] = []
+        log: list[Aside] = []
         if not place.remembers:
-            log = [logged] if logged.sweep.forgets else [*self.log, logged]
+            log = [*([] if logged.sweep.forgets else self.log), Aside(logged)]
         return Chain(place, self.token, self.number + 1, log)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -215,7 +261,7 @@ class _Job(NamedTuple):
         Where local variables are kept; None if they are not.
     number : int
         Number of visits of the chain before this one.
-    replay : list of _Logged
+    replay : list of Aside
         The sweeps since local variables started anew, for a part that has lost them.
     values : dict or None
         Local variables by part, of a chain that was read from a checkpoint.
@@ -224,7 +270,7 @@ class _Job(NamedTuple):
     logged: _Logged
     token: str | None
     number: int
-    replay: list[_Logged]
+    replay: list[Aside]
     values: dict[int, Any] | None
 
 
@@ -288,7 +334,8 @@ class _SweepAll(Errand):
         if not job.replay:
             return None
         local = None
-        for logged in job.replay:
+        for aside in job.replay:
+            logged = aside.get()
             rng = logged.rng(part.index)
             _, local = logged.sweep.over(units, rng, local, workers, logged.totals)
         return local
@@ -411,6 +458,10 @@ class PartedUnits(Units):
     def X(self) -> Any:
         return self.gathered.X  # type: ignore[attr-defined]
 
+    @property
+    def center(self) -> Any:
+        return self.gathered.center  # type: ignore[attr-defined]
+
     def rows(self) -> Units:
         return self.gathered.rows()  # type: ignore[attr-defined, no-any-return]
 
@@ -491,16 +542,19 @@ class PartedUnits(Units):
             return found.step, None
         return found.step, chain.following(self.place, logged)
 
-    def _swept(self, job: _Job, log: list[_Logged], workers: Workers) -> _Swept:
+    def _swept(self, job: _Job, log: list[Aside], workers: Workers) -> _Swept:
         if self._lockstep is None:
             return self._sweep([(job, log, workers)])[0]
         return self._lockstep.pass_with((job, log, workers))
 
-    def _sweep(self, asked: list[tuple[_Job, list[_Logged], Workers]]) -> list[_Swept]:
+    def _sweep(self, asked: list[tuple[_Job, list[Aside], Workers]]) -> list[_Swept]:
         """Make the sweeps of several restarts, each given with its log and its workers."""
         ended = tuple(self.place.ended)
         del self.place.ended[: len(ended)]
         errand = _SweepAll(self._view, [job for job, _, _ in asked], ended)
+        if not self.place.warm:
+            self.place.warm_up(errand, self.gathered.spread(2))
+            self.place.warm = True
         # The log goes only to parts that have lost their local variables. They make them anew.
         again = replace(errand, jobs=[job._replace(replay=log) for job, log, _ in asked])
         return list(self.place.sum(errand, asked[0][2], again))

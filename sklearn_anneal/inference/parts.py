@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn import config_context, get_config
 
-from .parallel import SEQUENTIAL, Workers
+from .parallel import SEQUENTIAL, Workers, pickled
 from .units import Units
 
 Node = tuple[int, int]
@@ -92,9 +92,13 @@ class Part:
             self._units = self.load()
         return self._units
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Data points are made anew from what they were read from.
-        return {**vars(self), "_units": None}
+    def __getstate__(self) -> bytes:
+        # Data points are made anew from what they were read from. Arrays in one string of bytes
+        # are read back as they were, and not as views of a message, which may be out of line.
+        return pickled({**vars(self), "_units": None})
+
+    def __setstate__(self, state: bytes) -> None:
+        vars(self).update(pickle.loads(state))
 
     def __sizeof__(self) -> int:
         return 1000 + _size(self._units) + _size(self.kept)
@@ -185,12 +189,17 @@ class Place(ABC):
         """Return the parts that are visited by one call each, in ascending order."""
         return [list(range(self.n_parts))]
 
+    def warm_up(self, errand: Errand, units: Units) -> None:
+        """Run an errand with a few data points where others would compile the same kernels."""
+        return
+
     def close(self) -> None:
         """Release the parts."""
         return
 
     def __init__(self) -> None:
         self.n_parts = 0
+        self.warm = False
         # The tokens of chains of visits that have ended, whose local variables can be dropped.
         self.ended: list[str] = []
 

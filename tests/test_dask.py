@@ -1,0 +1,430 @@
+"""Data in parts on a Dask cluster of processes: the same bits as in one process, come what may."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from itertools import cycle
+
+import numpy as np
+import pytest
+from harness import combinations, context_of, largest_difference, quick
+from scipy import sparse
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+    Shards,
+)
+from sklearn_anneal.inference.parted_units import _SweepAll
+
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+cluster = pytest.importorskip("sklearn_anneal.inference.cluster")
+
+PARTS_AND_WORKERS = [(n, w) for n in (1, 5, 16) for w in (1, 2, 3)]
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(
+            n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as local,
+        distributed.Client(local) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    """A function that lets fits use the first few workers only."""
+
+    def use(n):
+        every = cluster.OnDask._addresses
+        monkeypatch.setattr(cluster.OnDask, "_addresses", lambda self: every(self)[:n])
+
+    return use
+
+
+def cut(X, n):
+    """X in n parts, of which the second has nothing if there are several."""
+    rows = _num_samples(X)
+    edges = np.linspace(0, rows, n).astype(int) if n > 1 else np.array([0, rows])
+    if n > 1:
+        edges = np.insert(edges, 1, edges[1])
+    return [_safe_indexing(X, np.arange(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def same(one, other):
+    """Whether two fits are equal, bit for bit."""
+    q, p = context_of(one).q, context_of(other).q
+    np.testing.assert_array_equal(one.lower_bounds_, other.lower_bounds_)
+    assert one.lower_bound_ == other.lower_bound_
+    return largest_difference(q, p) == 0
+
+
+def clusters(rng, n=240):
+    centers = np.array([[-5.0, 0, 0], [0, 5, 0], [5, 0, 5]])
+    return centers[rng.integers(3, size=n)] + rng.normal(size=(n, 3))
+
+
+def documents(rng, n=90, n_words=40):
+    topics = rng.dirichlet(np.full(n_words, 0.1), size=4)
+    shares = rng.dirichlet(np.full(4, 0.3), size=n)
+    return sparse.csr_matrix(rng.poisson(60 * shares @ topics))
+
+
+def mixture(**params):
+    settings = {"n_components": 3, "max_iter": 12, "tol": 0.0, "n_reheats": 0, "random_state": 0}
+    return AnnealedBayesianGaussianMixture(**settings | params)
+
+
+# The same bits
+
+
+CELLS = [
+    pytest.param(*pair.values, *cell, id=f"{pair.id}-{cell[0]}-{cell[1]}")
+    for pair, cell in zip(combinations(), cycle(PARTS_AND_WORKERS), strict=False)
+    if not pair.id.startswith("geometric")
+]
+
+
+@pytest.mark.parametrize(("entry", "params", "name", "n_parts", "n_workers"), CELLS)
+def test_a_cluster_finds_the_bits_of_one_process(
+    entry, params, name, n_parts, n_workers, client, workers, rng
+):
+    """Every model and method; the numbers of parts and workers go through all pairs in turn."""
+    workers(n_workers)
+    est = entry.make(annealing=quick(name), **params)
+    parts = cut(entry.data(rng, 60), n_parts)
+    here = est.fit(Shards(parts))
+    there = entry.make(annealing=quick(name), **params).fit(Shards(parts, client=client))
+    assert same(here, there)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_parts", "n_workers"), PARTS_AND_WORKERS)
+def test_numbers_of_parts_and_workers(n_parts, n_workers, client, workers, rng):
+    workers(n_workers)
+    for dtype in (np.float64, np.float32):
+        X = clusters(rng).astype(dtype)
+        parts, weights = cut(X, n_parts), cut(rng.integers(0, 3, len(X)).astype(float), n_parts)
+        for how in ({}, {"batch_size": 20}, {"n_init": 3}, {"annealing": "svi_plus"}):
+            here = mixture(**how).fit(Shards(parts), sample_weight=weights)
+            there = mixture(**how).fit(Shards(parts, client=client), sample_weight=weights)
+            assert same(here, there)
+
+
+def test_groups_and_their_order_make_no_difference(client, monkeypatch, rng):
+    parts = cut(clusters(rng), 13)
+    expected = mixture(annealing="stochastic").fit(Shards(parts))
+
+    def shuffled(self):
+        order = rng.permutation(self.n_parts)
+        return [
+            sorted(group.tolist())
+            for group in np.array_split(order, rng.integers(1, 6))
+            if len(group)
+        ]
+
+    monkeypatch.setattr(cluster.OnDask, "groups", shuffled)
+    assert same(mixture(annealing="stochastic").fit(Shards(parts, client=client)), expected)
+
+
+# Failures
+
+
+class Killer:
+    """Kills a worker with parts while it makes a sweep, at the n-th sweep of a fit."""
+
+    def __init__(self, monkeypatch, at):
+        self.at, self.n_sweeps, self.n_again = at, 0, 0
+        call = cluster.OnDask.call
+
+        def counting(place, errand, indices, workers):
+            sweeping = isinstance(errand, _SweepAll)
+            again = sweeping and any(job.replay for job in errand.jobs)
+            self.n_again += again
+            victim = None
+            if sweeping and not again and indices[0] == 0:
+                self.n_sweeps += 1
+                if self.n_sweeps == self.at:
+                    victim = place._where[0]
+                    pids = place._client.run(os.getpid)
+            handle = call(place, errand, indices, workers)
+            if victim is not None:
+                os.kill(pids[victim], signal.SIGKILL)
+            return handle
+
+        monkeypatch.setattr(cluster.OnDask, "call", counting)
+
+
+def counts_batch(**params):
+    settings = {"n_components": 4, "max_iter": 24, "tol": 0.0, "random_state": 0}
+    return AnnealedLatentDirichletAllocation(learning_method="batch", **settings | params)
+
+
+def factors(**params):
+    settings = {"n_components": 4, "max_iter": 16, "tol": 0.0, "n_reheats": 0, "random_state": 0}
+    return AnnealedGammaProcessNMF(**settings | params)
+
+
+FAILURES = [
+    pytest.param(mixture, {"annealing": quick("deterministic")}, clusters, 3, False, id="schedule"),
+    pytest.param(counts_batch, {"annealing": "none"}, documents, 4, False, id="exploring"),
+    pytest.param(counts_batch, {"annealing": "none"}, documents, 20, True, id="kept-locals"),
+    pytest.param(factors, {"annealing": "none"}, documents, 26, True, id="kept-of-two-blocks"),
+    pytest.param(mixture, {"annealing": quick("svi_plus")}, clusters, 3, False, id="svi-plus"),
+    pytest.param(mixture, {"n_init": 3}, clusters, 5, False, id="lockstep"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "params", "data", "at", "replays"), FAILURES)
+def test_a_killed_worker_changes_no_bit(make, params, data, at, replays, monkeypatch, rng):
+    parts = cut(data(rng), 6)
+    expected = make(**params).fit(Shards(parts))
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as local,
+        distributed.Client(local) as client,
+    ):
+        killer = Killer(monkeypatch, at)
+        found = make(**params).fit(Shards(parts, client=client))
+    assert killer.n_sweeps > at
+    assert same(found, expected)
+    # Local variables that were lost are made anew once, and then kept again.
+    assert (killer.n_again > 0) == replays
+    assert killer.n_again <= 2
+
+
+class Stopped(Exception):
+    """What stands for the end of a client."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [3, 19])
+def test_a_fit_is_resumed_on_another_cluster(at, client, monkeypatch, tmp_path, rng):
+    parts = cut(documents(rng), 5)
+    expected = counts_batch(annealing="none").fit(Shards(parts))
+    n_sweeps = 0
+    get = cluster.OnDask.get
+
+    def failing(place, handles):
+        nonlocal n_sweeps
+        n_sweeps += "sweepall" in handles[0][0].key
+        if n_sweeps == at:
+            raise Stopped
+        return get(place, handles)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.OnDask, "get", failing)
+        with pytest.raises(Stopped):
+            counts_batch(annealing="none").fit(Shards(parts, client=client), checkpoint=tmp_path)
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as local,
+        distributed.Client(local) as other,
+    ):
+        found = counts_batch(annealing="none").fit(Shards(parts, client=other), checkpoint=tmp_path)
+    assert same(found, expected)
+
+
+# What travels
+
+
+class Traffic:
+    """The bytes of the sweeps of a fit, out and back, and the tasks that the scheduler knows."""
+
+    def __init__(self, monkeypatch, client):
+        self.sweeps, self.n_tasks = [], []
+        call, get = cluster.OnDask.call, cluster.OnDask.get
+
+        def calling(place, errand, indices, workers):
+            if isinstance(errand, _SweepAll):
+                self.sweeps.append(len(pickle.dumps(errand)))
+                count = client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+                self.n_tasks.append(count)
+            return call(place, errand, indices, workers)
+
+        def getting(place, handles):
+            found = get(place, handles)
+            if "sweepall" in handles[0][0].key:
+                self.sweeps.append(len(pickle.dumps(found)))
+            return found
+
+        monkeypatch.setattr(cluster.OnDask, "call", calling)
+        monkeypatch.setattr(cluster.OnDask, "get", getting)
+
+
+@pytest.mark.parametrize(
+    ("make", "data", "n_globals"),
+    [(mixture, clusters, 3 * (9 + 3 + 4)), (counts_batch, documents, 4 * 40)],
+    ids=["mixture", "topics"],
+)
+def test_what_travels_does_not_grow_with_the_data(
+    make, data, n_globals, client, workers, monkeypatch, rng
+):
+    workers(2)
+    found = []
+    for n in (400, 800):
+        with monkeypatch.context() as patch:
+            traffic = Traffic(patch, client)
+            make(annealing="none", max_iter=8).fit(Shards(cut(data(rng, n), 6), client=client))
+            found.append(traffic)
+    one, two = (np.mean(traffic.sweeps) for traffic in found)
+    assert two == pytest.approx(one, rel=0.05)
+    # The visit and the statistics are as large as the parameters, up to a few tables; every sweep
+    # also has some kilobytes of settings.
+    assert max(found[1].sweeps) < 8 * 8 * n_globals + 20_000
+
+
+def test_the_scheduler_has_no_more_tasks_in_the_last_pass(client, workers, monkeypatch, rng):
+    workers(2)
+    traffic = Traffic(monkeypatch, client)
+    counts_batch(annealing="none", max_iter=60).fit(
+        Shards(cut(documents(rng, 40), 6), client=client)
+    )
+    assert len(traffic.n_tasks) >= 100
+    # A task that was released may still be known for a moment.
+    assert max(traffic.n_tasks[20:]) <= max(traffic.n_tasks[:20]) + 2 * 2
+
+
+def only_on_workers(seed, client_pid):
+    assert os.getpid() != client_pid, "the client has computed a part"
+    return clusters(np.random.default_rng(seed), 60)
+
+
+def test_no_part_is_computed_on_the_client(client):
+    from functools import partial
+
+    parts = [partial(only_on_workers, seed, os.getpid()) for seed in range(4)]
+    est = mixture().fit(Shards(parts, client=client))
+    assert np.isfinite(est.score(Shards(parts, client=client)))
+    assert len(pickle.dumps(est)) < 60_000
+    assert b"distributed" not in pickle.dumps(est)
+
+
+# Collections of Dask
+
+
+def test_arrays_of_dask_are_fitted_and_predicted_where_they_are(client, rng):
+    X = clusters(rng)
+    lazy = da.from_array(X, chunks=(50, 2))
+    est = mixture().fit(lazy)
+    parts = Shards([X[i : i + 50] for i in range(0, 240, 50)])
+    assert same(est, mixture().fit(parts))
+    assert est.score(lazy) == pytest.approx(est.score(X), rel=1e-12)
+    labels = est.predict(lazy)
+    assert isinstance(labels, da.Array)
+    np.testing.assert_array_equal(labels.compute(), est.predict(X))
+    np.testing.assert_array_equal(est.predict_proba(lazy).compute(), est.predict_proba(X))
+    np.testing.assert_array_equal(est.score_samples(lazy).compute(), est.score_samples(X))
+
+
+def test_data_frames_of_dask(client, rng):
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame(clusters(rng), columns=list("abc"))
+    lazy = dd.from_pandas(frame, npartitions=3)
+    weights = dd.from_pandas(pd.Series(np.arange(240.0)), npartitions=3)
+    est = mixture().fit(lazy, sample_weight=weights)
+    assert est.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert est.score(frame) == pytest.approx(
+        mixture().fit(frame, sample_weight=np.arange(240.0)).score(frame), rel=1e-6
+    )
+    np.testing.assert_array_equal(est.predict(lazy).compute(), est.predict(frame))
+
+
+def test_streams_update_where_the_part_is(client, rng):
+    counts = documents(rng)
+    parts = cut(counts, 4)
+    how = {"n_components": 4, "total_samples": 90, "random_state": 0, "batch_size": 16}
+    here, there = (AnnealedLatentDirichletAllocation(**how) for _ in range(2))
+    for part in parts:
+        if part.shape[0]:
+            here.partial_fit(part)
+    there.partial_fit(Shards(parts, client=client))
+    assert same(here, there)
+
+
+def test_other_forms_of_data(client, rng):
+    sequences = [rng.normal(size=(n, 2)) + 4 * (n % 2) for n in rng.integers(5, 30, size=12)]
+    parts = [sequences[:5], sequences[5:6], sequences[6:]]
+    make = {"n_components": 2, "max_iter": 8, "random_state": 0}
+    one = AnnealedHMM(**make).fit(Shards(parts))
+    assert same(AnnealedHMM(**make).fit(Shards(parts, client=client)), one)
+    users = np.repeat(np.arange(40), 6)
+    pairs = np.column_stack([users, rng.integers(0, 15, size=240)])
+    pairs, where = np.unique(pairs, axis=0, return_index=True)
+    y = rng.integers(1, 6, size=240).astype(float)[where]
+    edges = np.searchsorted(pairs[:, 0], [0, 13, 30, 40])
+    X, ys = ([a[i:j] for i, j in zip(edges, edges[1:], strict=False)] for a in (pairs, y))
+    make |= {"input": "pairs", "n_items": 15}
+    one = AnnealedPMF(**make).fit(Shards(X), ys)
+    assert same(AnnealedPMF(**make).fit(Shards(X, client=client), ys), one)
+
+
+# Bad input
+
+
+def failing():
+    raise RuntimeError("the disk is gone")
+
+
+def test_errors_name_the_part(client, rng):
+    X = clusters(rng, 60)
+    for bad, words in (
+        (X[:, :2], "Part 1: it has 2 columns, but others have 3"),
+        (X.astype(np.float32), "Part 1: its dtype is float32.*Give Shards a dtype"),
+        ("/nowhere/x.npy", "Part 1 .*x.npy.*cannot be read"),
+        (failing, "Part 1 cannot be read: the disk is gone"),
+    ):
+        est = mixture()
+        with pytest.raises((ValueError, OSError), match=words):
+            est.fit(Shards([X, bad, X], client=client))
+        assert not hasattr(est, "lower_bound_")
+
+
+def test_a_closed_client_is_refused(rng):
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as local:
+        client = distributed.Client(local)
+        client.close()
+        with pytest.raises(ValueError, match="The Dask client is closed"):
+            mixture().fit(Shards([clusters(rng)], client=client))
+
+
+def test_workers_without_the_package_or_with_another_are_told_of(client, monkeypatch, rng):
+    shards = Shards([clusters(rng)], client=client)
+    run = type(client).run
+
+    def without(self, function, *args, **kwargs):
+        found = run(self, function, *args, **kwargs)
+        return {at: function is not eval for at in found} if function is eval else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "_CHECKED", {})
+        patch.setattr(type(client), "run", without)
+        with pytest.raises(ValueError, match="The worker tcp.* has no sklearn_anneal"):
+            mixture().fit(shards)
+
+    def differing(self, function, *args, **kwargs):
+        found = run(self, function, *args, **kwargs)
+        if function is cluster.machine:
+            found[min(found)]["version of numpy"] = "0.1"
+        return found
+
+    monkeypatch.setattr(cluster, "_CHECKED", {})
+    monkeypatch.setattr(type(client), "run", differing)
+    with pytest.warns(UserWarning, match="Workers differ in their version of numpy.*has 0.1"):
+        mixture().fit(shards)
