@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,6 @@ from harness import crossed, fitted_state
 from models import TRAINED_BY_GRADIENTS
 
 from sklearn_anneal.annealing import Annealing
-from sklearn_anneal.inference import parts
 
 # Parameters of single data points, which are attributes of a fit to data in memory only.
 OF_UNITS = ("n_users_", "user_", "users")
@@ -60,9 +61,6 @@ def assert_same_fit(in_parts: Any, whole: Any) -> None:
 
 def folders() -> set[str]:
     """The folders with local variables of parts in files, which fits make and remove."""
-    from pathlib import Path
-    from tempfile import gettempdir
-
     return {path.name for path in Path(gettempdir()).glob("sklearn_anneal-*")}
 
 
@@ -77,8 +75,3 @@ class Counted:
         if self.n_calls == self.fails_at:
             raise self.error
         return self.X
-
-
-def here() -> type[parts.Here]:
-    """The place of parts that the process of the fit visits."""
-    return parts.Here

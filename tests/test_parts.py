@@ -166,7 +166,8 @@ def test_parts_of_weight_zero_and_empty_parts_change_nothing(rng):
 
 
 @pytest.mark.parametrize("entry", models())
-def test_a_weight_of_two_is_a_second_row(entry, rng, monkeypatch):
+def test_a_weight_of_two_is_a_second_row(entry, rng):
+    """To the total weight and to all priors; starts draw rows, of which there are others then."""
     X, twice = entry.data(rng, 30), np.ones(30)
     twice[7:11] = 2.0
     parts, weights = cut(X, [9]), cut(twice, [9])
