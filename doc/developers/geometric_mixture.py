@@ -17,10 +17,11 @@ from sklearn_anneal.estimators._validation import refuse_masked
 from sklearn_anneal.families import Beta, Dirichlet, Factor, Factors
 from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.models._base import ConjugateModel, LocalStep, coinciding
+from sklearn_anneal.models._summary import DataSummary
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(DataSummary):
     """What the model has to know of all data.
 
     Attributes

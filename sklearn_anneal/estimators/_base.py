@@ -241,6 +241,15 @@ class BaseAnnealed(
         """The sample weights of a part as :meth:`_check_weights` takes them."""
         return weights
 
+    @property
+    def _reads_targets(self) -> bool:
+        """Whether parts have targets; the y of other estimators is ignored."""
+        return False
+
+    def _keys_of_part(self, X: Any) -> np.ndarray | None:
+        """What no two parts may have in common, such as the ids of users; None if there is none."""
+        return None
+
     def _check_parts(self) -> None:
         """Refuse parameters with which no part tells what the model needs to know."""
 
@@ -304,7 +313,6 @@ class BaseAnnealed(
                 if parted.total_weight == 0:
                     raise ValueError(_WITHOUT_WEIGHT)
                 self._check_training(parted.gathered)
-                self._check_parts()
                 return self._fit_to(example, parted, (X, y, metadata, parted), warm, store)
         given, X = X, self._validate_data(X, reset=not warm)
         units = self._make_units(X, self._check_weights(sample_weight, X))

@@ -24,7 +24,7 @@ from ._ratings import (
     read_pairs,
     some_ratings,
 )
-from ._shards import by_parts
+from ._shards import NothingToScore, by_parts
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -372,14 +372,14 @@ class RatingPredictions(BaseAnnealed):
         weights = self._check_weights(sample_weight, data)
         known, predicted = halves(data)
         if not predicted.any():
-            raise ValueError("X has no rating to predict.")
+            raise NothingToScore("X has no rating to predict.")
         natural = self._solved(ctx, self._make_units(some_ratings(data, known), None))
         rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))[predicted]
         mean, std = self._predictions(rows, data.columns[predicted], natural)
         densities = norm.logpdf(data.values[predicted], mean, std)
         each = np.ones(len(rows)) if weights is None else weights[rows]
         if not each.any():
-            raise ValueError("X has no rating of positive weight to predict.")
+            raise NothingToScore("X has no rating of positive weight to predict.")
         mean = np.average(finite(densities, _OVERFLOW), weights=each)
         return float(mean), float(each.sum())
 

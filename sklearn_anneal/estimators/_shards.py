@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
+from sklearn.utils.validation import _get_feature_names, _num_samples
 
 from ..inference.parallel import Workers
 from ..inference.parted_units import NoUnits, PartedUnits
 from ..inference.parts import Errand, Here, Part, Place
 from ..inference.restarts import ROWS_FOR_STARTS
+from ..inference.tables import Blocks, Coded, Packing
 from ..inference.units import Units
 
 
@@ -69,6 +70,11 @@ class Shards:
         dtype: Any = None,
         client: Any = None,
     ):
+        if isinstance(parts, str | PathLike) or len(getattr(parts, "shape", ())) > 1:
+            raise TypeError(
+                f"parts should be a list of parts, but is of the type {type(parts).__name__}. Put "
+                "a single part into a list."
+            )
         self.parts = list(parts)
         self.n_features = n_features
         self.dtype = None if dtype is None else np.dtype(dtype)
@@ -148,10 +154,8 @@ def as_shards(X: Any, like: Shards | None = None) -> Shards:
 
 def read(source: Any, dtype: Any, name: str) -> Any:
     """Read a part from its source; errors name the part."""
-    try:
+    with naming(f"{name} cannot be read"):
         X = _read(source)
-    except Exception as error:
-        raise type_of(error)(f"{_capital(name)} cannot be read: {error}") from error
     if dtype is None:
         return X
     if isinstance(X, list):
@@ -159,13 +163,18 @@ def read(source: Any, dtype: Any, name: str) -> Any:
     return X.astype(dtype) if hasattr(X, "astype") else np.asarray(X, dtype=dtype)
 
 
-def type_of(error: BaseException) -> type[Exception]:
-    """The class of errors in which an error is raised again with the name of a part."""
-    return next((kind for kind in (OSError, TypeError) if isinstance(error, kind)), ValueError)
+# The classes in which an error is raised again with the name of a part; ValueError for all others.
+_KINDS = (FileNotFoundError, PermissionError, OSError, TypeError, ImportError, MemoryError)
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Begin the text of an error with the name of the part that it is about."""
+    try:
+        yield
+    except Exception as error:
+        kind = next((kind for kind in _KINDS if isinstance(error, kind)), ValueError)
+        raise kind(f"{name[:1].upper()}{name[1:]}: {error}") from error
 
 
 def _read(source: Any) -> Any:
@@ -213,6 +222,9 @@ class Source:
     columns : tuple or None
         Number and names of the columns that the part should have, and what kind of data; None if
         they are not known yet.
+    missing : dict or None
+        Which columns of categories have missing cells in any part (:func:`missing_in`); None if
+        it is not known yet.
     """
 
     index: int
@@ -222,6 +234,7 @@ class Source:
     weights: Any = None
     dtype: Any = None
     columns: Any = None
+    missing: Any = None
 
     @property
     def name(self) -> str:
@@ -266,19 +279,17 @@ class Source:
     def __call__(self) -> Units:
         """Return the data points."""
         X, y, weights = self.raw()
-        estimator = copy.copy(self.estimator)
-        try:
-            return self._units(estimator, X, y, weights)
-        except Exception as error:
-            raise type_of(error)(f"{_capital(self.name)}: {error}") from error
+        with naming(self.name):
+            return self._units(X, y, weights)
 
-    def _units(self, estimator: Any, X: Any, y: Any, weights: Any) -> Units:
+    def _units(self, X: Any, y: Any, weights: Any) -> Units:
         if _num_samples(X) == 0:
             return NoUnits()
+        estimator = copy.copy(self.estimator)
         units: Units = validated(estimator, X, y, weights, ensure_min_samples=1)[1]
         if self.columns is not None:
-            _compare(columns_of(estimator, units), self.columns)
-        return units
+            _compare(columns_of(estimator, X, units), self.columns)
+        return repacked(units, self.missing, estimator.n_components) if self.missing else units
 
 
 def validated(
@@ -292,58 +303,141 @@ def validated(
     return data, estimator._make_units(data, weights)
 
 
-def columns_of(estimator: Any, units: Any) -> tuple[Any, ...]:
-    """Number and names of columns, and the kind and dtype of the data."""
-    names = getattr(estimator, "feature_names_in_", None)
-    values = next(
-        (getattr(units, name) for name in ("X", "frames", "values") if hasattr(units, name)), None
-    )
+def columns_of(estimator: Any, X: Any, units: Any) -> tuple[Any, ...]:
+    """Number and names of the columns of X, and the kind and dtype of its data points."""
+    _, values = _table_of(units)
     dtype = getattr(values, "dtype", None)
-    kind = type(units).__name__, type(values).__name__.replace("memmap", "ndarray")
     n = getattr(units, "n_columns", None) or getattr(estimator, "n_features_in_", None)
-    return n, None if names is None else tuple(names), kind, None if dtype is None else dtype.name
+    stored = "sparse" if sparse.issparse(values) else "dense"
+    if type(units).__name__.startswith("Sparse"):
+        stored = "sparse"
+    return n, _names_of(X), stored, None if dtype is None else dtype.name
+
+
+def _names_of(X: Any) -> tuple[str, ...] | None:
+    first = X[0] if isinstance(X, list | tuple) else X
+    names = _get_feature_names(first)
+    return None if names is None else tuple(names)
+
+
+def _table_of(units: Any) -> tuple[str, Any]:
+    """Return the name of the attribute with the table of data points, and the table."""
+    name = next((name for name in ("X", "frames", "values") if hasattr(units, name)), "")
+    return name, getattr(units, name, None)
 
 
 def _compare(found: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
     if found[0] != expected[0]:
-        raise ValueError(f"it has {found[0]} columns, but others have {expected[0]}")
+        raise ValueError(f"it has {found[0]} columns, but others have {expected[0]}.")
     if found[1] != expected[1]:
-        raise ValueError(f"its columns are named {found[1]}, but those of others {expected[1]}")
+        raise ValueError(_named(found[1], expected[1]))
     if found[2] != expected[2]:
         raise ValueError(
-            f"its data are {'/'.join(found[2])}, but those of others {'/'.join(expected[2])}"
+            f"its data are {found[2]}, but those of others {expected[2]}. All parts are either "
+            "dense or sparse."
         )
     if found[3] != expected[3]:
         raise ValueError(
-            f"its dtype is {found[3]}, but that of others {expected[3]}. Give Shards a dtype"
+            f"its dtype is {found[3]}, but that of others {expected[3]}. Give Shards a dtype."
         )
+
+
+def _named(found: Any, expected: Any) -> str:
+    named = [
+        "without names" if names is None else f"named {', '.join(names)}"
+        for names in (found, expected)
+    ]
+    return f"its columns are {named[0]}, but those of others are {named[1]}."
+
+
+# Columns of categories are packed into codes, in which only columns with missing cells have a
+# digit for these. All parts have to be packed alike, whichever part a cell is missing in.
+
+
+def missing_in(units: Any) -> dict[str, np.ndarray]:
+    """Return the name of each block of categories, and which of its columns have missing cells."""
+    _, table = _table_of(units)
+    parts = table.parts if isinstance(table, Blocks) else {"": table}
+    return {n: np.array(p.packing.missing) for n, p in parts.items() if isinstance(p, Coded)}
+
+
+def repacked(units: Any, missing: dict[str, np.ndarray], n_components: int) -> Any:
+    """Return data points whose columns of categories are packed for these missing cells."""
+
+    def packed(name: str, part: Any) -> Any:
+        if name not in missing or tuple(missing[name]) == part.packing.missing:
+            return part
+        packing = Packing.of(part.packing.n_levels, missing[name], n_components)
+        return Coded(packing.pack(part.levels()), packing)
+
+    name, table = _table_of(units)
+    units = copy.copy(units)
+    if isinstance(table, Blocks):
+        setattr(units, name, Blocks({n: packed(n, part) for n, part in table.parts.items()}))
+    else:
+        setattr(units, name, packed("", table))
+    return units
+
+
+@dataclass(frozen=True)
+class _Missing(Errand):
+    """The columns of categories with missing cells, of each part."""
+
+    def at(self, part: Part, workers: Workers) -> dict[str, np.ndarray]:
+        return missing_in(part.units)
+
+    def merge(self, a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**a, **b, **{name: a[name] | b[name] for name in a.keys() & b.keys()}}
 
 
 @dataclass(frozen=True)
 class _Measure(Errand):
-    """The number of rows of each part, before any validation."""
+    """The number of rows of each part, before any validation, and its smallest and largest key."""
 
+    estimator: Any
     reads = False
 
-    def at(self, part: Part, workers: Workers) -> list[int]:
-        return [_num_samples(part.load.raw()[0])]
+    def at(self, part: Part, workers: Workers) -> list[tuple[int, Any]]:
+        X, _, _ = part.load.raw()
+        n = _num_samples(X)
+        with naming(part.load.name):
+            keys = self.estimator._keys_of_part(X) if n else None
+        return [(n, None if keys is None else (keys.min(), keys.max()))]
+
+
+@dataclass(frozen=True)
+class _Keys(Errand):
+    """The distinct keys of some parts."""
+
+    estimator: Any
+    indices: set[int]
+    reads = False
+
+    def at(self, part: Part, workers: Workers) -> dict[int, np.ndarray]:
+        if part.index not in self.indices:
+            return {}
+        return {part.index: np.unique(self.estimator._keys_of_part(part.load.raw()[0]))}
+
+    def merge(self, a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+        return {**a, **b}
 
 
 @dataclass(frozen=True)
 class _Gather(Errand):
-    """Some rows of each part, with their targets and weights."""
+    """Some rows of each part with its index, and with their targets and weights."""
 
     chosen: list[np.ndarray]
     reads = False
 
-    def at(self, part: Part, workers: Workers) -> list[tuple[Any, Any, Any]]:
+    def at(self, part: Part, workers: Workers) -> list[tuple[int, Any]]:
         rows = self.chosen[part.index]
         if len(rows) == 0:
             return []
-        X, y, weights = part.load.raw()
-        if len(rows) == _num_samples(X):
-            return [(X, y, weights)]
-        return [tuple(None if v is None else _safe_indexing(v, rows) for v in (X, y, weights))]  # type: ignore[list-item]
+        given = part.load.raw()
+        with naming(part.load.name):
+            if len(rows) < _num_samples(given[0]):
+                given = tuple(None if v is None else _safe_indexing(v, rows) for v in given)
+        return [(part.index, given)]
 
 
 def place_of(shards: Shards, sources: list[Source]) -> Place:
@@ -384,10 +478,22 @@ def opened(
     place, sources = _placed(estimator, X, y, sample_weight)
     try:
         place.put(list(sources))
-        rows = _gathered(place, as_shards(X).n_features)
-        data, units = validated(estimator, *rows, reset=reset)
-        columns = columns_of(estimator, units)
-        place.put([replace(source, columns=columns) for source in sources])
+        pieces, all_rows = _gathered(place, sources)
+        some, targets, own_weights = _together(pieces, sources, as_shards(X).n_features)
+        try:
+            data, units = validated(estimator, some, targets, own_weights, reset=reset)
+        except Exception:
+            _refuse_alone(pieces, sources)
+            raise
+        estimator._check_parts()
+        columns = columns_of(estimator, some, units)
+        missing = missing_in(units)
+        sources = [replace(source, columns=columns) for source in sources]
+        if missing and not all_rows:
+            place.put(list(sources))
+            missing = place.sum(_Missing())
+            units = repacked(units, missing, estimator.n_components)
+        place.put([replace(source, missing=missing) for source in sources])
         yield data, PartedUnits(place, units, columns[0])
     finally:
         place.close()
@@ -397,7 +503,9 @@ def _placed(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Place, 
     """Return the place of parts, which are not put there yet, and where they are read from."""
     shards = as_shards(X)
     template = type(estimator)(**estimator.get_params(deep=False))
-    targets = [None] * len(shards) if y is None else _beside(y, shards, "y")
+    targets: list[Any] = [None] * len(shards)
+    if y is not None and estimator._reads_targets:
+        targets = _beside(y, shards, "y")
     weights = sample_weight
     weights = [None] * len(shards) if weights is None else _beside(weights, shards, "sample_weight")
     of_parts = zip(shards.parts, targets, weights, strict=True)
@@ -407,22 +515,82 @@ def _placed(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Place, 
     return place_of(shards, sources), sources
 
 
-def _gathered(place: Place, n_features: int | None) -> tuple[Any, Any, Any]:
-    """Return some rows from which starts are computed, with their targets and weights."""
-    sizes = np.array(place.sum(_Measure()))
+def _gathered(place: Place, sources: list[Source]) -> tuple[list[tuple[int, Any]], bool]:
+    """Return rows from which starts are computed, by part, and whether these are all rows."""
+    found = place.sum(_Measure(sources[0].estimator))
+    sizes = np.array([size for size, _ in found])
     if not sizes.any():
         raise ValueError("All parts are empty: there is no row to learn from.")
+    _refuse_keys_of_two_parts(place, sources, [ends for _, ends in found])
     chosen = np.arange(sizes.sum())
     if len(chosen) > ROWS_FOR_STARTS:
         drawn = np.random.RandomState(0).choice(len(chosen), ROWS_FOR_STARTS, replace=False)
         chosen = np.sort(drawn)
     ends = np.cumsum(sizes)
     by_part = [c - start for c, start in zip(_split(chosen, ends), ends - sizes, strict=True)]
-    gathered = place.sum(_Gather(by_part))
-    X, y, weights = (_joined([rows[i] for rows in gathered]) for i in range(3))
-    if n_features is not None and hasattr(X, "shape") and X.shape[1] != n_features:
-        raise ValueError(f"n_features={n_features}, but the parts have {X.shape[1]} columns.")
-    return X, y, weights
+    return place.sum(_Gather(by_part)), len(chosen) == sizes.sum()
+
+
+def _refuse_keys_of_two_parts(place: Place, sources: list[Source], ends: list[Any]) -> None:
+    """Refuse users whose ratings are in two parts.
+
+    Most divisions of ratings give every part a range of users. The users themselves are compared
+    only where ranges overlap.
+    """
+    groups: list[list[int]] = []
+    largest = None
+    for first, last, i in sorted((*pair, i) for i, pair in enumerate(ends) if pair is not None):
+        if largest is not None and first <= largest:
+            groups[-1].append(i)
+            largest = max(largest, last)
+        else:
+            groups.append([i])
+            largest = last
+    groups = [group for group in groups if len(group) > 1]
+    if not groups:
+        return
+    keys = place.sum(_Keys(sources[0].estimator, {i for group in groups for i in group}))
+    for group in groups:
+        joined = np.concatenate([keys[i] for i in group])
+        owners = np.repeat(group, [len(keys[i]) for i in group])
+        order = np.argsort(joined, kind="stable")
+        again = np.flatnonzero(np.diff(joined[order]) == 0)
+        if len(again):
+            i, j = sorted(owners[order[again[0] : again[0] + 2]].tolist())
+            raise ValueError(
+                f"User {joined[order[again[0]]]} has ratings in {sources[i].name} and in "
+                f"{sources[j].name}, but all ratings of a user have to be in one part."
+            )
+
+
+def _together(pieces: list[tuple[int, Any]], sources: list[Source], n_features: Any) -> Any:
+    """Join rows of several parts, which have to have the same columns."""
+    first, (X, _, _) = pieces[0]
+    width, names = _width_of(X), _names_of(X)
+    if n_features is not None and width not in (None, n_features):
+        raise ValueError(f"n_features={n_features}, but {sources[first].name} has {width} columns.")
+    for index, (X, _, _) in pieces[1:]:
+        with naming(sources[index].name):
+            if _width_of(X) != width:
+                raise ValueError(f"it has {_width_of(X)} columns, but others have {width}.")
+            if _names_of(X) != names:
+                raise ValueError(_named(_names_of(X), names))
+    return tuple(_joined([rows[i] for _, rows in pieces]) for i in range(3))
+
+
+def _width_of(X: Any) -> int | None:
+    first = X[0] if isinstance(X, list | tuple) else X
+    shape: tuple[int, ...] = getattr(first, "shape", ())
+    return shape[1] if len(shape) == 2 else None
+
+
+def _refuse_alone(pieces: list[tuple[int, Any]], sources: list[Source]) -> None:
+    """Raise the error of the first part that is refused alone, with its name."""
+    for index, rows in pieces:
+        source = sources[index]
+        with naming(source.name):
+            X, y, weights = rows
+            validated(copy.copy(source.estimator), X, y, weights, ensure_min_samples=1)
 
 
 @dataclass(frozen=True)
@@ -434,10 +602,11 @@ class _Stream(Errand):
 
     def at(self, part: Part, workers: Workers) -> list[Any]:
         X, y, weights = part.load.raw()
-        if _num_samples(X) > 0:
-            if weights is not None:
-                weights = self.estimator._weights_of_part(weights, X)
-            self.estimator.partial_fit(X, y, sample_weight=weights)
+        with naming(part.load.name):
+            if _num_samples(X) > 0:
+                if weights is not None:
+                    weights = self.estimator._weights_of_part(weights, X)
+                self.estimator.partial_fit(X, y, sample_weight=weights)
         return [self.estimator]
 
 
@@ -467,6 +636,9 @@ def _beside(values: Any, shards: Shards, name: str) -> list[Any]:
             f"{name} should have one entry for each of the {len(shards)} parts: a list of arrays, "
             "or Shards, or a collection of Dask with the same division."
         )
+    for i, value in enumerate(values):
+        if value is None:
+            raise ValueError(f"{name} has no entry for part {i}, but one is needed for each part.")
     return list(values)
 
 
@@ -504,10 +676,18 @@ class _Prediction:
 
     def __call__(self) -> Any:
         X = read(self.source, self.dtype, self.name)
-        try:
-            return getattr(self.estimator, self.method)(X, **self.how)
-        except Exception as error:
-            raise type_of(error)(f"{_capital(self.name)}: {error}") from error
+        with naming(self.name):
+            return _prediction(getattr(self.estimator, self.method), X, self.how)
+
+
+def _prediction(method: Callable[..., Any], X: Any, how: dict[str, Any]) -> Any:
+    """Return a prediction, which has no rows for an array without rows."""
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) == 2 and shape[0] == 0 and not hasattr(X, "iloc"):
+        row = np.zeros((1, shape[1]), X.dtype)
+        found = method(sparse.csr_matrix(row) if sparse.issparse(X) else row, **how)
+        return tuple(one[:0] for one in found) if isinstance(found, tuple) else found[:0]
+    return method(X, **how)
 
 
 def predicted(estimator: Any, method: str, X: Any, how: dict[str, Any]) -> Any:
@@ -551,6 +731,10 @@ def _lengths(X: Any) -> tuple[float, ...]:
     return tuple(X.chunks[0]) if hasattr(X, "chunks") else (np.nan,) * X.npartitions
 
 
+class NothingToScore(ValueError):
+    """The error of data in which there is nothing to predict; other parts may have something."""
+
+
 def score_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
     """Return the score of data in parts: the mean of those of the parts, by their weights."""
     place, sources = _placed(estimator, X, y, sample_weight)
@@ -571,9 +755,14 @@ class _Score(Errand):
 
     def at(self, part: Part, workers: Workers) -> np.ndarray:
         X, y, weights = part.load.raw()
-        if _num_samples(X) == 0:
-            return np.zeros(2)
-        mean, weight = self.estimator._scored(X, y, weights)
+        with naming(part.load.name):
+            nothing = weights is not None and not np.any(weights)
+            if _num_samples(X) == 0 or (nothing and len(weights) == _num_samples(X)):
+                return np.zeros(2)
+            try:
+                mean, weight = self.estimator._scored(X, y, weights)
+            except NothingToScore:
+                return np.zeros(2)
         return np.array([mean * weight, weight])
 
 

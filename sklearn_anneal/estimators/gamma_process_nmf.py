@@ -21,7 +21,7 @@ from ..models.gamma_process_nmf import GammaProcessNMF
 from ._base import _WORTH_THREADS, BaseAnnealed
 from ._counts import checked_counts
 from ._priors import is_auto
-from ._shards import by_parts
+from ._shards import NothingToScore, by_parts
 from ._validation import (
     check_activations,
     check_n_samples,
@@ -515,7 +515,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             cells -= missing.sum(axis=1)
         total = float(weights @ cells)
         if total == 0:
-            raise ValueError("X has no observed cell in rows of positive weight to be predicted.")
+            raise NothingToScore(
+                "X has no observed cell in rows of positive weight to be predicted."
+            )
         return float(finite(weights @ each, _OVERFLOW)) / total, total
 
     def sample(self, n_samples=1):

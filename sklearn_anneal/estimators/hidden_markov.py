@@ -706,6 +706,11 @@ class AnnealedHMM(StatePredictions):
                 )
 
     def _part(self, X: Any, y: Any) -> SequenceData:
+        if not isinstance(X, list | tuple):
+            raise ValueError(
+                "With data in parts, every part is a list of whole sequences, but this one is of "
+                f"the type {type(X).__name__}."
+            )
         return self._data(X, None, None)
 
     def _weights_of_part(self, weights: Any, X: Any) -> np.ndarray:

@@ -27,7 +27,7 @@ from ..models.latent_dirichlet import TOPICS, LatentDirichlet
 from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
 from ._counts import checked_counts, refuse_texts
 from ._priors import is_auto, prior_of_words, prior_vector
-from ._shards import by_parts
+from ._shards import NothingToScore, by_parts
 from ._validation import check_activations, check_n_samples, check_sparse, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -672,7 +672,7 @@ class AnnealedLatentDirichletAllocation(
         weights = counted.astype(float) if weights is None else weights * counted
         total = float(weights @ n_tokens)
         if total == 0:
-            raise ValueError(
+            raise NothingToScore(
                 "No document of X has two tokens or more (and a positive weight), so that one half "
                 "of it could be predicted from the other."
             )

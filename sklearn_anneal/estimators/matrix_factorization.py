@@ -29,6 +29,7 @@ from ._ratings import (
     RatingData,
     check_size_of_ratings,
     look_like_pairs,
+    read_ids,
     read_matrix,
     read_pairs,
 )
@@ -500,6 +501,14 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _part(self, X: Any, y: Any) -> Any:
         return Pairs(X, y, stream=True) if of_pairs(self) else X
+
+    @property
+    def _reads_targets(self) -> bool:
+        return of_pairs(self)
+
+    def _keys_of_part(self, X: Any) -> np.ndarray | None:
+        pairs = np.asarray(X) if of_pairs(self) else np.empty(0)
+        return read_ids(pairs[:, 0], "The ids of users") if pairs.ndim == 2 else None
 
     def _check_parts(self) -> None:
         if of_pairs(self) and self.n_items is None:

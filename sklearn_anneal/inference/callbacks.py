@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -54,6 +55,8 @@ class FitCallbacks:
         self._root.call_on_fit_task_begin(estimator=estimator, **self._data)
         self._n_restarts = n_restarts
         self._phases: dict[str, Any] = {}
+        # Restarts in several threads report one at a time, because callbacks count what they see.
+        self._lock = threading.Lock()
 
     def begin(self, phase: str, index: int, max_passes: int) -> None:
         """Tell the callbacks that a restart or a reheat of at most ``max_passes`` passes begins.
@@ -70,20 +73,25 @@ class FitCallbacks:
         task.call_on_fit_task_begin(estimator=self.estimator, **self._data)
 
     def end_pass(self, phase: str, index: int, attributes: Attributes) -> bool:
-        """Tell the callbacks that a pass has ended, and return whether one asks to stop."""
+        """Tell the callbacks that a pass has ended, and return whether one has asked to stop.
+
+        It may have asked at the end of a pass of another restart, which runs at the same time.
+        """
         task = self._phases[f"{phase} {index}"].subcontext(task_name="pass")
-        task.call_on_fit_task_begin(estimator=self.estimator, **self._data)
-        stop = self._end_task(task, attributes)
-        self.stopped = self.stopped or stop
-        return stop
+        with self._lock:
+            task.call_on_fit_task_begin(estimator=self.estimator, **self._data)
+            stop = self._end_task(task, attributes)
+            self.stopped = self.stopped or stop
+            return self.stopped
 
     def end_phase(self, phase: str, index: int, attributes: Attributes) -> None:
         """Tell the callbacks that a restart or a reheat has ended.
 
         One of them may ask that no other begins.
         """
-        stop = self._end_task(self._phases[f"{phase} {index}"], attributes)
-        self.stopped = self.stopped or stop
+        with self._lock:
+            stop = self._end_task(self._phases[f"{phase} {index}"], attributes)
+            self.stopped = self.stopped or stop
 
     def end(self, attributes: Attributes) -> None:
         """Tell the callbacks that the whole fit has ended."""

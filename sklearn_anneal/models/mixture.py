@@ -281,7 +281,7 @@ class Mixture(BaseMixture):
                 self.weights.drawn_log_weights(of_weights),
                 self.components.coefficients(of_components),
             )
-        expected = expected[0], self.components.for_rows(expected[1], units)
+        expected = expected[0], self.components.for_rows(expected[1], units.example)
         args = self, expected, t, unit_temperatures, separate_noise
         if draws is None:
             return Visit(*args, learns_late=late)

@@ -14,6 +14,7 @@ from .._summary import DataSummary
 CHUNK = 8192
 # Largest number of different patterns of missing cells that a summary keeps.
 _PATTERNS = 4096
+_TINY = float(np.finfo(float).tiny)
 
 
 class Cells(NamedTuple):
@@ -30,29 +31,49 @@ class Cells(NamedTuple):
         an even choice of the others.
     weights : ndarray of shape (n_patterns,)
         Σ w of the rows with each of these sets. Those of a choice represent all rows.
+    pairs : ndarray of shape (n_features, n_features) or None
+        Σ w of the rows in which both of two columns are observed; None if only variances are asked
+        for.
+    first : ndarray of shape (n_features, n_features) or None
+        Σ w (x − mean) of the first of two columns, over the rows in which both are observed.
     """
 
     counts: np.ndarray
     squares: np.ndarray
     patterns: np.ndarray
     weights: np.ndarray
+    pairs: np.ndarray | None = None
+    first: np.ndarray | None = None
 
     @classmethod
-    def of_whole_rows(cls, seen: float, squares: np.ndarray) -> Cells:
+    def of_whole_rows(cls, seen: float, squares: np.ndarray, full: bool) -> Cells:
         """Return the cells of rows without missing ones."""
-        counts = np.full(len(squares), seen)
-        return cls(counts, squares, np.ones((1, len(squares)), dtype=bool), np.array([seen]))
+        d = len(squares)
+        of_pairs = (np.full((d, d), seen), np.zeros((d, d))) if full else ()
+        patterns = np.ones((1, d), dtype=bool)
+        return cls(np.full(d, seen), squares, patterns, np.array([seen]), *of_pairs)
+
+    def about(self, scatter: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, Any]:
+        """Return the scatter matrix, and ``first``, about the mean minus ``shift``."""
+        if self.pairs is None or self.first is None:
+            return self.squares, None
+        crossed = self.first * shift
+        moved = scatter + crossed + crossed.T + self.pairs * np.outer(shift, shift)
+        return moved, self.first + self.pairs * shift[:, None]
 
     def merge(self, other: Cells, difference: np.ndarray) -> Cells:
         """Return the cells of both data sets, whose means differ by ``difference``."""
         counts = self.counts + other.counts
-        between = self.counts * other.counts / np.maximum(counts, np.finfo(float).tiny)
+        between = self.counts * other.counts / np.maximum(counts, _TINY)
         patterns, where = np.unique(
             np.concatenate([self.patterns, other.patterns]), axis=0, return_inverse=True
         )
         weights = np.bincount(where.ravel(), np.concatenate([self.weights, other.weights]))
         squares = self.squares + other.squares + between * difference**2
-        return Cells(counts, squares, *_fewer(patterns, weights))
+        pairs = None
+        if self.pairs is not None and other.pairs is not None:
+            pairs = self.pairs + other.pairs
+        return Cells(counts, squares, *_fewer(patterns, weights), pairs)
 
 
 def _fewer(patterns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +83,7 @@ def _fewer(patterns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
     order = np.argsort(-weights, kind="stable")
     frequent, others = np.split(order, [_PATTERNS // 2])
     chosen = others[np.arange(_PATTERNS // 2) * len(others) // (_PATTERNS // 2)]
-    share = weights[others].sum() / max(weights[chosen].sum(), np.finfo(float).tiny)
+    share = weights[others].sum() / max(weights[chosen].sum(), _TINY)
     kept = np.concatenate([weights[frequent], share * weights[chosen]])
     return patterns[np.concatenate([frequent, chosen])], kept
 
@@ -108,7 +129,7 @@ class Summary(DataSummary):
         if self.cells is None:
             return self.scatter / (self.seen - 1 if self.seen > 1 else self.seen)
         counts = self.cells.counts
-        divisors = np.maximum(np.where(counts > 1, counts - 1, counts), np.finfo(float).tiny)
+        divisors = np.maximum(np.where(counts > 1, counts - 1, counts), _TINY)
         variance = self.cells.squares / divisors
         if self.scatter.ndim == 1:
             return variance
@@ -119,28 +140,30 @@ class Summary(DataSummary):
     def _cells(self) -> Cells:
         if self.cells is not None:
             return self.cells
-        squares = np.diagonal(self.scatter) if self.scatter.ndim == 2 else self.scatter
-        return Cells.of_whole_rows(self.seen, squares)
+        full = self.scatter.ndim == 2
+        squares = np.diagonal(self.scatter) if full else self.scatter
+        return Cells.of_whole_rows(self.seen, squares, full)
 
     def merge(self, other: Summary) -> Summary:
         """Return the moments of both data sets together, in the coordinates of this summary."""
         seen = self.seen + other.seen
         difference = other.mean - self.mean
-        outer = np.outer(difference, difference) if self.scatter.ndim == 2 else difference**2
-        share: Any = other.seen / seen
-        cells = None
-        if not (self.cells is None and other.cells is None):
-            mine, others = self._cells(), other._cells()
-            cells = mine.merge(others, difference)
-            share = others.counts / np.maximum(cells.counts, np.finfo(float).tiny)
-        return replace(
-            self,
-            weight=seen,
-            seen=seen,
-            mean=self.mean + share * difference,
-            scatter=self.scatter + other.scatter + self.seen * other.seen / seen * outer,
-            cells=cells,
-        )
+        if self.cells is None and other.cells is None:
+            full = self.scatter.ndim == 2
+            outer = np.outer(difference, difference) if full else difference**2
+            scatter = self.scatter + other.scatter + self.seen * other.seen / seen * outer
+            mean = self.mean + other.seen / seen * difference
+            return replace(self, weight=seen, seen=seen, mean=mean, scatter=scatter)
+        mine, others = self._cells(), other._cells()
+        cells = mine.merge(others, difference)
+        mean = self.mean + others.counts / np.maximum(cells.counts, _TINY) * difference
+        one, first = mine.about(self.scatter, self.mean - mean)
+        two, second = others.about(other.scatter, other.mean - mean)
+        if cells.pairs is None:
+            scatter = cells.squares
+        else:
+            cells, scatter = cells._replace(first=first + second), one + two
+        return replace(self, weight=seen, seen=seen, mean=mean, scatter=scatter, cells=cells)
 
     def continued(self, other: Summary) -> Summary:
         """Return this summary, as priors and coordinates stay when a fit goes on with new data."""
@@ -187,18 +210,25 @@ def _moments_of_cells(rows: Rows, full: bool) -> Summary:
             origin[new] = filled.sum(axis=0) / observed[:, new].sum(axis=0)
         counts += w @ observed
         mean += w @ np.where(observed, x - origin, 0.0)
-    mean = origin + mean / np.maximum(counts, np.finfo(float).tiny)
+    mean = origin + mean / np.maximum(counts, _TINY)
     scatter: Any = np.zeros((d, d) if full else d)
+    pairs: Any = np.zeros((d, d)) if full else None
+    first: Any = np.zeros((d, d)) if full else None
     for chunk in chunks:
         x = np.asarray(rows.X[chunk], dtype=np.float64) - mean
-        x[np.isnan(x)] = 0.0
+        observed = ~np.isnan(x)
+        x[~observed] = 0.0
         weighted = x * weights[chunk][:, None]
         scatter += weighted.T @ x if full else (weighted * x).sum(axis=0)
+        if full:
+            pairs += (observed * weights[chunk][:, None]).T @ observed
+            first += weighted.T @ observed
     # Equal numbers of patterns mean equal patterns, but for a probability of about 1e-10.
     assert rows.patterns is not None
     _, where, which = np.unique(rows.patterns, return_index=True, return_inverse=True)
     of_patterns = np.bincount(which.ravel(), weights)
     kept, of_patterns = _fewer(where, of_patterns)
     squares = np.diagonal(scatter).copy() if full else scatter
-    cells = Cells(counts, squares, ~np.isnan(np.asarray(rows.X[kept])), of_patterns)
+    known = ~np.isnan(np.asarray(rows.X[kept]))
+    cells = Cells(counts, squares, known, of_patterns, pairs, first)
     return Summary(rows.total_weight, rows.total_weight, mean, mean, scatter, cells)

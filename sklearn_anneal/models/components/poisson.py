@@ -24,15 +24,28 @@ _MEANS = (1e-3, 1e3)
 
 
 class Moments(NamedTuple):
-    """The total weight (``seen``) and the mean of some rows."""
+    """The moments of some rows.
+
+    Attributes
+    ----------
+    seen : float
+        The total weight of the rows.
+    mean : ndarray of shape (n_features,)
+        The mean of the observed cells of each column.
+    observed : ndarray of shape (n_features,)
+        The weight of the rows in which each column is observed.
+    """
 
     seen: float
     mean: np.ndarray
+    observed: np.ndarray
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows together."""
-        seen = self.seen + other.seen
-        return Moments(seen, self.mean + other.seen / seen * (other.mean - self.mean))
+        observed = self.observed + other.observed
+        share = other.observed / np.maximum(observed, 1e-300)
+        mean = self.mean + share * (other.mean - self.mean)
+        return Moments(self.seen + other.seen, mean, observed)
 
 
 class PoissonComponents(LinearComponents):
@@ -94,12 +107,14 @@ class PoissonComponents(LinearComponents):
             n = X.shape[1]
             total = np.bincount(X.indices[known], (each * np.nan_to_num(X.data))[known], n)
             observed = rows.total_weight - np.bincount(X.indices[~known], each[~known], n)
-            return Moments(rows.total_weight, total / np.maximum(observed, 1e-300))
+            return Moments(rows.total_weight, total / np.maximum(observed, 1e-300), observed)
         X, mask = filled(X)
         mean = np.average(X, axis=0, weights=rows.weights)
+        share = np.ones(X.shape[1])
         if mask is not None:
-            mean /= np.maximum(1.0 - np.average(mask, axis=0, weights=rows.weights), 1e-300)
-        return Moments(rows.total_weight, mean)
+            share = np.maximum(1.0 - np.average(mask, axis=0, weights=rows.weights), 1e-300)
+            mean /= share
+        return Moments(rows.total_weight, mean, rows.total_weight * share)
 
     def resolved(self, summary: Moments) -> PoissonComponents:
         # A column of zeros would have an infinite rate. Its mean is therefore taken as if there

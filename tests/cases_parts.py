@@ -1,0 +1,77 @@
+"""Data in parts for tests: divisions of any data, and what to compare fits to them with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import crossed, fitted_state
+from models import TRAINED_BY_GRADIENTS
+
+from sklearn_anneal.annealing import Annealing
+
+# Parameters of single data points, which are attributes of a fit to data in memory only.
+OF_UNITS = ("n_users_", "user_", "users")
+
+
+def cut(X: Any, ends: Any) -> list[Any]:
+    """Divide data before the given positions; they can be an array or a list."""
+    edges = [0, *ends, len(X) if isinstance(X, list) else X.shape[0]]
+    return [X[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def uneven(X: Any, n_parts: int) -> list[Any]:
+    """Divide data into parts of different sizes; from five parts on, one of them is empty."""
+    n = len(X) if isinstance(X, list) else X.shape[0]
+    ends = np.round(n * (np.arange(1, n_parts) / n_parts) ** 1.5).astype(int)
+    if n_parts >= 5:
+        ends[2] = ends[1]
+    return cut(X, ends)
+
+
+def gradients() -> list[Any]:
+    """The models that are trained by gradients × the methods that work."""
+    return crossed(
+        [
+            pytest.param(entry, params, id=f"{entry.name}-{name}")
+            for entry in TRAINED_BY_GRADIENTS
+            for name, params in entry.variants.items()
+        ]
+    )
+
+
+def without_unit_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let fits to data in memory have local variables in the place of parameters of data points."""
+    monkeypatch.setattr(Annealing, "holds_units", False)
+
+
+def assert_same_fit(in_parts: Any, whole: Any) -> None:
+    """Check that fits are equal bit for bit, apart from parameters of single data points."""
+    one, other = fitted_state(in_parts), fitted_state(whole)
+    assert {name for name in one if not name.startswith(OF_UNITS)} == {
+        name for name in other if not name.startswith(OF_UNITS)
+    }
+    for name, value in one.items():
+        if not name.startswith(OF_UNITS):
+            np.testing.assert_array_equal(np.asarray(value), np.asarray(other[name]), err_msg=name)
+
+
+def folders() -> set[str]:
+    """The folders with local variables of parts in files, which fits make and remove."""
+    return {path.name for path in Path(gettempdir()).glob("sklearn_anneal-*")}
+
+
+class Counted:
+    """A part that is a function, and counts how often it is read."""
+
+    def __init__(self, X: Any, fails_at: int = 0, error: Any = None):
+        self.X, self.n_calls, self.fails_at, self.error = X, 0, fails_at, error
+
+    def __call__(self) -> Any:
+        self.n_calls += 1
+        if self.n_calls == self.fails_at:
+            raise self.error
+        return self.X

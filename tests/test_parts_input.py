@@ -1,0 +1,233 @@
+"""Bad parts are refused with their numbers, and leave the estimator as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases_parts import Counted, cut, folders
+from scipy.sparse import csr_matrix
+
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+    Shards,
+)
+from sklearn_anneal.estimators import _shards
+from sklearn_anneal.inference.parts import Here
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(params=["all rows", "few rows"], autouse=True)
+def rows_for_starts(request, monkeypatch):
+    """Errors are the same whether starts see all rows, so that parts are read together, or few."""
+    if request.param == "few rows":
+        monkeypatch.setattr(_shards, "ROWS_FOR_STARTS", 12)
+
+
+@pytest.fixture
+def closed(monkeypatch):
+    """The number of places that were opened and not closed."""
+    opened = [0]
+    put, close = Here.put, Here.close
+
+    def count_put(self, loads):
+        opened[0] += not hasattr(self, "counted")
+        self.counted = True
+        put(self, loads)
+
+    def count_close(self):
+        opened[0] -= hasattr(self, "counted")
+        close(self)
+
+    monkeypatch.setattr(Here, "put", count_put)
+    monkeypatch.setattr(Here, "close", count_close)
+    return opened
+
+
+MIXTURE = AnnealedBayesianGaussianMixture(n_components=2, annealing="none", random_state=0)
+X = np.random.default_rng(0).standard_normal((40, 3))
+COUNTS = np.random.default_rng(0).poisson(1.0, (40, 6))
+
+
+def refused(est, parts, match, *rest, error=ValueError, **how):
+    """Check that a fit is refused, and that it leaves nothing behind."""
+    state, before = dict(vars(est)), folders()
+    with pytest.raises(error, match=match) as caught:
+        est.fit(parts if isinstance(parts, Shards) else Shards(parts), *rest, **how)
+    assert vars(est) == state
+    assert folders() == before
+    return str(caught.value)
+
+
+def changed(array, index, value):
+    array = np.array(array, dtype=float)
+    array[index] = value
+    return array
+
+
+def test_columns_that_differ(closed):
+    refused(MIXTURE, [X, X, X[:, :2]], r"Part 2: it has 2 columns, but others have 3")
+    refused(MIXTURE, [X[:0], X[:9], X[:, :2]], r"Part 2: it has 2 columns, but others have 3")
+    refused(MIXTURE, Shards([X], n_features=4), r"n_features=4, but part 0 has 3 columns")
+    assert closed == [0]
+
+
+def test_names_that_differ():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(X, columns=["a", "b", "c"])
+    other = table.rename(columns={"b": "d"})
+    text = r"Part 1: its columns are named a, d, c, but those of others are named a, b, c"
+    refused(MIXTURE, [table, other], text)
+    refused(MIXTURE, [table, table[["b", "a", "c"]]], "Part 1: its columns are named b, a, c")
+    refused(MIXTURE, [table, X], "Part 1: its columns are without names, but those of others")
+    refused(MIXTURE, [X, table], "Part 1: its columns are named a, b, c, but .* without names")
+    names = MIXTURE.fit(Shards([table[:20], table[20:]])).feature_names_in_
+    assert names.tolist() == ["a", "b", "c"]
+
+
+def test_dtypes_that_differ():
+    parts = [X, X.astype(np.float32)]
+    text = refused(MIXTURE, parts, r"Part \d: its dtype is float32, but that of others float64")
+    assert "Give Shards a dtype" in text
+    MIXTURE.fit(Shards(parts, dtype=np.float64))
+
+
+@pytest.mark.parametrize(
+    "est",
+    [AnnealedGammaProcessNMF(2), AnnealedBayesianMixture(2, emission="poisson")],
+    ids=["factorization", "mixture"],
+)
+def test_dense_parts_among_sparse_ones(est):
+    sparse = csr_matrix(COUNTS.astype(float))
+    refused(est, [sparse, COUNTS.astype(float)], r"Part \d: its data are (dense|sparse), but")
+
+
+def test_files(tmp_path):
+    missing = tmp_path / "nobody.npy"
+    refused(MIXTURE, [X, missing], r"Part 1 \('.*nobody.npy'\) cannot be read", error=OSError)
+    refused(MIXTURE, [X, "rows.csv"], r"Part 1 \('rows.csv'\).*\.npy, \.npz or \.parquet")
+    np.savez(tmp_path / "two.npz", a=X, b=X)
+    refused(MIXTURE, [tmp_path / "two.npz"], r"Part 0 .*two.npz.*it has 2 arrays, not one")
+    (tmp_path / "damaged.npy").write_bytes(b"nothing of the kind")
+    refused(MIXTURE, [X, tmp_path / "damaged.npy"], r"Part 1 \('.*damaged.npy'\) cannot be read")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_allowed(value):
+    bad = changed(X[30:], (3, 1), value)
+    refused(AnnealedFactorialMixture(2), [X[:30], bad], "Part 1: Input X contains")
+    if np.isinf(value):
+        refused(MIXTURE, [X[:30], bad], "Part 1: Input X contains infinity")
+
+
+@pytest.mark.parametrize("cls", [AnnealedLatentDirichletAllocation, AnnealedGammaProcessNMF])
+def test_negative_counts(cls):
+    bad = changed(COUNTS[30:], (3, 1), -1)
+    refused(cls(2), [COUNTS[:30].astype(float), bad], "Part 1: Negative values")
+
+
+def test_categories_that_were_not_declared():
+    Z = COUNTS.clip(max=2)
+    est = AnnealedBayesianMixture(2, emission="categorical", n_categories=3)
+    refused(est, [Z[:20], changed(Z[20:], (0, 0), 3)], "Part 1: Column 0 .* category 3")
+    est = AnnealedBayesianMixture(2, emission="categorical")
+    refused(est, [Z[:20], Z[20:]], "n_categories, and so does fit with data in parts")
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyError, OSError, TypeError])
+@pytest.mark.parametrize("fails_at", [1, 2, 4])
+def test_functions_that_fail(kind, fails_at):
+    part = Counted(X[20:], fails_at, kind("no such luck"))
+    error = kind if kind in (OSError, TypeError) else ValueError
+    refused(MIXTURE, [X[:20], part], "Part 1 cannot be read: .*no such luck", error=error)
+
+
+def test_weights_beside_other_parts():
+    parts = cut(X, [10, 25])
+    for weights in (np.ones(40), [np.ones(10), np.ones(30)]):
+        text = "sample_weight should have one entry for each of the 3 parts"
+        refused(MIXTURE, parts, text, sample_weight=weights)
+    none = [np.ones(10), None, np.ones(15)]
+    refused(MIXTURE, parts, "sample_weight has no entry for part 1", sample_weight=none)
+    refused(
+        MIXTURE,
+        parts,
+        "Part 1: .*(14|15)",
+        sample_weight=[np.ones(10), np.ones(14), np.ones(15)],
+    )
+    negative = [np.ones(10), changed(np.ones(15), 3, -1.0), np.ones(15)]
+    refused(MIXTURE, parts, "Part 1: .*[Nn]egative", sample_weight=negative)
+    nothing = [np.zeros(10), np.zeros(15), np.zeros(15)]
+    refused(MIXTURE, parts, "All sample weights are zero", sample_weight=nothing)
+
+
+def test_no_data(closed):
+    with pytest.raises(ValueError, match="parts is empty"):
+        Shards([])
+    refused(MIXTURE, [X[:0], X[:0]], "All parts are empty")
+    for one in (X, "rows.npy", csr_matrix(X)):
+        with pytest.raises(TypeError, match="parts should be a list of parts"):
+            Shards(one)
+    assert closed == [0]
+
+
+def test_users_in_two_parts():
+    """Compared one by one only where the ranges of parts overlap."""
+    est = AnnealedPMF(2, input="pairs", n_items=4, max_iter=2, random_state=0)
+    users, items = np.repeat(np.arange(12), 3), np.tile(np.arange(3), 12)
+    pairs, y = np.column_stack([users, items]), np.linspace(1, 5, 36)
+    ranges = [pairs[:18], pairs[17:]]
+    text = "User 5 has ratings in part 0 and in part 1, but all ratings of a user"
+    refused(est, ranges, text, [y[:18], y[17:]])
+    even = users % 2 == 0
+    est.fit(Shards([pairs[even], pairs[~even]]), [y[even], y[~even]])
+    parts = [pairs[users < 2], pairs[even & (users > 1)], pairs[~even & (users > 1)], pairs[4:5]]
+    of_parts = [np.ones(len(part)) for part in parts]
+    refused(est, parts, "User 1 has ratings in part 0 and in part 3", of_parts)
+
+
+def test_pairs_need_a_number_of_items_and_ratings_of_all_parts():
+    pairs, y = np.column_stack([np.arange(12), np.arange(12) % 3]), np.linspace(1, 5, 12)
+    settings = {"n_components": 2, "input": "pairs"}
+    refused(AnnealedPMF(**settings), [pairs], "n_items", [y])
+    est = AnnealedPMF(**settings, n_items=3)
+    refused(est, cut(pairs, [5]), "y should have one entry for each of the 2 parts", y)
+    refused(est, cut(pairs, [5]), "requires y")
+    refused(est, cut(pairs, [5]), "Part 1: .*6", [y[:5], y[:6]])
+    strings = [pairs[:5], np.array([["a", "b"]] * 7)]
+    refused(est, strings, "Part 1: The ids of users", cut(y, [5]))
+
+
+def test_sequences():
+    chains = [[X[:4], X[4:9]], [X[9:12], X[12:20]]]
+    est = AnnealedHMM(2, random_state=0, max_iter=2)
+    refused(est, [chains[0], X[20:]], "Part 1: With data in parts, every part is a list of whole")
+    refused(est, [chains[0], [X[:3], X[:4, :2]]], "Part 1: Sequence 1 has 2 columns")
+    refused(est, [chains[0], [X[:4, :2]]], "Part 1: it has 2 columns, but others have 3")
+    weights = [np.ones(2), np.ones(11)]
+    refused(est, chains, "Part 1: .* one weight per sequence", sample_weight=weights)
+    for name in ("groups", "lengths", "states"):
+        refused(est, chains, f"{name} cannot be given with data in parts", **{name: [1, 2]})
+    symbols = [[COUNTS[:5, :1].clip(max=2)], [COUNTS[5:, :1].clip(max=2)]]
+    refused(AnnealedHMM(2, emission="categorical"), symbols, "need n_symbols")
+
+
+def test_parts_of_another_width_than_that_of_the_last_fit():
+    est = AnnealedBayesianGaussianMixture(n_components=2, annealing="none", warm_start=True).fit(X)
+    refused(est, [X[:20, :2], X[20:, :2]], "X has 2 features")
+
+
+def test_what_is_ignored_beside_rows_is_ignored_beside_parts():
+    MIXTURE.fit(Shards(cut(X, [10])), np.zeros(40))
+
+
+def test_predictions_that_cannot_be_read():
+    found = MIXTURE.fit(X).predict(Shards([X, "nobody.npy"]))
+    with pytest.raises(FileNotFoundError, match=r"Part 1 \('nobody.npy'\) cannot be read"):
+        found.read(1)

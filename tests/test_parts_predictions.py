@@ -1,0 +1,204 @@
+"""Predictions, scores and streams of data in parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases_parts import Counted, cut
+from harness import assert_identical, quick
+from models import ENTRIES, TRAINED_BY_GRADIENTS
+from scipy.sparse import issparse
+from scipy.sparse import vstack as vstack_sparse
+
+from sklearn_anneal import AnnealedPMF, Shards
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+# The estimator of the page for developers has no predictions of parts.
+NINE = [
+    pytest.param(entry, id=entry.name)
+    for entry in (*ENTRIES, *TRAINED_BY_GRADIENTS)
+    if entry.name != "geometric_mixture"
+]
+METHODS = (
+    "predict",
+    "predict_proba",
+    "transform",
+    "score_samples",
+    "inclusion_probabilities",
+    "reconstruct",
+    "inverse_temperatures",
+)
+
+
+def fitted(entry, X, **params):
+    settings = {**entry.first, "annealing": "none", "max_iter": 2, **params}
+    return entry.make(**settings).fit(X)
+
+
+def joined(found):
+    """Put the predictions of parts together; a pair has a number and an array."""
+    if isinstance(found[0], tuple):
+        return sum(one for one, _ in found), joined([other for _, other in found])
+    return vstack_sparse(found) if issparse(found[0]) else np.concatenate(found)
+
+
+def pairs_of(X):
+    """The known ratings of a matrix as pairs, and the ratings."""
+    users, items = np.nonzero(~np.isnan(X))
+    return np.column_stack([users, items]), X[users, items]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("entry", NINE)
+def test_score_is_that_of_the_rows(entry, weighted, rng):
+    """A mean over rows, sequences, tokens, cells or ratings, some parts of weight zero or empty."""
+    X = entry.data(rng, 40)
+    est, ends = fitted(entry, X), [11, 11, 14]
+    weights = rng.integers(1, 4, size=40).astype(float)
+    weights[11:14] = 0.0
+    how, of_parts = {}, {}
+    if weighted:
+        how = {"sample_weight": entry.row_weights(X, weights)}
+        of_parts = {"sample_weight": cut(weights, ends)}
+    found = est.score(Shards(cut(X, ends)), **of_parts)
+    assert found == pytest.approx(est.score(X, **how), rel=1e-10)
+
+
+def test_score_of_pairs_is_that_of_all_pairs(rng):
+    X, y = pairs_of(rng.standard_normal((20, 5)))
+    est = AnnealedPMF(2, input="pairs", max_iter=2, random_state=0).fit(X, y)
+    weights = rng.random(len(y))
+    parts = [cut(one, [31, 70]) for one in (X, y, weights)]
+    found = est.score(Shards(parts[0]), parts[1], sample_weight=parts[2])
+    assert found == pytest.approx(est.score(X, y, sample_weight=weights), rel=1e-10)
+    predicted = est.predict(Shards(parts[0]))
+    np.testing.assert_array_equal(np.concatenate(predicted.compute()), est.predict(X))
+
+
+@pytest.mark.parametrize("name", ["latent_dirichlet", "gamma_process_nmf", "matrix_factorization"])
+def test_parts_in_which_nothing_can_be_predicted_do_not_count(name, rng):
+    entry = next(entry for entry in ENTRIES if entry.name == name)
+    X = entry.data(rng, 40)
+    est = fitted(entry, X)
+    nothing = X[:3] * 0 if name == "latent_dirichlet" else np.full_like(X[:3], np.nan)
+    found = est.score(Shards([X[:15], nothing, X[15:]]))
+    assert found == pytest.approx(est.score(X), rel=1e-10)
+    with pytest.raises(ValueError, match="nothing of positive weight to score"):
+        est.score(Shards([nothing, nothing]))
+
+
+@pytest.mark.parametrize("entry", NINE)
+def test_predictions_are_shards_that_compute_nothing_before_they_are_read(entry, rng):
+    X = entry.data(rng, 30)
+    methods = {"none": METHODS}
+    if "local_tempering" not in entry.refused(entry.first):
+        methods["local_tempering"] = ("inverse_temperatures",)
+    for annealing, names in methods.items():
+        est = fitted(entry, X, annealing=quick(annealing, 2))
+        counted = [Counted(part) for part in cut(X, [4, 17])]
+        for name in names:
+            if not hasattr(est, name):
+                continue
+            expected = getattr(est, name)(X)
+            before = [part.n_calls for part in counted]
+            found = getattr(est, name)(Shards(counted))
+            assert isinstance(found, Shards)
+            assert len(found) == 3
+            assert [part.n_calls for part in counted] == before
+            together = joined(found.compute())
+            assert [part.n_calls for part in counted] == [n + 1 for n in before]
+            if isinstance(expected, tuple):
+                assert together[0] == pytest.approx(expected[0], rel=1e-10)
+                together, expected = together[1], expected[1]
+            if issparse(expected):
+                together, expected = together.toarray(), expected.toarray()
+            assert together.dtype == expected.dtype
+            np.testing.assert_allclose(together, expected, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("entry", NINE)
+def test_an_empty_part_has_predictions_without_rows(entry, rng):
+    X = entry.data(rng, 30)
+    if isinstance(X, list):
+        pytest.skip("an empty list of sequences does not tell their columns")
+    est = fitted(entry, X)
+    for name in ("transform", "predict"):
+        if hasattr(est, name):
+            found = getattr(est, name)(Shards([X[:0], X])).compute()
+            assert found[0].shape == (0, *found[1].shape[1:])
+            assert found[0].dtype == found[1].dtype
+
+
+def test_predictions_need_a_fit_and_keywords(rng):
+    entry = ENTRIES[0]
+    X = entry.data(rng, 20)
+    with pytest.raises(ValueError, match="not fitted"):
+        entry.make().predict(Shards([X]))
+    topics = next(entry for entry in ENTRIES if entry.name == "latent_dirichlet")
+    counts = topics.data(rng, 20)
+    est = fitted(topics, counts)
+    found = est.transform(Shards([counts]), normalize=False).read(0)
+    np.testing.assert_array_equal(found, est.transform(counts, normalize=False))
+
+
+def test_an_error_of_a_prediction_names_the_part(rng):
+    entry = ENTRIES[0]
+    X = entry.data(rng, 20)
+    found = fitted(entry, X).predict(Shards([X, X[:, :2]]))
+    assert len(found.read(0)) == 20
+    with pytest.raises(ValueError, match="Part 1: X has 2 features"):
+        found.read(1)
+
+
+@pytest.mark.parametrize("entry", NINE)
+def test_a_stream_of_parts_is_a_stream_of_batches(entry, rng):
+    """Bit for bit, with an empty part that is left out."""
+    X, weights = entry.data(rng, 40), rng.integers(1, 3, size=40).astype(float)
+    ends = [15, 15, 27]
+    settings = {**entry.first, "annealing": quick("deterministic", 2), "total_samples": 40}
+    for weighted in (False, True):
+        in_parts, batches = entry.make(**settings), entry.make(**settings)
+        of_parts = cut(weights, ends) if weighted else None
+        in_parts.partial_fit(Shards(cut(X, ends)), sample_weight=of_parts)
+        for part, own in zip(cut(X, ends), cut(weights, ends), strict=True):
+            if own.size:
+                rows = entry.row_weights(part, own) if weighted else None
+                batches.partial_fit(part, sample_weight=rows)
+        assert_identical(in_parts, batches)
+
+
+def test_a_stream_of_pairs_may_come_back_to_a_user(rng):
+    X, y = pairs_of(rng.standard_normal((20, 5)))
+    order = rng.permutation(len(y))
+    X, y = X[order], y[order]
+    settings = {"n_components": 2, "input": "pairs", "n_items": 5, "random_state": 0}
+    in_parts = AnnealedPMF(**settings).partial_fit(Shards(cut(X, [40])), cut(y, [40]))
+    batches = AnnealedPMF(**settings).partial_fit(X[:40], y[:40]).partial_fit(X[40:], y[40:])
+    assert_identical(in_parts, batches)
+
+
+def test_a_stream_that_fails_leaves_the_estimator_as_it_was(rng):
+    entry = ENTRIES[0]
+    X = entry.data(rng, 20)
+    est = entry.make().partial_fit(X)
+    before = entry.make().partial_fit(X)
+    with pytest.raises(ValueError, match="Part 1: "):
+        est.partial_fit(Shards([X, X[:, :2]]))
+    assert_identical(est, before)
+
+
+@pytest.mark.parametrize("entry", NINE)
+def test_fit_and_prediction_in_one_call(entry, rng):
+    X = entry.data(rng, 30)
+    shards = Shards(cut(X, [13]))
+    settings = {**entry.first, "annealing": "none", "max_iter": 2}
+    for both, alone in (("fit_transform", "transform"), ("fit_predict", "predict")):
+        est = entry.make(**settings)
+        if hasattr(est, both):
+            found = getattr(est, both)(shards)
+            assert isinstance(found, Shards)
+            expected = getattr(entry.make(**settings).fit(shards), alone)(shards)
+            for one, other in zip(found, expected, strict=True):
+                one, other = (a.toarray() if issparse(a) else a for a in (one, other))
+                np.testing.assert_array_equal(one, other)
