@@ -231,11 +231,6 @@ def test_cells_may_be_missing_in_some_parts_only(name, rows, rng):
     equal_bounds(entry.make(**PLAIN), cut(X, [10, 20]), X)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="View.of gives the sequences of a part without missing cells one pattern per sequence, "
-    "where it should be one per frame",
-)
 def test_cells_of_frames_may_be_missing_in_some_parts_only(rng):
     X = [rng.standard_normal((4, 2)) for _ in range(12)]
     X[7][2, 1] = np.nan

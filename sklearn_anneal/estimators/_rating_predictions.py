@@ -129,6 +129,7 @@ class RatingPredictions(BaseAnnealed):
         return ratings + noise, factors
 
     @available_if(of_matrix)
+    @by_parts
     @explains("Prediction")
     def predict_rows(self, X, return_std=False):
         """Predicted ratings of all items by the users of X, new ones or not.

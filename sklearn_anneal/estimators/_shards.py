@@ -93,6 +93,12 @@ class Shards:
         for index in range(len(self)):
             yield self.read(index)
 
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        raise TypeError(
+            "Shards are data in parts, which this method does not take. Call it for one part after "
+            "another (for X in shards: ...), or for some rows in memory."
+        )
+
     def read(self, index: int) -> Any:
         """Return one part.
 
@@ -714,7 +720,13 @@ def predicted(estimator: Any, method: str, X: Any, how: dict[str, Any]) -> Any:
 
 
 def _of_block(estimator: Any, method: str, block: Any, how: dict[str, Any]) -> Any:
-    return np.asarray(getattr(estimator, method)(block, **how))
+    found = getattr(estimator, method)(block, **how)
+    if isinstance(found, tuple):
+        raise TypeError(
+            f"{method} returns several arrays here, but a collection of Dask is one array. Give "
+            "Shards of its blocks, Shards(X.to_delayed().ravel()), whose parts can be tuples."
+        )
+    return np.asarray(found)
 
 
 def _sketch(X: Any) -> Any:

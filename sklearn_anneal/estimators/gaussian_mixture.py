@@ -486,6 +486,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
     # Public methods
 
+    @by_parts
     @explains("Prediction")
     def impute(self, X, return_std=False):
         """Replace missing cells by their posterior means, given the observed cells of their rows.

@@ -571,6 +571,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             entropies = -np.nansum(shares * np.log(shares), axis=1)
         return float(1.0 - np.average(entropies, weights=weights) / np.log(shares.shape[1]))
 
+    @by_parts
     def impute(self, X, return_std=False):
         """Fill missing cells.
 

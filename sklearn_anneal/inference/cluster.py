@@ -15,6 +15,7 @@ import platform
 import warnings
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 from uuid import uuid4
@@ -209,11 +210,12 @@ class OnDask(Place):
 
 def machine() -> dict[str, str]:
     """What the bits of results on a worker depend on: versions, and features of the processor."""
-    from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[import-not-found]
-
     from .. import __version__
 
-    features = [name for name, has in __cpu_features__.items() if has]
+    # The module has had a new name since NumPy 2.
+    core = "numpy._core" if hasattr(np, "_core") else "numpy.core"
+    known = import_module(f"{core}._multiarray_umath").__cpu_features__
+    features = [name for name, has in known.items() if has]
     return {
         "version of sklearn_anneal": __version__,
         **{f"version of {name}": version(name) for name in _PACKAGES},

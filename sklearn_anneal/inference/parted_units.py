@@ -70,9 +70,8 @@ class View:
             order = np.random.RandomState(part.index).permutation(units.n_units)
             n = max(1, round(self.share * units.n_units))
             units = units.take(np.sort(order[:n] if self.held_out else order[n:]))
-        if self.patterns and getattr(units, "patterns", True) is None:
-            units = copy.copy(units)
-            units.patterns = np.zeros(units.n_units, dtype=np.uint64)
+        if self.patterns:
+            units = units.marked()
         return units if self.center is None else units.centered(self)
 
 
@@ -433,9 +432,7 @@ class PartedUnits(Units):
         self._about = self.place.sum(_Describe(self._view), workers)
         if any(about.patterns for about in self._about):
             self._view = replace(self._view, patterns=True)
-            gathered: Any = self.gathered
-            if gathered.patterns is None:
-                gathered.patterns = np.zeros(gathered.n_units, dtype=np.uint64)
+            self.gathered = self.gathered.marked()
 
     # Sizes
 

@@ -146,6 +146,12 @@ class Place(ABC):
     remembers = True
     """Whether what a visit leaves beside a part is still there at the next visit, for certain."""
 
+    def __init__(self) -> None:
+        self.n_parts = 0
+        self.warm = False
+        # The tokens of chains of visits that have ended, whose local variables can be dropped.
+        self.ended: list[str] = []
+
     @abstractmethod
     def put(self, loads: list[Callable[[], Units]]) -> None:
         """Take over the parts, given the functions that load them."""
@@ -196,12 +202,6 @@ class Place(ABC):
     def close(self) -> None:
         """Release the parts."""
         return
-
-    def __init__(self) -> None:
-        self.n_parts = 0
-        self.warm = False
-        # The tokens of chains of visits that have ended, whose local variables can be dropped.
-        self.ended: list[str] = []
 
 
 class Here(Place):

@@ -6,6 +6,7 @@ users with their ratings.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -233,6 +234,14 @@ class Units(ABC):
         }
         return type(self).__name__, sorted(given.items())
 
+    def marked(self) -> Units:
+        """Return the same data points, which say of every cell whether it is missing.
+
+        Data points without missing cells need not say it. But if they are a part of data with
+        missing cells, they are treated as the others.
+        """
+        return self
+
     @abstractmethod
     def centered(self, summary: Any) -> Units:
         """Return the same data points, relative to the center that this summary has, if any."""
@@ -306,6 +315,14 @@ class Rows(Units):
 
     def centered(self, summary: Any) -> Rows:
         return Rows(self.X, self.weights, summary.center, self.patterns)
+
+    def marked(self) -> Rows:
+        if self.patterns is not None:
+            return self
+        marked = copy.copy(self)
+        marked.patterns = np.zeros(self.n_units, dtype=np.uint64)
+        vars(marked).pop("by_completeness", None)
+        return marked
 
     def whole(self, index: np.ndarray | slice) -> Rows:
         """Return the rows of an index, in which no cell may be missing."""
@@ -695,6 +712,13 @@ class Sequences(Ragged):
     def centered(self, summary: Any) -> Sequences:
         center, also = summary.center, (self.patterns, self.states)
         return Sequences(self.frames, self.indptr, self.weights, self.missing, center, *also)
+
+    def marked(self) -> Sequences:
+        if self.patterns is not None:
+            return self
+        marked = copy.copy(self)
+        marked.patterns = np.zeros(len(self.frames), dtype=np.uint64)
+        return marked
 
     def per_frame(self, values: np.ndarray) -> np.ndarray:
         """Return one value per frame, given one value per sequence."""
