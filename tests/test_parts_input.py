@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import numpy as np
 import pytest
 from cases_parts import Counted, cut, folders
@@ -19,6 +21,13 @@ from sklearn_anneal import (
 )
 from sklearn_anneal.estimators import _shards
 from sklearn_anneal.inference.parts import Here
+
+
+@pytest.fixture(autouse=True)
+def own_temporary_files(monkeypatch, tmp_path):
+    """Files of tests that run at the same time are elsewhere."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
 import threading
 
 import numpy as np
@@ -20,6 +21,13 @@ from sklearn_anneal import (
 from sklearn_anneal.annealing import DeterministicAnnealing
 from sklearn_anneal.inference.lockstep import Lockstep
 from sklearn_anneal.inference.parts import Sums
+
+
+@pytest.fixture(autouse=True)
+def own_temporary_files(monkeypatch, tmp_path):
+    """Files of tests that run at the same time are elsewhere."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -75,34 +75,37 @@ class View:
         return units if self.center is None else units.centered(self)
 
 
+class _Described(NamedTuple):
+    """What a fit needs to know of several parts.
+
+    Attributes
+    ----------
+    about : list of About
+    met : ndarray of uint8
+        The columns with an entry in any of the parts, in one bit each.
+    """
+
+    about: list[About]
+    met: np.ndarray
+
+
 @dataclass(frozen=True)
 class _Describe(Errand):
     view: View
+    n_columns: int
 
-    def at(self, part: Part, workers: Workers) -> list[About]:
+    def at(self, part: Part, workers: Workers) -> _Described:
         units = self.view.of(part)
         patterns = getattr(units, "patterns", None)
         weight = units.total_weight
         sizes = units.n_units, units.n_weight_units
-        return [About(*sizes, weight, units.n_observations, patterns is not None)]
+        about = About(*sizes, weight, units.n_observations, patterns is not None)
+        occurs = np.zeros(self.n_columns, dtype=bool)
+        occurs[units.met(self.n_columns)] = True
+        return _Described([about], np.packbits(occurs))
 
-
-@dataclass(frozen=True)
-class _Meet(Errand):
-    """The words that occur, in one bit each."""
-
-    view: View
-    n_words: int
-
-    def at(self, part: Part, workers: Workers) -> np.ndarray:
-        units: Any = self.view.of(part)
-        occurs = np.zeros(self.n_words, dtype=bool)
-        if units.n_units > 0:
-            occurs[units.met(self.n_words)] = True
-        return np.packbits(occurs)
-
-    def merge(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return a | b
+    def merge(self, a: _Described, b: _Described) -> _Described:
+        return _Described(a.about + b.about, a.met | b.met)
 
 
 @dataclass(frozen=True)
@@ -402,6 +405,9 @@ class NoUnits(Units):
     def centered(self, summary: Any) -> NoUnits:
         return self
 
+    def met(self, n_columns: int) -> np.ndarray:
+        return np.empty(0, dtype=np.int32)
+
 
 class PartedUnits(Units):
     """Data points in parts.
@@ -424,12 +430,12 @@ class PartedUnits(Units):
         self.gathered = gathered
         self.n_columns = n_columns
         self._view = View()
-        self._met: np.ndarray | None = None
         self._lockstep: Lockstep | None = None
         self._described(SEQUENTIAL)
 
     def _described(self, workers: Workers) -> None:
-        self._about = self.place.sum(_Describe(self._view), workers)
+        described = self.place.sum(_Describe(self._view, self.n_columns), workers)
+        self._about, self._met = described
         if any(about.patterns for about in self._about):
             self._view = replace(self._view, patterns=True)
             self.gathered = self.gathered.marked()
@@ -460,12 +466,8 @@ class PartedUnits(Units):
         """Not None if any cell is missing."""
         return True if self._view.patterns else None
 
-    def met(self, n_words: int) -> np.ndarray:
-        """Return the numbers of the words that occur in any part, in ascending order."""
-        if self._met is None:
-            bits = self.place.sum(_Meet(self._view, n_words))
-            self._met = np.flatnonzero(np.unpackbits(bits, count=n_words)).astype(np.int32)
-        return self._met
+    def met(self, n_columns: int) -> np.ndarray:
+        return np.flatnonzero(np.unpackbits(self._met, count=n_columns)).astype(np.int32)
 
     @property
     def example(self) -> Units:

@@ -234,6 +234,13 @@ class Units(ABC):
         }
         return type(self).__name__, sorted(given.items())
 
+    def met(self, n_columns: int) -> np.ndarray:
+        """Return the numbers of the columns with an entry, in ascending order.
+
+        They are all columns, unless data points have entries for some columns only.
+        """
+        return np.arange(n_columns, dtype=np.int32)
+
     def marked(self) -> Units:
         """Return the same data points, which say of every cell whether it is missing.
 
@@ -465,9 +472,8 @@ class Documents(Ragged):
         """Weighted number of tokens."""
         return self._n_tokens
 
-    def met(self, n_words: int) -> np.ndarray:
-        """Return the numbers of the words that occur, in ascending order."""
-        met = np.zeros(n_words, dtype=bool)
+    def met(self, n_columns: int) -> np.ndarray:
+        met = np.zeros(n_columns, dtype=bool)
         met[self.words[: self.indptr[-1]]] = True
         return np.flatnonzero(met).astype(np.int32)
 
