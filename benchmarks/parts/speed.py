@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..common.measuring import Script
+from .before import measure_before
 from .files import TASKS, measure_files
 from .workload import FULL, QUICK, Size
 
 BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "files": (measure_files, True),
+    "before": (measure_before, True),
 }
 
 
