@@ -15,12 +15,16 @@ from collections.abc import Callable
 
 from ..common.measuring import Script
 from .before import measure_before
+from .cluster import distributed, measure_cluster
+from .cost import measure_cost
 from .files import TASKS, measure_files
 from .workload import FULL, QUICK, Size
 
 BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "files": (measure_files, True),
     "before": (measure_before, True),
+    "cluster": (measure_cluster, False),
+    "cost": (measure_cost, False),
 }
 
 
@@ -32,7 +36,7 @@ def main(argv: list[str] | None = None) -> None:
         benchmarks=BENCHMARKS,
         tasks=TASKS,
         output="parts.md",
-        peers={},
+        peers={"distributed": distributed},
         full=FULL,
         quick=QUICK,
     ).run(argv)

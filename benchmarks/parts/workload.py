@@ -139,14 +139,17 @@ class PassClock:
     ----------
     processor, wall : list of float
         Seconds of each pass, all threads of this process.
-    at_end : list of callable
+    at_end : tuple of callable
         Called after every pass.
+    parameter_bytes : int
+        Size of the natural parameters after the last pass.
     """
 
     def __init__(self, *at_end: Callable[[], None]) -> None:
         self.processor: list[float] = []
         self.wall: list[float] = []
         self.at_end = at_end
+        self.parameter_bytes = 0
 
     def __enter__(self) -> PassClock:
         self._stack = ExitStack()
@@ -163,6 +166,8 @@ class PassClock:
         one_pass(*args)
         self.processor.append(time.process_time() - start[0])
         self.wall.append(time.perf_counter() - start[1])
+        q = args[0].ctx.q
+        self.parameter_bytes = sum(np.asarray(value).nbytes for value in q.values())
         for call in self.at_end:
             call()
 
