@@ -40,6 +40,8 @@ from .workload import MODELS, NAMES, PassClock, Size
 
 CORES, NETWORK, EFFICIENCY = 16, 10e9 / 8, 0.8
 PASSES = 6
+# Messages of more bytes together are sent no more than three times, and others six times.
+_MUCH = 5e8
 PARAMETERS: dict[str, dict[str, Any]] = {"documents": {"learning_method": "batch"}}
 # The family → the name of what is counted, how many there are in the prediction, how many of
 # them there are in a data point of a part, and how many data points are measured.
@@ -223,6 +225,8 @@ def sent(client: Any, n: int, inputs: Inputs, repeats: int) -> float:
     """Wall time of n messages and their answers, of the sizes of a visit."""
     place = empty_place(client, n)
     errand = Message(_noise(int(inputs.out)), int(inputs.back))
+    if n * (inputs.out + inputs.back) > _MUCH:
+        repeats = min(repeats, 2)
     wall, _ = seconds(grouped(place, errand, [[i] for i in range(n)]), repeats)
     place.close()
     return wall
@@ -268,7 +272,8 @@ def measure_cost(size: Size) -> list[str]:
         "The time of the messages, checked: as many tasks as there would be machines, each with "
         "as many bytes as go out and come back in a visit, really sent through the scheduler to "
         f"the {N_WORKERS} workers on this machine; the model says the same with the loopback in "
-        f"the place of the network. Wall time, medians of {min(size.repeats, 5)}.",
+        f"the place of the network. Wall time, medians of {min(size.repeats, 5)}, and of 2 if the "
+        f"messages have more than {_MUCH / 1e9:g} GB together.",
         "",
     ]
     header = ["fit", "messages", "bytes out, each", "bytes back, each", "model, ms", "sent, ms"]
@@ -280,7 +285,7 @@ def _check(client: Any, family: str, inputs: Inputs, link: Link, n: int, size: S
     model = link.visit(n, inputs.out, inputs.back, link.loopback)
     real = sent(client, n, inputs, min(size.repeats, 5))
     row = [NAMES[family], str(n), f"{inputs.out:,.0f}", f"{inputs.back:,.0f}"]
-    return [*row, f"{1e3 * model:.1f}", f"{1e3 * real:.1f}", f"{model / real:.2f}"]
+    return [*row, f"{1e3 * model:,.1f}", f"{1e3 * real:,.1f}", f"{model / real:.2f}"]
 
 
 def _given(page: Page, found: dict[str, Inputs], link: Link, size: Size) -> None:
@@ -290,7 +295,7 @@ def _given(page: Page, found: dict[str, Inputs], link: Link, size: Size) -> None
         n = 300 if size.quick else n
         rows += [
             [f"{NAMES[family]}: time per {unit[:-1]}", f"{_figure(1e9 * inputs.unit)} ns",
-             f"measured, {n * per_point:,} {unit} in memory, without the next line but three"],
+             f"measured, {n * per_point:,} {unit} in memory, less a pass over next to no data"],
             ["– visits per pass", f"{inputs.calls:g}", "measured (counted)"],
             ["– bytes out and back per worker and visit",
              f"{inputs.out:,.0f} and {inputs.back:,.0f}", "measured, pickles"],
