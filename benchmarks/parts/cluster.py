@@ -303,9 +303,6 @@ class Empty:
     def computed(self, X: Any, y: Any, weights: Any) -> Empty:
         return self
 
-    def warm_up(self) -> None:
-        return
-
     def __call__(self) -> Units:
         raise AssertionError("nobody asks for the data points")
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.utils import _safe_indexing
+from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import _num_samples
 
 from ..inference.parallel import Workers
@@ -412,10 +413,12 @@ def _gathered(place: Place, n_features: int | None) -> tuple[Any, Any, Any]:
     sizes = np.array(place.sum(_Measure()))
     if not sizes.any():
         raise ValueError("All parts are empty: there is no row to learn from.")
-    chosen = np.arange(sizes.sum())
-    if len(chosen) > ROWS_FOR_STARTS:
-        drawn = np.random.RandomState(0).choice(len(chosen), ROWS_FOR_STARTS, replace=False)
-        chosen = np.sort(drawn)
+    # Nothing here may be as long as the data.
+    n_rows = int(sizes.sum())
+    if n_rows > ROWS_FOR_STARTS:
+        chosen = np.sort(sample_without_replacement(n_rows, ROWS_FOR_STARTS, random_state=0))
+    else:
+        chosen = np.arange(n_rows)
     ends = np.cumsum(sizes)
     by_part = [c - start for c, start in zip(_split(chosen, ends), ends - sizes, strict=True)]
     gathered = place.sum(_Gather(by_part))
