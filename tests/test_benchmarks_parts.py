@@ -59,6 +59,7 @@ def test_drawn_parts_are_the_same_wherever_they_are_drawn():
 def test_messages_of_the_model_of_cost_grow_with_workers_and_bytes():
     from benchmarks.parts.cost import Link
 
-    link = Link(task=1e-3, dumps=1e-9, loads=1e-9, loopback=1e9)
-    assert link.visit(4, 0, 0, 1e9) == pytest.approx(4e-3)
-    assert link.visit(2, 1e6, 2e6, 1e9) == pytest.approx(2 * (1e-3 + 3e-3 + 6e-3))
+    link = Link(start=1e-2, task=1e-3, out=1e-9, back=2e-9)
+    assert link.visit(4, 0, 0) == pytest.approx(14e-3)
+    assert link.visit(2, 1e6, 2e6) == pytest.approx(1e-2 + 2 * (1e-3 + 1e-3 + 4e-3))
+    assert link.visit(2, 1e6, 2e6, 1e9) == pytest.approx(link.visit(2, 1e6, 2e6) + 6e-3)

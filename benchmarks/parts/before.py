@@ -179,7 +179,8 @@ def measure_before(size: Size) -> list[str]:
         "each. Processor time per pass, mean over the passes of a fit but the last, and median of "
         f"{size.rounds} rounds. Ratio: now over before, median and quartiles. Drawn rows: 100,000 "
         "of 10 columns, 20,000 for restarts; 50,000 frames of 10 columns; 5,000 rows of 200 "
-        "counts; float64. Without annealing, but for SVI+. The target is a median between "
+        "counts; float64. Without annealing, but for SVI+; of the "
+        "restarts, the whole fit over the passes of one restart. The target is a median between "
         f"{LOWEST:g} and {HIGHEST:g}; what is below is faster.",
     )
     with tempfile.TemporaryDirectory(prefix="parts-") as folder:

@@ -228,6 +228,14 @@ def measure_cluster(size: Size) -> list[str]:
         header += ["pickled back, kB", "fit to scheduler, kB", "scheduler to fit, kB"]
         header += ["to workers, kB", "from workers, kB", "against fewest parts", "multiple"]
         page.table([*header, f"≤ {MULTIPLE:g}"], rows)
+        page.lines += [
+            "The parameters go out with what the visit computes from them, and sums of the size of "
+            "the parameters come back, once in each visit; a fit with two visits in a pass does "
+            "this twice. What the sockets carry beyond pickles are requests, heartbeats, which "
+            "come by the second and not by the pass, and the names of the parts that a task "
+            "visits.",
+            "",
+        ]
         _tasks(page, client, size)
         _overhead(page, client, size)
     return page.lines
