@@ -188,22 +188,32 @@ def loopback(n_bytes: int, repeats: int) -> float:
     return n_bytes / float(np.median(times))
 
 
-def link_of(client: Any, size: Size) -> Link:
-    """Measure what messages cost on this machine, with messages of one size in one direction."""
-    many, few, n_bytes = (4, 2, 100_000) if size.quick else (64, 16, 4_000_000)
-    one, tasks, empty, out, back = (
-        sent(client, n, *sizes, size.repeats)
-        for n, *sizes in (
-            (1, 0, 0),
-            (many, 0, 0),
-            (few, 0, 0),
-            (few, n_bytes, 0),
-            (few, 0, n_bytes),
-        )
-    )
-    task = max(tasks - one, 0.0) / (many - 1)
-    per_byte = [max(t - empty, 0.0) / (few * n_bytes) for t in (out, back)]
-    return Link(max(one - task, 0.0), task, *per_byte)
+class Calibration:
+    """Messages of one size in one direction, which are sent again and again between others.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    size : Size
+    """
+
+    def __init__(self, client: Any, size: Size):
+        self._client, self._repeats = client, min(size.repeats, 5)
+        self._many, self._few, self._bytes = (4, 2, 100_000) if size.quick else (64, 16, 4_000_000)
+        self._times: list[list[float]] = []
+
+    def run(self) -> None:
+        """Measure once more."""
+        many, few, n_bytes = self._many, self._few, self._bytes
+        cases = (1, 0, 0), (many, 0, 0), (few, 0, 0), (few, n_bytes, 0), (few, 0, n_bytes)
+        self._times.append([sent(self._client, *case, self._repeats) for case in cases])
+
+    def link(self, runs: slice = slice(None)) -> Link:
+        """Return what messages cost: medians of what some runs have measured."""
+        one, tasks, empty, out, back = np.median(self._times[runs], axis=0).tolist()
+        task = max(tasks - one, 0.0) / (self._many - 1)
+        per_byte = [max(t - empty, 0.0) / (self._few * self._bytes) for t in (out, back)]
+        return Link(max(one - task, 0.0), task, *per_byte)
 
 
 def _rates(size: Size) -> tuple[float, float, float]:
@@ -265,7 +275,8 @@ def measure_cost(size: Size) -> list[str]:
         "fit, and nothing of all this is done at the same time. What is measured is measured on "
         "this machine and in this run: times per unit are processor time of one thread; times of "
         f"visits, tasks and bytes are wall time on a `LocalCluster` of {N_WORKERS} processes, the "
-        "times per byte those of messages of 4 MB in one direction.",
+        "times per byte those of messages of 4 MB in one direction, sent between the messages of "
+        "the last table.",
     )
     if not is_there("distributed", distributed):
         page.lines += ["Left out: Dask is not installed.", ""]
@@ -274,20 +285,29 @@ def measure_cost(size: Size) -> list[str]:
     for family in TARGETS:
         progress(f"cost, {family}")
         found[family] = inputs_of(family, size)
-    checks = []
+    real = {}
     with local_cluster() as client:
-        progress("cost, messages")
-        link, rates = link_of(client, size), _rates(size)
+        rates, calibration = _rates(size), Calibration(client, size)
         for family, inputs in found.items():
             for n in size.machines:
                 progress(f"cost, {n} messages of {family}")
-                checks.append(_check(client, family, inputs, link, n, size))
+                calibration.run()
+                arguments = inputs.out, inputs.back, min(size.repeats, 5)
+                real[family, n] = sent(client, n, *arguments)
+        calibration.run()
+    link = calibration.link()
+    checks = []
+    for i, ((family, n), wall) in enumerate(real.items()):
+        # The machine's speed changes within minutes: only what was measured before and after.
+        near = calibration.link(slice(i, i + 2))
+        checks.append(_check(family, found[family], near, n, wall))
     _given(page, found, link, rates, size)
     _predicted(page, found, link, size)
     page.lines += [
         "The time of the messages, checked: as many tasks as there would be machines, each with "
         "as many bytes as go out and come back in a visit, really sent through the scheduler to "
-        f"the {N_WORKERS} workers on this machine; the model says the same without a network. Wall "
+        f"the {N_WORKERS} workers on this machine; the model says the same without a network, by "
+        "times per task and byte that were measured just before and after. Wall "
         f"time, medians of {min(size.repeats, 5)}, and of 2 if the messages have more than "
         f"{_MUCH / 1e9:g} GB together. The target is a ratio between {1 / WITHIN:.2f} and "
         f"{WITHIN:g}.",
@@ -298,9 +318,8 @@ def measure_cost(size: Size) -> list[str]:
     return page.lines
 
 
-def _check(client: Any, family: str, inputs: Inputs, link: Link, n: int, size: Size) -> list[str]:
+def _check(family: str, inputs: Inputs, link: Link, n: int, real: float) -> list[str]:
     model = link.visit(n, inputs.out, inputs.back)
-    real = sent(client, n, inputs.out, inputs.back, min(size.repeats, 5))
     row = [NAMES[family], str(n), f"{inputs.out:,.0f}", f"{inputs.back:,.0f}"]
     row += [f"{1e3 * model:,.1f}", f"{1e3 * real:,.1f}", f"{model / real:.2f}"]
     return [*row, reached(1 / WITHIN <= model / real <= WITHIN)]
