@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.utils import _safe_indexing
+from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import _get_feature_names, _num_samples
 
 from ..inference.parallel import Workers
@@ -528,10 +529,12 @@ def _gathered(place: Place, sources: list[Source]) -> tuple[list[tuple[int, Any]
     if not sizes.any():
         raise ValueError("All parts are empty: there is no row to learn from.")
     _refuse_keys_of_two_parts(place, sources, [ends for _, ends in found])
-    chosen = np.arange(sizes.sum())
-    if len(chosen) > ROWS_FOR_STARTS:
-        drawn = np.random.RandomState(0).choice(len(chosen), ROWS_FOR_STARTS, replace=False)
-        chosen = np.sort(drawn)
+    # Nothing here may be as long as the data.
+    n_rows = int(sizes.sum())
+    if n_rows > ROWS_FOR_STARTS:
+        chosen = np.sort(sample_without_replacement(n_rows, ROWS_FOR_STARTS, random_state=0))
+    else:
+        chosen = np.arange(n_rows)
     ends = np.cumsum(sizes)
     by_part = [c - start for c, start in zip(_split(chosen, ends), ends - sizes, strict=True)]
     return place.sum(_Gather(by_part)), len(chosen) == sizes.sum()

@@ -1,0 +1,176 @@
+"""Sizes, models and the clock of passes that all measurements of data in parts use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+)
+from sklearn_anneal.inference import engine
+
+from .data import N_COLUMNS, N_FACTORS, N_STATES, N_TOPICS
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of the measurements.
+
+    Attributes
+    ----------
+    parts : int
+        Number of parts in files.
+    rows, documents : int
+        Number of rows, and of documents, of a part in a file.
+    passes : int
+        Number of passes over files.
+    rounds : int
+        Number of interleaved repetitions.
+    on_cluster : dict of str to int
+        Number of data points of a part on a cluster.
+    on_cluster_parts : int
+        Number of parts on a cluster, before it is doubled twice.
+    many_passes : int
+        Number of passes over which tasks are counted.
+    groups : tuple of int
+        Numbers of parts without work whose visits are timed.
+    machines : tuple of int
+        Numbers of machines in the model of cost.
+    messages : tuple of int
+        Sizes of messages that are sent, in bytes.
+    repeats : int
+        Number of repetitions of short calls.
+    """
+
+    parts: int = 50
+    rows: int = 1_000_000
+    documents: int = 200_000
+    passes: int = 3
+    rounds: int = 9
+    on_cluster: dict[str, int] = field(
+        default_factory=lambda: {"rows": 50_000, "documents": 5_000, "counts": 2_000}
+    )
+    on_cluster_parts: int = 4
+    many_passes: int = 100
+    groups: tuple[int, ...] = (1, 8, 64, 128)
+    machines: tuple[int, ...] = (1, 4, 16, 64)
+    repeats: int = 15
+    quick: bool = False
+
+    def with_rounds(self, n: int) -> Size:
+        return replace(self, rounds=n)
+
+
+FULL = Size()
+QUICK = Size(
+    parts=2,
+    rows=2000,
+    documents=300,
+    passes=2,
+    rounds=2,
+    on_cluster={"rows": 300, "documents": 60, "counts": 60},
+    on_cluster_parts=2,
+    many_passes=4,
+    groups=(1, 4),
+    machines=(1, 2),
+    repeats=2,
+    quick=True,
+)
+
+# Fits without annealing that end after the passes that they are given.
+_FIXED = {"annealing": "none", "random_state": 0, "tol": 0}
+# So many iterations over every document, as in the other measurements of topics.
+_ITERATIONS = 10
+
+
+def mixture(**parameters: Any) -> AnnealedBayesianGaussianMixture:
+    return AnnealedBayesianGaussianMixture(n_components=10, **{**_FIXED, **parameters})
+
+
+def topics(**parameters: Any) -> AnnealedLatentDirichletAllocation:
+    given = {**_FIXED, "max_doc_update_iter": _ITERATIONS, **parameters}
+    return AnnealedLatentDirichletAllocation(N_TOPICS, **given)
+
+
+def factorization(**parameters: Any) -> AnnealedGammaProcessNMF:
+    return AnnealedGammaProcessNMF(n_components=10, **{**_FIXED, **parameters})
+
+
+def ratings(**parameters: Any) -> AnnealedPMF:
+    return AnnealedPMF(N_FACTORS, **{**_FIXED, **parameters})
+
+
+def sequences(**parameters: Any) -> AnnealedHMM:
+    return AnnealedHMM(N_STATES, **{**_FIXED, **parameters})
+
+
+MODELS: dict[str, Callable[..., Any]] = {
+    "rows": mixture,
+    "documents": topics,
+    "counts": factorization,
+    "ratings": ratings,
+    "frames": sequences,
+}
+NAMES = {
+    "rows": f"Gaussian mixture, K = 10, full covariances, D = {N_COLUMNS}",
+    "documents": f"topics, K = {N_TOPICS}",
+    "counts": "NMF, K = 10",
+    "ratings": f"ratings, K = {N_FACTORS}",
+    "frames": f"hidden Markov model, K = {N_STATES}, D = {N_COLUMNS}",
+}
+
+
+class PassClock:
+    """Times of the passes of fits that are made in a ``with`` block.
+
+    Attributes
+    ----------
+    processor, wall : list of float
+        Seconds of each pass, all threads of this process.
+    at_end : tuple of callable
+        Called after every pass.
+    parameter_bytes : int
+        Size of the natural parameters after the last pass.
+    """
+
+    def __init__(self, *at_end: Callable[[], None]) -> None:
+        self.processor: list[float] = []
+        self.wall: list[float] = []
+        self.at_end = at_end
+        self.parameter_bytes = 0
+
+    def __enter__(self) -> PassClock:
+        self._stack = ExitStack()
+        for name in ("_batch_pass", "_minibatch_pass"):
+            timed = partial(self._timed, getattr(engine, name))
+            self._stack.enter_context(patch.object(engine, name, timed))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stack.close()
+
+    def _timed(self, one_pass: Callable[..., None], *args: Any) -> None:
+        start = time.process_time(), time.perf_counter()
+        one_pass(*args)
+        self.processor.append(time.process_time() - start[0])
+        self.wall.append(time.perf_counter() - start[1])
+        q = args[0].ctx.q
+        self.parameter_bytes = sum(np.asarray(value).nbytes for value in q.values())
+        for call in self.at_end:
+            call()
+
+    def per_pass(self, times: list[float]) -> float:
+        """Median seconds of a pass, without the last, which also computes the final bound."""
+        return float(np.median(times[:-1]))

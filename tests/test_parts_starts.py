@@ -1,0 +1,30 @@
+"""Rows of data in parts from which starts are computed."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+
+from sklearn_anneal.estimators._shards import Source, _gathered
+from sklearn_anneal.inference.parts import Here
+from sklearn_anneal.inference.restarts import ROWS_FOR_STARTS
+
+
+def _many_rows():
+    """A thousand million rows that take no memory."""
+    return np.broadcast_to(np.float64(1.0), (10**9, 2))
+
+
+def test_rows_for_starts_take_no_memory_for_each_row_of_the_data():
+    place = Here([False, False])
+    place.put([Source(i, None, _many_rows) for i in range(2)])
+    tracemalloc.start()
+    try:
+        X, _, _ = _gathered(place, None)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        place.close()
+    assert X.shape == (ROWS_FOR_STARTS, 2)
+    assert peak < 20e6
