@@ -22,6 +22,7 @@ from sklearn_anneal import (
     AnnealedPMF,
     Shards,
 )
+from sklearn_anneal.inference import parted_units
 from sklearn_anneal.inference.parted_units import _SweepAll
 
 distributed = pytest.importorskip("distributed")
@@ -189,6 +190,7 @@ FAILURES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "params", "data", "at", "replays"), FAILURES)
 def test_a_killed_worker_changes_no_bit(make, params, data, at, replays, monkeypatch, rng):
+    monkeypatch.setattr(parted_units, "_VISITS_BETWEEN_COPIES", 3)
     parts = cut(data(rng), 6)
     expected = make(**params).fit(Shards(parts))
     with (

@@ -27,7 +27,7 @@ from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
 from .parallel import Workers, one_thread, pickled
-from .parts import Errand, Node, Part, Place, run
+from .parts import Errand, Node, Part, Place, copied, run
 from .units import Units
 
 # The client is asked to send the parameters of a visit as an argument of a task.
@@ -55,6 +55,8 @@ class OnDask(Place):
         self._prefix = f"sklearn_anneal-{uuid4().hex[:12]}"
         self._inputs: dict[int, tuple[Any, ...]] = {}
         self._parts: list[Any] = []
+        # Token → copies of what groups of parts keep, with the numbers of these parts.
+        self._copies: dict[str, list[tuple[set[int], Future]]] = {}
         self._where: list[str] = []
 
     def put(self, loads: list[Callable[[], Units]]) -> None:
@@ -122,12 +124,40 @@ class OnDask(Place):
             pickled(errand),
             parts,
             self.n_parts,
+            self._copies_for(errand, indices),
             key=f"{self._prefix}-{name}-{uuid4().hex}",
             workers=[self._where[indices[0]]],
             allow_other_workers=True,
             pure=False,
         )
         return future, list(indices)
+
+    def secure(self, token: str) -> None:
+        addresses = self._addresses()
+        if len(addresses) < 2:
+            return
+        copies = []
+        for indices in self.groups():
+            where = {"workers": [self._where[indices[0]]], "allow_other_workers": True}
+            parts = [self._parts[i] for i in indices]
+            future = self._submit(_kept, parts, token, pure=False, **where)
+            copies.append((set(indices), future))
+        try:
+            self._client.replicate([future for _, future in copies], n=2)
+        except OSError:
+            # A worker was lost meanwhile. Local variables are made anew from the whole log.
+            return
+        self._copies[token] = copies
+
+    def _copies_for(self, errand: Errand, indices: list[int]) -> dict[str, list[Future]]:
+        """Return the copies of what parts have lost, if an errand is sent a second time."""
+        for token in getattr(errand, "ended", ()):
+            self._copies.pop(token, None)
+        tokens = [job.token for job in getattr(errand, "jobs", ()) if job.replay]
+        return {
+            token: [f for of, f in self._copies.get(token, ()) if of.intersection(indices)]
+            for token in tokens
+        }
 
     def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
         futures = [future for future, _ in handles]
@@ -152,7 +182,7 @@ class OnDask(Place):
             raise
 
     def close(self) -> None:
-        self._parts, self._inputs = [], {}
+        self._parts, self._inputs, self._copies = [], {}, {}
 
     def _addresses(self) -> list[str]:
         if self._client.status != "running":
@@ -202,7 +232,7 @@ class OnDask(Place):
         hosts = {host: at for at, host in self._client.run(platform.node).items()}
         part = Part(0, partial(_given, pickled(units)), {})
         futures = [
-            self._submit(_visit, pickled(errand), [part], 1, workers=[at], pure=False)
+            self._submit(_visit, pickled(errand), [part], 1, {}, workers=[at], pure=False)
             for at in hosts.values()
         ]
         self._client.gather(futures, errors="skip")
@@ -236,7 +266,16 @@ def _owned(value: Any) -> Any:
     return value if callable(value) else pickle.loads(pickled(value))
 
 
-def _visit(errand: bytes, parts: list[Part], n_parts: int) -> bytes:
+def _kept(parts: list[Part], token: str) -> bytes:
+    return pickled({part.index: part.kept[token] for part in parts if token in part.kept})
+
+
+def _visit(errand: bytes, parts: list[Part], n_parts: int, copies: dict[str, list[bytes]]) -> bytes:
+    for token, of_groups in copies.items():
+        found = {index: kept for one in of_groups for index, kept in pickle.loads(one).items()}
+        for part in parts:
+            if part.index in found:
+                part.kept[copied(token)] = found[part.index]
     n_threads = get_worker().state.nthreads
     with one_thread(), parallel_config(backend="threading"), Workers(n_threads) as workers:
         return pickled(run(pickle.loads(errand), parts, n_parts, workers))

@@ -18,7 +18,7 @@ import numpy as np
 from .checkpoint import fingerprint
 from .lockstep import Lockstep
 from .parallel import SEQUENTIAL, Workers
-from .parts import Errand, Part, Place
+from .parts import Errand, Part, Place, copied
 from .units import Units
 
 
@@ -150,6 +150,9 @@ class _Visit(Errand):
         return [self.errand.at(self.view.of(part), workers)]
 
 
+# After so many visits of a chain, local variables are copied to a second worker. A lost worker then
+# costs no more than so many visits to its parts.
+_VISITS_BETWEEN_COPIES = 20
 # Values whose pickle is larger wait on disk.
 _STAYS_IN_MEMORY = 1 << 20
 
@@ -325,6 +328,7 @@ class _SweepAll(Errand):
     def at(self, part: Part, workers: Workers) -> list[_Swept]:
         for token in self.ended:
             part.kept.pop(token, None)
+            part.kept.pop(copied(token), None)
         units = self.view.of(part)
         if units.total_weight == 0:
             return [_Swept(None, False, None) for _ in self.jobs]
@@ -346,15 +350,20 @@ class _SweepAll(Errand):
 
     def _local(self, job: _Job, part: Part, units: Units, workers: Workers) -> Any:
         """The local variables that the visit before has left; None if they are gone."""
-        values = part.kept.get(job.token)  # type: ignore[arg-type]
-        if values is None and job.values is not None:
-            values = job.values.get(part.index)
-        if values is not None and values[0] == job.number:
-            return list(values[1])
+        assert job.token is not None
+        found = [part.kept.get(key) for key in (job.token, copied(job.token))]
+        if job.values is not None:
+            found.append(job.values.get(part.index))
+        known = {number: local for number, local in filter(None, found) if number <= job.number}
+        if job.number in known:
+            return list(known[job.number])
         if not job.replay:
             return None
-        local = None
-        for aside in job.replay:
+        # The log begins where local variables started anew; a copy saves its first entries.
+        first = job.number - len(job.replay)
+        latest = max((number for number in known if number > first), default=first)
+        local = list(known[latest]) if latest > first else None
+        for aside in job.replay[latest - first :]:
             logged = aside.get()
             rng = logged.rng(part.index)
             _, local = logged.sweep.over(units, rng, local, workers, logged.totals)
@@ -561,7 +570,10 @@ class PartedUnits(Units):
             rng.bit_generator.state = found.rng.bit_generator.state
         if chain is None or not found.keeps:
             return found.step, None
-        return found.step, chain.following(self.place, logged)
+        chain = chain.following(self.place, logged)
+        if chain.log and len(chain.log) % _VISITS_BETWEEN_COPIES == 0:
+            self.place.secure(chain.token.name)
+        return found.step, chain
 
     def _swept(self, job: _Job, log: list[Aside], workers: Workers) -> _Swept:
         if self._lockstep is None:

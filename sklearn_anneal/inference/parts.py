@@ -66,6 +66,11 @@ class Sums:
         return (self._n_parts - 1).bit_length()
 
 
+def copied(token: str) -> str:
+    """Return the key under which a part finds a copy of what it kept under a token."""
+    return f"{token}-copy"
+
+
 class Part:
     """One part of the data, with what the fit keeps beside it.
 
@@ -194,6 +199,10 @@ class Place(ABC):
     def groups(self) -> list[list[int]]:
         """Return the parts that are visited by one call each, in ascending order."""
         return [list(range(self.n_parts))]
+
+    def secure(self, token: str) -> None:
+        """Copy what the parts keep under a token to where it outlives the loss of a worker."""
+        return
 
     def warm_up(self, errand: Errand, units: Units) -> None:
         """Run an errand with a few data points where others would compile the same kernels."""
