@@ -6,6 +6,7 @@ import tracemalloc
 
 import numpy as np
 
+from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.estimators._shards import Source, _gathered
 from sklearn_anneal.inference.parts import Here
 from sklearn_anneal.inference.restarts import ROWS_FOR_STARTS
@@ -18,13 +19,15 @@ def _many_rows():
 
 def test_rows_for_starts_take_no_memory_for_each_row_of_the_data():
     place = Here([False, False])
-    place.put([Source(i, None, _many_rows) for i in range(2)])
+    sources = [Source(i, AnnealedBayesianGaussianMixture(), _many_rows) for i in range(2)]
+    place.put(list(sources))
     tracemalloc.start()
     try:
-        X, _, _ = _gathered(place, None)
+        found, all_rows = _gathered(place, sources)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
         place.close()
-    assert X.shape == (ROWS_FOR_STARTS, 2)
+    assert sum(len(X) for _, (X, *_) in found) == ROWS_FOR_STARTS
+    assert not all_rows
     assert peak < 20e6

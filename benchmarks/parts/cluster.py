@@ -44,7 +44,7 @@ def local_cluster() -> Iterator[Any]:
             n_workers=N_WORKERS,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address=":0",
             memory_limit=0,
         ) as cluster,
         distributed.Client(cluster) as client,

@@ -315,6 +315,11 @@ def measure_cost(size: Size) -> list[str]:
     ]
     header = ["fit", "messages", "bytes out, each", "bytes back, each", "model, ms", "sent, ms"]
     page.table([*header, "model over sent", f"within {WITHIN:g} ×"], checks)
+    page.lines += [
+        "The scheduler has all messages of a visit in memory at once, which the model does not "
+        "count. Every worker gets a message of its own, although all of a visit say the same.",
+        "",
+    ]
     return page.lines
 
 
