@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -130,14 +129,12 @@ class Sweep:
         """Whether local variables start anew, whatever they were at the last visit."""
         return self.prepared.forgets(self.exploring, self.noise)
 
-    def totals(self, units: Units, rng: np.random.Generator) -> Any:
-        """Return the totals of the random weights of some data; None if there are none.
-
-        The generator is left as it was.
-        """
-        if self.weights is None:
-            return None
-        return self.weights.draw(units.n_weight_units, copy.deepcopy(rng))[1]
+    def __getstate__(self) -> dict[str, Any]:
+        # What the visit knows of q serves the next visit, and no local step.
+        prepared = self.prepared
+        if prepared.known is not None:
+            prepared = replace(prepared, known=None)  # type: ignore[call-arg]
+        return {**vars(self), "prepared": prepared}
 
     def over(
         self,
