@@ -11,6 +11,7 @@ from scipy import sparse
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
 
+@pytest.mark.slow
 def test_a_quick_run_of_fits_in_memory_compares_two_interpreters(no_data, quick_speed):
     text = quick_speed("parts", "before")
     assert "In memory, against before" in text
@@ -21,6 +22,7 @@ def test_a_quick_run_of_fits_in_memory_compares_two_interpreters(no_data, quick_
     assert sum(line.startswith("|") for line in text.splitlines()) == len(CASES) + 2
 
 
+@pytest.mark.slow
 def test_a_quick_run_on_a_cluster_counts_tasks_and_bytes(quick_speed):
     pytest.importorskip("distributed")
     text = quick_speed("parts", "cluster", "cost")
