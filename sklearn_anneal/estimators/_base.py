@@ -685,9 +685,9 @@ class BaseAnnealed(
                 f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1. "
                 "Increase max_iter or tol, or check for degenerate data.",
                 ConvergenceWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
-        self._warn_of_coincidence(ctx, stacklevel=7)
+        self._warn_of_coincidence(ctx, stacklevel=8)
 
     def _warn_of_stream(self) -> None:
         """Warn of components that coincide after the schedule of a stream.

@@ -367,7 +367,7 @@ def _say_that_work_stays(backend: Any, reason: str) -> None:
         f"joblib's {type(backend).__name__} is not used for these data: {reason}. "
         'parallel_config(backend="threading") does without this warning.',
         UserWarning,
-        stacklevel=10,
+        stacklevel=11,
     )
 
 
