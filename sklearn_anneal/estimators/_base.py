@@ -679,15 +679,15 @@ class BaseAnnealed(
         for name, value in self._fitted_attributes(ctx).items():
             setattr(self, name, value)
 
-    def _warn(self, ctx: Context, trace: Trace) -> None:
+    def _warn(self, ctx: Context, trace: Trace, stacklevel: int = 7) -> None:
         if not trace.converged and not trace.stopped and self.max_iter > 0:
             warnings.warn(
                 f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1. "
                 "Increase max_iter or tol, or check for degenerate data.",
                 ConvergenceWarning,
-                stacklevel=7,
+                stacklevel=stacklevel,
             )
-        self._warn_of_coincidence(ctx, stacklevel=8)
+        self._warn_of_coincidence(ctx, stacklevel=stacklevel + 1)
 
     def _warn_of_stream(self) -> None:
         """Warn of components that coincide after the schedule of a stream.

@@ -514,8 +514,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         if of_pairs(self) and self.n_items is None:
             raise ValueError("Pairs in parts need n_items: no part tells which items others have.")
 
-    def _warn(self, ctx: Context, trace: Any) -> None:
-        super()._warn(ctx, trace)
+    def _warn(self, ctx: Context, trace: Any, stacklevel: int = 7) -> None:
+        super()._warn(ctx, trace, stacklevel + 1)
         squares = np.square(self.components_).mean(axis=1)
         if trace.converged and squares.max() < _OFF * ctx.model.factor_variance:
             warnings.warn(
@@ -523,7 +523,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
                 "alone. If there is more to find, give a smaller noise_variance or a larger "
                 "factor_variance, fewer components, or more jitter to the annealing.",
                 ConvergenceWarning,
-                stacklevel=7,
+                stacklevel=stacklevel,
             )
 
     def _snapshot(self, ctx: Context, units: Ratings) -> dict[str, Any]:  # type: ignore[override]
