@@ -39,7 +39,7 @@ from sklearn_anneal import (
 )
 from sklearn_anneal.annealing import SVIPlus
 from sklearn_anneal.annealing.svi_plus import Deviations, DirichletWeights
-from sklearn_anneal.estimators import _shards
+from sklearn_anneal.estimators import _part_fits
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -260,7 +260,7 @@ def test_a_part_of_missing_frames_only_says_nothing(emission, rng):
 @pytest.mark.parametrize("emission", ["bernoulli", "categorical"])
 def test_cells_may_be_missing_where_no_start_looks(emission, rng, monkeypatch):
     """The form in which columns are stored follows from all rows, not from those of the start."""
-    monkeypatch.setattr(_shards, "ROWS_FOR_STARTS", 12)
+    monkeypatch.setattr(_part_fits, "ROWS_FOR_STARTS", 12)
     entry = BY_NAME[f"mixture_{emission}"]
     X = np.nan_to_num(entry.data(rng, 60))
     for rows in ([], range(20, 33)):

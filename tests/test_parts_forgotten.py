@@ -13,7 +13,7 @@ from sklearn_anneal import (
     AnnealedLatentDirichletAllocation,
     Shards,
 )
-from sklearn_anneal.estimators import _shards
+from sklearn_anneal.estimators import _part_fits
 from sklearn_anneal.inference import parted_units
 from sklearn_anneal.inference.parts import Here, copied
 
@@ -86,7 +86,7 @@ def test_forgotten_local_variables_are_made_anew(cls, params, form, copies, monk
     late = 76 if cls is AnnealedGammaProcessNMF else 38
     for at, lost in ((late, [2]), (late + 1, [0, 1, 2, 3])):
         place = Forgetful(4, at, lost)
-        monkeypatch.setattr(_shards, "place_of", lambda *_, place=place: place)
+        monkeypatch.setattr(_part_fits, "place_of", lambda *_, place=place: place)
         replayed.clear()
         found = cls(**params).fit(Shards(parts))
         np.testing.assert_array_equal(found.lower_bounds_, expected.lower_bounds_)

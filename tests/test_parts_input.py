@@ -19,7 +19,7 @@ from sklearn_anneal import (
     AnnealedPMF,
     Shards,
 )
-from sklearn_anneal.estimators import _shards
+from sklearn_anneal.estimators import _part_fits
 from sklearn_anneal.inference.parts import Here
 
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 def rows_for_starts(request, monkeypatch):
     """Errors are the same whether starts see all rows, so that parts are read together, or few."""
     if request.param == "few rows":
-        monkeypatch.setattr(_shards, "ROWS_FOR_STARTS", 12)
+        monkeypatch.setattr(_part_fits, "ROWS_FOR_STARTS", 12)
 
 
 @pytest.fixture

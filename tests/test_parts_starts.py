@@ -7,7 +7,8 @@ import tracemalloc
 import numpy as np
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
-from sklearn_anneal.estimators._shards import Source, _gathered
+from sklearn_anneal.estimators._part_fits import _gathered
+from sklearn_anneal.estimators._part_sources import Source
 from sklearn_anneal.inference.parts import Here
 from sklearn_anneal.inference.restarts import ROWS_FOR_STARTS
 

@@ -186,6 +186,9 @@ class DirichletWeights(NamedTuple):
         return drawn, (largest, float(drawn.sum()))
 
     def merge(self, a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+        # A part without any weight unit has a total of 0.
+        if a[1] == 0 or b[1] == 0:
+            return a if b[1] == 0 else b
         largest = max(a[0], b[0])
         return largest, sum(total * np.exp(log - largest) for log, total in (a, b))
 

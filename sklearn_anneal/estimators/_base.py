@@ -43,7 +43,9 @@ from ..kernels import COMPILATIONS, load
 from ..models._base import Model
 from . import _persistence
 from ._attributes import ExplainedAttributes
-from ._shards import in_parts, opened, score_of, stream
+from ._part_fits import opened, stream
+from ._part_predictions import score_of
+from ._shards import in_parts
 from ._state import Inference, described_value, same
 from ._validation import (
     CheckedParameters,

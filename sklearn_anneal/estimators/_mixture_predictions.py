@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from ..inference.units import Rows
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._information_criteria import akaike_criterion, bayesian_criterion
-from ._shards import by_parts
+from ._part_predictions import by_parts
 from ._validation import explains, finite
 
 OVERFLOW = (

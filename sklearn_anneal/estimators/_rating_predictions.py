@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..families import Gaussian, Natural
 from ..models.matrix_factorization import PACKED, MatrixFactorization
 from ._base import BaseAnnealed, has_unit_temperatures
+from ._part_predictions import NothingToScore, by_parts
 from ._ratings import (
     Pairs,
     RatingData,
@@ -24,7 +25,6 @@ from ._ratings import (
     read_pairs,
     some_ratings,
 )
-from ._shards import NothingToScore, by_parts
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from ..models.hidden_markov import kernels
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._columns import FRAME_EMISSIONS, TablesOfColumns
 from ._information_criteria import akaike_criterion, bayesian_criterion
+from ._part_predictions import by_parts
 from ._sequences import SequenceData, draw_states
-from ._shards import by_parts, in_parts
+from ._shards import in_parts
 from ._validation import explains, finite
 
 if TYPE_CHECKING:

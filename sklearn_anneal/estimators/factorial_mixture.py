@@ -15,8 +15,8 @@ from sklearn.utils.validation import validate_data
 from ..inference.units import Rows, Units
 from ..models.factorial_mixture import FactorialMixture
 from ._base import BaseAnnealed, has_unit_temperatures
+from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
-from ._shards import by_parts
 from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from ..metrics import LARGEST_COUNT, split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ._base import _WORTH_THREADS, BaseAnnealed
 from ._counts import checked_counts
+from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
-from ._shards import NothingToScore, by_parts
 from ._validation import (
     check_activations,
     check_n_samples,

@@ -17,8 +17,8 @@ from ..inference.units import Rows, Units, cell_patterns
 from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed
 from ._mixture_predictions import OVERFLOW, MixturePredictions
+from ._part_predictions import by_parts
 from ._priors import check_first_rows, check_shape, checked_covariance_prior, is_auto
-from ._shards import by_parts
 from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:

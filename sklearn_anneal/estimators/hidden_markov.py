@@ -26,6 +26,7 @@ from ._emissions import (
     attributes_only_with,
     check_priors_of_others,
 )
+from ._part_fits import stream
 from ._priors import checked_prior, is_auto, refuse_empty_rows
 from ._sequences import (
     SequenceData,
@@ -35,7 +36,7 @@ from ._sequences import (
     refuse_all_missing,
     weights_of_sequences,
 )
-from ._shards import in_parts, stream
+from ._shards import in_parts
 from ._state_predictions import StatePredictions
 from ._validation import checks_parameters, refuse_unobserved_columns
 

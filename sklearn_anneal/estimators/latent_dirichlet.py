@@ -26,8 +26,8 @@ from ..metrics import document_completion_log_likelihood, split_documents
 from ..models.latent_dirichlet import TOPICS, LatentDirichlet
 from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
 from ._counts import checked_counts, refuse_texts
+from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto, prior_of_words, prior_vector
-from ._shards import NothingToScore, by_parts
 from ._validation import check_activations, check_n_samples, check_sparse, finite, refuse_masked
 
 if TYPE_CHECKING:

@@ -23,6 +23,8 @@ from ..inference.parallel import one_thread
 from ..inference.units import Ratings
 from ..models.matrix_factorization import MatrixFactorization
 from ._base import BaseAnnealed
+from ._part_fits import stream
+from ._part_predictions import by_parts
 from ._rating_predictions import RatingPredictions, exact, of_matrix, of_pairs
 from ._ratings import (
     Pairs,
@@ -33,7 +35,7 @@ from ._ratings import (
     read_matrix,
     read_pairs,
 )
-from ._shards import by_parts, in_parts, stream
+from ._shards import in_parts
 from ._validation import checks_parameters, explains
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from ._columns import (
 )
 from ._emissions import attributes_only_with
 from ._mixture_predictions import OVERFLOW, MixturePredictions
+from ._part_predictions import by_parts
 from ._priors import auto_as_none, check_first_rows
-from ._shards import by_parts
 from ._validation import (
     check_n_samples,
     check_sparse,

@@ -20,7 +20,7 @@ from ..inference.stopping import NoImprovement, RiseOfBound
 from ..inference.units import Units
 from ..models.sigmoid_belief_net import BinaryRows, SigmoidBeliefNet
 from ._base import BaseAnnealed
-from ._shards import by_parts
+from ._part_predictions import by_parts
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from ..models.spike_slab_gradient import (
     without_rows,
 )
 from ._base import BaseAnnealed, has_unit_temperatures
+from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
-from ._shards import by_parts
 from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:

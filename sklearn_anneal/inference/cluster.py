@@ -150,13 +150,12 @@ class OnDask(Place):
         self._copies[token] = copies
 
     def _copies_for(self, errand: Errand, indices: list[int]) -> dict[str, list[Future]]:
-        """Return the copies of what parts have lost, if an errand is sent a second time."""
-        for token in getattr(errand, "ended", ()):
+        """Return the copies of what parts have lost, for an errand that is sent again."""
+        for token in errand.ended:
             self._copies.pop(token, None)
-        tokens = [job.token for job in getattr(errand, "jobs", ()) if job.replay]
         return {
             token: [f for of, f in self._copies.get(token, ()) if of.intersection(indices)]
-            for token in tokens
+            for token in errand.repeated
         }
 
     def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:

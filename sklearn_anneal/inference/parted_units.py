@@ -323,7 +323,14 @@ class _SweepAll(Errand):
 
     view: View
     jobs: list[_Job]
-    ended: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()  # type: ignore[assignment]
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        return tuple(job.token for job in self.jobs if job.replay and job.token is not None)
+
+    def failed(self, result: list[_Swept]) -> bool:
+        return any(swept.lost for swept in result)
 
     def at(self, part: Part, workers: Workers) -> list[_Swept]:
         for token in self.ended:

@@ -134,6 +134,20 @@ class Errand(ABC):
         """Return the result of the parts of both; ``a`` comes before ``b``."""
         return a + b
 
+    def failed(self, result: Any) -> bool:
+        """Return whether some parts lack what the errand needs from an earlier one."""
+        return False
+
+    @property
+    def ended(self) -> tuple[str, ...]:
+        """The tokens of chains of visits that have ended, so that nobody needs copies of them."""
+        return ()
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """The tokens of chains for which parts make anew what they have lost."""
+        return ()
+
 
 def run(
     errand: Errand, parts: Iterable[Part], n_parts: int, workers: Workers
@@ -174,14 +188,14 @@ class Place(ABC):
     ) -> Any:
         """Run an errand at all parts, and return the sum of its results.
 
-        In groups of parts where it could not be done, the errand ``again`` takes its place.
+        In groups of parts where it has failed, the errand ``again`` takes its place.
         """
         groups = self.groups()
         results = self.get([self.call(errand, group, workers) for group in groups])
         nodes = []
         for group, result in zip(groups, results, strict=True):
             found = result
-            if again is not None and any(one.lost for _, jobs in found for one in jobs):
+            if again is not None and any(errand.failed(value) for _, value in found):
                 (found,) = self.get([self.call(again, group, workers)])
             nodes += found
         sums = Sums(self.n_parts, errand.merge)

@@ -1,0 +1,319 @@
+"""Fits to data in parts: from what a user gives to the data points that the loop visits."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import _safe_indexing
+from sklearn.utils.random import sample_without_replacement
+from sklearn.utils.validation import _num_samples
+
+from ..inference.parallel import Workers
+from ..inference.parted_units import PartedUnits
+from ..inference.parts import Errand, Here, Part, Place
+from ..inference.restarts import ROWS_FOR_STARTS
+from ._part_sources import (
+    Source,
+    columns_of,
+    missing_in,
+    named_columns,
+    names_of,
+    repacked,
+    validated,
+)
+from ._shards import Shards, as_shards, in_parts, naming
+
+
+@dataclass(frozen=True)
+class _Missing(Errand):
+    """The columns of categories with missing cells, of each part."""
+
+    def at(self, part: Part, workers: Workers) -> dict[str, np.ndarray]:
+        return missing_in(part.units)
+
+    def merge(self, a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**a, **b, **{name: a[name] | b[name] for name in a.keys() & b.keys()}}
+
+
+@dataclass(frozen=True)
+class _Measure(Errand):
+    """The number of rows of each part, before any validation, and its smallest and largest key."""
+
+    estimator: Any
+    reads = False
+
+    def at(self, part: Part, workers: Workers) -> list[tuple[int, Any]]:
+        X, _, _ = part.load.raw()
+        n = _num_samples(X)
+        with naming(part.load.name):
+            keys = self.estimator._keys_of_part(X) if n else None
+        return [(n, None if keys is None else (keys.min(), keys.max()))]
+
+
+@dataclass(frozen=True)
+class _Keys(Errand):
+    """The distinct keys of some parts."""
+
+    estimator: Any
+    indices: set[int]
+    reads = False
+
+    def at(self, part: Part, workers: Workers) -> dict[int, np.ndarray]:
+        if part.index not in self.indices:
+            return {}
+        return {part.index: np.unique(self.estimator._keys_of_part(part.load.raw()[0]))}
+
+    def merge(self, a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+        return {**a, **b}
+
+
+@dataclass(frozen=True)
+class _Gather(Errand):
+    """Some rows of each part with its index, and with their targets and weights."""
+
+    chosen: list[np.ndarray]
+    reads = False
+
+    def at(self, part: Part, workers: Workers) -> list[tuple[int, Any]]:
+        rows = self.chosen[part.index]
+        if len(rows) == 0:
+            return []
+        given = part.load.raw()
+        with naming(part.load.name):
+            if len(rows) < _num_samples(given[0]):
+                given = tuple(None if v is None else _safe_indexing(v, rows) for v in given)
+        return [(part.index, given)]
+
+
+def place_of(shards: Shards, sources: list[Source]) -> Place:
+    """Return where the parts are to be visited: on a cluster, or in this process."""
+    client = shards.client
+    if client is None and any(any(v is not None for v in s.lazy) for s in sources):
+        client = _current_client()
+    if client is None:
+        return Here([source.stays for source in sources])
+    try:
+        from ..inference.cluster import OnDask
+    except ImportError as error:
+        raise ImportError(
+            "Data in parts on a cluster need Dask, which the extra installs: pip install "
+            f'"sklearn-anneal[dask]" ({error}).'
+        ) from error
+    return OnDask(client)
+
+
+def _current_client() -> Any:
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
+
+
+@contextmanager
+def opened(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool
+) -> Iterator[tuple[Any, PartedUnits]]:
+    """Read data in parts for the time of a fit.
+
+    Yields
+    ------
+    X : object
+        Some rows, or all if they are few, as the estimator validates them.
+    units : PartedUnits
+        All data points. Its ``gathered`` are those of ``X``.
+    """
+    place, sources = placed(estimator, X, y, sample_weight)
+    try:
+        place.put(list(sources))
+        pieces, all_rows = _gathered(place, sources)
+        some, targets, own_weights = _together(pieces, sources, as_shards(X).n_features)
+        try:
+            data, units = validated(estimator, some, targets, own_weights, reset=reset)
+        except Exception:
+            _refuse_alone(pieces, sources)
+            raise
+        estimator._check_parts()
+        columns = columns_of(estimator, some, units)
+        missing = missing_in(units)
+        sources = [replace(source, columns=columns) for source in sources]
+        if missing and not all_rows:
+            place.put(list(sources))
+            missing = place.sum(_Missing())
+            units = repacked(units, missing, estimator.n_components)
+        place.put([replace(source, missing=missing) for source in sources])
+        yield data, PartedUnits(place, units, columns[0])
+    finally:
+        place.close()
+
+
+def placed(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Place, list[Source]]:
+    """Return the place of parts, which are not put there yet, and where they are read from."""
+    shards = as_shards(X)
+    template = type(estimator)(**estimator.get_params(deep=False))
+    targets: list[Any] = [None] * len(shards)
+    if y is not None and estimator._reads_targets:
+        targets = _beside(y, shards, "y")
+    weights = sample_weight
+    weights = [None] * len(shards) if weights is None else _beside(weights, shards, "sample_weight")
+    of_parts = zip(shards.parts, targets, weights, strict=True)
+    sources = [
+        Source(i, template, *of_part, dtype=shards.dtype) for i, of_part in enumerate(of_parts)
+    ]
+    return place_of(shards, sources), sources
+
+
+def _gathered(place: Place, sources: list[Source]) -> tuple[list[tuple[int, Any]], bool]:
+    """Return rows from which starts are computed, by part, and whether these are all rows."""
+    found = place.sum(_Measure(sources[0].estimator))
+    sizes = np.array([size for size, _ in found])
+    if not sizes.any():
+        raise ValueError("All parts are empty: there is no row to learn from.")
+    _refuse_keys_of_two_parts(place, sources, [ends for _, ends in found])
+    # Nothing here may be as long as the data.
+    n_rows = int(sizes.sum())
+    if n_rows > ROWS_FOR_STARTS:
+        chosen = np.sort(sample_without_replacement(n_rows, ROWS_FOR_STARTS, random_state=0))
+    else:
+        chosen = np.arange(n_rows)
+    ends = np.cumsum(sizes)
+    by_part = [c - start for c, start in zip(_split(chosen, ends), ends - sizes, strict=True)]
+    return place.sum(_Gather(by_part)), len(chosen) == sizes.sum()
+
+
+def _refuse_keys_of_two_parts(place: Place, sources: list[Source], ends: list[Any]) -> None:
+    """Refuse users whose ratings are in two parts.
+
+    Most divisions of ratings give every part a range of users. The users themselves are compared
+    only where ranges overlap.
+    """
+    groups: list[list[int]] = []
+    largest = None
+    for first, last, i in sorted((*pair, i) for i, pair in enumerate(ends) if pair is not None):
+        if largest is not None and first <= largest:
+            groups[-1].append(i)
+            largest = max(largest, last)
+        else:
+            groups.append([i])
+            largest = last
+    groups = [group for group in groups if len(group) > 1]
+    if not groups:
+        return
+    keys = place.sum(_Keys(sources[0].estimator, {i for group in groups for i in group}))
+    for group in groups:
+        joined = np.concatenate([keys[i] for i in group])
+        owners = np.repeat(group, [len(keys[i]) for i in group])
+        order = np.argsort(joined, kind="stable")
+        again = np.flatnonzero(np.diff(joined[order]) == 0)
+        if len(again):
+            i, j = sorted(owners[order[again[0] : again[0] + 2]].tolist())
+            raise ValueError(
+                f"User {joined[order[again[0]]]} has ratings in {sources[i].name} and in "
+                f"{sources[j].name}, but all ratings of a user have to be in one part."
+            )
+
+
+def _together(pieces: list[tuple[int, Any]], sources: list[Source], n_features: Any) -> Any:
+    """Join rows of several parts, which have to have the same columns."""
+    first, (X, _, _) = pieces[0]
+    width, names = _width_of(X), names_of(X)
+    if n_features is not None and width not in (None, n_features):
+        raise ValueError(f"n_features={n_features}, but {sources[first].name} has {width} columns.")
+    for index, (X, _, _) in pieces[1:]:
+        with naming(sources[index].name):
+            if _width_of(X) != width:
+                raise ValueError(f"it has {_width_of(X)} columns, but others have {width}.")
+            if names_of(X) != names:
+                raise ValueError(named_columns(names_of(X), names))
+    return tuple(_joined([rows[i] for _, rows in pieces]) for i in range(3))
+
+
+def _width_of(X: Any) -> int | None:
+    first = X[0] if isinstance(X, list | tuple) else X
+    shape: tuple[int, ...] = getattr(first, "shape", ())
+    return shape[1] if len(shape) == 2 else None
+
+
+def _refuse_alone(pieces: list[tuple[int, Any]], sources: list[Source]) -> None:
+    """Raise the error of the first part that is refused alone, with its name."""
+    for index, rows in pieces:
+        source = sources[index]
+        with naming(source.name):
+            X, y, weights = rows
+            validated(copy.copy(source.estimator), X, y, weights, ensure_min_samples=1)
+
+
+@dataclass(frozen=True)
+class _Stream(Errand):
+    """A call of ``partial_fit`` with a part."""
+
+    estimator: Any
+    reads = False
+
+    def at(self, part: Part, workers: Workers) -> list[Any]:
+        X, y, weights = part.load.raw()
+        with naming(part.load.name):
+            if _num_samples(X) > 0:
+                if weights is not None:
+                    weights = self.estimator._weights_of_part(weights, X)
+                self.estimator.partial_fit(X, y, sample_weight=weights)
+        return [self.estimator]
+
+
+def stream(estimator: Any, X: Any, y: Any, sample_weight: Any) -> None:
+    """Update an estimator with one part after another, each where it is."""
+    place, sources = placed(estimator, X, y, sample_weight)
+    try:
+        place.put(list(sources))
+        for index in range(len(sources)):
+            updated = place.at(index, _Stream(estimator))
+            if updated is not estimator:
+                vars(estimator).update(vars(updated))
+    finally:
+        place.close()
+
+
+def _split(chosen: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
+    return np.split(chosen, np.searchsorted(chosen, ends[:-1]))
+
+
+def _beside(values: Any, shards: Shards, name: str) -> list[Any]:
+    """Targets or weights of the parts: one source for each part."""
+    if in_parts(values):
+        values = as_shards(values).parts
+    if not isinstance(values, list | tuple) or len(values) != len(shards):
+        raise ValueError(
+            f"{name} should have one entry for each of the {len(shards)} parts: a list of arrays, "
+            "or Shards, or a collection of Dask with the same division."
+        )
+    for i, value in enumerate(values):
+        if value is None:
+            raise ValueError(f"{name} has no entry for part {i}, but one is needed for each part.")
+    return list(values)
+
+
+def _joined(values: list[Any]) -> Any:
+    """Join rows of several parts."""
+    if len(values) == 1 or values[0] is None:
+        return values[0]
+    if isinstance(values[0], list):
+        return [one for part in values for one in part]
+    if len({np.shape(value)[1:] for value in values}) > 1:
+        # The parts themselves will say which of them it is.
+        return values[0]
+    if hasattr(values[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(values)
+    if any(map(sparse.issparse, values)):
+        return sparse.vstack(values, format="csr")
+    return np.concatenate([np.asarray(value) for value in values])

@@ -1,0 +1,141 @@
+"""Predictions and scores of data in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import _num_samples
+
+from ..inference.parallel import Workers
+from ..inference.parts import Errand, Part
+from ._part_fits import placed
+from ._shards import Shards, as_shards, described, in_parts, naming, read
+
+
+@dataclass(frozen=True)
+class _Prediction:
+    """The prediction of one part: a function that a new collection has in the place of a part."""
+
+    estimator: Any
+    method: str
+    source: Any
+    dtype: Any
+    name: str
+    how: dict[str, Any]
+
+    def __call__(self) -> Any:
+        X = read(self.source, self.dtype, self.name)
+        with naming(self.name):
+            return _prediction(getattr(self.estimator, self.method), X, self.how)
+
+
+def _prediction(method: Callable[..., Any], X: Any, how: dict[str, Any]) -> Any:
+    """Return a prediction, which has no rows for an array without rows."""
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) == 2 and shape[0] == 0 and not hasattr(X, "iloc"):
+        row = np.zeros((1, shape[1]), X.dtype)
+        found = method(sparse.csr_matrix(row) if sparse.issparse(X) else row, **how)
+        return tuple(one[:0] for one in found) if isinstance(found, tuple) else found[:0]
+    return method(X, **how)
+
+
+def predicted(estimator: Any, method: str, X: Any, how: dict[str, Any]) -> Any:
+    """Return the predictions of data in parts, lazily: Shards of Shards, Dask of Dask."""
+    if isinstance(X, Shards):
+        return Shards(
+            [
+                _Prediction(estimator, method, source, X.dtype, described(i, source), how)
+                for i, source in enumerate(X.parts)
+            ],
+            client=X.client,
+        )
+    import dask
+    import dask.array as da
+
+    call = dask.delayed(_of_block, pure=True)
+    sketch = _of_block(estimator, method, _sketch(X), how)
+    model = dask.delayed(estimator)
+    blocks = []
+    for block, length in zip(as_shards(X).parts, _lengths(X), strict=True):
+        shape = (length, *sketch.shape[1:])
+        blocks.append(da.from_delayed(call(model, method, block, how), shape, sketch.dtype))
+    return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
+
+
+def _of_block(estimator: Any, method: str, block: Any, how: dict[str, Any]) -> Any:
+    found = getattr(estimator, method)(block, **how)
+    if isinstance(found, tuple):
+        raise TypeError(
+            f"{method} returns several arrays here, but a collection of Dask is one array. Give "
+            "Shards of its blocks, Shards(X.to_delayed().ravel()), whose parts can be tuples."
+        )
+    return np.asarray(found)
+
+
+def _sketch(X: Any) -> Any:
+    """One row that looks like the rows of a collection of Dask."""
+    meta = X._meta
+    if hasattr(meta, "iloc"):
+        columns = {name: np.zeros(1, kind) for name, kind in meta.dtypes.items()}
+        return type(meta)(columns)
+    row = np.zeros((1, X.shape[1]), X.dtype)
+    return sparse.csr_matrix(row) if sparse.issparse(meta) else row
+
+
+def _lengths(X: Any) -> tuple[float, ...]:
+    return tuple(X.chunks[0]) if hasattr(X, "chunks") else (np.nan,) * X.npartitions
+
+
+class NothingToScore(ValueError):
+    """The error of data in which there is nothing to predict; other parts may have something."""
+
+
+def score_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """Return the score of data in parts: the mean of those of the parts, by their weights."""
+    place, sources = placed(estimator, X, y, sample_weight)
+    try:
+        place.put(list(sources))
+        total, weight = place.sum(_Score(estimator))
+    finally:
+        place.close()
+    if weight == 0:
+        raise ValueError("The parts have nothing of positive weight to score.")
+    return float(total / weight)
+
+
+@dataclass(frozen=True)
+class _Score(Errand):
+    estimator: Any
+    reads = False
+
+    def at(self, part: Part, workers: Workers) -> np.ndarray:
+        X, y, weights = part.load.raw()
+        with naming(part.load.name):
+            nothing = weights is not None and not np.any(weights)
+            if _num_samples(X) == 0 or (nothing and len(weights) == _num_samples(X)):
+                return np.zeros(2)
+            try:
+                mean, weight = self.estimator._scored(X, y, weights)
+            except NothingToScore:
+                return np.zeros(2)
+        return np.array([mean * weight, weight])
+
+
+def by_parts(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a prediction so that it also takes data in parts, and is then lazy."""
+
+    @wraps(method)
+    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        if in_parts(X):
+            if args:
+                raise TypeError(f"With data in parts, {method.__name__} takes keywords after X.")
+            self._context()
+            return predicted(self, method.__name__, X, kwargs)
+        return method(self, X, *args, **kwargs)
+
+    return call
