@@ -6,7 +6,7 @@ Settings are the keyword arguments of the estimator; ``dtype`` is that of the co
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,8 +62,13 @@ def ours(name: str) -> Contestant:
     def fit(path: Path, k: int, seed: int, course: Course) -> dict[str, Any]:
         return _fit_ours(path, k, seed, course, **settings)
 
+    return Contestant(fit, in_words(settings) or "defaults")
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Keyword arguments in one line."""
     words = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-    return Contestant(fit, " ".join(words.split()) or "defaults")
+    return " ".join(words.split())
 
 
 def counts(path: Path, dtype: str) -> csr_matrix:
@@ -132,8 +137,9 @@ class Watch:
         self.passes += 1
         if context.parent.task_name == "restart":
             return self.course.passed(self.passes, lambda: state_of(fitted_estimator))
+        over = self.course.is_over()
         self.course.clock.start()
-        return self.course.exhausted
+        return over
 
     def close(self, lda: AnnealedLatentDirichletAllocation) -> None:
         """End the course, and give reheats that were not kept the likelihood from before them."""

@@ -163,6 +163,8 @@ class Course:
     points : list of Point
     state : State or None
         The state that was evaluated last.
+    cut : bool
+        Whether the fit stopped because its budget was used up.
     """
 
     def __init__(self, judge: Judge, budget: float | None = None):
@@ -171,14 +173,19 @@ class Course:
         self.clock = Stopwatch()
         self.points: list[Point] = []
         self.state: State | None = None
+        self.cut = False
         self._predicted: list[np.ndarray] = []
         self._marks = iter(MARKS)
         self._next: float = next(self._marks)
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether the budget is used up."""
-        return self.budget is not None and self.clock.seconds >= self.budget
+    def is_over(self, seconds: float | None = None) -> bool:
+        """Whether a time, or that of the stopped clock, is beyond the budget; the fit is cut then.
+
+        A fit that is made anew for every point asks before it begins.
+        """
+        spent = self.clock.seconds if seconds is None else seconds
+        self.cut = self.cut or (self.budget is not None and spent >= self.budget)
+        return self.cut
 
     def passed(self, iterations: float, state: Callable[[], State]) -> bool:
         """Evaluate the state if an evaluation is due, and return whether the budget is used up.
@@ -186,9 +193,9 @@ class Course:
         It is to be called after every iteration. The clock stands still in the meantime.
         """
         self.clock.stop()
-        if self._due(iterations) or self.exhausted:
+        over = self.is_over()
+        if self._due(iterations) or over:
             self.evaluate(iterations, state())
-        over = self.exhausted
         self.clock.start()
         return over
 
@@ -208,6 +215,11 @@ class Course:
         empty = int((state.tokens < 1).sum())
         point = Point(iterations, self.clock.seconds, self.clock.wall, held_out, empty)
         self.points.append(point)
+
+    def anew(self) -> None:
+        """Begin again with a clock at zero, for a fit that is made anew for every point."""
+        self.clock = Stopwatch()
+        self.clock.start()
 
     def sample(self, state: State) -> None:
         """Add the predictions of a state to those that are averaged at the end."""
@@ -244,6 +256,6 @@ class Course:
             "empty": last.empty,
             "averaged": averaged,
             "samples": len(self._predicted),
-            "cut": self.exhausted,
+            "cut": self.cut,
             "budget": self.budget,
         }

@@ -18,14 +18,13 @@ from ..common.reproduction import BaseSpec
 from .contestants import SETTINGS, Contestant, ours
 from .course import Course, Judge
 from .data import completion_parts
-from .topic_peers import _tomotopy
+from .topic_peers import peers
 
 MOST_HELD_OUT = 1000
 
 CONTESTANTS: dict[str, Contestant] = {
     **{name: ours(name) for name in SETTINGS},
-    "tomotopy": _tomotopy(1),
-    "tomotopy, 2 workers": _tomotopy(2),
+    **peers(),
 }
 
 
