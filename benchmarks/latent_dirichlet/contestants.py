@@ -149,8 +149,6 @@ class Watch:
         for where, bound in zip(self._reheats, lda.reheat_lower_bounds_, strict=True):
             if bound <= kept:
                 before = points[where - 1]
-                points[where] = points[where]._replace(
-                    held_out=before.held_out, empty=before.empty
-                )
+                points[where] = points[where]._replace(held_out=before.held_out, empty=before.empty)
             kept = max(kept, bound)
         course.end(self.passes, lambda: state_of(lda))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import atexit
-from dataclasses import dataclass, asdict
 import json
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,8 @@ from .data import completion_parts
 from .topic_peers import peers
 
 MOST_HELD_OUT = 1000
+# Processor seconds of the small fits that load what a contestant needs.
+_WARM_UP = 1.0
 
 CONTESTANTS: dict[str, Contestant] = {
     **{name: ours(name) for name in SETTINGS},
@@ -68,7 +70,7 @@ def prepared(corpus: str) -> Prepared:
 def _warm(contestant: str) -> None:
     """Load or compile what a contestant needs, before the clock starts."""
     found = prepared("drawn")
-    CONTESTANTS[contestant].fit(found.path, 3, 0, Course(found.judge, 0.0))
+    CONTESTANTS[contestant].fit(found.path, 3, 0, Course(found.judge, _WARM_UP))
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,11 @@ class Spec(BaseSpec):
     settings: str
     seed: int = 0
     budget: float | None = None
+
+    @classmethod
+    def of(cls, corpus: str, n_components: int, contestant: str, seed: int = 0) -> Spec:
+        """The specification of a run by a contestant with its present settings."""
+        return cls(corpus, n_components, contestant, CONTESTANTS[contestant].settings, seed)
 
     @property
     def key(self) -> str:

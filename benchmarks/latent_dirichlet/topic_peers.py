@@ -6,6 +6,7 @@ a point is that of its own fit.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
@@ -42,6 +43,10 @@ try:
 except ImportError:
     vowpalwabbit = None
 
+TOMOTOPY, TWO_WORKERS, MALLET = "tomotopy", "tomotopy, 2 workers", "Mallet (pyrmallet)"
+GENSIM, VOWPAL = "gensim", "Vowpal Wabbit"
+SKLEARN_BATCH, SKLEARN_ONLINE = "scikit-learn, batch", "scikit-learn, online"
+
 # Samplers: number of iterations, and the last states, of which the predictions are averaged.
 ITERATIONS = 500
 SAMPLES, SPACING = 10, 10
@@ -74,7 +79,9 @@ def _fit_tomotopy(
     state = partial(_state_of_tomotopy, model)
     done = 0
     for upto in stops():
-        model.train(upto - done, workers=workers)
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+            # It says that two workers do not repeat themselves.
+            model.train(upto - done, workers=workers)
         done = upto
         if course.passed(done, state):
             break
@@ -183,9 +190,7 @@ class WatchedGensim(LdaModel):
         return _variational(self.state.get_lambda(), self.alpha, self.eta)
 
 
-def _fit_gensim(
-    path: Path, k: int, seed: int, course: Course, **settings: Any
-) -> dict[str, Any]:
+def _fit_gensim(path: Path, k: int, seed: int, course: Course, **settings: Any) -> dict[str, Any]:
     course.clock.start()
     X = counts(path, "int32")
     bags = [
@@ -235,9 +240,7 @@ class WatchedSklearn(LatentDirichletAllocation):
         return _variational(self.components_, self.doc_topic_prior_, self.topic_word_prior_)
 
 
-def _fit_sklearn(
-    path: Path, k: int, seed: int, course: Course, **settings: Any
-) -> dict[str, Any]:
+def _fit_sklearn(path: Path, k: int, seed: int, course: Course, **settings: Any) -> dict[str, Any]:
     course.clock.start()
     X = counts(path, "float64")
     model = WatchedSklearn(k, random_state=seed, **settings)
@@ -269,46 +272,49 @@ def _bound(X: csr_matrix, model: LatentDirichletAllocation) -> float:
 def _fit_vowpal_wabbit(
     path: Path, k: int, seed: int, course: Course, **settings: Any
 ) -> dict[str, Any]:
-    spent = done = 0.0
+    settings |= {"lda": k, "lda_alpha": 1.0 / k, "lda_rho": 1.0 / k, "random_seed": seed}
+    spent, done = 0.0, 0
     for passes in ANEW_PASSES:
         if done and course.is_over(spent * passes / done):
             break
         with TemporaryDirectory() as directory:
-            topics = _vowpal_wabbit(path, course, Path(directory), k, seed, passes, **settings)
+            topics = _vowpal_wabbit(path, course, Path(directory), passes, settings)
         course.evaluate(passes, _variational(topics, 1.0 / k, 1.0 / k))
         spent, done = course.clock.seconds, passes
     return {}
 
 
 def _vowpal_wabbit(
-    path: Path, course: Course, directory: Path, k: int, seed: int, passes: int, **settings: Any
+    path: Path, course: Course, directory: Path, passes: int, settings: dict[str, Any]
 ) -> np.ndarray:
     course.anew()
     X = counts(path, "int32")
     texts, model = directory / "texts", directory / "model"
-    with texts.open("w", encoding="ascii") as file:
-        for start, stop in pairwise(X.indptr):
-            pairs = zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True)
-            file.write("| " + " ".join(f"{word}:{count}" for word, count in pairs) + "\n")
+    _write_vowpal_wabbit(X, texts)
     options = {
-        "lda": k,
+        **settings,
+        # With fewer documents than that, it writes beyond its memory in the second pass.
+        "minibatch": min(settings["minibatch"], X.shape[0]),
         "lda_D": X.shape[0],
-        "lda_alpha": 1.0 / k,
-        "lda_rho": 1.0 / k,
-        "random_seed": seed,
         "bit_precision": int(np.ceil(np.log2(X.shape[1]))),
         "passes": passes,
-        "cache_file": directory / "cache",
         "data": texts,
         "readable_model": model,
-        **settings,
+        **({"cache_file": directory / "cache"} if passes > 1 else {}),
     }
     given = [f"--{name}={value}" for name, value in options.items()]
-    # It runs when the object is made.
+    # It runs when the object is made, and writes the model when it is finished.
     run = vowpalwabbit.Workspace(arg_list=[*given, "--holdout_off", "--quiet"])
     course.clock.stop()
     run.finish()
-    return _read_vowpal_wabbit(model, X.shape[1], k)
+    return _read_vowpal_wabbit(model, X.shape[1], settings["lda"])
+
+
+def _write_vowpal_wabbit(X: csr_matrix, path: Path) -> None:
+    with path.open("w", encoding="ascii") as file:
+        for start, stop in pairwise(X.indptr):
+            pairs = zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True)
+            file.write("| " + " ".join(f"{word}:{count}" for word, count in pairs) + "\n")
 
 
 def _read_vowpal_wabbit(model: Path, n_words: int, k: int) -> np.ndarray:
@@ -324,42 +330,66 @@ def _read_vowpal_wabbit(model: Path, n_words: int, k: int) -> np.ndarray:
 
 # The settings
 
-
-def tomotopy_with(workers: int) -> Contestant:
-    """Tomotopy with a number of workers; it learns α, every tenth iteration."""
-    settings: dict[str, Any] = {"tw": "one", "min_cf": 0, "alpha": 0.1, "eta": 0.01}
-    fit = partial(_fit_tomotopy, workers=workers, **settings)
-    return Contestant(fit, f"{ITERATIONS} iterations, {in_words(settings)}, workers={workers}")
-
-
+_TOMOTOPY: dict[str, Any] = {"tw": "one", "min_cf": 0, "alpha": 0.1, "eta": 0.01}
 _MALLET: dict[str, Any] = {"alpha_sum": 5.0, "beta": 0.01, "optimize_interval": 10, "burn_in": 20}
 _GENSIM: dict[str, Any] = {
-    "passes": 10, "chunksize": 256, "decay": 0.7, "offset": 10.0, "alpha": "auto", "eta": "auto",
+    "passes": 10,
+    "chunksize": 256,
+    "decay": 0.5,
+    "offset": 10.0,
+    "alpha": "auto",
     "eval_every": None,
-}  # fmt: skip
+}
 _ONLINE: dict[str, Any] = {
-    "learning_method": "online", "batch_size": 256, "learning_decay": 0.7, "learning_offset": 10.0,
+    "learning_method": "online",
     "max_iter": 10,
-}  # fmt: skip
+    "batch_size": 256,
+    "learning_decay": 0.5,
+    "learning_offset": 10.0,
+}
 _BATCH: dict[str, Any] = {"learning_method": "batch", "max_iter": 100}
-_VOWPAL: dict[str, Any] = {"minibatch": 256, "power_t": 0.7, "initial_t": 10, "learning_rate": 1.0}
+_VOWPAL: dict[str, Any] = {"minibatch": 256, "power_t": 0.5, "initial_t": 10, "learning_rate": 1.0}
+
+LIBRARIES = {
+    "tomotopy": tomotopy,
+    "pyrmallet": mallet,
+    "gensim": gensim,
+    "vowpalwabbit": vowpalwabbit,
+}
+"""The libraries by the names of their distributions, with None for those not installed."""
+
+WORDS = {
+    TOMOTOPY: "The prior α of the proportions is learned (its default, every tenth iteration), η "
+    "is not.",
+    MALLET: "α and β are learned. It shows no states on the way, so that a fit with the same seed "
+    f"is made for each of {', '.join(map(str, ANEW_ITERATIONS))} iterations; *averaged* is its own "
+    "average of topics.",
+    GENSIM: "`LdaModel`, because `LdaMulticore` is not one thread.",
+    VOWPAL: "α = η = 1/K. It shows no states on the way, so that a fit is made for each of "
+    f"{', '.join(map(str, ANEW_PASSES))} passes; larger minibatches than 256 need more than its "
+    "default queue of examples.",
+    SKLEARN_BATCH: "α = η = 1/K.",
+    SKLEARN_ONLINE: "α = η = 1/K.",
+}
+"""What the page says of the peers besides their settings."""
 
 
 def peers() -> dict[str, Contestant]:
     """The libraries that are installed, with their settings, by their names in tables."""
     found = {}
     if is_there("tomotopy", tomotopy):
-        found["tomotopy"] = tomotopy_with(1)
-        found["tomotopy, 2 workers"] = tomotopy_with(2)
+        for name, workers in ((TOMOTOPY, 1), (TWO_WORKERS, 2)):
+            words = f"{ITERATIONS} iterations, {in_words(_TOMOTOPY)}, workers={workers}"
+            fit = partial(_fit_tomotopy, workers=workers, **_TOMOTOPY)
+            found[name] = Contestant(fit, words)
     if is_there("pyrmallet", mallet):
         words = f"{ITERATIONS} iterations, {in_words(_MALLET)}"
-        found["Mallet (pyrmallet)"] = Contestant(partial(_fit_mallet, **_MALLET), words)
+        found[MALLET] = Contestant(partial(_fit_mallet, **_MALLET), words)
     if is_there("gensim", gensim):
-        found["gensim"] = Contestant(partial(_fit_gensim, **_GENSIM), in_words(_GENSIM))
-    for name, settings in (("batch", _BATCH), ("online", _ONLINE)):
-        fit = partial(_fit_sklearn, **settings)
-        found[f"scikit-learn, {name}"] = Contestant(fit, in_words(settings))
+        found[GENSIM] = Contestant(partial(_fit_gensim, **_GENSIM), in_words(_GENSIM))
+    for name, settings in ((SKLEARN_BATCH, _BATCH), (SKLEARN_ONLINE, _ONLINE)):
+        found[name] = Contestant(partial(_fit_sklearn, **settings), in_words(settings))
     if is_there("vowpalwabbit", vowpalwabbit):
         words = f"{ANEW_PASSES[-1]} passes, {in_words(_VOWPAL)}"
-        found["Vowpal Wabbit"] = Contestant(partial(_fit_vowpal_wabbit, **_VOWPAL), words)
+        found[VOWPAL] = Contestant(partial(_fit_vowpal_wabbit, **_VOWPAL), words)
     return found
