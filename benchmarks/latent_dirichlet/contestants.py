@@ -62,7 +62,7 @@ def ours(name: str) -> Contestant:
     def fit(path: Path, k: int, seed: int, course: Course) -> dict[str, Any]:
         return _fit_ours(path, k, seed, course, **settings)
 
-    return Contestant(fit, in_words(settings) or "defaults")
+    return Contestant(fit, in_words(settings))
 
 
 def in_words(settings: Mapping[str, Any]) -> str:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
+from sklearn_anneal.models._topic_visits import LocalStart
 from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
 
 # Iterations (or passes) after which a fit is evaluated; those below 1 are shares of the first pass.
@@ -24,6 +24,9 @@ MARKS = (
     *(0.1, 0.2, 0.3, 0.5, 0.7),
     *(1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000),
 )
+# How proportions are inferred in all evaluations, and once more at the end of a fit: local steps of
+# our model.
+INFERENCE, OTHER_INFERENCE = "mean_field", "cvb0"
 # Iterations over a document, and the mean change of its Dirichlet parameters at which they end.
 N_ITER, TOL = 100, 1e-5
 # Given topics enter the inference as Dirichlet parameters of this sum, so that the expected
@@ -67,23 +70,26 @@ class Judge:
             observed.data.astype(np.float64), observed.indices, observed.indptr
         )
 
-    def proportions(self, state: State) -> np.ndarray:
-        """Proportions of topics, inferred from the observed halves by mean-field updates."""
+    def proportions(self, state: State, local_step: str = INFERENCE) -> np.ndarray:
+        """Proportions of topics, inferred from the observed halves."""
         k, n_words = state.topics.shape
-        alpha = np.array(state.alpha, dtype=np.float64)
         model = LatentDirichlet(
-            k, n_words, alpha, np.ones(n_words), max_doc_update_iter=N_ITER, mean_change_tol=TOL
+            k,
+            n_words,
+            np.array(state.alpha, dtype=np.float64),
+            np.ones(n_words),
+            local_step=local_step,
+            mean_change_tol=TOL,
         )
         q = {"topic_word": np.asfortranarray(state.topics, dtype=np.float64) * _WEIGHT}
-        gamma = np.empty((self.n_documents, k))
-        model.infer(self._observed, q, SEQUENTIAL, gamma)
+        visit = model.visit(q, self._observed)
+        gamma = visit.step(self._observed, local=LocalStart(None, N_ITER)).local
         return gamma / gamma.sum(axis=1, keepdims=True)
 
-    def log_likelihood(self, state: State) -> float:
+    def log_likelihood(self, state: State, local_step: str = INFERENCE) -> float:
         """Log-likelihood of the held-out halves, nats per token."""
-        found, n_tokens = document_completion_log_likelihood(
-            self.held_out, self.proportions(state), state.topics
-        )
+        theta = self.proportions(state, local_step)
+        found, n_tokens = document_completion_log_likelihood(self.held_out, theta, state.topics)
         return float(found.sum() / n_tokens.sum())
 
     def probabilities(self, state: State) -> np.ndarray:
@@ -230,18 +236,21 @@ class Course:
     def end(self, iterations: float, state: Callable[[], State]) -> None:
         """Stop the clock at the end of the fit, and add a last point.
 
-        The state is not evaluated again if it is that of the last point.
+        The state is not evaluated again if there is a point of the last iteration.
         """
         self.clock.stop()
         if not self.points or self.points[-1].iterations != iterations:
             self.evaluate(iterations, state())
-        elif self.points[-1].seconds < self.clock.seconds:
+            return
+        self.state = state()
+        if self.points[-1].seconds < self.clock.seconds:
             self.points.append(
                 self.points[-1]._replace(seconds=self.clock.seconds, wall=self.clock.wall)
             )
 
     def result(self) -> dict[str, Any]:
         """The figures of the course, as they are kept in the file of records."""
+        assert self.state is not None
         last = self.points[-1]
         averaged = None
         if self._predicted:
@@ -253,6 +262,7 @@ class Course:
             "wall": last.wall,
             "iterations": last.iterations,
             "held_out": last.held_out,
+            "other_held_out": self.judge.log_likelihood(self.state, OTHER_INFERENCE),
             "empty": last.empty,
             "averaged": averaged,
             "samples": len(self._predicted),

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from ..common.reproduction import BaseSpec
 from .contestants import SETTINGS, Contestant, ours
-from .course import Course, Judge
+from .course import INFERENCE, Course, Judge
 from .data import completion_parts
 from .topic_peers import peers
 
@@ -86,6 +86,8 @@ class Spec(BaseSpec):
     settings : str
         What the contestant's settings were when the run was made, in words.
     seed : int
+    inference : str
+        How the proportions of held-out documents were inferred.
     budget : float or None
         Processor seconds after which the run stops; not a part of the key.
     """
@@ -95,6 +97,7 @@ class Spec(BaseSpec):
     contestant: str
     settings: str
     seed: int = 0
+    inference: str = INFERENCE
     budget: float | None = None
 
     @classmethod

@@ -135,9 +135,11 @@ class Found:
     def curves(self, corpus: str, k: int, contestant: str) -> list[Curve]:
         return [Curve.of(result) for result in self.results(corpus, k, contestant)]
 
-    def is_cut(self, corpus: str, k: int, contestant: str) -> bool:
-        """Whether a run was cut by its budget."""
-        return any(result["cut"] for result in self.results(corpus, k, contestant))
+    def is_cut(self, corpus: str, k: int, *contestants: str) -> bool:
+        """Whether a run of one of some contestants was cut by its budget."""
+        return any(
+            result["cut"] for name in contestants for result in self.results(corpus, k, name)
+        )
 
     def contestants(self, corpus: str, k: int) -> list[str]:
         """The contestants that have records of a cell."""

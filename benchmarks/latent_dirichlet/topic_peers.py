@@ -272,23 +272,24 @@ def _bound(X: csr_matrix, model: LatentDirichletAllocation) -> float:
 def _fit_vowpal_wabbit(
     path: Path, k: int, seed: int, course: Course, **settings: Any
 ) -> dict[str, Any]:
-    settings |= {"lda": k, "lda_alpha": 1.0 / k, "lda_rho": 1.0 / k, "random_seed": seed}
+    settings |= {"lda": k, "lda_alpha": 1.0 / k, "lda_rho": 1.0 / k}
     spent, done = 0.0, 0
     for passes in ANEW_PASSES:
         if done and course.is_over(spent * passes / done):
             break
         with TemporaryDirectory() as directory:
-            topics = _vowpal_wabbit(path, course, Path(directory), passes, settings)
+            topics = _vowpal_wabbit(path, course, Path(directory), passes, seed, settings)
         course.evaluate(passes, _variational(topics, 1.0 / k, 1.0 / k))
         spent, done = course.clock.seconds, passes
     return {}
 
 
 def _vowpal_wabbit(
-    path: Path, course: Course, directory: Path, passes: int, settings: dict[str, Any]
+    path: Path, course: Course, directory: Path, passes: int, seed: int, settings: dict[str, Any]
 ) -> np.ndarray:
     course.anew()
     X = counts(path, "int32")
+    X = X[np.random.default_rng(seed).permutation(X.shape[0])]
     texts, model = directory / "texts", directory / "model"
     _write_vowpal_wabbit(X, texts)
     options = {
@@ -365,9 +366,10 @@ WORDS = {
     f"is made for each of {', '.join(map(str, ANEW_ITERATIONS))} iterations; *averaged* is its own "
     "average of topics.",
     GENSIM: "`LdaModel`, because `LdaMulticore` is not one thread.",
-    VOWPAL: "α = η = 1/K. It shows no states on the way, so that a fit is made for each of "
-    f"{', '.join(map(str, ANEW_PASSES))} passes; larger minibatches than 256 need more than its "
-    "default queue of examples.",
+    VOWPAL: "α = η = 1/K. Its start does not depend on its seed, so that seeds are orders of the "
+    "documents. It shows no states on the way, so that a fit is made for each of "
+    f"{', '.join(map(str, ANEW_PASSES))} passes. Minibatches of more than 256 documents end its "
+    "process.",
     SKLEARN_BATCH: "α = η = 1/K.",
     SKLEARN_ONLINE: "α = η = 1/K.",
 }
