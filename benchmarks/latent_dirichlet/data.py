@@ -43,8 +43,8 @@ class Generator(NamedTuple):
     n_test: int = 2_000
     n_topics: int = 200
     n_words: int = 10_000
-    alpha: float = 2.0
-    eta: float = 500.0
+    alpha: float = 1.0
+    eta: float = 200.0
     shift: float = 2.7
     mean_length: float = 17.0
 
@@ -144,23 +144,28 @@ def parts(name: str) -> tuple[csr_matrix, csr_matrix]:
     return X[part == 0], X[part == 2]
 
 
-def completion_parts(name: str, most: int) -> tuple[csr_matrix, csr_matrix]:
+class Limits(NamedTuple):
+    """The largest numbers of test documents, and of their tokens, that are evaluated."""
+
+    documents: int
+    tokens: float
+
+    def sample(self, X: csr_matrix) -> csr_matrix:
+        """The same random documents in every run, in their order, as many as the limits allow."""
+        order = np.random.default_rng(0).permutation(X.shape[0])[: self.documents]
+        tokens = np.asarray(X.sum(axis=1)).ravel()[order].cumsum()
+        return X[np.sort(order[tokens <= self.tokens])]
+
+
+def completion_parts(name: str, limits: Limits) -> tuple[csr_matrix, csr_matrix]:
     """Training and test documents for document completion, with the words that can be learned.
 
     Words that no training document has are left out of both, because not every library gives
     them a probability.
-
-    Parameters
-    ----------
-    name : str
-    most : int
-        The largest number of test documents; if there are more, a fixed sample is drawn.
     """
     training, test = parts(name)
     known = np.flatnonzero(np.asarray(training.sum(axis=0)).ravel() > 0)
-    if test.shape[0] > most:
-        test = test[np.sort(np.random.default_rng(0).choice(test.shape[0], most, replace=False))]
-    return training[:, known].tocsr(), test[:, known].tocsr()
+    return training[:, known].tocsr(), limits.sample(test)[:, known].tocsr()
 
 
 @cache

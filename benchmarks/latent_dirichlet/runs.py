@@ -17,10 +17,10 @@ from threadpoolctl import threadpool_limits
 from ..common.reproduction import BaseSpec
 from .contestants import SETTINGS, Contestant, ours
 from .course import INFERENCE, Course, Judge
-from .data import completion_parts
+from .data import Limits, completion_parts
 from .topic_peers import peers
 
-MOST_HELD_OUT = 1000
+LIMITS = Limits(documents=1_000, tokens=100_000)
 # Processor seconds of the small fits that load what a contestant needs.
 _WARM_UP = 1.0
 
@@ -60,7 +60,7 @@ def _directory() -> Path:
 @cache
 def prepared(corpus: str) -> Prepared:
     """Write the training documents of a corpus to a file, and split its test documents."""
-    training, test = completion_parts(corpus, MOST_HELD_OUT)
+    training, test = completion_parts(corpus, LIMITS)
     path = _directory() / f"{corpus.replace(' ', '_')}.npz"
     save_npz(path, training.astype(np.int32))
     return Prepared(path, Judge(test), *training.shape, float(training.sum()))

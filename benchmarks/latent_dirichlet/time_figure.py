@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from .contestants import RECOMMENDED, SETTINGS
 from .runs import CONTESTANTS
@@ -45,11 +46,13 @@ def draw(found: Found, path: Path) -> None:
 def _panel(axis: Axes, found: Found, corpus: str, k: int) -> None:
     axis.set_title(f"{corpus}, K = {k}")
     axis.set_xscale("log")
+    axis.xaxis.set_minor_formatter(NullFormatter())
     axis.set_xlabel("processor seconds")
     axis.set_ylabel("held-out nats per token")
     axis.grid(alpha=0.3)
     names = found.contestants(corpus, k)
     if not names:
+        axis.set(xticks=[], yticks=[])
         axis.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axis.transAxes)
         return
     ends = []
@@ -69,7 +72,7 @@ def _line(axis: Axes, curves: list[Curve], name: str) -> None:
     last = max(curve.seconds[-1] for curve in curves)
     times = np.geomspace(first, last, _TIMES)
     values = np.array([curve.at(times) for curve in curves])
-    colour = plt.get_cmap("tab20")(place % 20)
+    colour = f"C{place}"
     axis.fill_between(times, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.2, lw=0)
     axis.plot(
         times,

@@ -14,7 +14,7 @@ from ..common.report import Page, machine
 from .contestants import RECOMMENDED, SETTINGS
 from .course import INFERENCE, N_ITER, OTHER_INFERENCE, TOL
 from .data import SHORT, SHORT_DOCUMENTS
-from .runs import CONTESTANTS, MOST_HELD_OUT
+from .runs import CONTESTANTS, LIMITS
 from .time_figure import draw
 from .time_plan import Found
 from .time_verdicts import AS_GOOD, IN_TIME, Comparison, compare, time_to_level
@@ -161,9 +161,11 @@ def _method(page: Page, found: Found) -> None:
         "The evaluation is the same for all: the expected probabilities of words in topics, with "
         "the library's own smoothing, and its own prior α of the proportions, as it is then if it "
         "is learned. The proportions of each test document are inferred from one half of its "
-        f"tokens, by at most {N_ITER} iterations of our local step (`{INFERENCE}`, float64; until "
+        f"tokens, by at most {N_ITER} iterations of our local step (`{INFERENCE}`, float32; until "
         f"its parameters change by less than {TOL:g} on average), and the other half is predicted. "
-        f"At the end this is repeated with the local step `{OTHER_INFERENCE}`. "
+        f"At the end this is repeated with the local step `{OTHER_INFERENCE}`. Collapsed inference "
+        "(CVB0) predicted better from the topics of every library; mean-field updates are what our "
+        "`score` uses. "
         "Words that no training document has are left out. *Averaged* is the likelihood of "
         f"the mean of {SAMPLES} predictions, from the states of a sampler after every "
         f"{SPACING}th of its last {(SAMPLES - 1) * SPACING + 1} iterations.",
@@ -178,8 +180,8 @@ def _method(page: Page, found: Found) -> None:
     page.table(header, rows)
     drawn = f"The {SHORT} are {SHORT_DOCUMENTS}. " if SHORT in found.size.corpora else ""
     page.lines += [
-        f"{drawn}At most {MOST_HELD_OUT:,} test documents are evaluated, drawn once; test tokens "
-        "are those that are predicted.",
+        f"{drawn}Test documents are a sample, drawn once, of at most {LIMITS.documents:,} "
+        f"documents and {LIMITS.tokens:,} tokens; test tokens are those that are predicted.",
         "",
     ]
 
