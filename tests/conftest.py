@@ -14,6 +14,16 @@ import pytest
 os.environ.setdefault("MPLBACKEND", "agg")
 
 
+def pytest_collection_modifyitems(config, items):
+    """Leave exhaustive tests out of every run whose option ``-m`` does not name them."""
+    if "exhaustive" in config.getoption("markexpr"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+
+
 @pytest.fixture
 def rng():
     """A new generator for each test, with the same seed in every run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-from itertools import cycle
+from itertools import cycle, repeat
 
 import numpy as np
 import pytest
@@ -90,24 +90,45 @@ def mixture(**params):
 # The same bits
 
 
-CELLS = [
-    pytest.param(*pair.values, *cell, id=f"{pair.id}-{cell[0]}-{cell[1]}")
-    for pair, cell in zip(combinations(), cycle(PARTS_AND_WORKERS), strict=False)
-    if not pair.id.startswith("geometric")
-]
+def cells(pairs, numbers):
+    """Combinations of :func:`combinations`, each with numbers of parts and workers."""
+    return [
+        pytest.param(*pair.values, *cell, id=f"{pair.id}-{cell[0]}-{cell[1]}")
+        for pair, cell in zip(pairs, numbers, strict=False)
+        if not pair.id.startswith("geometric")
+    ]
 
 
-@pytest.mark.parametrize(("entry", "params", "name", "n_parts", "n_workers"), CELLS)
+def assert_a_cluster_finds_the_same_bits(entry, params, name, n_parts, client, rng):
+    parts = cut(entry.data(rng, 60), n_parts)
+    here = entry.make(annealing=quick(name), **params).fit(Shards(parts))
+    there = entry.make(annealing=quick(name), **params).fit(Shards(parts, client=client))
+    assert same(here, there)
+
+
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "n_parts", "n_workers"),
+    cells(combinations(), cycle(PARTS_AND_WORKERS)),
+)
 def test_a_cluster_finds_the_bits_of_one_process(
     entry, params, name, n_parts, n_workers, client, workers, rng
 ):
     """Every model and method; the numbers of parts and workers go through all pairs in turn."""
     workers(n_workers)
-    est = entry.make(annealing=quick(name), **params)
-    parts = cut(entry.data(rng, 60), n_parts)
-    here = est.fit(Shards(parts))
-    there = entry.make(annealing=quick(name), **params).fit(Shards(parts, client=client))
-    assert same(here, there)
+    assert_a_cluster_finds_the_same_bits(entry, params, name, n_parts, client, rng)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "n_parts", "n_workers"),
+    [cell for numbers in PARTS_AND_WORKERS for cell in cells(combinations(), repeat(numbers))],
+)
+def test_every_combination_on_a_cluster_finds_the_bits_of_one_process(
+    entry, params, name, n_parts, n_workers, client, workers, rng
+):
+    """Every model and method with every pair of numbers."""
+    workers(n_workers)
+    assert_a_cluster_finds_the_same_bits(entry, params, name, n_parts, client, rng)
 
 
 @pytest.mark.slow
