@@ -40,6 +40,12 @@ def few_passes_of_searches(monkeypatch):
     monkeypatch.setattr(restarts, "PASSES_OF_FIRST_ROUND", 2)
 
 
+@pytest.fixture
+def no_wait_for_the_disk(monkeypatch):
+    """Let checkpoints be written without waiting for the disk, because no test loses power."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 # Scripts in ``benchmarks/``, which are in the repository only and not installed
 
 
