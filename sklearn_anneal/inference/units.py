@@ -24,10 +24,13 @@ _SMALLEST_CHUNK = 1024
 _BLOCK = 256
 # Smallest number of consecutive data points that are shuffled together for random batches.
 _SHUFFLE_BLOCK = 65_536
-# Number of chunks → smallest number of entries of a corpus that is divided into as many. Every
-# chunk needs an array of statistics as large as all topics, so that there are few of them.
-_DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
-# Chunks of sparse counts have at least so many entries per column, of which each needs statistics.
+# Number of chunks → smallest number of entries of documents that are divided into as many. Every
+# chunk needs an array of statistics as large as the topics of all words that are met, so that there
+# are few of them; but a minibatch of short documents should occupy two workers.
+_DOCUMENT_CHUNKS = {2: 4_096, 4: 131_072, 8: 2_097_152}
+# The same for sparse counts. Chunks have at least so many entries per column, of which each needs
+# statistics.
+_SPARSE_COUNT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
 _ENTRIES_PER_COLUMN = 12
 # Number of chunks → smallest number of frames of sequences that are divided into as many.
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
@@ -521,6 +524,7 @@ class SparseCounts(Documents):
         Σ_v log x_nv! of each row; None computes it.
     """
 
+    _parts = _SPARSE_COUNT_CHUNKS
     patterns = None
 
     def __init__(
