@@ -341,7 +341,7 @@ class _Epoch(NamedTuple):
         ctx, method = self.ctx, self.method
         update = UPDATES[ctx.model.update_rule]
         data, heat, warm = LocalStep({}, 0.0, 0.0, squares=0.0), 0.0, 0.0
-        for batch in units.batches(self.settings.batch_size or units.n_units, ctx.rng):
+        for batch in units.batches(self.settings.batch_size or units.n_units, ctx.rng, workers):
             weight = batch.total_weight
             share = weight / self.total
             if batch.is_empty:
@@ -360,6 +360,8 @@ class _Epoch(NamedTuple):
                 minibatch=True,
                 passes=share,
             )
+            # The next visit can use the memory of this one.
+            del visited
         return _Taught(ctx, data, heat, warm)
 
 

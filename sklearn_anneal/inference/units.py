@@ -24,10 +24,13 @@ _SMALLEST_CHUNK = 1024
 _BLOCK = 256
 # Smallest number of consecutive data points that are shuffled together for random batches.
 _SHUFFLE_BLOCK = 65_536
-# Number of chunks → smallest number of entries of a corpus that is divided into as many. Every
-# chunk needs an array of statistics as large as all topics, so that there are few of them.
-_DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
-# Chunks of sparse counts have at least so many entries per column, of which each needs statistics.
+# Number of chunks → smallest number of entries of documents that are divided into as many. Every
+# chunk needs an array of statistics as large as the topics of all words that are met, so that there
+# are few of them; but a minibatch of short documents should occupy two workers.
+_DOCUMENT_CHUNKS = {2: 4_096, 4: 131_072, 8: 2_097_152}
+# The same for sparse counts. Chunks have at least so many entries per column, of which each needs
+# statistics.
+_SPARSE_COUNT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
 _ENTRIES_PER_COLUMN = 12
 # Number of chunks → smallest number of frames of sequences that are divided into as many.
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
@@ -149,17 +152,22 @@ class Units(ABC):
         size = max(_SMALLEST_CHUNK, -(-n // (self._most_chunks * _BLOCK)) * _BLOCK)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
-    def batches(self, size: int, rng: np.random.Generator) -> Iterator[Units]:
+    def batches(self, size: int, rng: np.random.Generator, workers: Any) -> Iterator[Units]:
         """Yield all data points once, in random batches.
 
         Blocks of consecutive data points are visited in random order, and the points of each
         block are shuffled, so that no permutation of all data points has to be in memory. The
-        last batch has the points that are left, and can be smaller than the others.
+        last batch has the points that are left, and can be smaller than the others. The points of
+        a batch are drawn before the batch before it is yielded, and a worker can take them out
+        of the data while the caller works on that batch.
         """
+        if size >= self.n_units:
+            return iter((self,))
+        return workers.ahead(self.take, self._batch_indices(size, rng))
+
+    def _batch_indices(self, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+        """Yield the numbers of the data points of each batch."""
         n = self.n_units
-        if size >= n:
-            yield self
-            return
         length = max(_SHUFFLE_BLOCK, 8 * size)
         left = np.empty(0, dtype=np.intp)
         for b in rng.permutation(-(-n // length)):
@@ -168,10 +176,10 @@ class Units(ABC):
             left = np.concatenate([left, block])
             stop = len(left) // size * size
             for start in range(0, stop, size):
-                yield self.take(left[start : start + size])
+                yield left[start : start + size]
             left = left[stop:]
         if len(left):
-            yield self.take(left)
+            yield left
 
     def swept(
         self, sweep: Any, rng: np.random.Generator, local: Any, workers: Any
@@ -402,14 +410,14 @@ class Ragged(Units):
         n, n_entries = self._most_chunks, int(self.indptr[-1])
         if n == 1:
             return [slice(0, self.n_units)]
-        ends = np.linspace(0, n_entries, n + 1)[1:]
+        ends = np.arange(1, n + 1) * (n_entries / n)
         if n >= _HALVED_FROM:
             # Smaller parts at the end let all workers finish at about the same time.
             halves = ends[-(n // 4) :] - 0.5 * n_entries / n
             ends = np.sort(np.append(ends, halves))
         cuts = np.searchsorted(self.indptr, ends[:-1])
-        edges = np.unique([0, *cuts.tolist(), self.n_units])
-        return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        edges = sorted({0, *cuts.tolist(), self.n_units})
+        return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
     def _cut(self, index: np.ndarray | slice) -> tuple[np.ndarray, Any]:
         """Return the ``indptr`` of the data points of an index, and the index of their entries."""
@@ -472,6 +480,12 @@ class Documents(Ragged):
         """Weighted number of tokens."""
         return self._n_tokens
 
+    @property
+    def is_empty(self) -> bool:
+        if self.weights is None:
+            return not self.counts[: self.indptr[-1]].any()
+        return super().is_empty
+
     def met(self, n_columns: int) -> np.ndarray:
         met = np.zeros(n_columns, dtype=bool)
         met[self.words[: self.indptr[-1]]] = True
@@ -510,6 +524,7 @@ class SparseCounts(Documents):
         Σ_v log x_nv! of each row; None computes it.
     """
 
+    _parts = _SPARSE_COUNT_CHUNKS
     patterns = None
 
     def __init__(

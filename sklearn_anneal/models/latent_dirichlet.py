@@ -26,7 +26,7 @@ from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
 from ._summary import DataSummary
-from ._topic_draws import TopicsDraw, pooled_sums
+from ._topic_draws import TopicsDraw
 from ._topic_visits import (
     TOPICS,
     Concentrations,
@@ -316,9 +316,8 @@ class LatentDirichlet(ConjugateModel):
         draw, words = None, Words.of(units, self.n_words)
         expected = self.expectations_of(q, words)
         if rng is not None:
-            pooled = pooled_sums(expected, words.met, q[TOPICS])
-            draw = TopicsDraw.of(expected, words.met, pooled, rng, self.dtype, workers)
-            topics = self._drawn_topics(draw, expected, float(t.local))
+            draw = TopicsDraw.of(expected, words.met, q[TOPICS], rng, self.dtype, workers)
+            topics = self._drawn_topics(draw, expected, float(t.local), workers)
         elif unit_temperatures is not None:
             topics = self.log_topics(expected)
         else:
@@ -326,7 +325,10 @@ class LatentDirichlet(ConjugateModel):
         # Only mean-field iterations maximise a bound, so that it is computed with them even if
         # the model is fitted with another local step.
         kind = "mean_field" if evaluation else self.local_step_name
-        return TopicsVisit(self, topics, t, unit_temperatures, separate_noise, kind, words, draw)
+        return TopicsVisit(
+            *(self, topics, t, unit_temperatures, separate_noise, kind, words, draw),
+            workers=workers,
+        )
 
     def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Concentrations:
         """Return λ in the layout of the kernels.
@@ -336,12 +338,16 @@ class LatentDirichlet(ConjugateModel):
         return self.expectations_of(q, None)
 
     def expectations_of(self, q: Natural, words: Words | None) -> Concentrations:
-        """Return λ of the words of a visit, or of all words."""
+        """Return λ of the words of a visit, or of all words.
+
+        The result may have to be filled (:meth:`Concentrations.fill`).
+        """
         if words is not None and words.rows is not None:
             rows = np.arange(len(words.met), dtype=np.int32)
             topics: Any = q[TOPICS]
             if isinstance(topics, LazyColumns):
-                return Concentrations(topics.take(words.met), topics.sums(), rows)
+                values = np.empty((len(rows), self.n_components))
+                return Concentrations(values, topics.sums(), rows, topics, words.met)
             return Concentrations(topics.T[words.met], topics.T.sum(axis=0), rows)
         values = np.ascontiguousarray(q[TOPICS].T)
         rows = np.arange(self.n_words, dtype=np.int32) if words is None else words.met
@@ -349,6 +355,7 @@ class LatentDirichlet(ConjugateModel):
 
     def log_topics(self, expected: Concentrations) -> Topics:
         """Return E log β."""
+        expected.fill()
         topics = self._empty_topics(expected, np.float64)
         tables().expected_logs(expected.values, expected.rows, expected.log_normalizer, *topics)
         return topics
@@ -362,6 +369,7 @@ class LatentDirichlet(ConjugateModel):
         topics, log_normalizer = self._empty_topics(expected, self.dtype), expected.log_normalizer
 
         def find(part: slice) -> None:
+            expected.fill(part)
             tables().expected_table(
                 topics.table,
                 expected.values,
@@ -374,12 +382,23 @@ class LatentDirichlet(ConjugateModel):
         workers.share(find, len(expected.rows), _WORDS)
         return topics
 
-    def _drawn_topics(self, draw: TopicsDraw, expected: Concentrations, x: float) -> Topics:
+    def _drawn_topics(
+        self, draw: TopicsDraw, expected: Concentrations, x: float, workers: Workers
+    ) -> Topics:
         """Return exp{x (log β − m)} of the words of a draw."""
         topics = self._empty_topics(expected, self.dtype)
-        tables().drawn_table(
-            topics.table, draw.log_gamma, expected.rows, draw.log_total, x, topics.largest
-        )
+
+        def find(part: slice) -> None:
+            tables().drawn_table(
+                topics.table,
+                draw.log_gamma[part],
+                expected.rows[part],
+                draw.log_total,
+                x,
+                topics.largest,
+            )
+
+        workers.share(find, len(expected.rows), _WORDS)
         return topics
 
     def n_iter(self, exploring: bool) -> int:
@@ -399,7 +418,8 @@ class LatentDirichlet(ConjugateModel):
         If ``gamma`` is given, the Dirichlet parameters γ of the documents are written into it;
         its shape is (n_documents, n_components).
         """
-        visit = replace(self.visit(q, units, evaluation=True), statistics=False)
+        visit = self.visit(q, units, evaluation=True, workers=workers)
+        visit = replace(visit, statistics=False)
         chunks = units.chunks()
         start = LocalStart(None, self.n_iter(exploring=False))
         tasks = ((units.take(index), None, start) for index in chunks)
