@@ -54,7 +54,6 @@ from sklearn_anneal.annealing import (
 from sklearn_anneal.annealing._base import CAPABILITIES
 from sklearn_anneal.annealing.svi_plus import Deviations
 from sklearn_anneal.families import Tempering, posterior
-from sklearn_anneal.inference.parallel import SEQUENTIAL
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -311,7 +310,7 @@ def test_targets_of_minibatches_average_to_that_of_the_batch(entry, params, rng)
         one_update(ctx, method, batch, minibatch=True)
         return {key: ctx.q[key] for key in block.keys}
 
-    found = [target(batch) for batch in units.batches(15, rng, SEQUENTIAL)]
+    found = [target(batch) for batch in units.batches(15, rng)]
     assert len(found) == 4
     mean = {key: np.mean([one[key] for one in found], axis=0) for key in block.keys}
     assert largest_difference(mean, target(units)) < 1e-12

@@ -185,46 +185,6 @@ def test_an_error_of_shared_work_reaches_the_caller(in_caller):
         assert workers.map(abs, ((i,) for i in (-1, 2))) == [1, 2]
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_work_ahead_draws_the_same_numbers_whatever_the_number_of_workers(n_jobs):
-    """The next value is drawn before the caller, who draws too, gets a result."""
-    rng = np.random.default_rng(0)
-    with Workers(n_jobs) as workers:
-        values = (int(rng.integers(1000)) for _ in range(20))
-        found = [(result, int(rng.integers(1000))) for result in workers.ahead(abs, values)]
-    rng = np.random.default_rng(0)
-    expected, ahead = [], int(rng.integers(1000))
-    for i in range(20):
-        now, ahead = ahead, int(rng.integers(1000)) if i < 19 else 0
-        expected.append((now, int(rng.integers(1000))))
-    assert found == expected
-
-
-def test_work_is_done_ahead_by_one():
-    begun, both = [], threading.Event()
-
-    def function(i):
-        begun.append(i)
-        if len(begun) == 2:
-            both.set()
-        return i
-
-    with Workers(2) as workers:
-        results = workers.ahead(function, iter(range(5)))
-        assert next(results) == 0
-        assert both.wait(20), "the second value waits for the caller"
-        assert begun == [0, 1]
-        assert list(results) == [1, 2, 3, 4]
-
-
-def test_an_error_ahead_comes_in_its_turn():
-    with Workers(2) as workers:
-        results = workers.ahead(_second, iter((0, 1)))
-        assert next(results)[0] == 0
-        with pytest.raises(ValueError, match="the second task"):
-            next(results)
-
-
 def test_parts_of_sequences_follow_each_other_and_the_last_are_halves(rng):
     lengths = rng.integers(0, 300, size=1000)
     indptr = np.concatenate([[0], np.cumsum(lengths)])

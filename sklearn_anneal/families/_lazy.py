@@ -10,14 +10,11 @@ represent, so that code that knows only arrays remains right.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-# Number of columns that a thread adds at a time; sums do not depend on the number of threads.
-_COLUMNS = 512
 # Below this, the factor of the stored columns is about to underflow, and all are computed anew.
 _SMALLEST_FACTOR = 1e-100
 
@@ -68,9 +65,6 @@ class SparseColumns(_Represented):
         None: every entry of the table counts.
     factor : float, default=1.0
         The statistics are the table times this factor.
-    share : callable or None, default=None
-        ``share(function, n, at_least)`` calls a function for all parts of 0, …, n − 1, of at least
-        a size each, in several threads. An update by these statistics is then shared so.
     """
 
     def __init__(
@@ -80,12 +74,10 @@ class SparseColumns(_Represented):
         n_columns: int,
         n_rows: int | None = None,
         factor: float = 1.0,
-        share: Callable[[Callable[[slice], None], int, int], None] | None = None,
     ):
         self.columns = columns
         self.table = table
         self.factor = factor
-        self.share = share
         self.shape = (table.shape[1] if n_rows is None else n_rows, n_columns)
 
     @property
@@ -101,15 +93,13 @@ class SparseColumns(_Represented):
 
     def head(self, n_rows: int) -> SparseColumns:
         """Return the first rows."""
-        return SparseColumns(
-            self.columns, self.table, self.shape[1], n_rows, self.factor, self.share
-        )
+        return SparseColumns(self.columns, self.table, self.shape[1], n_rows, self.factor)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         factors = [x for x in inputs if not isinstance(x, _Represented)]
         if ufunc is np.multiply and method == "__call__" and [np.ndim(f) for f in factors] == [0]:
             factor = self.factor * float(factors[0])
-            return SparseColumns(self.columns, self.table, *self.shape[::-1], factor, self.share)
+            return SparseColumns(self.columns, self.table, *self.shape[::-1], factor)
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
 
@@ -239,26 +229,13 @@ class LazyColumns(_Represented):
             ((1.0 - rho) * weight + rho * share, array)
             for share, (weight, array) in zip(shares, new._others, strict=True)
         ]
-        result._stored_sums = new._stored_sums + result._add(target.stats, rho / result._factor)
+        stats, added = target.stats, np.zeros(self.shape[0])
+        table = np.ascontiguousarray(stats.table, dtype=np.float64)
+        factor = rho / result._factor * stats.factor
+        _kernels().add_to_columns(result._stored, table, stats.columns, factor, added)
+        result._stored_sums = new._stored_sums + added
         self._stored = new._stored = None  # type: ignore[assignment]
         return result
-
-    def _add(self, stats: SparseColumns, factor: float) -> np.ndarray:
-        """Add ``factor * stats`` to the stored columns; return the sum over columns, (n_rows,)."""
-        stored, columns, factor = self._stored, stats.columns, factor * stats.factor
-        table = np.ascontiguousarray(stats.table, dtype=np.float64)
-        sums = np.zeros((-(-len(columns) // _COLUMNS), self.shape[0]))
-
-        def add(parts: slice) -> None:
-            for i in range(parts.start, parts.stop):
-                part = slice(_COLUMNS * i, _COLUMNS * (i + 1))
-                _kernels().add_to_columns(stored, table[part], columns[part], factor, sums[i])
-
-        if stats.share is None:
-            add(slice(0, len(sums)))
-        else:
-            stats.share(add, len(sums), 1)
-        return np.asarray(sums.sum(axis=0))
 
 
 def _kernels() -> Any:

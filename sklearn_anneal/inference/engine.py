@@ -341,7 +341,7 @@ class _Epoch(NamedTuple):
         ctx, method = self.ctx, self.method
         update = UPDATES[ctx.model.update_rule]
         data, heat, warm = LocalStep({}, 0.0, 0.0, squares=0.0), 0.0, 0.0
-        for batch in units.batches(self.settings.batch_size or units.n_units, ctx.rng, workers):
+        for batch in units.batches(self.settings.batch_size or units.n_units, ctx.rng):
             weight = batch.total_weight
             share = weight / self.total
             if batch.is_empty:

@@ -338,27 +338,30 @@ class Workers:
         """Call a function that writes into arrays of this process, for all parts of 0, …, n − 1.
 
         In threads there are up to four parts for each worker, of ``at_least`` elements or more.
-        Every worker takes the next part when it is free, and the calling thread does not wait for
-        workers that have not begun when no part is left. This costs far less than a list of tasks,
-        but the function is called without the caller's configuration of scikit-learn.
+        A worker takes another part when it is free, the calling thread from one end and others from
+        the other end, so that in consecutive steps over the same rows most rows stay in the cache
+        of one core. The calling thread does not wait for workers that have not begun when no part
+        is left. This costs far less than a list of tasks, but the function is called without the
+        caller's configuration of scikit-learn.
         """
         if self._pool is None or n <= at_least:
             function(slice(0, n))
             return
         size = max(at_least, -(-n // (4 * self.n_workers)))
-        left = [slice(start, min(start + size, n)) for start in range(0, n, size)][::-1]
+        left = deque(slice(start, min(start + size, n)) for start in range(0, n, size))
 
-        def work() -> None:
+        def work(following: Callable[[], slice]) -> None:
             while True:
                 try:
-                    part = left.pop()
+                    part = following()
                 except IndexError:
                     return
                 function(part)
 
-        others = [self._pool.submit(work) for _ in range(min(self.n_workers, len(left)) - 1)]
+        n_others = min(self.n_workers, len(left)) - 1
+        others = [self._pool.submit(work, left.pop) for _ in range(n_others)]
         try:
-            work()
+            work(left.popleft)
             for other in others:
                 if not other.cancel():
                     other.result()
@@ -367,30 +370,6 @@ class Workers:
             left.clear()
             for other in others:
                 other.cancel()
-
-    def ahead(self, function: Callable[[Any], Any], values: Iterable) -> Iterator[Any]:
-        """``function(value)`` for each value, which a thread computes one step ahead of the caller.
-
-        The next value is always drawn before a result is yielded, so that values which come from
-        a random generator do not depend on the number of workers.
-        """
-        values, nothing = iter(values), object()
-        value = next(values, nothing)
-        future: Future | None = None
-        try:
-            while value is not nothing:
-                # A result that no thread has begun with is computed here and now.
-                if future is None or future.cancel():
-                    result = function(value)
-                else:
-                    result = future.result()
-                value, future = next(values, nothing), None
-                if self._pool is not None and value is not nothing:
-                    future = self._pool.submit(function, value)
-                yield result
-        finally:
-            if future is not None:
-                future.cancel()
 
     def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
         """``function(*task)`` for each task, as soon as it and all before it are there."""

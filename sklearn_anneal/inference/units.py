@@ -17,6 +17,8 @@ from scipy.sparse import csr_array
 from scipy.special import gammaln
 from sklearn.utils.random import sample_without_replacement
 
+from ..kernels import load
+
 # Rows are divided into at most this many chunks. They have at least the given size, and consist
 # of whole blocks of the kernels.
 _CHUNKS = 16
@@ -152,22 +154,17 @@ class Units(ABC):
         size = max(_SMALLEST_CHUNK, -(-n // (self._most_chunks * _BLOCK)) * _BLOCK)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
-    def batches(self, size: int, rng: np.random.Generator, workers: Any) -> Iterator[Units]:
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[Units]:
         """Yield all data points once, in random batches.
 
         Blocks of consecutive data points are visited in random order, and the points of each
         block are shuffled, so that no permutation of all data points has to be in memory. The
-        last batch has the points that are left, and can be smaller than the others. The points of
-        a batch are drawn before the batch before it is yielded, and a worker can take them out
-        of the data while the caller works on that batch.
+        last batch has the points that are left, and can be smaller than the others.
         """
-        if size >= self.n_units:
-            return iter((self,))
-        return workers.ahead(self.take, self._batch_indices(size, rng))
-
-    def _batch_indices(self, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """Yield the numbers of the data points of each batch."""
         n = self.n_units
+        if size >= n:
+            yield self
+            return
         length = max(_SHUFFLE_BLOCK, 8 * size)
         left = np.empty(0, dtype=np.intp)
         for b in rng.permutation(-(-n // length)):
@@ -176,10 +173,10 @@ class Units(ABC):
             left = np.concatenate([left, block])
             stop = len(left) // size * size
             for start in range(0, stop, size):
-                yield left[start : start + size]
+                yield self.take(left[start : start + size])
             left = left[stop:]
         if len(left):
-            yield left
+            yield self.take(left)
 
     def swept(
         self, sweep: Any, rng: np.random.Generator, local: Any, workers: Any
@@ -431,6 +428,23 @@ class Ragged(Units):
         return indptr, np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
 
 
+def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
+    """Return the entries of data points that begin at the given positions, one after another."""
+    # Entries are copied, whatever they mean, so that a kernel can take numbers of the same size.
+    float_type: Any = {4: np.float32, 8: np.float64}.get(entries.itemsize)
+    plain = entries.dtype.kind in "iuf" and entries.dtype.isnative and entries.flags.c_contiguous
+    if float_type is None or not plain:
+        positions = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
+        return entries[positions]
+    out = np.empty(indptr[-1], dtype=entries.dtype)
+    load("ragged").take_entries(
+        *(out.view(float_type), np.asarray(entries).view(float_type)),
+        np.ascontiguousarray(starts, dtype=np.int64),
+        indptr,
+    )
+    return out
+
+
 class Documents(Ragged):
     """Documents as bags of words, which are the rows of a sparse matrix of counts.
 
@@ -493,8 +507,14 @@ class Documents(Ragged):
 
     def take(self, index: np.ndarray | slice) -> Documents:
         weights = None if self.weights is None else self.weights[index]
-        indptr, part = self._cut(index)
-        return Documents(self.counts[part], self.words[part], indptr, weights)
+        if isinstance(index, slice):
+            indptr, part = self._cut(index)
+            return Documents(self.counts[part], self.words[part], indptr, weights)
+        starts = self.indptr[:-1][index]
+        indptr = np.zeros(len(starts) + 1, dtype=np.int64)
+        np.cumsum(self.indptr[1:][index] - starts, out=indptr[1:])
+        counts, words = (_taken(array, starts, indptr) for array in (self.counts, self.words))
+        return Documents(counts, words, indptr, weights)
 
     def centered(self, summary: Any) -> Documents:
         return self

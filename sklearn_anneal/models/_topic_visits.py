@@ -131,7 +131,9 @@ class Words(NamedTuple):
     def of(cls, units: Documents, n_words: int) -> Words:
         """Return the words of some documents."""
         met = units.met(n_words)
-        few = units.indptr[-1] < _FEW_ENTRIES * n_words and len(met) < n_words
+        # Data in parts, which are always all data, do not know the number of their entries.
+        n_entries = np.inf if units.in_parts else units.indptr[-1]
+        few = n_entries < _FEW_ENTRIES * n_words and len(met) < n_words
         if not few and _FEW_WORDS * len(met) > n_words:
             return cls(met, None)
         rows = np.empty(n_words, dtype=np.int32)
@@ -382,9 +384,7 @@ class TopicsVisit(Visit):
             parts: tuple[dict[str, Any], ...] = (step.statistics, step.deviation or {})
             for statistics in parts:
                 if TOPICS in statistics:
-                    statistics[TOPICS] = SparseColumns(
-                        met, statistics[TOPICS], n_words, share=self.workers.share
-                    )
+                    statistics[TOPICS] = SparseColumns(met, statistics[TOPICS], n_words)
         return step
 
     def _locally_tempered_step(
