@@ -352,6 +352,7 @@ def test_three_global_and_three_local_steps(method, local_step, X):
     lda = small(
         4, annealing=GLOBAL[method], local_step=local_step, learning_method="online",
         batch_size=15, max_iter=12, learning_offset=1.0, doc_topic_prior=0.3, topic_word_prior=0.1,
+        init_params="random",
     )  # fmt: skip
     start = lda.set_params(annealing="none", max_iter=0).fit(X)
     before, score = start.lower_bound_, start.score(X)

@@ -149,7 +149,7 @@ class AnnealedLatentDirichletAllocation(
         a random document, and the others are tokens of the whole corpus times random factors. The
         topics differ from the first pass on. ``"random"``: random factors alone, as in
         scikit-learn; the topics are almost equal at first, and a fit needs some passes until they
-        differ.
+        differ. Topics that ``topic_word_prior`` seeds always start at random.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"

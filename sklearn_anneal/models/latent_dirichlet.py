@@ -250,11 +250,12 @@ class LatentDirichlet(ConjugateModel):
         if start is None:
             # scikit-learn's class makes the same draw, with the numbers in the same order.
             start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
-            if self.init_params == "documents":
-                self._make_like_documents(start, units, summary, random_state)
-            if self.init_params == "documents" or self.topic_word_prior.ndim == 2:
-                # Topics that are alike at the start would share the seeds of all of them.
+            if self.topic_word_prior.ndim == 2:
+                # Topics that are alike at the start would share the seeds of all of them, and
+                # those of other documents would compete with the seeds.
                 start += self.topic_word_prior
+            elif self.init_params == "documents":
+                self._make_like_documents(start, units, summary, random_state)
         return {TOPICS: np.asfortranarray(start)}
 
     def _make_like_documents(
@@ -270,13 +271,20 @@ class LatentDirichlet(ConjugateModel):
         multiplied.
         """
         counts, words, indptr = units.arrays(np.float64)
-        filled = np.flatnonzero(units.lengths > 0)
-        if len(filled) == 0:
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        # A document of weight 2 is chosen as often as two copies of it.
+        ends = np.cumsum(weights * (units.lengths > 0))
+        if ends[-1] == 0:
             return
-        frequencies = np.bincount(words, counts, self.n_words) / counts.sum()
+        chosen = np.searchsorted(ends, random_state.uniform(0, ends[-1], len(start)), side="right")
+        counted = counts * np.repeat(weights, np.diff(indptr))
+        # One more token of each word: a first batch does not have all words of a stream.
+        frequencies = np.bincount(words, counted, self.n_words) + 1.0
+        frequencies /= frequencies.sum()
         tokens = summary.mean_length * summary.weight / self.n_components
         start *= (1.0 - _SHARE_OF_DOCUMENT) * tokens * frequencies
-        for topic, d in zip(start, random_state.choice(filled, self.n_components), strict=True):
+        start += self.topic_word_prior
+        for topic, d in zip(start, chosen, strict=True):
             own = slice(indptr[d], indptr[d + 1])
             topic[words[own]] += _SHARE_OF_DOCUMENT * tokens * counts[own] / units.lengths[d]
 
