@@ -52,7 +52,7 @@ class AnnealedLatentDirichletAllocation(
 
     To use it in place of :class:`sklearn.decomposition.LatentDirichletAllocation`, change the name
     of the class. The parameters, methods and attributes of that class exist here with the same
-    names and shapes. There are six intended differences:
+    names and shapes. There are seven intended differences:
 
     - ``score`` is the log-likelihood per token of one half of each document, given the other
       half. Models with different numbers of topics, or fitted in different ways, can be compared
@@ -67,6 +67,7 @@ class AnnealedLatentDirichletAllocation(
     - With ``learning_method="batch"``, the local step of a document starts anew at every pass
       until the bound no longer rises. From then on it starts from the result of the last pass,
       so that the bound can no longer fall.
+    - Topics start from random documents (``init_params``), not from random numbers alone.
     - There is no attribute ``random_state_``.
 
     Read more in the :ref:`user guide <topic-models>`.
@@ -77,10 +78,10 @@ class AnnealedLatentDirichletAllocation(
         Number of topics.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
-        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with that value and then
-        maximises the lower bound over α, separately for each topic (empirical Bayes). It does so
-        only once the topics have settled: in batch mode when documents no longer start anew, with
-        ``annealing="structured"`` in the second half of its passes (or of a stream), and otherwise
+        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 5 / ``n_components`` and
+        then maximises the lower bound over α, separately for each topic (empirical Bayes). It does
+        so only once the topics have settled: in batch mode when documents no longer start anew,
+        with ``annealing="structured"`` after a tenth of its passes (or of a stream), and otherwise
         at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto" or None, default=None
