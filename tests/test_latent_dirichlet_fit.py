@@ -30,6 +30,7 @@ from sklearn_anneal.annealing import (
     StochasticAnnealing,
     StructuredVI,
 )
+from sklearn_anneal.estimators import _base
 from sklearn_anneal.models.latent_dirichlet import TopicsVisit
 
 
@@ -274,6 +275,34 @@ def test_the_number_of_threads_does_not_change_a_bit(local_step, rng):
     assert one.bound_ == two.bound_
 
 
+@pytest.mark.parametrize("annealing", ["none", "structured", "stochastic", "svi_plus"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"learning_method": "online", "batch_size": 128},
+        {"learning_method": "online", "batch_size": 500},
+        {"learning_method": "batch"},
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_threads_share_all_parts_of_an_update_without_changing_a_bit(
+    how, annealing, dtype, rng, monkeypatch
+):
+    """Words, draws, statistics and batches are shared too, also where few words are met."""
+    monkeypatch.setattr(_base, "_WORTH_THREADS", {True: 0.0, False: 0.0})
+    X = draw_corpus(rng, n_documents=900, n_words=1500, n_topics=8, length=60, eta=1.0)
+    X = X.astype(dtype)
+    size = how.get("batch_size", 900)
+    chunks, met = documents(X[:size]).chunks(), documents(X[:size]).met(1500)
+    assert len(chunks) >= 2, "one chunk: the test tests nothing"
+    assert len(met) > 2 * 512, "one part of the words: the test tests nothing"
+    params = {**how, "annealing": quick(annealing, 3), "max_iter": 2, "tol": 0.0}
+    one, two = (small(20, **params, n_jobs=n).fit(X) for n in (1, 2))
+    assert_array_equal(one.components_, two.components_)
+    assert_array_equal(one.lower_bounds_, two.lower_bounds_)
+    assert one.lower_bound_ == two.lower_bound_
+
+
 def test_restarts_keep_the_best(X):
     lda = small(4, n_init=4, max_iter=10).fit(X)
     assert lda.restart_lower_bounds_.shape == (4,)
@@ -323,6 +352,7 @@ def test_three_global_and_three_local_steps(method, local_step, X):
     lda = small(
         4, annealing=GLOBAL[method], local_step=local_step, learning_method="online",
         batch_size=15, max_iter=12, learning_offset=1.0, doc_topic_prior=0.3, topic_word_prior=0.1,
+        init_params="random",
     )  # fmt: skip
     start = lda.set_params(annealing="none", max_iter=0).fit(X)
     before, score = start.lower_bound_, start.score(X)

@@ -13,6 +13,7 @@ from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
 
 from sklearn_anneal.families import Dirichlet, Tempering, UnitTemperatures
 from sklearn_anneal.kernels import _math, counts
+from sklearn_anneal.models import _topic_visits
 from sklearn_anneal.models.latent_dirichlet import (
     LatentDirichlet,
     LocalStart,
@@ -372,8 +373,9 @@ def test_topics_of_tiny_concentrations_keep_their_largest_entry():
 
 @pytest.mark.parametrize("n_documents", [3, 18])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_a_visit_prepares_the_words_that_it_meets(dtype, n_documents, mixed, rng):
+def test_a_visit_prepares_the_words_that_it_meets(dtype, n_documents, mixed, rng, monkeypatch):
     """If the documents have few of the words, the table has rows for these alone."""
+    monkeypatch.setattr(_topic_visits, "_FEW_ENTRIES", 0)
     lam = rng.gamma(0.5, size=(5, 60)) + 0.05
     model = model_of(lam, 0.4, 0.1, dtype=dtype)
     q, units = {"topic_word": np.asfortranarray(lam)}, documents(mixed[:n_documents])

@@ -133,6 +133,7 @@ def online(**params):
 def whole_arrays(monkeypatch):
     """Let visits make tables of all words, so that updates are those of whole arrays."""
     monkeypatch.setattr(_topic_visits, "_FEW_WORDS", np.inf)
+    monkeypatch.setattr(_topic_visits, "_FEW_ENTRIES", 0)
 
 
 @pytest.mark.parametrize(

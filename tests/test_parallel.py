@@ -150,7 +150,39 @@ def test_shared_work_covers_everything_once(n, n_jobs):
     with Workers(n_jobs) as workers:
         workers.share(count, n, 100)
     assert (counts == 1).all()
-    assert len(parts) == (min(4, -(-n // 100)) if n_jobs == 2 and n else 1)
+    assert len(parts) == (min(8, -(-n // 100)) if n_jobs == 2 and n else 1)
+
+
+def test_shared_work_is_done_by_all_workers():
+    """Two workers are this thread and another: both are needed for the barrier to open."""
+    barrier, threads = threading.Barrier(2, timeout=20), []
+
+    def meet(part):
+        barrier.wait()
+        threads.append(threading.get_ident())
+
+    with Workers(2) as workers:
+        workers.share(meet, 800, 100)
+    assert sorted(map(threads.count, set(threads))) == [4, 4]
+
+
+@pytest.mark.parametrize("in_caller", [True, False])
+def test_an_error_of_shared_work_reaches_the_caller(in_caller):
+    """No other part begins afterwards, and the workers can be used again."""
+    begun, release = [], threading.Event()
+
+    def fail(part):
+        begun.append(part)
+        if (threading.current_thread() is threading.main_thread()) == in_caller:
+            release.set()
+            raise ValueError("one part")
+        release.wait(20)
+
+    with Workers(2) as workers:
+        with pytest.raises(ValueError, match="one part"):
+            workers.share(fail, 800, 1)
+        assert len(begun) <= 3 if in_caller else len(begun) == 8
+        assert workers.map(abs, ((i,) for i in (-1, 2))) == [1, 2]
 
 
 def test_parts_of_sequences_follow_each_other_and_the_last_are_halves(rng):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
+from sklearn_anneal.annealing import StructuredVI
 
 from ..common.interpreters import in_fresh_interpreter
 from ..common.measuring import (
@@ -25,6 +29,7 @@ from ..common.measuring import (
 )
 from ..common.memory import STATUS, Sampler
 from ..common.report import Page
+from ..common.threads import Independent, machine_words, verdict
 from .data import corpus
 from .workload import DTYPES, Size, estimator, names
 
@@ -36,47 +41,78 @@ COLD_SECONDS, WARM_SECONDS = 15.0, 1.0
 # Threads
 
 
+@dataclass(frozen=True)
+class Job:
+    """Fits whose passes are measured in one thread and in two.
+
+    Without a batch size, all documents are a batch. With ``draws``, topics are drawn for every
+    update (structured inference).
+    """
+
+    batch_size: int | None = None
+    draws: bool = False
+
+    def __str__(self) -> str:
+        how = "structured" if self.draws else "plain"
+        return f"{how}, " + ("batch" if self.batch_size is None else f"online, {self.batch_size}")
+
+    def fit(self, X: csr_matrix, k: int, n_passes: int, n_jobs: int) -> Any:
+        options: dict[str, Any] = {"max_doc_update_iter": 10, "max_iter": n_passes, "tol": 0}
+        if self.batch_size is not None:
+            options |= {"learning_method": "online", "batch_size": self.batch_size}
+        lda = estimator(k, n_jobs=n_jobs, **options)
+        if self.draws:
+            # The bound, which takes more iterations per document, is evaluated at the end alone.
+            lda.annealing = StructuredVI(n_passes=n_passes, evaluate_every=1_000_000)
+        return lda.fit(X)
+
+
 def measure_jobs(size: Size) -> list[str]:
-    """Batch passes in two threads against one, and whether both give the same result."""
-    k = size.many
+    """Passes in two threads against one, and whether both give the same result."""
     few, many = 2, 8
     page = Page()
     page.section(
         "Two jobs",
-        f"Batch passes, K = {k}, 10 iterations per document; wall time per pass (a fit of {many} "
-        f"passes less one of {few}) with `n_jobs=1` over that with `n_jobs=2`, median and "
-        f"quartiles of {size.rounds} rounds. {undisturbed()}.",
+        "Passes in batch mode and in minibatches of a number of documents, without annealing and "
+        f"with structured inference, 10 iterations per document; wall time per pass (a fit of "
+        f"{many} passes less one of {few}) with `n_jobs=1` over that with `n_jobs=2`, median and "
+        f"quartiles of {size.rounds} rounds. {undisturbed()}. {machine_words()}.",
     )
-    rows = []
-    for name in names(size, ("NIPS",)):
-        for dtype in DTYPES:
-            X = corpus(name).astype(dtype)
-            progress(f"jobs, {name}, {X.dtype.name}")
-            found: dict[int, Any] = {}
-
-            def fit(n_jobs: int, n: int, X: csr_matrix = X, found: dict = found) -> None:
-                options = {"max_iter": n, "tol": 0, "max_doc_update_iter": 10}
-                found[n_jobs] = estimator(k, n_jobs=n_jobs, **options).fit(X)
-
-            fit(2, few)
-            runs = {
-                (jobs, n): lambda jobs=jobs, n=n, fit=fit: fit(jobs, n)
-                for jobs in (1, 2)
-                for n in (few, many)
-            }
-            times = interleaved(runs, size.rounds, undisturbed_wall_seconds)
-            one, two = ((times[j, many] - times[j, few]) / (many - few) for j in (1, 2))
-            fit(1, many)
-            fit(2, many)
-            same = np.array_equal(found[1].components_, found[2].components_)
-            same &= np.array_equal(found[1].lower_bounds_, found[2].lower_bounds_)
-            row = [name, X.dtype.name, milliseconds(one), milliseconds(two), spread(one / two)]
-            rows.append(
-                [*row, "yes" if same else "**no**", reached(np.median(one / two) >= FASTER)]
-            )
-    header = ["corpus", "dtype", "n_jobs=1, ms", "n_jobs=2, ms", "ratio"]
+    sizes: tuple[int | None, ...] = (None, 16) if size.quick else (None, 128, 256)
+    jobs = [Job(batch, draws) for draws in (False, True) for batch in sizes]
+    rows = [
+        _jobs_row(name, dtype, k, job, few, many, size.rounds)
+        for name in names(size, ("20 Newsgroups", "NIPS"))
+        for dtype in DTYPES
+        for k in sorted({size.online_topics, size.many})
+        for job in jobs
+    ]
+    header = ["corpus", "dtype", "K", "fit", "n_jobs=1, ms", "n_jobs=2, ms", "ratio", "machine"]
     page.table([*header, "same bit for bit", f"target {FASTER:g}"], rows)
     return page.lines
+
+
+def _jobs_row(
+    name: str, dtype: Any, k: int, job: Job, few: int, many: int, rounds: int
+) -> list[str]:
+    X = corpus(name).astype(dtype)
+    progress(f"jobs, {name}, {X.dtype.name}, K = {k}, {job}")
+    job.fit(X, k, 1, 2)
+    independent = Independent(10, 200)
+    runs: dict[Any, Callable[[], object]] = {
+        (n_jobs, n): partial(job.fit, X, k, n, n_jobs) for n_jobs in (1, 2) for n in (few, many)
+    }
+    runs |= {"alone": independent.alone, "at once": independent.at_once}
+    times = interleaved(runs, rounds, undisturbed_wall_seconds)
+    one, two = ((times[j, many] - times[j, few]) / (many - few) for j in (1, 2))
+    machine = float(np.median(2 * times["alone"] / times["at once"]))
+    first, second = (job.fit(X, k, few, n_jobs) for n_jobs in (1, 2))
+    same = np.array_equal(first.components_, second.components_)
+    same &= np.array_equal(first.lower_bounds_, second.lower_bounds_, equal_nan=True)
+    ratio = one / two
+    row = [name, X.dtype.name, str(k), str(job), milliseconds(one), milliseconds(two)]
+    row += [spread(ratio), f"{machine:.2f}", "yes" if same else "**no**"]
+    return [*row, verdict(float(np.median(ratio)), machine, FASTER)]
 
 
 # In fresh interpreters

@@ -295,7 +295,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
 
         The result may overwrite the arrays of ``target``.
         """
-        return mix(q, target, rho)
+        return mix(q, target, rho, overwrite=True)
 
     def ascent(
         self, ctx: Context, gradient: Natural, step: Any, look: Callable[[Natural], Any]

@@ -61,8 +61,8 @@ _WITHOUT_WEIGHT = (
     "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
     "least one row, or leave sample_weight out."
 )
-# Below these numbers of floating-point operations per pass, threads cost more time than they save.
-_WORTH_THREADS = {True: 5e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
+# Below these numbers of operations per update or pass, threads cost more time than they save.
+_WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 # The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
 # Low noise suffices for most data, and high noise leads out of optima of data in many dimensions.
 _NOISE_OF_REHEATS = (0.1, 0.5)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
+# Σ α with which a prior of the topic proportions begins that is learned.
+_TOKENS_OF_PRIOR = 5.0
 # With a larger prior of the topic proportions, float32 would round away the words of a document.
 _LARGEST_SINGLE = 1e10
 _OVERFLOW = (
@@ -141,7 +143,13 @@ class AnnealedLatentDirichletAllocation(
         Dirichlet parameters λ of the topics with which the fit starts, for example the edited
         ``components_`` of another fit. They are pseudo-counts: to start from probabilities,
         multiply each row by the number of tokens that it should weigh. ``annealing="none"`` suits
-        them best, because it stays close to them. None: random numbers, as in scikit-learn.
+        them best, because it stays close to them. None: ``init_params`` decides.
+    init_params : {"documents", "random"}, default="documents"
+        How the topics start. ``"documents"``: one fifth of the tokens of each topic are those of
+        a random document, and the others are tokens of the whole corpus times random factors. The
+        topics differ from the first pass on. ``"random"``: random factors alone, as in
+        scikit-learn; the topics are almost equal at first, and a fit needs some passes until they
+        differ. Topics that ``topic_word_prior`` seeds always start at random.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -271,6 +279,7 @@ class AnnealedLatentDirichletAllocation(
         "mean_change_tol": [Interval(Real, 0, None, closed="left")],
         "max_doc_update_iter": [Interval(Integral, 0, None, closed="left"), None],
         "init_components": ["array-like", None],
+        "init_params": [StrOptions({"documents", "random"})],
     }
 
     _most_reheats = {"deterministic": 4, "reheating": 4}
@@ -307,6 +316,7 @@ class AnnealedLatentDirichletAllocation(
         mean_change_tol=1e-3,
         max_doc_update_iter=None,
         init_components=None,
+        init_params="documents",
         n_init=1,
         restarts="full",
         n_reheats="auto",
@@ -333,6 +343,7 @@ class AnnealedLatentDirichletAllocation(
         self.mean_change_tol = mean_change_tol
         self.max_doc_update_iter = max_doc_update_iter
         self.init_components = init_components
+        self.init_params = init_params
         self.n_init = n_init
         self.restarts = restarts
         self.n_reheats = n_reheats
@@ -420,7 +431,8 @@ class AnnealedLatentDirichletAllocation(
                     f"{start.min():g}. The components_ of a fit of this shape would do."
                 )
         dtype = np.float32 if X.dtype == np.float32 else np.float64
-        alpha = prior_vector(self.doc_topic_prior, k, 1 / k, "doc_topic_prior", "n_components")
+        first = _TOKENS_OF_PRIOR / k if is_auto(self.doc_topic_prior) else 1 / k
+        alpha = prior_vector(self.doc_topic_prior, k, first, "doc_topic_prior", "n_components")
         if dtype == np.float32 and alpha.max() > _LARGEST_SINGLE:
             raise ValueError(
                 f"doc_topic_prior={alpha.max():g} is too strong for single precision, in which "
@@ -438,6 +450,7 @@ class AnnealedLatentDirichletAllocation(
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
             init_components=start,
+            init_params=self.init_params,
             dtype=dtype,
         )
 

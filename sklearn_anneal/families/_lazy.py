@@ -55,18 +55,36 @@ class SparseColumns(_Represented):
 
     Parameters
     ----------
-    columns : ndarray of int, shape (n_given,)
+    columns : ndarray of int32, shape (n_given,)
         The numbers of these columns, in ascending order.
-    values : ndarray of shape (n_given, n_rows)
-        One row per column that is given.
+    table : ndarray of shape (n_given, n_rows or more)
+        One row per column that is given. Entries beyond the first ``n_rows`` have no meaning.
     n_columns : int
         The number of all columns.
+    n_rows : int or None, default=None
+        None: every entry of the table counts.
+    factor : float, default=1.0
+        The statistics are the table times this factor.
     """
 
-    def __init__(self, columns: np.ndarray, values: np.ndarray, n_columns: int):
+    def __init__(
+        self,
+        columns: np.ndarray,
+        table: np.ndarray,
+        n_columns: int,
+        n_rows: int | None = None,
+        factor: float = 1.0,
+    ):
         self.columns = columns
-        self.values = values
-        self.shape = (values.shape[1], n_columns)
+        self.table = table
+        self.factor = factor
+        self.shape = (table.shape[1] if n_rows is None else n_rows, n_columns)
+
+    @property
+    def values(self) -> np.ndarray:
+        """The statistics of the columns that are given, of shape (n_given, n_rows)."""
+        found = self.table[:, : self.shape[0]]
+        return found if self.factor == 1.0 else self.factor * found
 
     def whole(self) -> np.ndarray:
         found = np.zeros(self.shape[::-1])
@@ -75,12 +93,13 @@ class SparseColumns(_Represented):
 
     def head(self, n_rows: int) -> SparseColumns:
         """Return the first rows."""
-        return SparseColumns(self.columns, self.values[:, :n_rows], self.shape[1])
+        return SparseColumns(self.columns, self.table, self.shape[1], n_rows, self.factor)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         factors = [x for x in inputs if not isinstance(x, _Represented)]
         if ufunc is np.multiply and method == "__call__" and [np.ndim(f) for f in factors] == [0]:
-            return SparseColumns(self.columns, factors[0] * self.values, self.shape[1])
+            factor = self.factor * float(factors[0])
+            return SparseColumns(self.columns, self.table, *self.shape[::-1], factor)
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
 
@@ -166,14 +185,24 @@ class LazyColumns(_Represented):
                 found += weight * array.T
         return found.T
 
-    def take(self, columns: np.ndarray) -> np.ndarray:
-        """Return some columns, as an array of shape (n_taken, n_rows)."""
-        found = self._buffer()[columns]
-        found *= self._factor
-        for weight, array in self._others:
-            if weight:
-                found += weight * array[:, columns].T
-        return found
+    def take(self, columns: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Return some columns, as an array of shape (n_taken, n_rows), which is ``out`` if given.
+
+        Several threads can take columns at the same time.
+        """
+        stored = self._buffer()
+        if out is None:
+            out = np.empty((len(columns), self.shape[0]))
+        columns = np.ascontiguousarray(columns, dtype=np.int32)
+        same = [(weight, array) for weight, array in self._others if weight and len(array) == 1]
+        rest = [(weight, array) for weight, array in self._others if weight and len(array) > 1]
+        offsets = np.zeros(len(columns))
+        for weight, array in same:
+            offsets += weight * array[0, columns]
+        _kernels().take_columns(out, stored, columns, self._factor, offsets)
+        for weight, array in rest:
+            out += weight * array[:, columns].T
+        return out
 
     def sums(self) -> np.ndarray:
         """Return Σ λ over all columns, of shape (n_rows,).
@@ -200,11 +229,19 @@ class LazyColumns(_Represented):
             ((1.0 - rho) * weight + rho * share, array)
             for share, (weight, array) in zip(shares, new._others, strict=True)
         ]
-        added = (rho / result._factor) * target.stats.values
-        result._stored[target.stats.columns] += added
-        result._stored_sums = new._stored_sums + added.sum(axis=0)
+        stats, added = target.stats, np.zeros(self.shape[0])
+        table = np.ascontiguousarray(stats.table, dtype=np.float64)
+        factor = rho / result._factor * stats.factor
+        _kernels().add_to_columns(result._stored, table, stats.columns, factor, added)
+        result._stored_sums = new._stored_sums + added
         self._stored = new._stored = None  # type: ignore[assignment]
         return result
+
+
+def _kernels() -> Any:
+    from ..kernels import lazy_columns
+
+    return lazy_columns
 
 
 def settled(natural: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -17,6 +17,8 @@ from scipy.sparse import csr_array
 from scipy.special import gammaln
 from sklearn.utils.random import sample_without_replacement
 
+from ..kernels import load
+
 # Rows are divided into at most this many chunks. They have at least the given size, and consist
 # of whole blocks of the kernels.
 _CHUNKS = 16
@@ -24,10 +26,13 @@ _SMALLEST_CHUNK = 1024
 _BLOCK = 256
 # Smallest number of consecutive data points that are shuffled together for random batches.
 _SHUFFLE_BLOCK = 65_536
-# Number of chunks → smallest number of entries of a corpus that is divided into as many. Every
-# chunk needs an array of statistics as large as all topics, so that there are few of them.
-_DOCUMENT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
-# Chunks of sparse counts have at least so many entries per column, of which each needs statistics.
+# Number of chunks → smallest number of entries of documents that are divided into as many. Every
+# chunk needs an array of statistics as large as the topics of all words that are met, so that there
+# are few of them; but a minibatch of short documents should occupy two workers.
+_DOCUMENT_CHUNKS = {2: 4_096, 4: 131_072, 8: 2_097_152}
+# The same for sparse counts. Chunks have at least so many entries per column, of which each needs
+# statistics.
+_SPARSE_COUNT_CHUNKS = {2: 65_536, 4: 131_072, 8: 2_097_152}
 _ENTRIES_PER_COLUMN = 12
 # Number of chunks → smallest number of frames of sequences that are divided into as many.
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
@@ -402,14 +407,14 @@ class Ragged(Units):
         n, n_entries = self._most_chunks, int(self.indptr[-1])
         if n == 1:
             return [slice(0, self.n_units)]
-        ends = np.linspace(0, n_entries, n + 1)[1:]
+        ends = np.arange(1, n + 1) * (n_entries / n)
         if n >= _HALVED_FROM:
             # Smaller parts at the end let all workers finish at about the same time.
             halves = ends[-(n // 4) :] - 0.5 * n_entries / n
             ends = np.sort(np.append(ends, halves))
         cuts = np.searchsorted(self.indptr, ends[:-1])
-        edges = np.unique([0, *cuts.tolist(), self.n_units])
-        return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        edges = sorted({0, *cuts.tolist(), self.n_units})
+        return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
     def _cut(self, index: np.ndarray | slice) -> tuple[np.ndarray, Any]:
         """Return the ``indptr`` of the data points of an index, and the index of their entries."""
@@ -421,6 +426,23 @@ class Ragged(Units):
         sizes = self.indptr[1:][index] - starts
         indptr = np.concatenate([[0], np.cumsum(sizes)])
         return indptr, np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
+
+
+def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
+    """Return the entries of data points that begin at the given positions, one after another."""
+    # Entries are copied, whatever they mean, so that a kernel can take numbers of the same size.
+    float_type: Any = {4: np.float32, 8: np.float64}.get(entries.itemsize)
+    plain = entries.dtype.kind in "iuf" and entries.dtype.isnative and entries.flags.c_contiguous
+    if float_type is None or not plain:
+        positions = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
+        return entries[positions]
+    out = np.empty(indptr[-1], dtype=entries.dtype)
+    load("ragged").take_entries(
+        *(out.view(float_type), np.asarray(entries).view(float_type)),
+        np.ascontiguousarray(starts, dtype=np.int64),
+        indptr,
+    )
+    return out
 
 
 class Documents(Ragged):
@@ -472,6 +494,12 @@ class Documents(Ragged):
         """Weighted number of tokens."""
         return self._n_tokens
 
+    @property
+    def is_empty(self) -> bool:
+        if self.weights is None:
+            return not self.counts[: self.indptr[-1]].any()
+        return super().is_empty
+
     def met(self, n_columns: int) -> np.ndarray:
         met = np.zeros(n_columns, dtype=bool)
         met[self.words[: self.indptr[-1]]] = True
@@ -479,8 +507,14 @@ class Documents(Ragged):
 
     def take(self, index: np.ndarray | slice) -> Documents:
         weights = None if self.weights is None else self.weights[index]
-        indptr, part = self._cut(index)
-        return Documents(self.counts[part], self.words[part], indptr, weights)
+        if isinstance(index, slice):
+            indptr, part = self._cut(index)
+            return Documents(self.counts[part], self.words[part], indptr, weights)
+        starts = self.indptr[:-1][index]
+        indptr = np.zeros(len(starts) + 1, dtype=np.int64)
+        np.cumsum(self.indptr[1:][index] - starts, out=indptr[1:])
+        counts, words = (_taken(array, starts, indptr) for array in (self.counts, self.words))
+        return Documents(counts, words, indptr, weights)
 
     def centered(self, summary: Any) -> Documents:
         return self
@@ -510,6 +544,7 @@ class SparseCounts(Documents):
         Σ_v log x_nv! of each row; None computes it.
     """
 
+    _parts = _SPARSE_COUNT_CHUNKS
     patterns = None
 
     def __init__(

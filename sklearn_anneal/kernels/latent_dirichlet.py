@@ -11,7 +11,15 @@ import numpy as np
 from ._compile import helper, kernel
 from ._math import digamma, exp, exp_digamma, log, log_gamma
 from ._random import stream_of, uniform
-from ._simd import LANES, ROWS, fetch_rows, multiplicative_step, ratio_update, total
+from ._simd import (
+    LANES,
+    ROWS,
+    fetch_rows,
+    multiplicative_step,
+    ratio_update,
+    ratio_update_of_rows,
+    total,
+)
 from .counts import (
     SMALLEST_LOG,
     TINY,
@@ -22,13 +30,22 @@ from .counts import (
     padded,
 )
 
-# A topic is left out of a document if its number of tokens there is below the first of these
-# numbers times α² and below the second: its weight no longer depends on them.
+# A topic leaves a document if its number of tokens there is below this share of the mean change of
+# γ at which the iterations end: all such topics together have less than the iterations ignore.
+_SHARE_OF_TOLERANCE = 0.1
+# Where the tolerance does not say how much may be ignored, a topic leaves if its number of tokens
+# is below the first of these numbers times α² and below the second: its weight no longer depends
+# on them.
 _FEW = (1e-6, 1e-10)
 _FEW_SINGLE = (1e-3, 1e-6)
-# The number of iterations between two searches for such topics. At least as many must remain, or
-# they would not repay the copy of the other topics.
-_ITERATIONS_TO_REPAY = 4
+# To copy one column costs as much as this many iterations over one column. The first number is that
+# of the iterations which the sums and statistics of a document cost; few documents need more
+# iterations than the second says.
+_COPY_OF_COLUMN = 10
+_SUMS_OF_DOCUMENT, _ITERATIONS_LEFT = 3, 16
+# The rows of a document's words are copied next to each other if they have at most this many
+# topics. Longer ones are read where they are, and prefetched by the processor alone.
+_COPIED_WIDTH = 128
 
 
 @kernel("rows vector out2", dtypes=("float64",))
@@ -57,37 +74,81 @@ def _topic_weights(gamma, local, n, out):
 
 
 @helper
-def _assign(rows, n_words, c, local, tiny, gamma, e, acc, norms):
-    """Compute the normalisers n_w of φ given γ.
-
-    The expected tokens of each topic are then ``acc * e``.
-    """
-    width = rows.shape[1]
-    _topic_weights(gamma, local, width, e)
-    for k in range(width):
-        acc[k] = acc.dtype.type(0)
-    ratio_update(e, c, tiny, rows, n_words, norms, acc)
-
-
-@helper
-def _iterate(rows, n_words, c, base, factor, local, tiny, gamma, e, acc, norms):
+def _iterate(
+    rows, inside, table, starts, n_words, c, base, factor, local, tiny, gamma, e, acc, norms
+):
     """Do one iteration over a document; returns Σ |change of γ|.
 
     ``acc`` then holds the expected tokens of each topic.
     """
-    _assign(rows, n_words, c, local, tiny, gamma, e, acc, norms)
-    return np.float64(multiplicative_step(base, factor, e, acc, gamma[: rows.shape[1]]))
+    _assign(rows, inside, table, starts, n_words, c, local, tiny, gamma, e, acc, norms)
+    return np.float64(multiplicative_step(base, factor, e, acc, gamma))
 
 
 @helper
-def _compact(rows, n_words, chosen, n_chosen, width, memory):
-    """Copy the chosen columns of all rows, padded with zeros."""
+def _assign(rows, inside, table, starts, n_words, c, local, tiny, gamma, e, acc, norms):
+    """Compute the normalisers n_w of φ given γ.
+
+    The expected tokens of each topic are then ``acc * e``. The rows of the document's words are
+    ``rows`` if ``inside``, and else those of the table at ``starts``.
+    """
+    _topic_weights(gamma, local, e.shape[0], e)
+    for k in range(e.shape[0]):
+        acc[k] = acc.dtype.type(0)
+    if inside:
+        ratio_update(e, c, tiny, rows, n_words, norms, acc)
+    else:
+        ratio_update_of_rows(e, c, tiny, table, starts, n_words, norms, acc)
+
+
+@helper
+def _open_document(counts, indices, begin, n, width, starts, c):
+    """Find the rows of a document's words in the table, and its counts; returns its tokens."""
+    tokens = 0.0
+    for i in range(n):
+        starts[i] = np.int64(indices[begin + i]) * width
+        c[i] = counts[begin + i]
+        tokens += np.float64(c[i])
+    for i in range(n, padded(n, ROWS)):
+        starts[i] = starts[0]
+        c[i] = c.dtype.type(0)
+    return tokens
+
+
+@helper
+def _kept(acc, cut, n_topics, chosen):
+    """Find which topics of a document have more tokens than ``cut``; returns how many."""
+    n = 0
+    for k in range(n_topics):
+        chosen[n] = k
+        n += acc[k] > cut[k]
+    return n
+
+
+@helper
+def _repays(left, before, after):
+    """Whether iterations over fewer columns repay the copy of these columns."""
+    saved = (min(left, _ITERATIONS_LEFT) + _SUMS_OF_DOCUMENT) * (before - after)
+    return 2 * after <= before and saved > _COPY_OF_COLUMN * after
+
+
+@helper
+def _chosen_columns(rows, indices, begin, n, n_words, chosen, n_chosen, width, memory):
+    """Copy the chosen columns of a document's rows, padded with zeros to the given width.
+
+    The rows are those of ``indices[begin : begin + n]``, or the first n if there are no indices.
+    """
     small = memory[: n_words * width].reshape((n_words, width))
-    for i in range(n_words):
+    zero = memory.dtype.type(0)
+    for i in range(n):
+        row = rows[indices[begin + i]] if indices.shape[0] > 0 else rows[i]
         for j in range(n_chosen):
-            small[i, j] = rows[i, chosen[j]]
+            small[i, j] = row[chosen[j]]
         for j in range(n_chosen, width):
-            small[i, j] = memory.dtype.type(0)
+            small[i, j] = zero
+    for i in range(n, n_words):
+        for j in range(width):
+            small[i, j] = memory.dtype.type(1)
     return small
 
 
@@ -135,26 +196,85 @@ def _tempered_prior(alpha, prior):
 
 
 @helper
-def _topics_with_tokens(acc, negligible, n_topics, chosen):
-    """Find the topics that have tokens in a document; returns their number."""
-    n = 0
-    for k in range(n_topics):
-        if acc[k] > negligible[k]:
-            chosen[n] = k
-            n += 1
-    return n
+def _few_topics_sums(alpha, of_prior, gamma, tokens_of_topics, topics, m, weight, theta, sums):
+    """Do what :func:`_document_sums` does for a document that has only m topics.
+
+    The terms of the others are those of the prior, :func:`_sums_of_prior`. What is added to
+    ``theta`` is E log θ without ψ of the prior and without the normaliser.
+    """
+    n_topics = alpha.shape[0]
+    concentration = of_prior[3, 0]
+    for j in range(m):
+        concentration += gamma[j] - of_prior[0, topics[j]]
+    normalizer = digamma(concentration)
+    energy = 0.0
+    prior = of_prior[3, 1] - normalizer * of_prior[3, 2]
+    entropy = of_prior[3, 3] + normalizer * (concentration - n_topics) - log_gamma(concentration)
+    for j in range(m):
+        k = topics[j]
+        value = digamma(gamma[j])
+        change = value - of_prior[1, k]
+        energy += tokens_of_topics[j] * (value - normalizer)
+        prior += (alpha[k] - 1.0) * change
+        entropy += log_gamma(gamma[j]) - (gamma[j] - 1.0) * value - of_prior[2, k]
+        theta[k] += weight * change
+    sums[1] += weight * energy
+    sums[2] += weight * prior
+    sums[3] += weight * entropy
+    return normalizer
 
 
 @helper
-def _any_other(acc, negligible, n_topics, chosen, n_chosen):
+def _sums_of_prior(alpha, base):
+    """The terms of topics that a document does not have, for which γ is ``base``.
+
+    The first three rows are γ, ψ(γ), and log Γ(γ) − (γ − 1) ψ(γ). The last one begins with Σ γ,
+    Σ (α − 1) ψ(γ), Σ (α − 1) and the sum of the third row.
+    """
+    n = alpha.shape[0]
+    found = np.zeros((4, max(n, 4)))
+    for k in range(n):
+        found[0, k] = base[k]
+        found[1, k] = digamma(found[0, k])
+        found[2, k] = log_gamma(found[0, k]) - (found[0, k] - 1.0) * found[1, k]
+        found[3, 0] += found[0, k]
+        found[3, 1] += (alpha[k] - 1.0) * found[1, k]
+        found[3, 2] += alpha[k] - 1.0
+        found[3, 3] += found[2, k]
+    return found
+
+
+@helper
+def _add_few_shares(indices, begin, n, c, norms, e, topics, m, weight, out):
+    """Do what :func:`add_shares` does for the m topics that a document has."""
+    factor = e.dtype.type(weight)
+    for i in range(n):
+        row = out[indices[begin + i]]
+        share = factor * (c[i] / norms[i])
+        for j in range(m):
+            row[topics[j]] += np.float64(share * e[j])
+
+
+@helper
+def _any_other(acc, e, cut, topics, m, n_topics):
     """Whether a topic that was left out of the document has tokens after all."""
-    inside = 0
+    j = 0
     for k in range(n_topics):
-        if inside < n_chosen and chosen[inside] == k:
-            inside += 1
-        elif acc[k] > 10.0 * negligible[k]:
+        if j < m and topics[j] == k:
+            j += 1
+        elif acc[k] * e[k] > 10.0 * cut[k]:
             return True
     return False
+
+
+@helper
+def _cuts(base, tol, few, fewest, given, n_topics):
+    """The numbers of tokens below which topics leave a document."""
+    cut = np.empty(n_topics)
+    ignored = 0.0 if given else _SHARE_OF_TOLERANCE * tol
+    for k in range(n_topics):
+        cut[k] = max(min(few * np.float64(base[k]) ** 2, fewest), ignored)
+    return cut
 
 
 _MEAN_FIELD = (
@@ -203,7 +323,9 @@ def mean_field(
     step = size(factor)
     few, fewest = _FEW_SINGLE if table.itemsize == 4 else _FEW
     longest = padded(longest_row(indptr), ROWS)
-    rows = np.empty((longest, width), table.dtype)
+    copied = width <= _COPIED_WIDTH
+    rows = np.empty((longest if copied else 0, width), table.dtype)
+    starts = np.zeros(longest, np.int64)
     memory = np.empty(longest * (width // 2), table.dtype)
     c = np.zeros(longest, table.dtype)
     norms = np.empty(longest, table.dtype)
@@ -214,22 +336,28 @@ def mean_field(
     current = np.ones(width, table.dtype)
     part = np.ones(width, table.dtype)
     part_base = np.ones(width, table.dtype)
-    chosen = np.empty(width, np.int64)
+    topics = np.empty(width, np.uint32)
+    nothing = indices[:0]
     final, assigned, scratch, expected_log = _scratch(n_topics)
-    negligible = np.empty(n_topics)
     for k in range(n_topics):
         base[k] = _tempered_prior(alpha[k], prior)
-        negligible[k] = min(few * np.float64(base[k]) ** 2, fewest)
+    cut = _cuts(base, tol, few, fewest, given, n_topics)
+    of_prior = _sums_of_prior(alpha, base)
+    few_weight = 0.0
+    few_normalizer = 0.0
     for d in range(indptr.shape[0] - 1):
         begin = indptr[d]
         n = indptr[d + 1] - begin
         n_words = padded(n, ROWS)
-        tokens = open_row(counts, indices, begin, n, table, rows, c)
+        if copied:
+            tokens = open_row(counts, indices, begin, n, table, rows, c)
+        else:
+            tokens = _open_document(counts, indices, begin, n, width, starts, c)
         for k in range(n_topics):
             spread = np.float64(base[k]) + factor * tokens / n_topics
             current[k] = gamma[d, k] if given and n > 0 else spread
         left = n_iter
-        whole = False
+        m = n_topics
         # Every iteration prefetches a part of the rows that will be read later: the topics of the
         # next document's words, and the sums of this document's words.
         end = begin + n
@@ -241,65 +369,112 @@ def mean_field(
         while True:
             # The iterations begin with all topics. They go on with only those that have tokens as
             # soon as this repays the copy of their columns.
-            n_chosen = n_topics
+            whole = m < n_topics
+            m = n_topics
+            converged = False
+            iteration = 0
             while left > 0:
                 left -= 1
-                topics_to = min(topics_from + topics_part, next_end)
-                fetch_rows(table, indices, topics_from, topics_to)
-                topics_from = topics_to
-                if out.shape[0] > 0:
-                    sums_to = min(sums_from + sums_part, end)
-                    fetch_rows(out, indices, sums_from, sums_to)
-                    sums_from = sums_to
-                change = _iterate(rows, n_words, c, base, step, local, tiny, current, e, acc, norms)
-                if change < tol * n_topics:
-                    left = 0
-                elif not whole and left > 0 and left % _ITERATIONS_TO_REPAY == 0:
-                    n_chosen = _topics_with_tokens(acc, negligible, n_topics, chosen)
-                    if padded(n_chosen, LANES) <= width // 2:
+                if copied:
+                    topics_to = min(topics_from + topics_part, next_end)
+                    fetch_rows(table, indices, topics_from, topics_to)
+                    topics_from = topics_to
+                    if out.shape[0] > 0:
+                        sums_to = min(sums_from + sums_part, end)
+                        fetch_rows(out, indices, sums_from, sums_to)
+                        sums_from = sums_to
+                change = _iterate(
+                    rows, copied, table, starts, n_words, c, base, step, local, tiny, current, e,
+                    acc, norms,
+                )  # fmt: skip
+                iteration += 1
+                converged = change < tol * n_topics
+                if converged:
+                    break
+                if not whole and iteration > 2:
+                    m = _kept(acc, cut, n_topics, topics)
+                    if _repays(left, width, padded(m, LANES)):
                         break
-            if left > 0:
-                narrow = padded(n_chosen, LANES)
-                small = _compact(rows, n_words, chosen, n_chosen, narrow, memory)
+                    m = n_topics
+            if m < n_topics:
+                narrow = padded(m, LANES)
+                if copied:
+                    small = _chosen_columns(rows, nothing, 0, n, n_words, topics, m, narrow, memory)
+                else:
+                    small = _chosen_columns(
+                        table, indices, begin, n, n_words, topics, m, narrow, memory
+                    )
                 for j in range(narrow):
-                    part[j] = current[chosen[j]] if j < n_chosen else size(1)
-                    part_base[j] = base[chosen[j]] if j < n_chosen else size(1)
-                while left > 0:
+                    part[j] = current[topics[j]] if j < m else size(1)
+                    part_base[j] = base[topics[j]] if j < m else size(1)
+                while left > 0 and not converged:
                     left -= 1
                     change = _iterate(
-                        small, n_words, c, part_base, step, local, tiny, part, e, acc, norms
+                        small, True, table, starts, n_words, c, part_base[:narrow], step, local,
+                        tiny, part[:narrow], e[:narrow], acc[:narrow], norms,
+                    )  # fmt: skip
+                    converged = change < tol * n_topics
+                if converged and left > 0:
+                    # Topics that were left out may have tokens by now.
+                    for k in range(n_topics):
+                        current[k] = base[k]
+                    for j in range(m):
+                        current[topics[j]] = part[j]
+                    _assign(
+                        rows, copied, table, starts, n_words, c, local, tiny, current, e, acc, norms
                     )
-                    if change < tol * n_topics:
-                        break
-                for j in range(n_chosen):
-                    current[chosen[j]] = part[j]
-                whole = True
-            # Compute φ of the final γ, over all topics.
-            _assign(rows, n_words, c, local, tiny, current, e, acc, norms)
-            for k in range(width):
-                acc[k] *= e[k]
-            if left > 0 and _any_other(acc, negligible, n_topics, chosen, n_chosen):
-                continue
+                    if _any_other(acc, e, cut, topics, m, n_topics):
+                        continue
+                # Compute φ of the final γ.
+                _assign(
+                    small, True, table, starts, n_words, c, local, tiny, part[:narrow], e[:narrow],
+                    acc[:narrow], norms,
+                )  # fmt: skip
+            else:
+                _assign(
+                    rows, copied, table, starts, n_words, c, local, tiny, current, e, acc, norms
+                )
             break
         weight = weights[d] if weights.shape[0] > 0 else 1.0
-        for k in range(n_topics):
-            final[k] = current[k]
-            gamma[d, k] = final[k]
-            assigned[k] = acc[k]
-        normalizer = _document_sums(
-            alpha, final, assigned, weight, scratch, expected_log, theta, sums
-        )
+        noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
+        if m < n_topics:
+            for k in range(n_topics):
+                gamma[d, k] = base[k]
+            for j in range(m):
+                final[j] = part[j]
+                gamma[d, topics[j]] = final[j]
+                assigned[j] = acc[j] * e[j]
+            normalizer = _few_topics_sums(
+                alpha, of_prior, final, assigned, topics, m, weight, theta, sums
+            )
+            few_weight += weight
+            few_normalizer += weight * normalizer
+            if out.shape[0] > 0:
+                _add_few_shares(indices, begin, n, c, norms, e, topics, m, noisy_weight, out)
+            if clean.shape[0] > 0:
+                _add_few_shares(indices, begin, n, c, norms, e, topics, m, weight, clean)
+        else:
+            for k in range(n_topics):
+                final[k] = current[k]
+                gamma[d, k] = final[k]
+                assigned[k] = acc[k] * e[k]
+            normalizer = _document_sums(
+                alpha, final, assigned, weight, scratch, expected_log, theta, sums
+            )
+            if out.shape[0] > 0:
+                add_shares(indices, begin, n, c, norms, e, noisy_weight, out)
+            if clean.shape[0] > 0:
+                add_shares(indices, begin, n, c, norms, e, weight, clean)
         log_norm = -local * normalizer * tokens
         for i in range(n_words):
             logs[i] = log(np.float64(norms[i]))
         for i in range(n):
             log_norm += np.float64(c[i]) * (logs[i] + local * largest[indices[begin + i]])
         sums[0] += weight * log_norm
-        if out.shape[0] > 0:
-            noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
-            add_shares(indices, begin, n, c, norms, e, noisy_weight, out)
-        if clean.shape[0] > 0:
-            add_shares(indices, begin, n, c, norms, e, weight, clean)
+    for k in range(n_topics):
+        theta[k] += few_weight * of_prior[1, k] - few_normalizer
+    theta[n_topics] += few_weight
+    theta[n_topics + 1] += few_normalizer
 
 
 @helper

@@ -53,7 +53,7 @@ class TopicsDraw(NamedTuple):
         cls,
         expected: Any,
         words: np.ndarray,
-        pooled: np.ndarray | None,
+        topics: Any,
         rng: np.random.Generator,
         dtype: Any,
         workers: Workers,
@@ -65,8 +65,8 @@ class TopicsDraw(NamedTuple):
         expected : Concentrations
             λ of these words.
         words : ndarray of int32, shape (n_drawn,)
-        pooled : ndarray of shape (n_topics,) or None
-            The result of :func:`pooled_sums`.
+        topics : ndarray or LazyColumns of shape (n_topics, n_words)
+            λ of all words.
         rng : numpy.random.Generator
         dtype : dtype
             The precision of the draws.
@@ -77,17 +77,22 @@ class TopicsDraw(NamedTuple):
         seed = int(rng.integers(2**62))
         log_gamma = np.empty((len(words), concentration.shape[1]), dtype)
         n_parts = -(-len(words) // _WORDS)
-        log_sums = np.empty((n_parts, concentration.shape[1]))
+        log_sums, sums = np.zeros((2, n_parts, concentration.shape[1]))
+        all_words = len(words) == topics.shape[1]
 
         def draw(parts: slice) -> None:
             for i in range(parts.start, parts.stop):
                 part = slice(_WORDS * i, _WORDS * (i + 1))
+                expected.fill(part)
+                if not all_words:
+                    sums[i] = concentration[rows[part]].sum(axis=0)
                 kernels().log_gammas(log_gamma[part], concentration, rows[part], seed, i)
                 kernels().log_sums(log_gamma[part], log_sums[i])
 
         workers.share(draw, n_parts, 1)
-        log_pooled = None
-        if pooled is not None:
+        pooled = log_pooled = None
+        if not all_words:
+            pooled = pooled_sums(expected.totals, sums.sum(axis=0), words, topics)
             log_pooled = log_standard_gamma(pooled, rng)
             log_sums = np.vstack([log_sums, log_pooled])
         log_total = np.empty(concentration.shape[1])
@@ -151,23 +156,24 @@ class TopicsDraw(NamedTuple):
         return result
 
 
-def pooled_sums(expected: Any, words: np.ndarray, topics: Any) -> np.ndarray | None:
-    """Return Σ λ_kw over all words but the given ones, of shape (n_topics,); None if all are given.
+def pooled_sums(
+    totals: np.ndarray, given: np.ndarray, words: np.ndarray, topics: Any
+) -> np.ndarray:
+    """Return Σ λ_kw over all words but the given ones, of shape (n_topics,).
 
     Parameters
     ----------
-    expected : Concentrations
-        λ of the given words.
+    totals : ndarray of shape (n_topics,)
+        Σ λ_kw over all words.
+    given : ndarray of shape (n_topics,)
+        Σ λ_kw over the given words.
     words : ndarray of int32, shape (n_given,)
+        The given words.
     topics : ndarray or LazyColumns of shape (n_topics, n_words)
         λ of all words.
     """
-    if len(words) == topics.shape[1]:
-        return None
-    values = expected.values
-    given = values if len(values) == len(words) else values[expected.rows]
-    pooled = expected.totals - given.sum(axis=0)
-    if (pooled < _SMALLEST_SHARE * expected.totals).any():
+    pooled = totals - given
+    if (pooled < _SMALLEST_SHARE * totals).any():
         others = np.ones(topics.shape[1])
         others[words] = 0.0
         pooled = np.asarray(topics) @ others

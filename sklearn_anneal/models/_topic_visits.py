@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.special import gammaln, psi
 
-from ..families import STRONG, Natural, SparseColumns, dirichlet_divergence
+from ..families import STRONG, LazyColumns, Natural, SparseColumns, dirichlet_divergence
+from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import LocalStep, Visit, compiled
 from ._topic_draws import TopicsDraw
@@ -18,8 +19,12 @@ TOPICS = "topic_word"
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 _NOISELESS = "topic_word_without_noise"
-# If a visit meets at most one in this many words, its tables have rows for these words alone.
-_FEW_WORDS = 2
+# The tables of a visit have rows for the words that it meets alone, if these are at most one in so
+# many, or if its documents have fewer entries than so many per word: updates of λ then take less
+# time, which counts if documents take little.
+_FEW_WORDS, _FEW_ENTRIES = 2, 32
+# Smallest number of words for which a task of the workers completes the statistics.
+_WORDS = 512
 # Sweeps of the Gibbs sampler over a document: first those of the burn-in, which are discarded,
 # then those whose assignments are averaged.
 _GIBBS_SWEEPS = (10, 20)
@@ -40,16 +45,31 @@ class Concentrations(NamedTuple):
         Σ_w λ_kw over all words.
     rows : ndarray of int32, shape (n_met,)
         The rows of the words that a visit meets.
+    source : LazyColumns or None, default=None
+        If given, ``values`` are empty until :meth:`fill` takes them from here.
+    met : ndarray of int32, shape (n_met,), or None, default=None
+        The words that are taken from the source.
     """
 
     values: np.ndarray
     totals: np.ndarray
     rows: np.ndarray
+    source: LazyColumns | None = None
+    met: np.ndarray | None = None
 
     @property
     def log_normalizer(self) -> np.ndarray:
         """ψ(Σ_w λ_kw), of shape (n_components,)."""
         return np.asarray(psi(self.totals))
+
+    def fill(self, part: slice = slice(None)) -> None:
+        """Make sure that the values of some of the words that a visit meets are there.
+
+        Whoever reads them first calls this method, so that the threads which share that work share
+        this work too.
+        """
+        if self.source is not None and self.met is not None:
+            self.source.take(self.met[part], self.values[part])
 
 
 class Topics(NamedTuple):
@@ -101,7 +121,7 @@ class Words(NamedTuple):
         Their numbers, in ascending order.
     rows : ndarray of int32, shape (n_words,), or None
         The row of each word in tables that have rows for these words alone; other entries are
-        uninitialised. None: tables have rows for all words, which takes less time if most occur.
+        uninitialised. None: tables have rows for all words.
     """
 
     met: np.ndarray
@@ -111,11 +131,64 @@ class Words(NamedTuple):
     def of(cls, units: Documents, n_words: int) -> Words:
         """Return the words of some documents."""
         met = units.met(n_words)
-        if _FEW_WORDS * len(met) > n_words:
+        # Data in parts, which are always all data, do not know the number of their entries.
+        n_entries = np.inf if units.in_parts else units.indptr[-1]
+        few = n_entries < _FEW_ENTRIES * n_words and len(met) < n_words
+        if not few and _FEW_WORDS * len(met) > n_words:
             return cls(met, None)
         rows = np.empty(n_words, dtype=np.int32)
         rows[met] = np.arange(len(met), dtype=np.int32)
         return cls(met, rows)
+
+
+class Addends:
+    """A sum of arrays that is put off until all of them are there.
+
+    Threads can then share the addition. The result is that of ``((a + b) + c) + …`` in any case.
+
+    Parameters
+    ----------
+    arrays : list of ndarray
+    """
+
+    _MOST = 4
+
+    def __init__(self, arrays: list[np.ndarray]):
+        self.arrays = arrays
+
+    def __add__(self, other: Addends) -> Addends:
+        if len(self.arrays) < self._MOST:
+            return Addends([*self.arrays, other.total()])
+        return Addends([self.total(), other.total()])
+
+    def total(self) -> np.ndarray:
+        """Return the sum of all arrays."""
+        first, *rest = self.arrays
+        if not rest:
+            return first
+        total = first + rest[0]
+        for array in rest[1:]:
+            total += array
+        return total
+
+    def place(self) -> np.ndarray:
+        """Return an array for the sum, into which :meth:`add_up` writes."""
+        return np.empty_like(self.arrays[0]) if len(self.arrays) > 1 else self.arrays[0]
+
+    def add_up(self, rows: slice, out: np.ndarray) -> None:
+        """Write some rows of the sum."""
+        first, *rest = self.arrays
+        if rest:
+            np.add(first[rows], rest[0][rows], out=out[rows])
+        for array in rest[1:]:
+            out[rows] += array[rows]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.total() if dtype is None else self.total().astype(dtype, copy=False)
+
+    def __reduce__(self) -> Any:
+        # One array takes less time on the way to another process than several.
+        return Addends, ([self.total()],)
 
 
 @dataclass(frozen=True)
@@ -134,12 +207,15 @@ class TopicsVisit(Visit):
         The draw of the topics, if local steps use one instead of expectations.
     statistics : bool, default=True
         Whether local steps compute statistics; the bound alone does not need them.
+    workers : Workers, default=SEQUENTIAL
+        They share the work on the statistics of all documents.
     """
 
     kind: str = "mean_field"
     words: Words | None = None
     draw: TopicsDraw | None = None
     statistics: bool = True
+    workers: Workers = SEQUENTIAL
 
     @property
     def tells_bound(self) -> bool:  # type: ignore[override]
@@ -213,12 +289,12 @@ class TopicsVisit(Visit):
             theta,
             sums,
         )
-        step = self._as_local_step(units, out, theta, sums, float(sums[1]), gamma)
+        step = self._as_local_step(units, Addends([out]), theta, sums, float(sums[1]), gamma)
         if noise is not None and self.separate_noise:
-            step.deviation = {TOPICS: out}
-            step.statistics[TOPICS] = noiseless
+            step.deviation = {TOPICS: cast(Any, Addends([out]))}
+            step.statistics[TOPICS] = cast(Any, Addends([noiseless]))
         elif noise is not None:
-            step.statistics[_NOISELESS] = noiseless
+            step.statistics[_NOISELESS] = cast(Any, Addends([noiseless]))
         return step
 
     def _arrays(self, units: Documents, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -241,27 +317,49 @@ class TopicsVisit(Visit):
         """Multiply the statistics S by the table, and add Σ S E log β to the energy."""
         if self.unit_temperatures is not None:
             return self._of_all_words(step)
-        x, factor = float(self.t.local), float(self.t.statistics)
-        mean_field = self.kind == "mean_field"
-        energy, unused = np.zeros(1), np.zeros(1)
-
-        def complete(statistics: np.ndarray, energy: np.ndarray) -> None:
-            tables().expected_statistics(
-                *self.expected, x, factor, int(mean_field), statistics, energy
-            )
-
+        x, mean_field = float(self.t.local), self.kind == "mean_field"
         noiseless = step.statistics.pop(_NOISELESS, None)
-        complete(step.statistics[TOPICS] if noiseless is None else noiseless, energy)
-        if noiseless is not None:
-            complete(step.statistics[TOPICS], unused)
+        if noiseless is None:
+            energy = self._complete(step.statistics)
+        else:
+            energy = self._complete({TOPICS: noiseless})
+            self._complete(step.statistics)
         if step.deviation is not None:
-            complete(step.deviation[TOPICS], unused)
-        step.energy += float(energy[0])
+            self._complete(step.deviation)
+        step.energy += energy
         if mean_field:
             # So far the entropy holds the log normaliser of φ that the kernel has computed, which
             # is H[q(z)] + x E log p(x, z | θ, β).
             step.entropy -= x * step.energy
         return self._of_all_words(step)
+
+    def _complete(self, statistics: dict[str, Any]) -> float:
+        """Add up the statistics of all chunks, and multiply them by the table.
+
+        Returns Σ S E log β. The threads that share the work do not change the order of sums.
+        """
+        addends, (table, largest) = statistics[TOPICS], self.expected
+        total, n = addends.place(), len(table)
+        x, factor = float(self.t.local), float(self.t.statistics)
+        energies = np.zeros((-(-n // _WORDS), 1))
+
+        def complete(parts: slice) -> None:
+            for i in range(parts.start, parts.stop):
+                rows = slice(_WORDS * i, _WORDS * (i + 1))
+                addends.add_up(rows, total)
+                tables().expected_statistics(
+                    table[rows],
+                    largest[rows],
+                    x,
+                    factor,
+                    int(self.kind == "mean_field"),
+                    total[rows],
+                    energies[i],
+                )
+
+        self.workers.share(complete, len(energies), 1)
+        statistics[TOPICS] = total
+        return float(energies.sum())
 
     def _of_all_words(self, step: LocalStep) -> LocalStep:
         """Return statistics as matrices of all words, which are sparse if few words are met."""
@@ -306,7 +404,7 @@ class TopicsVisit(Visit):
     def _as_local_step(
         self,
         units: Documents,
-        out: np.ndarray,
+        out: Any,
         theta: np.ndarray,
         sums: np.ndarray,
         energy: float,

@@ -1,0 +1,33 @@
+"""Columns of natural parameters of which an update changes only some.
+
+Matrices have one row in memory per column, so that the entries of a column follow each other.
+"""
+
+from __future__ import annotations
+
+from ._compile import kernel
+
+
+@kernel("out_rows rows index float vector", dtypes=("float64",))
+def take_columns(out, stored, columns, factor, offsets):
+    """``out[i] = factor * stored[columns[i]] + offsets[i]``, one row per column that is taken."""
+    n = stored.shape[1]
+    for i in range(len(columns)):
+        c, offset = columns[i], offsets[i]
+        for k in range(n):
+            out[i, k] = factor * stored[c, k] + offset
+
+
+@kernel("out_rows rows index float out1", dtypes=("float64",))
+def add_to_columns(stored, values, columns, factor, sums):
+    """Add ``factor * values[i]`` to ``stored[columns[i]]`` and to ``sums``.
+
+    Rows of ``values`` can be longer than those of ``stored``; what is beyond them is not read.
+    """
+    n = stored.shape[1]
+    for i in range(len(columns)):
+        c = columns[i]
+        for k in range(n):
+            added = factor * values[i, k]
+            stored[c, k] += added
+            sums[k] += added
