@@ -88,6 +88,8 @@ class Spec(BaseSpec):
     seed : int
     inference : str
         How the proportions of held-out documents were inferred.
+    code : str
+        The state of the package, in the words of whoever measures it; empty for peers.
     budget : float or None
         Processor seconds after which the run stops; not a part of the key.
     """
@@ -98,12 +100,17 @@ class Spec(BaseSpec):
     settings: str
     seed: int = 0
     inference: str = INFERENCE
+    code: str = ""
     budget: float | None = None
 
     @classmethod
-    def of(cls, corpus: str, n_components: int, contestant: str, seed: int = 0) -> Spec:
+    def of(
+        cls, corpus: str, n_components: int, contestant: str, seed: int = 0, code: str = ""
+    ) -> Spec:
         """The specification of a run by a contestant with its present settings."""
-        return cls(corpus, n_components, contestant, CONTESTANTS[contestant].settings, seed)
+        settings = CONTESTANTS[contestant].settings
+        kept = code if contestant in SETTINGS else ""
+        return cls(corpus, n_components, contestant, settings, seed, code=kept)
 
     @property
     def key(self) -> str:

@@ -32,12 +32,15 @@ class Size:
     topics : tuple of int
         Numbers of topics K.
     seeds : int
+    code : str
+        The state of the package whose runs are made or reported.
     """
 
     real: tuple[str, ...] = tuple(FILES)
     others: tuple[str, ...] = (SHORT,)
     topics: tuple[int, ...] = (50, 200, 500)
     seeds: int = 3
+    code: str = ""
     quick: bool = False
 
     @property
@@ -53,7 +56,7 @@ class Size:
         for seed in range(self.seeds):
             for corpus, k in self.cells:
                 for contestant in CONTESTANTS:
-                    yield Spec.of(corpus, k, contestant, seed)
+                    yield Spec.of(corpus, k, contestant, seed, self.code)
 
 
 FULL = Size()

@@ -60,10 +60,13 @@ _FIGURE = (
 
 def _head(found: Found) -> str:
     results = list(found.every())
-    hours = sum(result["seconds"] for result in results) / 3600
+    minutes = sum(result["seconds"] for result in results) / 60
+    planned = len(list(found.size.specs()))
     return (
-        f"{machine()} {versions(LIBRARIES)}. Written by `{COMMAND}`, from {len(results)} runs of "
-        f"{hours:.1f} hours of processor time altogether, evaluations not counted."
+        f"{machine()} {versions(LIBRARIES)}. Written by `{COMMAND}`, from {len(results)} of "
+        f"{planned} runs (corpora, numbers of topics, contestants and {found.size.seeds} seeds). "
+        f"The last fits of these runs took {minutes:.0f} minutes of processor time, evaluations "
+        "not counted."
     )
 
 

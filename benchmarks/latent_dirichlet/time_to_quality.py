@@ -9,13 +9,15 @@ are written from the file.
     python -m benchmarks.latent_dirichlet.time_to_quality --records FILE --write
 
 The settings of ours are at the top of ``contestants.py``, those of the peers at the end of
-``topic_peers.py``. A run whose settings have changed since it was recorded is made again.
+``topic_peers.py``. A run whose settings have changed since it was recorded is made again; for one
+whose code has changed, ``--code`` gives the new state of the package another name.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from ..common import RESULTS
@@ -33,13 +35,14 @@ def main(argv: list[str] | None = None) -> None:
     only = f"NAME=PATTERN, where NAME is one of {', '.join(FILTERS)}"
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME=PATTERN", help=only)
     parser.add_argument("--budget", type=float, help="processor seconds after which a run stops")
+    parser.add_argument("--code", default="", help="name of the measured state of the package")
     parser.add_argument("--quick", action="store_true", help="a small run that tells nothing")
     parser.add_argument("--write", action="store_true", help=f"write {OUTPUT}, and fit nothing")
     parser.add_argument("--output", type=Path, help="another file for the page")
     arguments = parser.parse_args(argv)
     if arguments.quick and arguments.write and arguments.output is None:
         parser.error("--quick needs --output, so that it does not replace the full page")
-    size = QUICK if arguments.quick else FULL
+    size = replace(QUICK if arguments.quick else FULL, code=arguments.code)
     cache = Cache(arguments.records, Spec)
     if arguments.write:
         page = arguments.output or RESULTS / OUTPUT
