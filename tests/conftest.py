@@ -14,6 +14,16 @@ import pytest
 os.environ.setdefault("MPLBACKEND", "agg")
 
 
+def pytest_collection_modifyitems(config, items):
+    """Leave exhaustive tests out of every run whose option ``-m`` does not name them."""
+    if "exhaustive" in config.getoption("markexpr"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+
+
 @pytest.fixture
 def rng():
     """A new generator for each test, with the same seed in every run."""
@@ -28,6 +38,12 @@ def few_passes_of_searches(monkeypatch):
 
     monkeypatch.setattr(_base, "PASSES_OF_REHEAT", 3)
     monkeypatch.setattr(restarts, "PASSES_OF_FIRST_ROUND", 2)
+
+
+@pytest.fixture
+def no_wait_for_the_disk(monkeypatch):
+    """Let checkpoints be written without waiting for the disk, because no test loses power."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 # Scripts in ``benchmarks/``, which are in the repository only and not installed

@@ -108,6 +108,37 @@ def test_a_quick_run_of_the_speed_of_topics_needs_no_file(no_data, quick_speed):
     assert "| yes |" in text  # two jobs find what one finds
 
 
+def test_a_quick_run_with_hashed_words_needs_no_file(no_data, quick_speed):
+    text = quick_speed("latent_dirichlet", "vocabulary", "structured")
+    for part in ("A large vocabulary", "Structured inference online", "≤ 1.5"):
+        assert part in text
+    assert "nan" not in text
+
+
+def test_hashed_documents_are_the_same_in_every_vocabulary():
+    from benchmarks.latent_dirichlet.vocabulary import hashed
+
+    few, many = (hashed(100, n_words) for n_words in (50, 1_000_000))
+    assert few.shape == (100, 50) and many.shape == (100, 1_000_000)
+    np.testing.assert_array_equal(few.sum(axis=1), many.sum(axis=1))
+    # Equal words stay equal: in the small vocabulary others join them, but none leaves.
+    assert (np.diff(few.indptr) <= np.diff(many.indptr)).all()
+    assert many.data.max() > 1
+
+
+def test_the_clock_of_minibatches_counts_each_of_them_once():
+    from benchmarks.common.passes import BatchClock
+    from benchmarks.latent_dirichlet.vocabulary import METHODS, hashed, model
+
+    X = hashed(70, 500).astype(np.float64)
+    for name in METHODS:
+        with BatchClock() as clock:
+            model(name, 4, 16, 2).fit(X)
+        # Visits that evaluate the bound are none of minibatches.
+        assert len(clock.visits) == len(clock.updates) == 2 * 5
+        assert min(clock.visits) > 0
+
+
 @pytest.mark.slow
 def test_the_other_sections_on_the_speed_of_topics_run(no_data, quick_speed):
     text = quick_speed("latent_dirichlet", "sparse", "threads", "start", "memory")

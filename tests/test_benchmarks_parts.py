@@ -32,6 +32,28 @@ def test_a_quick_run_on_a_cluster_counts_tasks_and_bytes(quick_speed):
     assert not re.search(r"\bnan\b", text)
 
 
+def test_all_formats_of_files_have_the_same_rows(tmp_path):
+    from benchmarks.parts.data import drawn
+    from benchmarks.parts.formats import FORMATS, MEMORY, written
+    from sklearn_anneal import Shards
+
+    arrays = [part() for part in drawn("rows", 2, 50)]
+    sources = written(arrays, tmp_path)
+    assert sources.keys() == {MEMORY, *FORMATS}
+    for paths in sources.values():
+        shards = Shards(paths)
+        for i, X in enumerate(arrays):
+            np.testing.assert_array_equal(np.asarray(shards.read(i)), X)
+
+
+def test_a_quick_run_compares_all_formats(quick_speed):
+    from benchmarks.parts.formats import FORMATS
+
+    text = quick_speed("parts", "formats")
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")]
+    assert rows == ["| part", "| in memory", *(f"| {name}" for name in FORMATS)]
+
+
 def test_fits_to_files_are_measured(tmp_path):
     from benchmarks.common.memory import STATUS
     from benchmarks.parts.data import drawn, written

@@ -11,7 +11,10 @@ import sklearn_anneal
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.inference.checkpoint import Checkpoint
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("no_wait_for_the_disk"),
+]
 
 
 class Interruption(BaseException):
@@ -37,23 +40,50 @@ def interrupted(monkeypatch, est, X, folder, n_saved, part="restart-0"):
     return False
 
 
+def goes_on(monkeypatch, make, X, whole, folder, n_saved, part="restart-0"):
+    """Check that a fit that ends after so many saves goes on; whether it has so many of them."""
+    est = make()
+    if not interrupted(monkeypatch, est, X, folder, n_saved, part):
+        assert_identical(est, whole)
+        return False
+    assert_identical(make().fit(X, checkpoint=folder), whole)
+    return True
+
+
+def in_turn(pairs, step):
+    """Parameters with the first save after which a fit is interrupted, and the steps to others.
+
+    Fits of the first parameters are interrupted after every save. Those of the others begin with
+    the first, the second, … in turn, so that every method and every model meets all of them.
+    """
+    return [
+        pytest.param(*pair.values, *((1, 1) if i == 0 else (1 + i % step, step)), id=pair.id)
+        for i, pair in enumerate(pairs)
+    ]
+
+
 def first_variants():
     return [pair for pair in variants() if pair.values[1] is pair.values[0].first]
 
 
 @pytest.mark.parametrize("how", ["batch", "minibatches"])
-@pytest.mark.parametrize(("entry", "params", "name"), crossed(first_variants()))
-def test_a_fit_goes_on_from_after_any_pass(entry, params, name, how, rng, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "first", "step"), in_turn(crossed(first_variants()), 4)
+)
+def test_a_fit_goes_on_from_after_any_pass(
+    entry, params, name, first, step, how, rng, tmp_path, monkeypatch
+):
     X = entry.data(rng, 40)
     settings = {**params, "annealing": quick(name), "max_iter": 3, "tol": 0.0}
     if how == "minibatches":
         settings |= entry.in_batches(15)
-    whole = entry.make(**settings).fit(X)
-    n_saved = 1
-    while interrupted(monkeypatch, entry.make(**settings), X, tmp_path / str(n_saved), n_saved):
-        resumed = entry.make(**settings).fit(X, checkpoint=tmp_path / str(n_saved))
-        assert_identical(resumed, whole)
-        n_saved += 1
+
+    def make():
+        return entry.make(**settings)
+
+    whole, n_saved = make().fit(X), first
+    while goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved):
+        n_saved += step
     assert n_saved > 3
 
 
@@ -75,22 +105,22 @@ def test_restarts_go_on_where_each_of_them_was(entry, rng, tmp_path, monkeypatch
     assert_identical(entry.make(**settings, random_state=None).fit(X, checkpoint=folder), resumed)
 
 
-@pytest.mark.parametrize("entry", models())
+@pytest.mark.parametrize(("entry", "first", "step"), in_turn(models(), 9))
 def test_a_race_and_reheats_go_on_from_after_any_pass(
-    entry, rng, tmp_path, monkeypatch, few_passes_of_searches
+    entry, first, step, rng, tmp_path, monkeypatch, few_passes_of_searches
 ):
     X = entry.data(rng, 40)
     settings = {**entry.first, "annealing": quick("svi_plus", 2), "max_iter": 5, "tol": 0.0}
     settings |= {"n_init": 4, "restarts": "race", "n_reheats": 2, "n_jobs": 1}
-    whole = entry.make(**settings).fit(X)
-    n_saved = 1
-    while interrupted(
-        monkeypatch, entry.make(**settings), X, tmp_path / str(n_saved), n_saved, part=None
-    ):
-        resumed = entry.make(**settings).fit(X, checkpoint=tmp_path / str(n_saved))
-        assert_identical(resumed, whole)
-        n_saved += 1
-    assert n_saved - 1 == whole.n_passes_ + 3  # the last visits of one restart and two reheats
+
+    def make():
+        return entry.make(**settings)
+
+    whole = make().fit(X)
+    n_saves = whole.n_passes_ + 3  # the last visits of one restart and two reheats
+    for n_saved in (*range(first, n_saves, step), n_saves):
+        assert goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved, None)
+    assert not goes_on(monkeypatch, make, X, whole, tmp_path / "all", n_saves + 1, None)
 
 
 @pytest.mark.parametrize("entry", models())

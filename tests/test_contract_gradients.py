@@ -18,13 +18,16 @@ from harness import (
     quick,
 )
 from models import TRAINED_BY_GRADIENTS
-from test_checkpoints import interrupted
+from test_checkpoints import goes_on, in_turn
 from test_persistence import assert_round_trip
 
 from sklearn_anneal.annealing import ANNEALING, ProximityVI, check_capabilities
 from sklearn_anneal.annealing._base import CAPABILITIES, OF_UPDATE_RULES, UPDATES
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("no_wait_for_the_disk"),
+]
 
 FORMS = [
     pytest.param(entry, params, id=f"{entry.name}-{name}")
@@ -76,18 +79,19 @@ def test_number_of_jobs_changes_no_bit(entry, params, name, rng, monkeypatch):
     assert len(restarts[0].restart_lower_bounds_) == 3
 
 
-@working
 @hows
-def test_a_fit_goes_on_from_after_any_pass(entry, params, name, size, rng, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("entry", "params", "name", "first", "step"), in_turn(WORKING, 3))
+def test_a_fit_goes_on_from_after_any_pass(
+    entry, params, name, first, step, size, rng, tmp_path, monkeypatch
+):
     X = entry.data(rng, 40)
-    whole = short(entry, params, name, size).fit(X)
-    n_saved = 1
-    while interrupted(
-        monkeypatch, short(entry, params, name, size), X, tmp_path / str(n_saved), n_saved
-    ):
-        resumed = short(entry, params, name, size).fit(X, checkpoint=tmp_path / str(n_saved))
-        assert_identical(resumed, whole)
-        n_saved += 1
+
+    def make():
+        return short(entry, params, name, size)
+
+    whole, n_saved = make().fit(X), first
+    while goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved):
+        n_saved += step
     assert n_saved > 3
 
 

@@ -352,6 +352,7 @@ def test_three_global_and_three_local_steps(method, local_step, X):
     lda = small(
         4, annealing=GLOBAL[method], local_step=local_step, learning_method="online",
         batch_size=15, max_iter=12, learning_offset=1.0, doc_topic_prior=0.3, topic_word_prior=0.1,
+        init_params="random",
     )  # fmt: skip
     start = lda.set_params(annealing="none", max_iter=0).fit(X)
     before, score = start.lower_bound_, start.score(X)
@@ -405,6 +406,31 @@ def associated_press():
     with np.load(path, allow_pickle=False) as archive:
         parts = (archive["data"], archive["indices"], archive["indptr"])
         return csr_matrix(parts, shape=tuple(archive["shape"]))
+
+
+def test_topics_start_from_documents(X, rng):
+    """One fifth of the tokens are those of a document, the others those of the corpus."""
+    start = small(5, topic_word_prior=0.1, max_iter=0).fit(X).components_ - 0.1
+    dense = np.asarray(X.todense()) if hasattr(X, "todense") else np.asarray(X)
+    assert start.sum() == pytest.approx(dense.sum(), rel=0.1)
+    smooth = (dense.sum(axis=0) + 1) / (dense.sum() + dense.shape[1])
+    for topic in start:
+        others = dense.sum() / 5 * 0.8 * smooth
+        own = np.maximum(topic - others, 0.0)
+        shares = dense / dense.sum(axis=1, keepdims=True)
+        closest = np.max(shares @ own / np.linalg.norm(shares, axis=1)) / np.linalg.norm(own)
+        assert closest > 0.8
+    other = small(5, topic_word_prior=0.1, max_iter=0, random_state=7).fit(X).components_ - 0.1
+    assert np.max(np.abs(start - other)) > 1
+
+
+def test_the_start_from_documents_knows_weights(X):
+    """A document of weight 0 is never the start of a topic."""
+    weights = np.zeros(X.shape[0])
+    weights[[2, 5]] = 1.0
+    start = small(4, max_iter=0).fit(X, sample_weight=weights).components_
+    alone = small(4, max_iter=0).fit(X[[2, 5]]).components_
+    assert_allclose(start, alone)
 
 
 def test_a_stream_reaches_the_quality_of_a_batch():

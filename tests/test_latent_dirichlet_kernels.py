@@ -196,6 +196,24 @@ def test_topics_without_tokens_may_be_left_out(tol, dtype, rng):
         )
 
 
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("tol", [1e-2, 1e-3])
+def test_topics_are_left_out_within_the_tolerance(tol, dtype, rng):
+    """With α = 0.1 every topic keeps some share of a token, so that leaving it out is an error."""
+    X, log_beta = sparse_topics(rng)
+    alpha = np.full(MANY, 0.1)
+    gammas = spread(X, alpha, FORMS["none"])
+    expected = plain.corpus_step(X, log_beta, alpha, gammas, 60, tol)
+    step = local_step(X, log_beta, alpha, n_iter=60, tol=tol, dtype=dtype)
+    left_out = step.local == np.asarray(alpha, dtype)
+    assert left_out.mean() > 0.5, "few topics are left out: the test tests nothing"
+    assert np.max(expected.gammas[left_out] - 0.1) > 1e-12
+    assert np.all(np.abs(step.local - expected.gammas).mean(axis=1) < tol)
+    assert_allclose(step.statistics["topic_word"].sum(), X.sum(), rtol=1e-6)
+    bound = expected.energy + expected.log_prior + expected.entropy
+    assert abs(step.bound - bound) < tol * X.sum()
+
+
 def test_a_topic_that_was_left_out_can_return(rng):
     """Its word is another topic's at first, but that one has nothing else to live on."""
     log_beta = np.full((MANY, 20), -300.0)

@@ -117,7 +117,9 @@ def test_parameters_and_attributes_of_scikit_learn(X):
 def test_the_start_is_that_of_scikit_learn(X):
     peer = LatentDirichletAllocation(3, random_state=5)
     peer._init_latent_vars(X.shape[1])
-    assert_array_equal(small(random_state=5, max_iter=0).fit(X).components_, peer.components_)
+    assert_array_equal(
+        small(random_state=5, max_iter=0, init_params="random").fit(X).components_, peer.components_
+    )
 
 
 def test_a_fit_is_as_good_as_that_of_scikit_learn(X):

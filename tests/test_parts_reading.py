@@ -13,7 +13,7 @@ from harness import assert_identical, make_threads_worthwhile, models, quick
 from models import ENTRIES
 from scipy import sparse
 from test_callbacks import Recorder
-from test_checkpoints import interrupted
+from test_checkpoints import goes_on, interrupted
 
 from sklearn_anneal import (
     Shards,
@@ -29,7 +29,10 @@ def own_temporary_files(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("no_wait_for_the_disk"),
+]
 
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 # The models with local variables that stay with the parts.
@@ -299,13 +302,13 @@ def test_a_fit_to_parts_goes_on_from_after_any_pass(
     if place == "files":
         parts = [Counted(part) for part in parts]
     settings = {**params, "annealing": quick("svi_plus", 1), "max_iter": 6, "tol": 0.0}
-    whole = entry.make(**settings).fit(Shards(parts))
-    n_saved = 1
-    while interrupted(
-        monkeypatch, entry.make(**settings), Shards(parts), tmp_path / str(n_saved), n_saved
-    ):
-        resumed = entry.make(**settings).fit(Shards(parts), checkpoint=tmp_path / str(n_saved))
-        assert_identical(resumed, whole)
+
+    def make():
+        return entry.make(**settings)
+
+    X = Shards(parts)
+    whole, n_saved = make().fit(X), 1
+    while goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved):
         n_saved += 1
     assert n_saved > 6
 

@@ -90,6 +90,10 @@ class Cache:
             file.write(f"{self._separator}{line}\n")
         self._separator = ""
 
+    def result(self, spec: BaseSpec) -> dict[str, Any] | None:
+        """What was kept of one fit; None if it is missing."""
+        return self._found.get(spec.key)
+
     def record(self, spec: BaseSpec, n_seeds: int) -> Record | None:
         """Each quantity over the seeds, of shape (n_seeds,); None if a seed's fit is missing."""
         specs = spec.seeded(n_seeds)
@@ -131,7 +135,12 @@ def run_missing(cells: Iterable[BaseSpec], n_seeds: int, cache: Cache, jobs: int
     """Run all fits that the cache does not have, seed by seed, and keep each when it ends."""
     seeded = [spec.seeded(n_seeds) for spec in cells]
     every = [spec for one_seed in zip(*seeded, strict=True) for spec in one_seed]
-    todo = list({spec.key: spec for spec in every if spec not in cache}.values())
+    run_all((spec for spec in every if spec not in cache), cache, jobs)
+
+
+def run_all(specs: Iterable[BaseSpec], cache: Cache, jobs: int = 1) -> None:
+    """Run fits, each once, and keep each when it ends."""
+    todo = list({spec.key: spec for spec in specs}.values())
     begun = time.perf_counter()
     for done, (spec, result) in enumerate(_results(todo, jobs), 1):
         cache.add(spec, result)

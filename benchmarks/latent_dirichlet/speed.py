@@ -4,7 +4,7 @@ All comparisons are interleaved in this process, and given as medians of the rat
 runs. Work in a single thread is measured in processor time, which other work on the machine changes
 less than wall time. Cold starts and memory are measured in fresh interpreters.
 
-    python -m benchmarks.latent_dirichlet.speed            # everything, about 20 minutes
+    python -m benchmarks.latent_dirichlet.speed            # everything, about 25 minutes
     python -m benchmarks.latent_dirichlet.speed local jobs
     python -m benchmarks.latent_dirichlet.speed --write    # also into doc/results/topics_speed.md
     python -m benchmarks.latent_dirichlet.speed --quick --write --output /tmp/quick.md
@@ -38,6 +38,7 @@ from ..common.report import Page
 from .data import corpus, documents
 from .online import LdaModel, measure_online, measure_where
 from .processes import TASKS, measure_jobs, measure_memory, measure_start, measure_threads
+from .vocabulary import measure_structured, measure_vocabulary
 from .workload import DTYPES, FULL, QUICK, Size, estimator, model_of, names
 
 STATES = ("fresh", "trained")
@@ -226,6 +227,8 @@ BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "sparse": (measure_sparse, True),
     "online": (measure_online, True),
     "where": (measure_where, True),
+    "vocabulary": (measure_vocabulary, True),
+    "structured": (measure_structured, True),
     "jobs": (measure_jobs, False),
     "threads": (measure_threads, False),
     "start": (measure_start, False),

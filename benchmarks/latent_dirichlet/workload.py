@@ -31,6 +31,12 @@ class Size:
         Numbers of topics (K) in the section on the local step.
     many, online_topics : int
         K in the sections on threads and memory, and in the online fits.
+    vocabularies : tuple of int
+        Numbers of words (V) into which documents are hashed, from the smallest on.
+    hashed_batches : int
+        Number of batches of these documents.
+    structured_words : int
+        V in the section on structured inference.
     """
 
     rounds: int = 5
@@ -39,6 +45,9 @@ class Size:
     topics: tuple[int, ...] = (20, 50, 100)
     many: int = 100
     online_topics: int = 50
+    vocabularies: tuple[int, ...] = (10_000, 100_000, 1_000_000)
+    hashed_batches: int = 20
+    structured_words: int = 7000
     quick: bool = False
 
     def with_rounds(self, n: int) -> Size:
@@ -46,7 +55,18 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(rounds=2, online_rounds=1, starts=1, topics=(8,), many=16, online_topics=8, quick=True)
+QUICK = Size(
+    rounds=2,
+    online_rounds=1,
+    starts=1,
+    topics=(8,),
+    many=16,
+    online_topics=8,
+    vocabularies=(500, 5000),
+    hashed_batches=5,
+    structured_words=500,
+    quick=True,
+)
 
 
 def names(size: Size, wanted: tuple[str, ...] = ("20 Newsgroups", "AP", "NIPS")) -> list[str]:

@@ -22,11 +22,12 @@ from ..common import ROOT
 from ..common.data import left_out
 from ..common.interpreters import THREAD_LIMITS
 from ..common.measuring import progress, spread
+from ..common.passes import PassClock
 from ..common.report import Page
 from ..latent_dirichlet.data import available, corpus
 from ..matrix_factorization import data as rated
 from .data import drawn
-from .workload import PassClock, Size, factorization, mixture, ratings, sequences, topics
+from .workload import Size, factorization, mixture, ratings, sequences, topics
 
 COMMIT = "583a2fa"
 LOWEST, HIGHEST = 0.97, 1.05

@@ -19,10 +19,11 @@ from sklearn_anneal.inference.parts import Errand, Part
 from sklearn_anneal.inference.units import Units
 
 from ..common.measuring import progress, reached
+from ..common.passes import PassClock
 from ..common.peers import is_there
 from ..common.report import Page
 from .data import drawn
-from .workload import MODELS, NAMES, PassClock, Size
+from .workload import MODELS, NAMES, Size
 
 try:
     import distributed

@@ -22,6 +22,7 @@ from sklearn_anneal.inference.parted_units import _SweepAll
 from sklearn_anneal.inference.parts import Errand, Here, Part
 
 from ..common.measuring import progress, reached
+from ..common.passes import PassClock
 from ..common.peers import is_there
 from ..common.report import Page
 from .cluster import (
@@ -35,7 +36,7 @@ from .cluster import (
     seconds,
 )
 from .data import N_ITEMS, N_WORDS, RATINGS_OF_USER, drawn
-from .workload import MODELS, NAMES, PassClock, Size
+from .workload import MODELS, NAMES, Size
 
 CORES, NETWORK, EFFICIENCY = 16, 10e9 / 8, 0.8
 # The model should be wrong by at most this factor about messages.

@@ -15,9 +15,10 @@ from sklearn_anneal import Shards
 from ..common.interpreters import in_fresh_interpreter
 from ..common.measuring import progress, reached
 from ..common.memory import STATUS, Sampler
+from ..common.passes import PassClock
 from ..common.report import Page
 from .data import N_WORDS, WORDS_OF_DOCUMENT, drawn, written
-from .workload import MODELS, PassClock, Size
+from .workload import MODELS, Size
 
 LARGEST_GIGABYTES = 1.0
 COMPONENTS = {"rows": 10, "documents": 20}

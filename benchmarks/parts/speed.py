@@ -1,4 +1,4 @@
-"""Data in parts: files larger than memory, the path in memory against before, clusters, cost.
+"""Data in parts: files larger than memory, formats, fits in memory against before, clusters, cost.
 
     python -m benchmarks.parts.speed            # everything
     python -m benchmarks.parts.speed files
@@ -18,10 +18,12 @@ from .before import measure_before
 from .cluster import distributed, measure_cluster
 from .cost import measure_cost
 from .files import TASKS, measure_files
+from .formats import measure_formats, pyarrow
 from .workload import FULL, QUICK, Size
 
 BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "files": (measure_files, True),
+    "formats": (measure_formats, True),
     "before": (measure_before, True),
     "cluster": (measure_cluster, False),
     "cost": (measure_cost, False),
@@ -36,7 +38,7 @@ def main(argv: list[str] | None = None) -> None:
         benchmarks=BENCHMARKS,
         tasks=TASKS,
         output="parts.md",
-        peers={"distributed": distributed},
+        peers={"distributed": distributed, "pyarrow": pyarrow},
         full=FULL,
         quick=QUICK,
     ).run(argv)

@@ -1,16 +1,10 @@
-"""Sizes, models and the clock of passes that all measurements of data in parts use."""
+"""Sizes and models that all measurements of data in parts use."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
-from unittest.mock import patch
-
-import numpy as np
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -19,7 +13,6 @@ from sklearn_anneal import (
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
 )
-from sklearn_anneal.inference import engine
 
 from .data import N_COLUMNS, N_FACTORS, N_STATES, N_TOPICS
 
@@ -36,6 +29,8 @@ class Size:
         Number of rows, and of documents, of a part in a file.
     passes : int
         Number of passes over files.
+    format_rows : int
+        Number of rows of a part whose formats are compared.
     rounds : int
         Number of interleaved repetitions.
     on_cluster : dict of str to int
@@ -58,6 +53,7 @@ class Size:
     rows: int = 1_000_000
     documents: int = 200_000
     passes: int = 3
+    format_rows: int = 250_000
     rounds: int = 9
     on_cluster: dict[str, int] = field(
         default_factory=lambda: {"rows": 50_000, "documents": 5_000, "counts": 2_000}
@@ -79,6 +75,7 @@ QUICK = Size(
     rows=2000,
     documents=300,
     passes=2,
+    format_rows=300,
     rounds=2,
     on_cluster={"rows": 300, "documents": 60, "counts": 60},
     on_cluster_parts=2,
@@ -130,47 +127,3 @@ NAMES = {
     "ratings": f"ratings, K = {N_FACTORS}",
     "frames": f"hidden Markov model, K = {N_STATES}, D = {N_COLUMNS}",
 }
-
-
-class PassClock:
-    """Times of the passes of fits that are made in a ``with`` block.
-
-    Attributes
-    ----------
-    processor, wall : list of float
-        Seconds of each pass, all threads of this process.
-    at_end : tuple of callable
-        Called after every pass.
-    parameter_bytes : int
-        Size of the natural parameters after the last pass.
-    """
-
-    def __init__(self, *at_end: Callable[[], None]) -> None:
-        self.processor: list[float] = []
-        self.wall: list[float] = []
-        self.at_end = at_end
-        self.parameter_bytes = 0
-
-    def __enter__(self) -> PassClock:
-        self._stack = ExitStack()
-        for name in ("_batch_pass", "_minibatch_pass"):
-            timed = partial(self._timed, getattr(engine, name))
-            self._stack.enter_context(patch.object(engine, name, timed))
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._stack.close()
-
-    def _timed(self, one_pass: Callable[..., None], *args: Any) -> None:
-        start = time.process_time(), time.perf_counter()
-        one_pass(*args)
-        self.processor.append(time.process_time() - start[0])
-        self.wall.append(time.perf_counter() - start[1])
-        q = args[0].ctx.q
-        self.parameter_bytes = sum(np.asarray(value).nbytes for value in q.values())
-        for call in self.at_end:
-            call()
-
-    def per_pass(self, times: list[float]) -> float:
-        """Median seconds of a pass, without the last, which also computes the final bound."""
-        return float(np.median(times[:-1]))

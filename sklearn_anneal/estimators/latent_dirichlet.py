@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
+# Σ α with which a prior of the topic proportions begins that is learned.
+_TOKENS_OF_PRIOR = 5.0
 # With a larger prior of the topic proportions, float32 would round away the words of a document.
 _LARGEST_SINGLE = 1e10
 _OVERFLOW = (
@@ -50,7 +52,7 @@ class AnnealedLatentDirichletAllocation(
 
     To use it in place of :class:`sklearn.decomposition.LatentDirichletAllocation`, change the name
     of the class. The parameters, methods and attributes of that class exist here with the same
-    names and shapes. There are six intended differences:
+    names and shapes. There are seven intended differences:
 
     - ``score`` is the log-likelihood per token of one half of each document, given the other
       half. Models with different numbers of topics, or fitted in different ways, can be compared
@@ -65,6 +67,7 @@ class AnnealedLatentDirichletAllocation(
     - With ``learning_method="batch"``, the local step of a document starts anew at every pass
       until the bound no longer rises. From then on it starts from the result of the last pass,
       so that the bound can no longer fall.
+    - Topics start from random documents (``init_params``), not from random numbers alone.
     - There is no attribute ``random_state_``.
 
     Read more in the :ref:`user guide <topic-models>`.
@@ -75,10 +78,10 @@ class AnnealedLatentDirichletAllocation(
         Number of topics.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
-        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with that value and then
-        maximises the lower bound over α, separately for each topic (empirical Bayes). It does so
-        only once the topics have settled: in batch mode when documents no longer start anew, with
-        ``annealing="structured"`` in the second half of its passes (or of a stream), and otherwise
+        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 5 / ``n_components`` and
+        then maximises the lower bound over α, separately for each topic (empirical Bayes). It does
+        so only once the topics have settled: in batch mode when documents no longer start anew,
+        with ``annealing="structured"`` after a tenth of its passes (or of a stream), and otherwise
         at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto" or None, default=None
@@ -141,7 +144,13 @@ class AnnealedLatentDirichletAllocation(
         Dirichlet parameters λ of the topics with which the fit starts, for example the edited
         ``components_`` of another fit. They are pseudo-counts: to start from probabilities,
         multiply each row by the number of tokens that it should weigh. ``annealing="none"`` suits
-        them best, because it stays close to them. None: random numbers, as in scikit-learn.
+        them best, because it stays close to them. None: ``init_params`` decides.
+    init_params : {"documents", "random"}, default="documents"
+        How the topics start. ``"documents"``: one fifth of the tokens of each topic are those of
+        a random document, and the others are tokens of the whole corpus times random factors. The
+        topics differ from the first pass on. ``"random"``: random factors alone, as in
+        scikit-learn; the topics are almost equal at first, and a fit needs some passes until they
+        differ. Topics that ``topic_word_prior`` seeds always start at random.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -271,6 +280,7 @@ class AnnealedLatentDirichletAllocation(
         "mean_change_tol": [Interval(Real, 0, None, closed="left")],
         "max_doc_update_iter": [Interval(Integral, 0, None, closed="left"), None],
         "init_components": ["array-like", None],
+        "init_params": [StrOptions({"documents", "random"})],
     }
 
     _most_reheats = {"deterministic": 4, "reheating": 4}
@@ -307,6 +317,7 @@ class AnnealedLatentDirichletAllocation(
         mean_change_tol=1e-3,
         max_doc_update_iter=None,
         init_components=None,
+        init_params="documents",
         n_init=1,
         restarts="full",
         n_reheats="auto",
@@ -333,6 +344,7 @@ class AnnealedLatentDirichletAllocation(
         self.mean_change_tol = mean_change_tol
         self.max_doc_update_iter = max_doc_update_iter
         self.init_components = init_components
+        self.init_params = init_params
         self.n_init = n_init
         self.restarts = restarts
         self.n_reheats = n_reheats
@@ -420,7 +432,8 @@ class AnnealedLatentDirichletAllocation(
                     f"{start.min():g}. The components_ of a fit of this shape would do."
                 )
         dtype = np.float32 if X.dtype == np.float32 else np.float64
-        alpha = prior_vector(self.doc_topic_prior, k, 1 / k, "doc_topic_prior", "n_components")
+        first = _TOKENS_OF_PRIOR / k if is_auto(self.doc_topic_prior) else 1 / k
+        alpha = prior_vector(self.doc_topic_prior, k, first, "doc_topic_prior", "n_components")
         if dtype == np.float32 and alpha.max() > _LARGEST_SINGLE:
             raise ValueError(
                 f"doc_topic_prior={alpha.max():g} is too strong for single precision, in which "
@@ -438,6 +451,7 @@ class AnnealedLatentDirichletAllocation(
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
             init_components=start,
+            init_params=self.init_params,
             dtype=dtype,
         )
 

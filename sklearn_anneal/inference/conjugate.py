@@ -115,7 +115,7 @@ def _learns(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) 
     those that have slightly more data by chance.
     """
     if not method.finish:
-        return method.progress(ctx.state) >= 0.5
+        return bool(method.progress(ctx.state) >= ctx.model.learning_begins)
     if method.is_annealing(ctx.state):
         return False
     if minibatch:

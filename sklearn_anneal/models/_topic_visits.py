@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -312,22 +312,6 @@ class TopicsVisit(Visit):
         if local.gamma is not None:
             return np.array(local.gamma, dtype=np.float64, order="C")
         return np.empty((units.n_units, self.model.n_components))
-
-    def merge(self, a: LocalStep, b: LocalStep) -> LocalStep:
-        """Add two steps; the statistics of the first, of which there are many, change in place."""
-        sums = a.statistics.get(TOPICS)
-        if not isinstance(sums, np.ndarray) or TOPICS not in b.statistics:
-            return super().merge(a, b)
-        sums += b.statistics[TOPICS]
-        others = (
-            replace(
-                step, statistics={k: value for k, value in step.statistics.items() if k != TOPICS}
-            )
-            for step in (a, b)
-        )
-        merged = super().merge(*others)
-        merged.statistics[TOPICS] = sums
-        return merged
 
     def finish(self, step: LocalStep) -> LocalStep:
         """Multiply the statistics S by the table, and add Σ S E log β to the energy."""

@@ -47,6 +47,8 @@ _WORDS = 256
 _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
 # Empirical Bayes keeps Dirichlet parameters between these bounds.
 _SMALLEST_PRIOR, _LARGEST_PRIOR = 1e-4, 1e3
+# The share of a topic's first tokens that one document gives; the others are those of the corpus.
+_SHARE_OF_DOCUMENT = 0.2
 # Topics count as equal if their squared distance is below this share of their squared lengths.
 _SAME_TOPIC = 1e-6
 
@@ -123,6 +125,8 @@ class LatentDirichlet(ConjugateModel):
     mean_change_tol : float, default=1e-3
     init_components : ndarray of shape (n_components, n_words) or None, default=None
         λ to start from.
+    init_params : {"documents", "random"}, default="documents"
+        The start without ``init_components``.
     dtype : numpy.dtype, default=float64
         Precision of the local step and of the arrays that the estimator returns.
 
@@ -132,6 +136,7 @@ class LatentDirichlet(ConjugateModel):
     learning for latent Dirichlet allocation, section 2.
     """
 
+    learning_begins: ClassVar[float] = 0.1
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "posterior",
@@ -154,7 +159,12 @@ class LatentDirichlet(ConjugateModel):
         },
         "local_tempering": {"n_temperatures": 100, "n_rounds": 2},
         "svi_plus": {"effective_batch_size": 0.5, "noise": "dirichlet", "schedule": "constant"},
-        "structured": {"gradient": "approximate", "learning_rate": 0.5},
+        "structured": {
+            "gradient": "approximate",
+            "learning_rate": 0.5,
+            "n_passes": 100,
+            "evaluate_every": 20,
+        },
         "proximity": {"strength": 1e-5, "lag": 5, "learning_rate": 0.5},
     }
 
@@ -170,6 +180,7 @@ class LatentDirichlet(ConjugateModel):
         max_doc_update_iter: int | None = None,
         mean_change_tol: float = 1e-3,
         init_components: np.ndarray | None = None,
+        init_params: str = "documents",
         dtype: Any = np.float64,
     ):
         self.n_components = n_components
@@ -182,6 +193,7 @@ class LatentDirichlet(ConjugateModel):
         self.max_doc_update_iter = max_doc_update_iter
         self.mean_change_tol = mean_change_tol
         self.init_components = init_components
+        self.init_params = init_params
         self.dtype = np.dtype(dtype)
         self.mean_length = np.nan
 
@@ -239,9 +251,42 @@ class LatentDirichlet(ConjugateModel):
             # scikit-learn's class makes the same draw, with the numbers in the same order.
             start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
             if self.topic_word_prior.ndim == 2:
-                # Topics that are alike at the start would share the seeds of all of them.
+                # Topics that are alike at the start would share the seeds of all of them, and
+                # those of other documents would compete with the seeds.
                 start += self.topic_word_prior
+            elif self.init_params == "documents":
+                self._make_like_documents(start, units, summary, random_state)
         return {TOPICS: np.asfortranarray(start)}
+
+    def _make_like_documents(
+        self,
+        start: np.ndarray,
+        units: Documents,
+        summary: Summary,
+        random_state: np.random.RandomState,
+    ) -> None:
+        """Give each topic the tokens of a random document, and tokens of the whole corpus.
+
+        ``start`` has random factors with a mean of 1, by which the tokens of the corpus are
+        multiplied.
+        """
+        counts, words, indptr = units.arrays(np.float64)
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        # A document of weight 2 is chosen as often as two copies of it.
+        ends = np.cumsum(weights * (units.lengths > 0))
+        if ends[-1] == 0:
+            return
+        chosen = np.searchsorted(ends, random_state.uniform(0, ends[-1], len(start)), side="right")
+        counted = counts * np.repeat(weights, np.diff(indptr))
+        # One more token of each word: a first batch does not have all words of a stream.
+        frequencies = np.bincount(words, counted, self.n_words) + 1.0
+        frequencies /= frequencies.sum()
+        tokens = summary.mean_length * summary.weight / self.n_components
+        start *= (1.0 - _SHARE_OF_DOCUMENT) * tokens * frequencies
+        start += self.topic_word_prior
+        for topic, d in zip(start, chosen, strict=True):
+            own = slice(indptr[d], indptr[d + 1])
+            topic[words[own]] += _SHARE_OF_DOCUMENT * tokens * counts[own] / units.lengths[d]
 
     def random_natural(
         self,

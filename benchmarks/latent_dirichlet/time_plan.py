@@ -1,0 +1,157 @@
+"""Which runs are compared, which of them a file of records has, and which are still to be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from ..common.reproduction import Cache
+from .data import FILES, SHORT, available
+from .runs import CONTESTANTS, Spec
+from .time_verdicts import Curve
+
+# What --only filters by: its names, and the attributes of the specifications.
+FILTERS = {
+    "corpus": "corpus",
+    "K": "n_components",
+    "contestant": "contestant",
+    "seed": "seed",
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of the comparison.
+
+    Attributes
+    ----------
+    real, others : tuple of str
+        Corpora about which the verdicts are, and those beside them.
+    topics : tuple of int
+        Numbers of topics K.
+    seeds : int
+    """
+
+    real: tuple[str, ...] = tuple(FILES)
+    others: tuple[str, ...] = (SHORT,)
+    topics: tuple[int, ...] = (50, 200, 500)
+    seeds: int = 3
+    quick: bool = False
+
+    @property
+    def corpora(self) -> tuple[str, ...]:
+        return (*self.real, *self.others)
+
+    @property
+    def cells(self) -> list[tuple[str, int]]:
+        return [(corpus, k) for corpus in self.corpora for k in self.topics]
+
+    def specs(self) -> Iterator[Spec]:
+        """Every run, one seed after the other, those of a corpus together."""
+        for seed in range(self.seeds):
+            for corpus, k in self.cells:
+                for contestant in CONTESTANTS:
+                    yield Spec.of(corpus, k, contestant, seed)
+
+
+FULL = Size()
+QUICK = Size(real=("drawn",), others=(), topics=(3,), seeds=2, quick=True)
+
+
+class Filter(NamedTuple):
+    """A condition on runs, from the command line: a name of ``FILTERS`` and a pattern."""
+
+    name: str
+    pattern: str
+
+    @classmethod
+    def of(cls, text: str) -> Filter:
+        """Read ``NAME=PATTERN``.
+
+        Raises
+        ------
+        ValueError
+            If the name is not known.
+        """
+        name, _, pattern = text.partition("=")
+        if name not in FILTERS or not pattern:
+            raise ValueError(f"not NAME=PATTERN with one of {', '.join(FILTERS)}: {text!r}")
+        return cls(name, pattern)
+
+    def holds(self, spec: Spec) -> bool:
+        return fnmatchcase(str(getattr(spec, FILTERS[self.name])), self.pattern)
+
+
+def chosen(specs: Iterable[Spec], filters: Iterable[Filter]) -> list[Spec]:
+    """The runs that fulfil, for each name, one of its conditions."""
+    conditions: dict[str, list[Filter]] = {}
+    for condition in filters:
+        conditions.setdefault(condition.name, []).append(condition)
+    return [
+        spec
+        for spec in specs
+        if all(any(each.holds(spec) for each in same) for same in conditions.values())
+    ]
+
+
+def missing(specs: Iterable[Spec], cache: Cache, budget: float | None) -> list[Spec]:
+    """The runs that the file does not have, or only up to a smaller budget."""
+    specs = list(specs)
+    there = set(available({spec.corpus: None for spec in specs}))
+    budgeted = [replace(spec, budget=budget) for spec in specs if spec.corpus in there]
+    return [spec for spec in budgeted if not _is_made(cache.result(spec), budget)]
+
+
+def _is_made(result: dict[str, Any] | None, budget: float | None) -> bool:
+    if result is None:
+        return False
+    return not result["cut"] or (budget is not None and result["budget"] >= budget)
+
+
+class Found:
+    """The records of a file, by corpus, number of topics and contestant.
+
+    Parameters
+    ----------
+    cache : Cache
+    size : Size
+    """
+
+    def __init__(self, cache: Cache, size: Size):
+        self.size = size
+        self._results: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+        for spec in size.specs():
+            result = cache.result(spec)
+            if result is not None:
+                key = spec.corpus, spec.n_components, spec.contestant
+                self._results.setdefault(key, []).append(result)
+
+    def results(self, corpus: str, k: int, contestant: str) -> list[dict[str, Any]]:
+        """The records of all seeds that there are."""
+        return self._results.get((corpus, k, contestant), [])
+
+    def curves(self, corpus: str, k: int, contestant: str) -> list[Curve]:
+        return [Curve.of(result) for result in self.results(corpus, k, contestant)]
+
+    def is_cut(self, corpus: str, k: int, *contestants: str) -> bool:
+        """Whether a run of one of some contestants was cut by its budget."""
+        return any(
+            result["cut"] for name in contestants for result in self.results(corpus, k, name)
+        )
+
+    def contestants(self, corpus: str, k: int) -> list[str]:
+        """The contestants that have records of a cell."""
+        return [name for name in CONTESTANTS if (corpus, k, name) in self._results]
+
+    def every(self) -> Iterator[dict[str, Any]]:
+        for results in self._results.values():
+            yield from results
+
+    def sizes(self, corpus: str) -> dict[str, Any] | None:
+        """A record of a corpus, which has its sizes; None if there is none."""
+        for (name, _, _), results in self._results.items():
+            if name == corpus:
+                return results[0]
+        return None
