@@ -360,8 +360,6 @@ class _Epoch(NamedTuple):
                 minibatch=True,
                 passes=share,
             )
-            # The next visit can use the memory of this one.
-            del visited
         return _Taught(ctx, data, heat, warm)
 
 
