@@ -159,6 +159,8 @@ class Annealing(LinkedDocumentation, BaseEstimator):
     holds_units : bool
         Whether the parameters of single data points, in models that have such, may be blocks of q
         in batch mode. If not, they are local variables in batch mode too.
+    learn_priors_after : float
+        The share of the passes after which priors are learned by a method without a finish.
     follows_gradients : bool
         Whether the method also works with models that are trained by gradients. There the loop
         calls :meth:`ascent` in the place of :meth:`target`, :meth:`batch_step` and
@@ -171,6 +173,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
     finish = True
     exact_bound = True
     evaluate_every = 1
+    learn_priors_after: Any = 0.5
     reads_entropy = False
     has_unit_temperatures = False
     holds_units = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -36,6 +36,10 @@ class StructuredVI(DampedMixin, Annealing):
         κ.
     evaluate_every : int or "auto", default="auto"
         Number of passes between two evaluations of the lower bound.
+    learn_priors_after : float or "auto", default="auto"
+        The share of the passes after which priors are learned that are to be learned. Early
+        learning favours components that have slightly more data by chance; late learning leaves
+        few passes at the learned priors.
 
     References
     ----------
@@ -53,12 +57,14 @@ class StructuredVI(DampedMixin, Annealing):
         "n_passes": N_PASSES,
         "learning_rate": LEARNING_RATE,
         "evaluate_every": [Interval(Integral, 1, None, closed="left"), AUTO],
+        "learn_priors_after": [Interval(Real, 0, 1, closed="both"), AUTO],
     }
     _defaults = {
         "gradient": "approximate",
         "n_passes": 100,
         "learning_rate": "decay",
         "evaluate_every": 10,
+        "learn_priors_after": 0.5,
     }
 
     finish = False
@@ -66,12 +72,18 @@ class StructuredVI(DampedMixin, Annealing):
     holds_units = False
 
     def __init__(
-        self, gradient="auto", n_passes="auto", learning_rate="auto", evaluate_every="auto"
+        self,
+        gradient="auto",
+        n_passes="auto",
+        learning_rate="auto",
+        evaluate_every="auto",
+        learn_priors_after="auto",
     ):
         self.gradient = gradient
         self.n_passes = n_passes
         self.learning_rate = learning_rate
         self.evaluate_every = evaluate_every
+        self.learn_priors_after = learn_priors_after
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -78,11 +78,11 @@ class AnnealedLatentDirichletAllocation(
         Number of topics.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
-        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 5 / ``n_components`` and
-        then maximises the lower bound over α, separately for each topic (empirical Bayes). It does
-        so only once the topics have settled: in batch mode when documents no longer start anew,
-        with ``annealing="structured"`` after a tenth of its passes (or of a stream), and otherwise
-        at T = 1 after 100 updates.
+        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 5 / ``n_components``
+        and then maximises the lower bound over α, separately for each topic (empirical Bayes). It
+        does so only once the topics have settled: in batch mode when documents no longer start
+        anew, with ``annealing="structured"`` after a tenth of its passes (or of a stream), and
+        otherwise at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto" or None, default=None
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with

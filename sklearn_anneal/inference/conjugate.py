@@ -115,7 +115,7 @@ def _learns(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) 
     those that have slightly more data by chance.
     """
     if not method.finish:
-        return bool(method.progress(ctx.state) >= ctx.model.learning_begins)
+        return bool(method.progress(ctx.state) >= method.learn_priors_after)
     if method.is_annealing(ctx.state):
         return False
     if minibatch:

@@ -117,11 +117,14 @@ def _open_document(counts, indices, begin, n, width, starts, c):
 
 @helper
 def _kept(acc, cut, n_topics, chosen):
-    """Find which topics of a document have more tokens than ``cut``; returns how many."""
+    """Find which topics of a document have more tokens than ``cut``; returns how many.
+
+    NaN counts as more, so that an overflow is not lost with its topic.
+    """
     n = 0
     for k in range(n_topics):
         chosen[n] = k
-        n += acc[k] > cut[k]
+        n += not acc[k] <= cut[k]
     return n
 
 
@@ -262,7 +265,7 @@ def _any_other(acc, e, cut, topics, m, n_topics):
     for k in range(n_topics):
         if j < m and topics[j] == k:
             j += 1
-        elif acc[k] * e[k] > 10.0 * cut[k]:
+        elif not acc[k] * e[k] <= 10.0 * cut[k]:
             return True
     return False
 

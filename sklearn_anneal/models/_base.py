@@ -85,9 +85,6 @@ class Model(ABC):
     ----------
     n_components : int
         Number of components, topics, states or factors.
-    learning_begins : float
-        The share of the passes of a method without a finish after which hyperparameters are
-        learned.
     recommended : dict
         Name of an annealing method → the values of its ``"auto"`` parameters for this model.
     update_rule : str
@@ -96,7 +93,6 @@ class Model(ABC):
 
     n_components: int
     update_rule: ClassVar[str]
-    learning_begins: ClassVar[float] = 0.5
     recommended: ClassVar[dict[str, dict[str, Any]]] = {}
 
     @abstractmethod

@@ -136,7 +136,6 @@ class LatentDirichlet(ConjugateModel):
     learning for latent Dirichlet allocation, section 2.
     """
 
-    learning_begins: ClassVar[float] = 0.1
     recommended: ClassVar[dict[str, dict[str, Any]]] = {
         "deterministic": {
             "form": "posterior",
@@ -164,6 +163,7 @@ class LatentDirichlet(ConjugateModel):
             "learning_rate": 0.5,
             "n_passes": 100,
             "evaluate_every": 20,
+            "learn_priors_after": 0.1,
         },
         "proximity": {"strength": 1e-5, "lag": 5, "learning_rate": 0.5},
     }
