@@ -36,7 +36,7 @@ def own(entry):
 
 
 def annealed(entry):
-    """Every value of ``annealing`` with two components.
+    """Every value of ``annealing`` with two components, in every form of the local step.
 
     Reheats draw random numbers for every data point, and a weight of 2 is one data point. They are
     therefore left to the defaults, which have more components than the data of the checks.
@@ -44,8 +44,9 @@ def annealed(entry):
     if not entry.common_checks:
         return
     cls = type(entry.make())
-    for name in ANNEALING.keys() - entry.refused({}).keys():
-        yield cls(annealing=name, **entry.checked_small, **entry.checked_form)
+    for form in ({}, *entry.heuristics.values()):
+        for name in ANNEALING.keys() - entry.refused(form).keys():
+            yield cls(annealing=name, **entry.checked_small, **entry.checked_form, **form)
 
 
 def named(estimator):

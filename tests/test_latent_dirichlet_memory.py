@@ -55,6 +55,8 @@ if options["annealing"] != "none":
     params["annealing"] = LDA(annealing=options["annealing"]).set_params(
         annealing__n_passes=2
     ).annealing
+if options["annealing"] == "deterministic":
+    params["n_reheats"] = 1  # as many as are needed for what a reheat keeps to be in memory
 # Kernels and what libraries load when first used are not the fit's.
 LDA(2, **params).fit(X[:200, :50])
 lda = LDA(k, **params)

@@ -89,7 +89,7 @@ def test_memmap_fits_as_an_array_does(batch_size, tmp_path):
 @pytest.mark.parametrize("annealing", ["none", "local_tempering"])
 def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, memory):
     # One float64 per row may stay during a fit; a copy would be 40 bytes per row or more.
-    small, large = 100_000, 1_000_000
+    small, large = 100_000, 500_000
     of_small = memory.measure_memmap(annealing, rows=small)
     of_large = memory.measure_memmap(annealing, rows=large)
     assert of_large["growth"] < 300

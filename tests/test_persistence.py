@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 import skops.io
@@ -44,8 +46,14 @@ def assert_round_trip(estimator, X, path):
     assert_identical(estimator.partial_fit(X), other.partial_fit(X))
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+@pytest.mark.usefixtures("few_passes_of_searches")
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "method"),
+    [
+        pytest.param(*pair.values, method, id=f"{pair.id}-{method}")
+        for pair, method in zip(combinations(), cycle(["fit", "partial_fit"]), strict=False)
+    ],
+)
 def test_round_trip(entry, params, name, method, rng, tmp_path):
     X = entry.data(rng, 40)
     estimator = entry.make(annealing=quick(name), **params)

@@ -168,12 +168,12 @@ def kernels_of_all_topics() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     with tempfile.TemporaryDirectory() as folder, patch.object(numba.config, "CACHE_DIR", folder):
         spec.loader.exec_module(module)
-        if not hasattr(module, "_ITERATIONS_TO_REPAY"):
+        if not hasattr(module, "_COPY_OF_COLUMN"):
             raise AttributeError(
-                "The kernels have no _ITERATIONS_TO_REPAY any more, which this benchmark sets to "
+                "The kernels have no _COPY_OF_COLUMN any more, which this benchmark sets to "
                 "turn off the choice of topics; let it set what has taken its place."
             )
-        module._ITERATIONS_TO_REPAY = 1_000_000_000  # type: ignore[attr-defined]
+        module._COPY_OF_COLUMN = 1_000_000_000  # type: ignore[attr-defined]
         for name in ("mean_field",):
             for dtype in DTYPES:
                 getattr(module, name).compile(np.dtype(dtype).name)

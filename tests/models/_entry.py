@@ -74,7 +74,7 @@ class Entry:
         Whether scikit-learn's common checks are run. They bring no data of symbols or counts.
     checked : tuple of dict
         Parameters with which scikit-learn's common checks are run, besides the defaults and every
-        value of ``annealing``.
+        value of ``annealing``. Only the defaults need reheats and a fit that has converged.
     checked_small : mapping
         Parameters of the smallest model, with which the values of ``annealing`` are checked.
     checked_form : mapping

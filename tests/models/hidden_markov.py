@@ -148,8 +148,14 @@ ENTRIES = [
             ({"n_components": 1, "covariance_type": "tied"}, "6 frames"),
         ),
         checked=(
-            {"n_components": 2, "annealing": "none", "batch_size": 10},
-            {"n_components": 2, "covariance_type": "tied", "init_params": "random"},
+            {"n_components": 2, "annealing": "none", "batch_size": 10, "max_iter": 10},
+            {
+                "n_components": 2,
+                "covariance_type": "tied",
+                "init_params": "random",
+                "n_reheats": 0,
+                "max_iter": 20,
+            },
         ),
         expected_failures=dict.fromkeys(
             (

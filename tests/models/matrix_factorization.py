@@ -62,7 +62,7 @@ ENTRIES = [
         forms=("likelihood", "posterior"),
         unit_keys=("users_precision", "users_natural_mean"),
         checked=(
-            {"n_components": 2, "annealing": "none", "batch_size": 10},
+            {"n_components": 2, "annealing": "none", "batch_size": 10, "max_iter": 10},
             {
                 "n_components": 2,
                 "annealing": "none",
@@ -70,7 +70,12 @@ ENTRIES = [
                 "fit_intercept": False,
                 "clip": False,
             },
-            {"n_components": 2, "noise_variance": "auto", "factor_variance": "auto"},
+            {
+                "n_components": 2,
+                "noise_variance": "auto",
+                "factor_variance": "auto",
+                "n_reheats": 0,
+            },
         ),
         expected_failures=dict.fromkeys(
             (

@@ -167,7 +167,10 @@ ENTRIES = [
         total_probability=integral_of_density,
         spaces={"one column": lambda rng, n: table("gaussian", 0.1)(rng, n)[:, :1]},
         checked_form={"emission": "gaussian"},
-        checked=({"n_components": 2, "batch_size": 10}, {"n_components": 2, "annealing": "none"}),
+        checked=(
+            {"n_components": 2, "batch_size": 10, "n_reheats": 0, "max_iter": 10},
+            {"n_components": 2, "annealing": "none"},
+        ),
         expected_failures={
             "check_sample_weight_equivalence_on_dense_data": ExpectedFailure(
                 "A weight of 2 is a second row to every update, but not to the random draws of a "
