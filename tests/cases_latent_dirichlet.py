@@ -40,7 +40,15 @@ def documents(X, weights=None):
 
 
 def small(n_components=3, **params):
-    settings = {"annealing": "none", "n_reheats": 0, "max_iter": 8, "random_state": 0}
+    settings = {
+        "doc_topic_prior": None,
+        "topic_word_prior": None,
+        "annealing": "none",
+        "learning_method": "batch",
+        "n_reheats": 0,
+        "max_iter": 8,
+        "random_state": 0,
+    }
     return AnnealedLatentDirichletAllocation(n_components, **(settings | params))
 
 

@@ -163,7 +163,7 @@ def open_run(
     X = estimator._validate_data(X, reset=True)
     units = estimator._make_units(X, sample_weight)
     model = estimator._make_model(X, units)
-    method, settings = estimator._strategy(model), estimator._settings()
+    method, settings = estimator._strategy(model), estimator._settings(units)
     estimator._load_kernels()
     random_state = np.random.RandomState(seed)
     problem, _ = prepare(model, method, units, settings, random_state)
@@ -241,7 +241,7 @@ def finish_run(
 
     ``how`` is "batch", "minibatches" (each with all units), or None for the estimator's own choice.
     """
-    settings, minibatches = estimator._settings(), None
+    settings, minibatches = estimator._settings(units), None
     if how is not None:
         settings = settings._replace(batch_size=units.n_units)
         minibatches = how == "minibatches"

@@ -47,6 +47,35 @@ def test_structured_update_is_conjugate_given_the_draw(params, rng):
         np.testing.assert_allclose(ctx.q[key], expected, rtol=1e-10)
 
 
+def step_sizes(monkeypatch, X, learning_rate, batch_size):
+    """The step sizes ρ of all updates of a fit, in their order."""
+    found, original = [], StructuredVI.update
+    method = StructuredVI(n_passes=30, learning_rate=learning_rate)
+
+    def spy(self, ctx, q, target, rho):
+        found.append(rho)
+        return original(self, ctx, q, target, rho)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StructuredVI, "update", spy)
+        rates = {"learning_offset": 10.0, "learning_decay": 0.7}
+        mixture(method, batch_size=batch_size, **rates).fit(X)
+    return np.array(found)
+
+
+def test_step_sizes_of_minibatches_decay_to_that_of_a_share_of_the_data(rng, monkeypatch):
+    X = MIXTURE.data(rng, 40)
+    decaying = (11.0 + np.arange(120)) ** -0.7
+    batch = step_sizes(monkeypatch, X, 0.6, None)
+    np.testing.assert_array_equal(batch, np.full(30, 0.6))
+    ten_of_forty = step_sizes(monkeypatch, X, 0.6, 10)
+    # In an update from all data, what is new weighs 1.5 times as much as what is kept.
+    lowest = (1.5 / 4) / (1 + 1.5 / 4)
+    np.testing.assert_allclose(ten_of_forty, np.maximum(decaying, lowest), rtol=1e-12)
+    assert (step_sizes(monkeypatch, X, 0.05, 10) == decaying).sum() > 60
+    np.testing.assert_allclose(step_sizes(monkeypatch, X, "decay", 10), decaying, rtol=1e-12)
+
+
 def test_structured_has_no_finish_and_few_bounds(rng):
     X = MIXTURE.data(rng, 40)
     for how in ({}, {"batch_size": 15}):

@@ -22,6 +22,7 @@ from cases_latent_dirichlet import (
 from harness import quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, vstack
+from sklearn.base import clone
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import (
@@ -431,6 +432,43 @@ def test_the_start_from_documents_knows_weights(X):
     start = small(4, max_iter=0).fit(X, sample_weight=weights).components_
     alone = small(4, max_iter=0).fit(X[[2, 5]]).components_
     assert_allclose(start, alone)
+
+
+@pytest.mark.parametrize(
+    ("params", "n_documents", "expected"),
+    [
+        ({}, 3000, 750),
+        ({}, 200, 128),
+        ({}, 20_000, 1024),
+        ({"annealing": "none"}, 3000, None),
+        ({"annealing": "none", "learning_method": "online"}, 3000, 750),
+        ({"annealing": StructuredVI(n_passes=3), "batch_size": 50}, 3000, 50),
+        ({"learning_method": "batch"}, 3000, None),
+    ],
+)
+def test_only_structured_inference_works_in_minibatches_by_itself(params, n_documents, expected):
+    lda = AnnealedLatentDirichletAllocation(3, **params)
+    X = csr_matrix(np.ones((n_documents, 1)))
+    units = lda._make_units(lda._validate_data(X, reset=True), None)
+    assert lda._settings(units).batch_size == expected
+
+
+def test_parts_of_a_stream_are_cut_into_batches_of_the_stream(X):
+    X = vstack([X] * 10).tocsr()
+    for total, sizes in ((None, [128] * 4 + [88]), (1000, [250, 250, 100]), (50_000, [600])):
+        lda = AnnealedLatentDirichletAllocation(3, total_samples=total, random_state=0)
+        batches = list(lda._stream_batches(lda._make_units(X, None)))
+        assert [batch.n_units for batch in batches] == sizes
+
+
+def test_the_default_predicts_better_than_plain_inference():
+    X = associated_press()
+    order = np.random.default_rng(0).permutation(X.shape[0])
+    train, test = X[order[:2000]], X[order[2000:]]
+    lda = AnnealedLatentDirichletAllocation(20, random_state=0)
+    plain_score = clone(lda).set_params(annealing="none").fit(train).score(test)
+    lda.set_params(annealing=StructuredVI(n_passes=20)).fit(train)
+    assert lda.score(test) > plain_score + 0.02
 
 
 def test_a_stream_reaches_the_quality_of_a_batch():

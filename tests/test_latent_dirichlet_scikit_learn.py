@@ -99,10 +99,12 @@ def test_parameters_and_attributes_of_scikit_learn(X):
     theirs = peer.get_params()
     assert theirs.keys() <= ours.get_params().keys()
     different = {name for name, value in theirs.items() if ours.get_params()[name] != value}
-    assert different == {"max_iter", "total_samples", "max_doc_update_iter"}, (
-        "defaults differ from scikit-learn's without a word in the docstring"
-    )
+    assert different == {
+        *("doc_topic_prior", "topic_word_prior", "learning_method", "batch_size"),
+        *("max_iter", "total_samples", "max_doc_update_iter"),
+    }, "defaults differ from scikit-learn's without a word in the docstring"
     settings = {"learning_method": "online", "batch_size": 16, "max_iter": 2, "random_state": 0}
+    settings |= {"doc_topic_prior": None, "topic_word_prior": None}
     peer = peer.set_params(**settings).fit(X)
     ours = ours.set_params(annealing="none", **settings).fit(X)
     # Ours keeps no generator, because the seeds of all parts of a fit follow from one number.

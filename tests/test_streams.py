@@ -62,15 +62,17 @@ def one_pass(lda, X, calls=20, seed=0):
 
 def no_worse_than_plain(X, test, n_components):
     lda = AnnealedLatentDirichletAllocation(n_components, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        annealed = one_pass(clone(lda), X)
     plain = one_pass(clone(lda).set_params(annealing="none"), X)
-    assert annealed.temperatures_[0] > 1 and annealed.temperatures_[-1] == 1
-    assert annealed.n_effective_components_ == n_components
-    assert top_words(annealed) > 0.8 * top_words(plain)
-    # The scores of two seeds differ by some hundredths of a nat.
-    assert annealed.score(test) > plain.score(test) - 0.05
+    for annealing in (lda.annealing, "deterministic"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            annealed = one_pass(clone(lda).set_params(annealing=annealing), X)
+        heated = annealed.temperatures_ > 1
+        assert heated[0] == (annealing == "deterministic") and not heated[-1]
+        assert annealed.n_effective_components_ == n_components
+        assert top_words(annealed) > 0.8 * top_words(plain)
+        # The scores of two seeds differ by some hundredths of a nat.
+        assert annealed.score(test) > plain.score(test) - 0.05
 
 
 def test_one_pass_over_topics_neither_collapses_nor_predicts_worse(rng):

@@ -163,8 +163,8 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         The share of the passes after which priors are learned by a method without a finish.
     follows_gradients : bool
         Whether the method also works with models that are trained by gradients. There the loop
-        calls :meth:`ascent` in the place of :meth:`target`, :meth:`batch_step` and
-        :meth:`update`; all other hooks are the same.
+        calls :meth:`ascent` in the place of :meth:`target`, :meth:`batch_step`,
+        :meth:`minibatch_step` and :meth:`update`; all other hooks are the same.
     """
 
     _parameter_constraints: dict = {}
@@ -292,6 +292,13 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         which is coordinate ascent.
         """
         return 1.0
+
+    def minibatch_step(self, decaying: float, share: float) -> float:
+        """The step size ρ of an update that sees a share of the data, by default ``decaying``.
+
+        In a stream of unknown length it is the share of the data so far.
+        """
+        return decaying
 
     def update(self, ctx: Context, q: Natural, target: Natural, rho: float) -> Natural:
         """The new λ for the keys of ``q``, by default (1 − ρ) λ + ρ λ̂.

@@ -31,9 +31,12 @@ class StructuredVI(DampedMixin, Annealing):
     n_passes : int or "auto", default="auto"
         Number of passes over the data.
     learning_rate : float, "decay" or "auto", default="auto"
-        The step size ρ in batch mode: a number in (0, 1], or ``"decay"`` for the step size of
-        minibatches, (τ + t)^(−κ), with the estimator's ``learning_offset`` τ and ``learning_decay``
-        κ.
+        The step size ρ: a number in (0, 1], or ``"decay"`` for (τ + t)^(−κ), with the estimator's
+        ``learning_offset`` τ and ``learning_decay`` κ. A number is the step size of updates from
+        all data. An update from a share w of the data has the decaying step size, but at least
+        w ρ / (w ρ + 1 − ρ): the weight of new data compared with what is kept is then in
+        proportion to the share. Parameters therefore go on moving among good solutions, and are
+        averages over about one pass whatever the size of the batches is.
     evaluate_every : int or "auto", default="auto"
         Number of passes between two evaluations of the lower bound.
     learn_priors_after : float or "auto", default="auto"
@@ -84,6 +87,13 @@ class StructuredVI(DampedMixin, Annealing):
         self.learning_rate = learning_rate
         self.evaluate_every = evaluate_every
         self.learn_priors_after = learn_priors_after
+
+    def minibatch_step(self, decaying: float, share: float) -> float:
+        if self.learning_rate == "decay":
+            return decaying
+        # The weights of what is new and of what is kept, in an update from all data.
+        new, kept = float(self.learning_rate), 1.0 - float(self.learning_rate)
+        return max(decaying, share * new / (share * new + kept))
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -195,20 +195,19 @@ class BaseAnnealed(
         check_capabilities(strategy, model, self.annealing, type(self).__name__)
         return strategy
 
-    @property
-    def _batch_size(self) -> int | None:
-        """Number of data points per update in ``fit``; None means all."""
+    def _batch_size_of(self, n_units: float) -> int | None:
+        """Number of data points per update, if there are so many in all; None means all."""
         return self.batch_size
 
     def _stopping_rule(self) -> RiseOfBound:
         """The rule that decides when plain inference has converged."""
         return RiseOfBound(self.tol)
 
-    def _settings(self) -> Settings:
+    def _settings(self, units: Units) -> Settings:
         return Settings(
             max_iter=self.max_iter,
             stop=self._stopping_rule(),
-            batch_size=self._batch_size,
+            batch_size=self._batch_size_of(units.n_units),
             learning_offset=self.learning_offset,
             learning_decay=self.learning_decay,
         )
@@ -409,7 +408,8 @@ class BaseAnnealed(
         if n_reheats == "auto":
             n_reheats, n_without_schedule, patience = 0, 0, _PATIENCE
             # In minibatches every reheat costs an extra pass for its bound.
-            minibatches = self._batch_size is not None and self._batch_size < units.n_units
+            size = self._batch_size_of(units.n_units)
+            minibatches = size is not None and size < units.n_units
             if reason is None and not minibatches:
                 n_without_schedule = self._most_reheats["reheating"] * strategy.calibrates
                 n_reheats = self._most_reheats.get(_name(strategy), 0)
@@ -440,7 +440,7 @@ class BaseAnnealed(
         checkpoint: Checkpoint | None,
     ) -> Search:
         """Run all restarts and reheats of a fit."""
-        settings = self._settings()
+        settings = self._settings(units)
         self._load_kernels()
         random_state = check_random_state(self.random_state)
         if checkpoint is not None:
@@ -480,7 +480,7 @@ class BaseAnnealed(
         after_pass = None if monitor is None else monitor.begin_restart(0, 0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=monitor is not None) as workers:
             units = units.centered(ctx.summary)
-            engine.fit(progress, units, self._settings(), workers, after_pass, save)
+            engine.fit(progress, units, self._settings(units), workers, after_pass, save)
         if monitor is not None:
             monitor.end_restart(0, progress)
         return progress
@@ -621,7 +621,7 @@ class BaseAnnealed(
                 ctx,
                 inference.strategy,
                 units.centered(ctx.summary),
-                self._settings(),
+                self._settings(units),
                 workers,
                 share=None if self.total_samples is None else weight / self.total_samples,
             )
@@ -650,7 +650,7 @@ class BaseAnnealed(
         unscheduled = self.total_samples is None
         runs = _without_schedule(strategy) if unscheduled else strategy
         problem, start = prepare(
-            model, runs, units, self._settings(), random_state, stream_weight=total
+            model, runs, units, self._settings(units), random_state, stream_weight=total
         )
         progress = problem.open(0, start)
         inference = Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())

@@ -9,26 +9,21 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, issparse, vstack
-from scipy.special import softmax
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
+from scipy.sparse import csr_matrix, issparse
+from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_non_negative, validate_data
 
-from ..families import Dirichlet
+from ..annealing.structured import StructuredVI
 from ..inference.engine import Trace
-from ..inference.parallel import Workers, one_thread
 from ..inference.stopping import History, RiseOfBound
 from ..inference.units import Documents, Units
-from ..metrics import document_completion_log_likelihood, split_documents
-from ..models.latent_dirichlet import TOPICS, LatentDirichlet
-from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
+from ..models.latent_dirichlet import LatentDirichlet
+from ._base import BaseAnnealed
 from ._counts import checked_counts, refuse_texts
-from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto, prior_of_words, prior_vector
-from ._validation import check_activations, check_n_samples, check_sparse, finite, refuse_masked
+from ._topic_predictions import TopicPredictions, perplexity_of
+from ._validation import check_sparse, refuse_masked
 
 if TYPE_CHECKING:
     from ..annealing import Annealing, Context
@@ -37,28 +32,29 @@ if TYPE_CHECKING:
 _MOST_TOKENS = 2.0**53
 # Σ α with which a prior of the topic proportions begins that is learned.
 _TOKENS_OF_PRIOR = 5.0
+# The default number of batches in a pass, and the smallest and largest number of their documents.
+_BATCHES = 4
+_DOCUMENTS_PER_BATCH = 128, 1024
 # With a larger prior of the topic proportions, float32 would round away the words of a document.
 _LARGEST_SINGLE = 1e10
-_OVERFLOW = (
-    "X has documents with so many tokens that the Dirichlet parameters of their topics overflow in "
-    "the precision that the model was fitted with. Divide X by a constant, or fit to float64."
-)
 
 
-class AnnealedLatentDirichletAllocation(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed
-):
+class AnnealedLatentDirichletAllocation(TopicPredictions):
     """Latent Dirichlet allocation (topic model), fitted by annealed variational inference.
 
     To use it in place of :class:`sklearn.decomposition.LatentDirichletAllocation`, change the name
     of the class. The parameters, methods and attributes of that class exist here with the same
-    names and shapes. There are seven intended differences:
+    names and shapes. There are eight intended differences:
 
     - ``score`` is the log-likelihood per token of one half of each document, given the other
       half. Models with different numbers of topics, or fitted in different ways, can be compared
       by it. In scikit-learn it is a bound on the log-likelihood of the whole of X.
     - ``perplexity`` does not contain the divergence of the topics from their prior. scikit-learn
       adds all of it to any test set, so that its result depends on the number of test documents.
+    - By default α is learned, η is 0.05, and structured inference makes 100 passes in minibatches;
+      ``max_iter`` and ``tol`` are those of other methods. ``annealing="none"``,
+      ``doc_topic_prior=None`` and ``topic_word_prior=None`` are the model and the algorithm of
+      scikit-learn.
     - ``max_iter`` is 100 instead of 10, and counts only the passes at T = 1, which follow those
       of the annealing schedule. The fit stops earlier if ``tol`` is reached.
     - ``total_samples`` defaults to the number of documents seen so far instead of a million, and
@@ -76,7 +72,7 @@ class AnnealedLatentDirichletAllocation(
     ----------
     n_components : int, default=10
         Number of topics.
-    doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
+    doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
         with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 5 / ``n_components``
         and then maximises the lower bound over α, separately for each topic (empirical Bayes). It
@@ -84,30 +80,33 @@ class AnnealedLatentDirichletAllocation(
         anew, with ``annealing="structured"`` after a tenth of its passes (or of a stream), and
         otherwise at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
-            "auto" or None, default=None
+            "auto" or None, default=0.05
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
-        fewer words. None: 1 / ``n_components``. ``"auto"`` maximises the lower bound over η as it
+        fewer words. The default predicts well from 50 to 500 topics; a corpus that is large for
+        its number of topics prefers 0.1, and a small one 0.02. None: 1 / ``n_components``.
+        ``"auto"`` maximises the lower bound over η as it
         does for α, with one value for all words. An array with one row per topic seeds topics: a
         larger entry for a word of a topic acts like so many tokens of that word which belong to
         the topic, and is added to its start.
-    annealing : str or Annealing, default="deterministic"
+    annealing : str or Annealing, default="structured"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
-        topics. ``"deterministic"`` then tempers the prior and the counts (``form="posterior"``),
-        beginning at T = 1.35: this raised the bound and the held-out likelihood on three corpora,
-        while higher temperatures switch topics off.
-        ``"structured"`` often predicts held-out words best.
+        topics. ``"structured"`` draws the topics at every update and makes 100 passes, which
+        predict held-out words best, and best for their time. ``"deterministic"`` reaches higher
+        lower bounds, and converges: it tempers the prior and the counts (``form="posterior"``),
+        beginning at T = 1.35, because higher temperatures switch topics off.
     local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
         How the topics of words are inferred in training: by mean-field updates, by collapsed
         variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, then
         the mean of 20 sweeps; a fraction of a count is treated as one token of that weight). CVB0
         takes several times as long as mean-field updates, and Gibbs sampling many times as long.
         Bounds and predictions always use mean-field updates.
-    learning_method : {"batch", "online"}, default="batch"
+    learning_method : {"auto", "batch", "online"}, default="auto"
         ``"batch"`` is coordinate ascent over all documents, ``"online"`` is stochastic variational
-        inference over batches of documents.
+        inference over batches of documents. ``"auto"``: ``"online"`` with structured inference,
+        which then gets further in the same time, and ``"batch"`` with all other methods.
     learning_decay : float, default=0.7
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
@@ -121,8 +120,11 @@ class AnnealedLatentDirichletAllocation(
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         token.
-    batch_size : int, default=128
-        Number of documents per update with ``learning_method="online"`` and in ``partial_fit``.
+    batch_size : int or "auto", default="auto"
+        Number of documents per update in minibatches, and in ``partial_fit``. ``"auto"``: a quarter
+        of the documents (of ``total_samples``, if it is given), but at least 128 and at most 1024.
+        More documents take less time per pass, above all with many topics, and fewer of them make
+        more of the first passes.
     evaluate_every : int, default=-1
         Number of passes at T = 1 between two evaluations of the perplexity of the training set. The
         fit stops when the perplexity changes by less than ``perp_tol`` between two of them. With 0
@@ -273,8 +275,8 @@ class AnnealedLatentDirichletAllocation(
             None,
         ],
         "local_step": [StrOptions({"mean_field", "cvb0", "gibbs"})],
-        "learning_method": [StrOptions({"batch", "online"})],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "learning_method": [StrOptions({"auto", "batch", "online"})],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "evaluate_every": [Interval(Integral, None, None, closed="neither")],
         "perp_tol": [Interval(Real, 0, None, closed="left")],
         "mean_change_tol": [Interval(Real, 0, None, closed="left")],
@@ -301,16 +303,16 @@ class AnnealedLatentDirichletAllocation(
         self,
         n_components=10,
         *,
-        doc_topic_prior=None,
-        topic_word_prior=None,
-        annealing="deterministic",
+        doc_topic_prior="auto",
+        topic_word_prior=0.05,
+        annealing="structured",
         local_step="mean_field",
-        learning_method="batch",
+        learning_method="auto",
         learning_decay=0.7,
         learning_offset=10.0,
         max_iter=100,
         tol=1e-6,
-        batch_size=128,
+        batch_size="auto",
         evaluate_every=-1,
         total_samples=None,
         perp_tol=1e-1,
@@ -367,9 +369,18 @@ class AnnealedLatentDirichletAllocation(
 
     # Methods that the base class calls
 
-    @property
-    def _batch_size(self) -> int | None:
-        return self.batch_size if self.learning_method == "online" else None
+    def _batch_size_of(self, n_units: float) -> int | None:
+        return self._documents_per_batch(n_units) if self._is_online() else None
+
+    def _is_online(self) -> bool:
+        if self.learning_method != "auto":
+            return self.learning_method == "online"
+        return self.annealing == "structured" or isinstance(self.annealing, StructuredVI)
+
+    def _documents_per_batch(self, n_documents: float) -> int:
+        if self.batch_size != "auto":
+            return self.batch_size
+        return int(np.clip(-(-n_documents // _BATCHES), *_DOCUMENTS_PER_BATCH))
 
     def _stopping_rule(self) -> RiseOfBound:
         return ChangeOfPerplexity(self.tol, max(0, self.evaluate_every), self.perp_tol)
@@ -458,8 +469,9 @@ class AnnealedLatentDirichletAllocation(
     def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]
         if not hasattr(self, "_inference"):
             self._check_training(units)
-        for begin in range(0, units.n_units, self.batch_size):
-            batch = units.take(slice(begin, begin + self.batch_size))
+        size = self._documents_per_batch(self.total_samples or units.n_units)
+        for begin in range(0, units.n_units, size):
+            batch = units.take(slice(begin, begin + size))
             if batch.n_observations > 0:
                 yield batch
 
@@ -485,282 +497,7 @@ class AnnealedLatentDirichletAllocation(
             bound = trace.final + ctx.model.kl(ctx.q, ctx.prior)
         else:
             bound = units.total(partial(self._document_bound, ctx))
-        self.bound_ = _perplexity(bound, units)
-
-    # Predictions
-
-    @property
-    def components_(self) -> np.ndarray:
-        """λ, the pseudo-counts of words in topics, of shape (n_components, n_features)."""
-        ctx = self._context()
-        return ctx.q[TOPICS].astype(ctx.model.dtype, copy=False)
-
-    @property
-    def exp_dirichlet_component_(self) -> np.ndarray:
-        """exp(E log β), of shape (n_components, n_features)."""
-        ctx = self._context()
-        expected = Dirichlet().expectations({"concentration": ctx.q[TOPICS]})["concentration"]
-        return np.exp(expected).astype(ctx.model.dtype, copy=False)
-
-    def fit_transform(self, X, y=None, *, normalize=True, sample_weight=None):
-        """Fit the model and return the topic proportions of the documents.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts of words in documents.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        normalize : bool, default=True
-            Whether the proportions of a document sum to 1.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the documents.
-
-        Returns
-        -------
-        proportions : ndarray of shape (n_samples, n_components)
-            The result of :meth:`transform`.
-        """
-        fitted = self.fit(X, y, sample_weight=sample_weight)
-        return fitted.transform(X, normalize=normalize)
-
-    @by_parts
-    def transform(self, X, *, normalize=True):
-        """Topic proportions of documents, by mean-field inference at the fitted topics.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Counts of words in documents.
-        normalize : bool, default=True
-            Whether to return expected proportions, which sum to 1, or the Dirichlet parameters γ
-            of the documents.
-
-        Returns
-        -------
-        proportions : ndarray of shape (n_samples, n_components)
-            Their dtype is that of the data to which the model was fitted.
-        """
-        ctx, units = self._documents(X)
-        gamma = self._infer(ctx, units)
-        if normalize:
-            gamma /= gamma.sum(axis=1, keepdims=True)
-        return gamma.astype(ctx.model.dtype, copy=False)
-
-    def inverse_transform(self, X):
-        """Probabilities of words that are expected for given topic proportions.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_components)
-            Proportions of topics, as :meth:`transform` returns them. Rows need not sum to 1: counts
-            of tokens by topic give expected counts of words.
-
-        Returns
-        -------
-        X_original : ndarray of shape (n_samples, n_features)
-            The proportions times the expected topics. The dtype is that of X if X has
-            floating-point numbers, else float64.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn_anneal import AnnealedLatentDirichletAllocation
-        >>> X = np.array([[4, 2, 0, 0], [0, 0, 3, 3]])
-        >>> model = AnnealedLatentDirichletAllocation(2, random_state=0).fit(X)
-        >>> model.inverse_transform(model.transform(X)).sum(axis=1).round(6)
-        array([1., 1.])
-        """
-        self._context()
-        X = check_activations(X, len(self.components_), "topics")
-        topics = self.components_ / self.components_.sum(axis=1, keepdims=True)
-        return (X @ topics).astype(X.dtype, copy=False)
-
-    def sample(self, n_samples=1, n_tokens=100):
-        """Draw documents from the model, with the expected words of its topics.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of documents.
-        n_tokens : int or array-like of int, shape (n_samples,), default=100
-            Number of tokens of each document, which the model does not say.
-
-        Returns
-        -------
-        X : sparse matrix of int64 in CSR format, of shape (n_samples, n_features)
-            Counts of words.
-        doc_topic : ndarray of shape (n_samples, n_components)
-            The proportions of topics from which the words were drawn.
-
-        Raises
-        ------
-        ValueError
-            If ``n_samples`` is below 1, or a number of tokens is negative or not an integer.
-        """
-        ctx = self._context()
-        check_n_samples(n_samples)
-        lengths = np.asarray(n_tokens)
-        if lengths.dtype.kind not in "iu" or lengths.min(initial=0) < 0:
-            raise ValueError(f"n_tokens must be integers of 0 or more; got {n_tokens!r}.")
-        if lengths.shape not in ((), (n_samples,)):
-            raise ValueError(
-                f"n_tokens must be one number or one for each of the {n_samples} documents, but "
-                f"has shape {lengths.shape}."
-            )
-        lengths = np.broadcast_to(lengths, (n_samples,))
-        rng = check_random_state(self.random_state)
-        # Gamma variables in logarithms: those of small parameters are too small for numbers.
-        alpha = np.broadcast_to(ctx.model.doc_topic_prior, (n_samples, len(self.components_)))
-        log_gamma = (
-            np.log(rng.standard_gamma(alpha + 1.0)) - rng.exponential(size=alpha.shape) / alpha
-        )
-        shares = softmax(log_gamma, axis=1)
-        topics = self.components_ / self.components_.sum(axis=1, keepdims=True, dtype=np.float64)
-        rows = []
-        for length, share in zip(lengths, shares, strict=True):
-            of_words = share @ topics
-            rows.append(csr_matrix(rng.multinomial(length, of_words / of_words.sum())))
-        return vstack(rows, format="csr", dtype=np.int64), shares
-
-    def perplexity(self, X, sub_sampling=False):
-        """Perplexity of documents, exp(−bound per token).
-
-        The bound is a lower bound on the log-likelihood of the documents given the fitted topics.
-        It does not contain the divergence of the topics from their prior, because the result
-        would otherwise depend on the number of documents in X.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts of words in documents.
-        sub_sampling : bool, default=False
-            This parameter has no effect and exists for compatibility with scikit-learn. The bound
-            is divided by the number of tokens of X, so that a sample needs no correction.
-
-        Returns
-        -------
-        perplexity : float
-            The perplexity; lower is better.
-        """
-        ctx, units = self._documents(X)
-        self._check_training(units)
-        bound = self._document_bound(ctx, units)
-        finite(np.asarray(bound), _OVERFLOW)
-        return _perplexity(bound, units)
-
-    def score(self, X, y=None, sample_weight=None):
-        """Log-likelihood of one half of each document given the other, per token.
-
-        Each document is split in two by a rule that depends only on its own counts, so that the
-        split is the same for all models (:func:`sklearn_anneal.metrics.split_documents`). The topic
-        proportions are inferred from one half. With them and the expected topics, the words of the
-        other half are predicted. Documents of fewer than two tokens are left out.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Counts of words in documents.
-        y : Ignored
-            Not used, present for API consistency by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the documents. With data in parts, one array for each part.
-
-        Returns
-        -------
-        log_likelihood : float
-            The log-likelihood in nats per token; higher is better.
-        """
-        return self._score(X, y, sample_weight)
-
-    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
-        ctx, X = self._context(), self._validate_data(X, reset=False)
-        weights = self._check_weights(sample_weight, X)
-        observed, held_out = split_documents(X)
-        units = self._make_units(observed, None)
-        proportions = self._infer(ctx, units)
-        proportions /= proportions.sum(axis=1, keepdims=True)
-        topics = ctx.q[TOPICS] / ctx.q[TOPICS].sum(axis=1, keepdims=True)
-        log_likelihood, n_tokens = document_completion_log_likelihood(held_out, proportions, topics)
-        counted = units.lengths + n_tokens >= 2
-        weights = counted.astype(float) if weights is None else weights * counted
-        total = float(weights @ n_tokens)
-        if total == 0:
-            raise NothingToScore(
-                "No document of X has two tokens or more (and a positive weight), so that one half "
-                "of it could be predicted from the other."
-            )
-        return float(weights @ log_likelihood) / total, total
-
-    def top_words(self, feature_names=None, n=10):
-        """The most probable words of each topic.
-
-        Parameters
-        ----------
-        feature_names : array-like of shape (n_features,) or None, default=None
-            Names of the words, as ``get_feature_names_out`` of the vectorizer returns them. None:
-            ``feature_names_in_`` if X had names of columns, else the indices of the columns.
-        n : int, default=10
-            Number of words per topic.
-
-        Returns
-        -------
-        words : list of ndarray of shape (n,)
-            One array per topic, the most probable word first.
-        """
-        topics = self._context().q[TOPICS]
-        n_words = topics.shape[1]
-        if not 1 <= n <= n_words:
-            raise ValueError(f"n must be between 1 and the number of words, {n_words}, got {n!r}.")
-        if feature_names is None:
-            feature_names = getattr(self, "feature_names_in_", np.arange(n_words))
-        names = np.asarray(feature_names)
-        if names.shape != (n_words,):
-            raise ValueError(
-                f"feature_names must have one name for each of the {n_words} words, "
-                f"got an array of shape {names.shape}."
-            )
-        return [names[np.argsort(-row, kind="stable")[:n]] for row in topics]
-
-    @available_if(has_unit_temperatures)
-    @by_parts
-    def inverse_temperatures(self, X):
-        """Expected inverse temperature of each document, low for outliers.
-
-        The method is available with ``annealing="local_tempering"``. The inverse temperature is
-        the factor by which the fitted model would multiply the document's log-likelihood.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
-            Counts of words in documents.
-
-        Returns
-        -------
-        inverse_temperatures : ndarray of shape (n_samples,)
-            E[1/T], in (0, 1].
-        """
-        ctx, units = self._documents(X)
-        self._load_kernels()
-        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
-
-    def _documents(self, X: Any) -> tuple[Context, Documents]:
-        ctx = self._context()
-        return ctx, self._make_units(self._validate_data(X, reset=False), None)
-
-    def _infer(self, ctx: Context, units: Documents) -> np.ndarray:
-        """γ of documents, of shape (n_documents, n_components)."""
-        gamma = np.empty((units.n_units, ctx.model.n_components))
-        self._document_bound(ctx, units, gamma)
-        return finite(gamma, _OVERFLOW)
-
-    def _document_bound(
-        self, ctx: Context, units: Documents, gamma: np.ndarray | None = None
-    ) -> float:
-        self._load_kernels()
-        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
-        with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
-            return ctx.model.infer(units, ctx.q, workers, gamma)
+        self.bound_ = perplexity_of(bound, units)
 
 
 @dataclass(frozen=True)
@@ -791,8 +528,3 @@ class ChangeOfPerplexity(RiseOfBound):
 
     def asks_for_bound(self, n_passes: int) -> bool:
         return self.evaluate_every > 0 and n_passes % self.evaluate_every == 0
-
-
-def _perplexity(bound: float, units: Documents) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.exp(-bound / units.n_observations))

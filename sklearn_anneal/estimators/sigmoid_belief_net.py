@@ -345,7 +345,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             return NoImprovement(self.tol, self.n_iter_no_change)
         return RiseOfBound(self.tol)
 
-    def _settings(self) -> Settings:
+    def _settings(self, units: Units) -> Settings:
         return Settings(
             max_iter=self.max_iter,
             stop=self._stopping_rule(),

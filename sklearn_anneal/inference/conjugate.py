@@ -63,7 +63,7 @@ def update(
         The last visit.
     """
     rate = rates.learning_rate(ctx.state["updates"])
-    rho = rate if minibatch else method.batch_step(rate)
+    rho = method.minibatch_step(rate, 1.0 / ctx.scale) if minibatch else method.batch_step(rate)
     ctx.q_start = ctx.q
     base = ctx.model.factors().base(ctx.q)
     local = visited.local

@@ -42,7 +42,14 @@ def small_topics(
     n_components: int = 3, doc_topic_prior: Any = None, **params: Any
 ) -> AnnealedLatentDirichletAllocation:
     """A small estimator; if priors are given for more topics, only a part of them is used."""
-    settings = {"max_iter": 5, "n_reheats": 0, "random_state": 0}
+    settings = {
+        "topic_word_prior": None,
+        "annealing": "deterministic",
+        "learning_method": "batch",
+        "max_iter": 5,
+        "n_reheats": 0,
+        "random_state": 0,
+    }
     if np.ndim(doc_topic_prior):
         doc_topic_prior = doc_topic_prior[:n_components]
     return AnnealedLatentDirichletAllocation(

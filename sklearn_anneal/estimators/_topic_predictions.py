@@ -1,0 +1,321 @@
+"""Predictions of a fitted topic model."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import csr_matrix, vstack
+from scipy.special import softmax
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+
+from ..families import Dirichlet
+from ..inference.parallel import Workers, one_thread
+from ..inference.units import Documents
+from ..metrics import document_completion_log_likelihood, split_documents
+from ..models.latent_dirichlet import TOPICS
+from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
+from ._part_predictions import NothingToScore, by_parts
+from ._validation import check_activations, check_n_samples, finite
+
+if TYPE_CHECKING:
+    from ..annealing import Context
+
+_OVERFLOW = (
+    "X has documents with so many tokens that the Dirichlet parameters of their topics overflow in "
+    "the precision that the model was fitted with. Divide X by a constant, or fit to float64."
+)
+
+
+class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
+    """Methods of topic models that need no training."""
+
+    @abstractmethod
+    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Documents:
+        """The documents of checked counts."""
+
+    @abstractmethod
+    def _check_training(self, units: Documents) -> None:  # type: ignore[override]
+        """Refuse documents without words."""
+
+    @property
+    def components_(self) -> np.ndarray:
+        """λ, the pseudo-counts of words in topics, of shape (n_components, n_features)."""
+        ctx = self._context()
+        return ctx.q[TOPICS].astype(ctx.model.dtype, copy=False)
+
+    @property
+    def exp_dirichlet_component_(self) -> np.ndarray:
+        """exp(E log β), of shape (n_components, n_features)."""
+        ctx = self._context()
+        expected = Dirichlet().expectations({"concentration": ctx.q[TOPICS]})["concentration"]
+        return np.exp(expected).astype(ctx.model.dtype, copy=False)
+
+    def fit_transform(self, X, y=None, *, normalize=True, sample_weight=None):
+        """Fit the model and return the topic proportions of the documents.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts of words in documents.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        normalize : bool, default=True
+            Whether the proportions of a document sum to 1.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the documents.
+
+        Returns
+        -------
+        proportions : ndarray of shape (n_samples, n_components)
+            The result of :meth:`transform`.
+        """
+        fitted = self.fit(X, y, sample_weight=sample_weight)
+        return fitted.transform(X, normalize=normalize)
+
+    @by_parts
+    def transform(self, X, *, normalize=True):
+        """Topic proportions of documents, by mean-field inference at the fitted topics.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            Counts of words in documents.
+        normalize : bool, default=True
+            Whether to return expected proportions, which sum to 1, or the Dirichlet parameters γ
+            of the documents.
+
+        Returns
+        -------
+        proportions : ndarray of shape (n_samples, n_components)
+            Their dtype is that of the data to which the model was fitted.
+        """
+        ctx, units = self._documents(X)
+        gamma = self._infer(ctx, units)
+        if normalize:
+            gamma /= gamma.sum(axis=1, keepdims=True)
+        return gamma.astype(ctx.model.dtype, copy=False)
+
+    def inverse_transform(self, X):
+        """Probabilities of words that are expected for given topic proportions.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Proportions of topics, as :meth:`transform` returns them. Rows need not sum to 1: counts
+            of tokens by topic give expected counts of words.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            The proportions times the expected topics. The dtype is that of X if X has
+            floating-point numbers, else float64.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_anneal import AnnealedLatentDirichletAllocation
+        >>> X = np.array([[4, 2, 0, 0], [0, 0, 3, 3]])
+        >>> model = AnnealedLatentDirichletAllocation(2, random_state=0).fit(X)
+        >>> model.inverse_transform(model.transform(X)).sum(axis=1).round(6)
+        array([1., 1.])
+        """
+        self._context()
+        X = check_activations(X, len(self.components_), "topics")
+        topics = self.components_ / self.components_.sum(axis=1, keepdims=True)
+        return (X @ topics).astype(X.dtype, copy=False)
+
+    def sample(self, n_samples=1, n_tokens=100):
+        """Draw documents from the model, with the expected words of its topics.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of documents.
+        n_tokens : int or array-like of int, shape (n_samples,), default=100
+            Number of tokens of each document, which the model does not say.
+
+        Returns
+        -------
+        X : sparse matrix of int64 in CSR format, of shape (n_samples, n_features)
+            Counts of words.
+        doc_topic : ndarray of shape (n_samples, n_components)
+            The proportions of topics from which the words were drawn.
+
+        Raises
+        ------
+        ValueError
+            If ``n_samples`` is below 1, or a number of tokens is negative or not an integer.
+        """
+        ctx = self._context()
+        check_n_samples(n_samples)
+        lengths = np.asarray(n_tokens)
+        if lengths.dtype.kind not in "iu" or lengths.min(initial=0) < 0:
+            raise ValueError(f"n_tokens must be integers of 0 or more; got {n_tokens!r}.")
+        if lengths.shape not in ((), (n_samples,)):
+            raise ValueError(
+                f"n_tokens must be one number or one for each of the {n_samples} documents, but "
+                f"has shape {lengths.shape}."
+            )
+        lengths = np.broadcast_to(lengths, (n_samples,))
+        rng = check_random_state(self.random_state)
+        # Gamma variables in logarithms: those of small parameters are too small for numbers.
+        alpha = np.broadcast_to(ctx.model.doc_topic_prior, (n_samples, len(self.components_)))
+        log_gamma = (
+            np.log(rng.standard_gamma(alpha + 1.0)) - rng.exponential(size=alpha.shape) / alpha
+        )
+        shares = softmax(log_gamma, axis=1)
+        topics = self.components_ / self.components_.sum(axis=1, keepdims=True, dtype=np.float64)
+        rows = []
+        for length, share in zip(lengths, shares, strict=True):
+            of_words = share @ topics
+            rows.append(csr_matrix(rng.multinomial(length, of_words / of_words.sum())))
+        return vstack(rows, format="csr", dtype=np.int64), shares
+
+    def perplexity(self, X, sub_sampling=False):
+        """Perplexity of documents, exp(−bound per token).
+
+        The bound is a lower bound on the log-likelihood of the documents given the fitted topics.
+        It does not contain the divergence of the topics from their prior, because the result
+        would otherwise depend on the number of documents in X.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts of words in documents.
+        sub_sampling : bool, default=False
+            This parameter has no effect and exists for compatibility with scikit-learn. The bound
+            is divided by the number of tokens of X, so that a sample needs no correction.
+
+        Returns
+        -------
+        perplexity : float
+            The perplexity; lower is better.
+        """
+        ctx, units = self._documents(X)
+        self._check_training(units)
+        bound = self._document_bound(ctx, units)
+        finite(np.asarray(bound), _OVERFLOW)
+        return perplexity_of(bound, units)
+
+    def score(self, X, y=None, sample_weight=None):
+        """Log-likelihood of one half of each document given the other, per token.
+
+        Each document is split in two by a rule that depends only on its own counts, so that the
+        split is the same for all models (:func:`sklearn_anneal.metrics.split_documents`). The topic
+        proportions are inferred from one half. With them and the expected topics, the words of the
+        other half are predicted. Documents of fewer than two tokens are left out.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            Counts of words in documents.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the documents. With data in parts, one array for each part.
+
+        Returns
+        -------
+        log_likelihood : float
+            The log-likelihood in nats per token; higher is better.
+        """
+        return self._score(X, y, sample_weight)
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+        ctx, X = self._context(), self._validate_data(X, reset=False)
+        weights = self._check_weights(sample_weight, X)
+        observed, held_out = split_documents(X)
+        units = self._make_units(observed, None)
+        proportions = self._infer(ctx, units)
+        proportions /= proportions.sum(axis=1, keepdims=True)
+        topics = ctx.q[TOPICS] / ctx.q[TOPICS].sum(axis=1, keepdims=True)
+        log_likelihood, n_tokens = document_completion_log_likelihood(held_out, proportions, topics)
+        counted = units.lengths + n_tokens >= 2
+        weights = counted.astype(float) if weights is None else weights * counted
+        total = float(weights @ n_tokens)
+        if total == 0:
+            raise NothingToScore(
+                "No document of X has two tokens or more (and a positive weight), so that one half "
+                "of it could be predicted from the other."
+            )
+        return float(weights @ log_likelihood) / total, total
+
+    def top_words(self, feature_names=None, n=10):
+        """The most probable words of each topic.
+
+        Parameters
+        ----------
+        feature_names : array-like of shape (n_features,) or None, default=None
+            Names of the words, as ``get_feature_names_out`` of the vectorizer returns them. None:
+            ``feature_names_in_`` if X had names of columns, else the indices of the columns.
+        n : int, default=10
+            Number of words per topic.
+
+        Returns
+        -------
+        words : list of ndarray of shape (n,)
+            One array per topic, the most probable word first.
+        """
+        topics = self._context().q[TOPICS]
+        n_words = topics.shape[1]
+        if not 1 <= n <= n_words:
+            raise ValueError(f"n must be between 1 and the number of words, {n_words}, got {n!r}.")
+        if feature_names is None:
+            feature_names = getattr(self, "feature_names_in_", np.arange(n_words))
+        names = np.asarray(feature_names)
+        if names.shape != (n_words,):
+            raise ValueError(
+                f"feature_names must have one name for each of the {n_words} words, "
+                f"got an array of shape {names.shape}."
+            )
+        return [names[np.argsort(-row, kind="stable")[:n]] for row in topics]
+
+    @available_if(has_unit_temperatures)
+    @by_parts
+    def inverse_temperatures(self, X):
+        """Expected inverse temperature of each document, low for outliers.
+
+        The method is available with ``annealing="local_tempering"``. The inverse temperature is
+        the factor by which the fitted model would multiply the document's log-likelihood.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
+            Counts of words in documents.
+
+        Returns
+        -------
+        inverse_temperatures : ndarray of shape (n_samples,)
+            E[1/T], in (0, 1].
+        """
+        ctx, units = self._documents(X)
+        self._load_kernels()
+        return finite(self.annealing_.inverse_temperatures(ctx, units), _OVERFLOW)
+
+    def _documents(self, X: Any) -> tuple[Context, Documents]:
+        ctx = self._context()
+        return ctx, self._make_units(self._validate_data(X, reset=False), None)
+
+    def _infer(self, ctx: Context, units: Documents) -> np.ndarray:
+        """γ of documents, of shape (n_documents, n_components)."""
+        gamma = np.empty((units.n_units, ctx.model.n_components))
+        self._document_bound(ctx, units, gamma)
+        return finite(gamma, _OVERFLOW)
+
+    def _document_bound(
+        self, ctx: Context, units: Documents, gamma: np.ndarray | None = None
+    ) -> float:
+        self._load_kernels()
+        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
+        with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
+            return ctx.model.infer(units, ctx.q, workers, gamma)
+
+
+def perplexity_of(bound: float, units: Documents) -> float:
+    """Perplexity of documents, given a lower bound on their log-likelihood."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(-bound / units.n_observations))
