@@ -18,6 +18,7 @@ from sklearn_anneal import AnnealedGammaProcessNMF, AnnealedLatentDirichletAlloc
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.metrics import split_documents
 
+from ..common.priors import PEER_OF_TOPICS
 from ..common.reproduction import BaseSpec, Settings
 from . import data
 
@@ -138,7 +139,10 @@ class Spec(BaseSpec):
     def _other(self, train: Any, chosen: Any, test: Any) -> dict[str, float]:
         if self.method == "topics":
             fit = AnnealedLatentDirichletAllocation(
-                self.n_components, random_state=self.seed, **dict(self.model)
+                self.n_components,
+                annealing="deterministic",
+                random_state=self.seed,
+                **PEER_OF_TOPICS | dict(self.model),
             ).fit(csr_matrix(train))
             topics = fit.components_ / fit.components_.sum(axis=1, keepdims=True)
             used_topics = topics[fit.components_.sum(axis=1) - topics.shape[1] / len(topics) > 1]

@@ -113,7 +113,14 @@ def contestants(n_components, seed):
         SKLEARN: LatentDirichletAllocation(n_components, random_state=seed),
         **{
             name: AnnealedLatentDirichletAllocation(
-                n_components, max_iter=300, tol=1e-5, random_state=seed, **settings
+                n_components,
+                learning_method="batch",
+                max_iter=300,
+                tol=1e-5,
+                random_state=seed,
+                doc_topic_prior=None,
+                topic_word_prior=None,
+                **settings,
             )
             for name, settings in ours.items()
         },

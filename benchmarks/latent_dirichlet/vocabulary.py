@@ -14,6 +14,7 @@ from sklearn_anneal.annealing import StructuredVI
 
 from ..common.measuring import interleaved, milliseconds, progress, reached, spread
 from ..common.passes import BatchClock, PassClock
+from ..common.priors import PEER_OF_TOPICS
 from ..common.report import Page
 from .workload import DTYPES, Size
 
@@ -69,6 +70,7 @@ def model(name: str, k: int, batch_size: int, n_passes: int) -> AnnealedLatentDi
         max_iter=n_passes,
         tol=0,
         random_state=0,
+        **PEER_OF_TOPICS,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
 
+from ..common.priors import PEER_OF_TOPICS
 from .data import available
 
 DTYPES = (np.float64, np.float32)
@@ -78,9 +79,10 @@ def names(size: Size, wanted: tuple[str, ...] = ("20 Newsgroups", "AP", "NIPS"))
 
 
 def estimator(n_components: int, **parameters: Any) -> AnnealedLatentDirichletAllocation:
-    """An estimator without annealing."""
+    """An estimator without annealing, with the priors and the batches of scikit-learn."""
+    usual = {**PEER_OF_TOPICS, "batch_size": 128, "random_state": 0}
     return AnnealedLatentDirichletAllocation(
-        n_components, annealing="none", **{"random_state": 0, **parameters}
+        n_components, annealing="none", **{**usual, **parameters}
     )
 
 

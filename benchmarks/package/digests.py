@@ -41,7 +41,7 @@ from sklearn_anneal.annealing import (
     VariationalTempering,
 )
 
-from ..common.priors import PEER_OF_MIXTURES, PEER_OF_RATINGS, PEER_OF_SEQUENCES
+from ..common.priors import PEER_OF_MIXTURES, PEER_OF_RATINGS, PEER_OF_SEQUENCES, PEER_OF_TOPICS
 
 METHODS: dict[str, Callable[[], Any]] = {
     "none": NoAnnealing,
@@ -157,7 +157,9 @@ def cases() -> Iterator[Case]:
     for name, params in topics.items():
 
         def allocation(params: dict[str, Any] = params) -> Any:
-            return AnnealedLatentDirichletAllocation(n_components=5, **shared, **params)
+            return AnnealedLatentDirichletAllocation(
+                n_components=5, **PEER_OF_TOPICS | shared | params
+            )
 
         yield f"latent_dirichlet {name}", allocation, documents, online
     factorizations: dict[str, dict[str, Any]] = {

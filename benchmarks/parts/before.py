@@ -71,13 +71,14 @@ class Case(NamedTuple):
         return float(np.mean(clock.processor[:-1]))
 
 
+_ONLINE = {"learning_method": "online", "batch_size": 128}
 CASES = (
     Case("Gaussian mixture", mixture, "rows", 30),
     Case("Gaussian mixture, minibatches of 1,000", mixture, "rows", 10, {"batch_size": 1000}),
     Case("Gaussian mixture, SVI+", mixture, "rows", 30, {"annealing": "svi_plus"}),
     Case("Gaussian mixture, 4 restarts, whole fit", mixture, "few rows", 30, {"n_init": 4}, True),
     Case("topics of AP, batch", topics, "AP", 10, {"learning_method": "batch"}),
-    Case("topics of AP, online", topics, "AP", 3, {"learning_method": "online"}),
+    Case("topics of AP, online", topics, "AP", 3, _ONLINE),
     Case("hidden Markov model", sequences, "frames", 20),
     Case("ratings of MovieLens 100K", ratings, "ratings", 10),
     Case("NMF", factorization, "counts", 20),

@@ -47,7 +47,7 @@ CASES = (
     Case("Gaussian mixture", "rows", {}),
     Case("topics, batch", "documents", {"learning_method": "batch"}),
     # A pass of minibatches takes as long as many passes in batch mode.
-    Case("topics, online", "documents", {"learning_method": "online"}, 1),
+    Case("topics, online", "documents", {"learning_method": "online", "batch_size": 128}, 1),
 )
 
 

@@ -14,6 +14,7 @@ from sklearn_anneal import (
     AnnealedPMF,
 )
 
+from ..common.priors import PEER_OF_TOPICS
 from .data import N_COLUMNS, N_FACTORS, N_STATES, N_TOPICS
 
 
@@ -97,7 +98,7 @@ def mixture(**parameters: Any) -> AnnealedBayesianGaussianMixture:
 
 
 def topics(**parameters: Any) -> AnnealedLatentDirichletAllocation:
-    given = {**_FIXED, "max_doc_update_iter": _ITERATIONS, **parameters}
+    given = {**_FIXED, **PEER_OF_TOPICS, "max_doc_update_iter": _ITERATIONS, **parameters}
     return AnnealedLatentDirichletAllocation(N_TOPICS, **given)
 
 
