@@ -251,7 +251,13 @@ def test_the_other_topic_model_is_measured_as_this_package_measures_itself(topic
     bound, score, coherence, _ = topics.measure(peer, train, test)
     start = peer.components_  # so that both have the same topics
     ours = AnnealedLatentDirichletAllocation(
-        3, annealing="none", init_components=start, max_iter=0, **exact
+        3,
+        doc_topic_prior=None,
+        topic_word_prior=None,
+        annealing="none",
+        init_components=start,
+        max_iter=0,
+        **exact,
     )
     bound_, score_, coherence_, _ = topics.measure(ours, train, test)
     assert bound == pytest.approx(bound_, abs=1e-4)

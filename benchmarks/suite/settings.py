@@ -84,7 +84,11 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "all priors of frames learned": {
         "sequence": {"emissionprob_prior": "auto", "dof_prior": "auto", "scale_prior": "auto"}
     },
-    "structured": {"topics": {"annealing": "structured"}},
+    "deterministic": {"topics": {"annealing": "deterministic"}},
+    "deterministic, usual priors": {
+        "topics": {"annealing": "deterministic", "doc_topic_prior": None, "topic_word_prior": None}
+    },
+    "both priors of topics learned": {"topics": {"topic_word_prior": "auto"}},
     "all variances learned": {"ratings": {"factor_variance": "auto"}},
     "race": every(n_init=RESTARTS, restarts="race"),
 }

@@ -51,10 +51,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
       by it. In scikit-learn it is a bound on the log-likelihood of the whole of X.
     - ``perplexity`` does not contain the divergence of the topics from their prior. scikit-learn
       adds all of it to any test set, so that its result depends on the number of test documents.
-    - By default α is learned, η is 0.05, and structured inference makes 100 passes in minibatches;
-      ``max_iter`` and ``tol`` are those of other methods. ``annealing="none"``,
-      ``doc_topic_prior=None`` and ``topic_word_prior=None`` are the model and the algorithm of
-      scikit-learn.
+    - By default α is learned, η is 1 / √(2 ``n_components``), and structured inference makes 100
+      passes in minibatches; ``max_iter`` and ``tol`` are for other methods. The model and the
+      algorithm of scikit-learn are ``annealing="none"`` with both priors None.
     - ``max_iter`` is 100 instead of 10, and counts only the passes at T = 1, which follow those
       of the annealing schedule. The fit stops earlier if ``tol`` is reached.
     - ``total_samples`` defaults to the number of documents seen so far instead of a million, and
@@ -80,11 +79,11 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         anew, with ``annealing="structured"`` after a tenth of its passes (or of a stream), and
         otherwise at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
-            "auto" or None, default=0.05
+            "auto", "sqrt" or None, default="sqrt"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
-        fewer words. The default predicts well from 50 to 500 topics; a corpus that is large for
-        its number of topics prefers 0.1, and a small one 0.02. None: 1 / ``n_components``.
-        ``"auto"`` maximises the lower bound over η as it
+        fewer words. ``"sqrt"``: 1 / √(2 ``n_components``), which is 0.1 for 50 topics, because
+        many topics predict best with few words each. None: 1 / ``n_components``. ``"auto"``
+        maximises the lower bound over η as it
         does for α, with one value for all words. An array with one row per topic seeds topics: a
         larger entry for a word of a topic acts like so many tokens of that word which belong to
         the topic, and is added to its start.
@@ -271,7 +270,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         "topic_word_prior": [
             Interval(Real, 0, None, closed="neither"),
             "array-like",
-            StrOptions({"auto"}),
+            StrOptions({"auto", "sqrt"}),
             None,
         ],
         "local_step": [StrOptions({"mean_field", "cvb0", "gibbs"})],
@@ -304,7 +303,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         n_components=10,
         *,
         doc_topic_prior="auto",
-        topic_word_prior=0.05,
+        topic_word_prior="sqrt",
         annealing="structured",
         local_step="mean_field",
         learning_method="auto",
