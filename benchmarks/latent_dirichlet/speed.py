@@ -36,6 +36,8 @@ from sklearn_anneal.models import _topic_visits
 from ..common.measuring import Script, interleaved, milliseconds, progress, reached, spread
 from ..common.report import Page
 from .data import corpus, documents
+from .million import TASKS as TASKS_OF_MILLION
+from .million import measure_million
 from .online import LdaModel, measure_online, measure_where
 from .processes import TASKS, measure_jobs, measure_memory, measure_start, measure_threads
 from .vocabulary import measure_structured, measure_vocabulary
@@ -233,6 +235,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Size], list[str]], bool]] = {
     "threads": (measure_threads, False),
     "start": (measure_start, False),
     "memory": (measure_memory, False),
+    "million": (measure_million, False),
 }
 
 
@@ -242,7 +245,7 @@ def main(argv: list[str] | None = None) -> None:
         title="Speed of topic models",
         description=(__doc__ or "").partition("\n")[0],
         benchmarks=BENCHMARKS,
-        tasks=TASKS,
+        tasks={**TASKS, **TASKS_OF_MILLION},
         output="topics_speed.md",
         peers={"gensim": LdaModel},
         full=FULL,
