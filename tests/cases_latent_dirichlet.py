@@ -9,6 +9,7 @@ import numpy as np
 import plain_topics as plain
 import pytest
 from harness import context_of, units_of, visit
+from peer_priors import PEER_OF_TOPICS
 from scipy.sparse import csr_matrix
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
@@ -41,8 +42,7 @@ def documents(X, weights=None):
 
 def small(n_components=3, **params):
     settings = {
-        "doc_topic_prior": None,
-        "topic_word_prior": None,
+        **PEER_OF_TOPICS,
         "annealing": "none",
         "learning_method": "batch",
         "n_reheats": 0,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from peer_priors import PEER_OF_MIXTURES
+from peer_priors import PEER_OF_MIXTURES, PEER_OF_TOPICS
 from scipy.sparse import csr_matrix
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
@@ -252,11 +252,10 @@ def test_the_other_topic_model_is_measured_as_this_package_measures_itself(topic
     start = peer.components_  # so that both have the same topics
     ours = AnnealedLatentDirichletAllocation(
         3,
-        doc_topic_prior=None,
-        topic_word_prior=None,
         annealing="none",
         init_components=start,
         max_iter=0,
+        **PEER_OF_TOPICS,
         **exact,
     )
     bound_, score_, coherence_, _ = topics.measure(ours, train, test)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from peer_priors import PEER_OF_MIXTURES
+from peer_priors import PEER_OF_MIXTURES, PEER_OF_TOPICS
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
@@ -189,7 +189,7 @@ def test_topics_of_scikit_learn_are_measured_as_ours():
     # scikit-learn calls the exponential of minus the same bound the perplexity.
     assert figures["bound"] == pytest.approx(-np.log(theirs.bound_), abs=2e-3)
     start = {"annealing": "none", "max_iter": 0, "init_components": theirs.components_}
-    ours = family.fit_ours(0, start | {"doc_topic_prior": None, "topic_word_prior": None})
+    ours = family.fit_ours(0, start | PEER_OF_TOPICS)
     assert figures["held_out"] == pytest.approx(ours.score(family.test), rel=1e-6)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from peer_priors import PEER_OF_TOPICS
 from scipy.sparse import csr_matrix
 from scipy.special import psi
 
@@ -139,7 +140,8 @@ def test_bounds_of_scikit_learn_and_of_ours_are_the_same_quantity():
     from sklearn_anneal import AnnealedLatentDirichletAllocation
 
     X = corpus("drawn").astype(np.float64)
-    ours = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0).fit(X)
+    ours = AnnealedLatentDirichletAllocation(3, annealing="none", random_state=0, **PEER_OF_TOPICS)
+    ours.fit(X)
     # The bound is that of the topics, whichever library has found them.
     assert _bound(X, ours) == pytest.approx(ours.lower_bound_ / X.sum(), abs=1e-4)
 

@@ -455,7 +455,7 @@ def test_only_structured_inference_works_in_minibatches_by_itself(params, n_docu
 
 def test_parts_of_a_stream_are_cut_into_batches_of_the_stream(X):
     X = vstack([X] * 10).tocsr()
-    for total, sizes in ((None, [128] * 4 + [88]), (1000, [250, 250, 100]), (50_000, [600])):
+    for total, sizes in ((None, [150] * 4), (1000, [250, 250, 100]), (50_000, [600])):
         lda = AnnealedLatentDirichletAllocation(3, total_samples=total, random_state=0)
         batches = list(lda._stream_batches(lda._make_units(X, None)))
         assert [batch.n_units for batch in batches] == sizes

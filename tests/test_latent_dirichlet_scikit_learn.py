@@ -15,6 +15,7 @@ from cases_latent_dirichlet import (
 )
 from harness import context_of
 from numpy.testing import assert_allclose, assert_array_equal
+from peer_priors import PEER_OF_TOPICS
 from scipy.sparse import coo_matrix, csc_matrix, csr_array, csr_matrix, issparse, vstack
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
@@ -104,7 +105,7 @@ def test_parameters_and_attributes_of_scikit_learn(X):
         *("max_iter", "total_samples", "max_doc_update_iter"),
     }, "defaults differ from scikit-learn's without a word in the docstring"
     settings = {"learning_method": "online", "batch_size": 16, "max_iter": 2, "random_state": 0}
-    settings |= {"doc_topic_prior": None, "topic_word_prior": None}
+    settings |= PEER_OF_TOPICS
     peer = peer.set_params(**settings).fit(X)
     ours = ours.set_params(annealing="none", **settings).fit(X)
     # Ours keeps no generator, because the seeds of all parts of a fit follow from one number.

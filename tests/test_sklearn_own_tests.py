@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from peer_priors import PEER_OF_MIXTURES
+from peer_priors import PEER_OF_MIXTURES, PEER_OF_TOPICS
 from sklearn.base import clone
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
@@ -71,7 +71,7 @@ PEERS = (
     Peer(
         LatentDirichletAllocation,
         AnnealedLatentDirichletAllocation,
-        {},
+        PEER_OF_TOPICS,
         ("sklearn.decomposition.tests.test_online_lda",),
         {"test_lda_fit_batch", "test_lda_multi_jobs", "test_verbosity"},
         {

@@ -503,15 +503,14 @@ def stream(
     ctx.state = {**ctx.state, "passes": ctx.state["passes"] + passes}
     method = strategy if strategy.is_annealing(ctx.state) else PLAIN
     visited = visits.visit(ctx, method, batch, workers)
-    step = visited.step
-    evaluated = method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0
-    if not evaluated:
-        step = LocalStep({}, np.nan, np.nan)
-    elif not method.exact_bound:
-        step = visits.visit(ctx, PLAIN, batch, workers).step
-    bound = ctx.scale * step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
-    if evaluated and not np.isfinite(bound):
-        raise np.linalg.LinAlgError("a lower bound that is not finite")
+    bound = np.nan
+    if method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0:
+        step = visited.step
+        if not method.exact_bound:
+            step = visits.visit(ctx, PLAIN, batch, workers).step
+        bound = ctx.scale * step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
+        if not np.isfinite(bound):
+            raise np.linalg.LinAlgError("a lower bound that is not finite")
     update = UPDATES[ctx.model.update_rule]
     update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=0.0)
     ctx.q = settled(ctx.q)

@@ -172,16 +172,14 @@ class Addends:
         return total
 
     def place(self) -> np.ndarray:
-        """Return an array for the sum, into which :meth:`add_up` writes."""
-        return np.empty_like(self.arrays[0]) if len(self.arrays) > 1 else self.arrays[0]
+        """Return the array, the first of all, into which :meth:`add_up` writes the sum."""
+        return self.arrays[0]
 
-    def add_up(self, rows: slice, out: np.ndarray) -> None:
+    def add_up(self, rows: slice) -> None:
         """Write some rows of the sum."""
         first, *rest = self.arrays
-        if rest:
-            np.add(first[rows], rest[0][rows], out=out[rows])
-        for array in rest[1:]:
-            out[rows] += array[rows]
+        for array in rest:
+            first[rows] += array[rows]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return self.total() if dtype is None else self.total().astype(dtype, copy=False)
@@ -346,7 +344,7 @@ class TopicsVisit(Visit):
         def complete(parts: slice) -> None:
             for i in range(parts.start, parts.stop):
                 rows = slice(_WORDS * i, _WORDS * (i + 1))
-                addends.add_up(rows, total)
+                addends.add_up(rows)
                 tables().expected_statistics(
                     table[rows],
                     largest[rows],
