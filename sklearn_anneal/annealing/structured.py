@@ -39,6 +39,11 @@ class StructuredVI(DampedMixin, Annealing):
         averages over about one pass whatever the size of the batches is.
     evaluate_every : int or "auto", default="auto"
         Number of passes between two evaluations of the lower bound.
+    average : bool or "auto", default="auto"
+        Whether the fit returns a mean of the parameters after its passes instead of the last
+        ones. The last fifth of the passes counts most (polynomial-decay averaging, Shamir and
+        Zhang [2]_). It suits large steps, after which the parameters are as random as one draw. A
+        stream has no passes, and always the last parameters.
     learn_priors_after : float or "auto", default="auto"
         The share of the passes after which priors are learned that are to be learned. Early
         learning favours components that have slightly more data by chance; late learning leaves
@@ -47,6 +52,8 @@ class StructuredVI(DampedMixin, Annealing):
     References
     ----------
     .. [1] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS.
+    .. [2] Shamir, Zhang (2013). Stochastic gradient descent for non-smooth optimization:
+       convergence results and optimal averaging schemes. ICML, section 4.
 
     Examples
     --------
@@ -60,6 +67,7 @@ class StructuredVI(DampedMixin, Annealing):
         "n_passes": N_PASSES,
         "learning_rate": LEARNING_RATE,
         "evaluate_every": [Interval(Integral, 1, None, closed="left"), AUTO],
+        "average": ["boolean", AUTO],
         "learn_priors_after": [Interval(Real, 0, 1, closed="both"), AUTO],
     }
     _defaults = {
@@ -67,6 +75,7 @@ class StructuredVI(DampedMixin, Annealing):
         "n_passes": 100,
         "learning_rate": "decay",
         "evaluate_every": 10,
+        "average": False,
         "learn_priors_after": 0.5,
     }
 
@@ -80,12 +89,14 @@ class StructuredVI(DampedMixin, Annealing):
         n_passes="auto",
         learning_rate="auto",
         evaluate_every="auto",
+        average="auto",
         learn_priors_after="auto",
     ):
         self.gradient = gradient
         self.n_passes = n_passes
         self.learning_rate = learning_rate
         self.evaluate_every = evaluate_every
+        self.average = average
         self.learn_priors_after = learn_priors_after
 
     def minibatch_step(self, decaying: float, share: float) -> float:

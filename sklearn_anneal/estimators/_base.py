@@ -347,10 +347,13 @@ class BaseAnnealed(
             trace.temperatures[:0] = list(self.temperatures_)
             found.n_passes += self.n_passes_
         annealed = self._inference.annealed if warm else strategy.schedule_length()
-        seen = units.total_weight
+        seen, goes_on = units.total_weight, strategy
+        fitted, ctx.model = ctx.model, ctx.model.for_streams()
+        if ctx.model is not fitted:
+            goes_on = self._strategy(ctx.model)
         inference = Inference(
             # Calls that continue from this fit run at T = 1, even if a callback stopped the fit.
-            *(ctx, _without_schedule(strategy), seen, self._fixed_parameters()),
+            *(ctx, _without_schedule(goes_on), seen, self._fixed_parameters()),
             annealed=min(annealed, len(trace.lower_bounds)),
             checked=seen,
         )
@@ -640,7 +643,7 @@ class BaseAnnealed(
 
     def _open_stream(self, X: Any, units: Units) -> tuple[Inference, Annealing]:
         """The start of a stream, and the method for the attribute ``annealing_``."""
-        model = self._make_model(X, units)
+        model = self._make_model(X, units).for_streams()
         strategy = self._strategy(model)
         self._check_first_batch(units, model)
         self._load_kernels()

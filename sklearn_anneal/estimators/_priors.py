@@ -10,6 +10,10 @@ from sklearn.utils import check_array
 from ..families import COVARIANCE_TYPES, get_structure
 
 
+SCALED = "scaled"
+"""The name of a prior of words that falls with the number of topics."""
+
+
 def is_auto(value: Any) -> bool:
     """Return whether the user asks for a prior that is learned."""
     return isinstance(value, str) and value == "auto"
@@ -154,8 +158,8 @@ def check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> Non
 
 def prior_of_words(prior: Any, n_topics: int, n_words: int) -> np.ndarray:
     """Read η of shape (n_words,) or, with one row per topic, (n_topics, n_words)."""
-    if isinstance(prior, str) and prior == "sqrt":
-        prior = (2 * n_topics) ** -0.5
+    if isinstance(prior, str) and prior == SCALED:
+        prior = 2 * n_topics**-0.75
     if prior is None or np.ndim(prior) < 2:
         return prior_vector(prior, n_words, 1 / n_topics, "topic_word_prior", "n_features")
     seeds = np.array(prior, dtype=np.float64, order="F")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -302,17 +304,19 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
 
     def _infer(self, ctx: Context, units: Documents) -> np.ndarray:
         """γ of documents, of shape (n_documents, n_components)."""
-        gamma = np.empty((units.n_units, ctx.model.n_components))
-        self._document_bound(ctx, units, gamma)
-        return finite(gamma, _OVERFLOW)
+        with self._workers_for(ctx, units) as workers:
+            return finite(ctx.model.proportions(units, ctx.q, workers), _OVERFLOW)
 
-    def _document_bound(
-        self, ctx: Context, units: Documents, gamma: np.ndarray | None = None
-    ) -> float:
+    def _document_bound(self, ctx: Context, units: Documents) -> float:
+        with self._workers_for(ctx, units) as workers:
+            return ctx.model.infer(units, ctx.q, workers)
+
+    @contextmanager
+    def _workers_for(self, ctx: Context, units: Documents) -> Iterator[Workers]:
         self._load_kernels()
         worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
-            return ctx.model.infer(units, ctx.q, workers, gamma)
+            yield workers
 
 
 def perplexity_of(bound: float, units: Documents) -> float:

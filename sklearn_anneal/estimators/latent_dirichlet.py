@@ -18,10 +18,10 @@ from ..annealing.structured import StructuredVI
 from ..inference.engine import Trace
 from ..inference.stopping import History, RiseOfBound
 from ..inference.units import Documents, Units
-from ..models.latent_dirichlet import LatentDirichlet
+from ..models.latent_dirichlet import SAMPLER, LatentDirichlet
 from ._base import BaseAnnealed
 from ._counts import checked_counts, refuse_texts
-from ._priors import is_auto, prior_of_words, prior_vector
+from ._priors import SCALED, is_auto, prior_of_words, prior_vector
 from ._topic_predictions import TopicPredictions, perplexity_of
 from ._validation import check_sparse, refuse_masked
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _MOST_TOKENS = 2.0**53
 # Σ α with which a prior of the topic proportions begins that is learned.
 _TOKENS_OF_PRIOR = 5.0
+# The same for each α where topics are sampled.
+_FIRST_PRIOR_OF_SAMPLER = 0.1
 # The default number of batches in a pass, and the smallest and largest number of their documents.
 _BATCHES = 4
 _DOCUMENTS_PER_BATCH = 128, 1024
@@ -79,12 +81,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         anew, with ``annealing="structured"`` after a tenth of its passes (or of a stream), and
         otherwise at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
-            "auto", "sqrt" or None, default="sqrt"
+            "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
-        fewer words. ``"sqrt"``: 1 / √(2 ``n_components``), which is 0.1 for 50 topics, because
-        many topics predict best with few words each. None: 1 / ``n_components``. ``"auto"``
-        maximises the lower bound over η as it
-        does for α, with one value for all words. An array with one row per topic seeds topics: a
+        fewer words. ``"scaled"``: 2 / ``n_components``^(3/4), which is 0.11 for 50 topics and
+        0.02 for 500, because many topics predict best with few words each. None:
+        1 / ``n_components``. ``"auto"`` maximises the lower bound over η as it does for α, with one
+        value for all words. An array with one row per topic seeds topics: a
         larger entry for a word of a topic acts like so many tokens of that word which belong to
         the topic, and is added to its start.
     annealing : str or Annealing, default="structured"
@@ -270,10 +272,10 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         "topic_word_prior": [
             Interval(Real, 0, None, closed="neither"),
             "array-like",
-            StrOptions({"auto", "sqrt"}),
+            StrOptions({"auto", SCALED}),
             None,
         ],
-        "local_step": [StrOptions({"mean_field", "cvb0", "gibbs"})],
+        "local_step": [StrOptions({"auto", "mean_field", "cvb0", "gibbs", SAMPLER})],
         "learning_method": [StrOptions({"auto", "batch", "online"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "evaluate_every": [Interval(Integral, None, None, closed="neither")],
@@ -285,7 +287,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     }
 
     _most_reheats = {"deterministic": 4, "reheating": 4}
-    _kernel_modules = ("latent_dirichlet", "counts", "gamma", "gamma_draws")
+    _kernel_modules = ("latent_dirichlet", "counts", "gamma", "gamma_draws", "topic_sampler")
     _data_in_words = "{units} documents with {observations} tokens of {columns} words"
     _advice = (
         "the Dirichlet parameters of some topics are not positive numbers: counts or priors are "
@@ -303,9 +305,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         n_components=10,
         *,
         doc_topic_prior="auto",
-        topic_word_prior="sqrt",
+        topic_word_prior="scaled",
         annealing="structured",
-        local_step="mean_field",
+        local_step="auto",
         learning_method="auto",
         learning_decay=0.7,
         learning_offset=10.0,
@@ -374,7 +376,16 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     def _is_online(self) -> bool:
         if self.learning_method != "auto":
             return self.learning_method == "online"
+        return self._is_structured() and self.local_step not in ("auto", SAMPLER)
+
+    def _is_structured(self) -> bool:
         return self.annealing == "structured" or isinstance(self.annealing, StructuredVI)
+
+    def _resolved_local_step(self) -> str:
+        if self.local_step != "auto":
+            return self.local_step
+        draws = self._is_structured() and getattr(self.annealing, "gradient", None) != "exact"
+        return SAMPLER if draws and not self._is_online() else "mean_field"
 
     def _documents_per_batch(self, n_documents: float) -> int:
         if self.batch_size != "auto":
@@ -428,7 +439,31 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
                 "init_components without a use. Give the method start='init_params', or leave "
                 "init_components out."
             )
+        if model.local_step_name == SAMPLER:
+            self._check_sampler(strategy)
         return strategy
+
+    def _check_sampler(self, strategy: Annealing) -> None:
+        """Refuse what cannot be combined with topics of tokens that are kept."""
+        reason = None
+        if not isinstance(strategy, StructuredVI):
+            reason = (
+                f"draws the topics of tokens, and annealing={self.annealing!r} works with their "
+                "expectations. Give annealing='structured'"
+            )
+        elif self._is_online():
+            reason = (
+                "keeps the topics of all tokens from pass to pass, and learning_method='online' "
+                "does not. Give learning_method='batch'"
+            )
+        elif strategy.learning_rate != 1:
+            reason = (
+                "needs parameters that contain all tokens with their last topics, which "
+                f"learning_rate={strategy.learning_rate!r} mixes with earlier ones. Give "
+                "StructuredVI(learning_rate=1) or 'auto'"
+            )
+        if reason is not None:
+            raise ValueError(f"local_step={SAMPLER!r} {reason}, or local_step='auto'.")
 
     def _make_model(self, X: csr_matrix, units: Units) -> LatentDirichlet:
         k, n_words = self.n_components, X.shape[1]
@@ -442,7 +477,11 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
                     f"{start.min():g}. The components_ of a fit of this shape would do."
                 )
         dtype = np.float32 if X.dtype == np.float32 else np.float64
-        first = _TOKENS_OF_PRIOR / k if is_auto(self.doc_topic_prior) else 1 / k
+        local_step, first, eta = self._resolved_local_step(), 1 / k, self.topic_word_prior
+        if is_auto(self.doc_topic_prior):
+            first = _FIRST_PRIOR_OF_SAMPLER if local_step == SAMPLER else _TOKENS_OF_PRIOR / k
+        if is_auto(eta) and local_step == SAMPLER:
+            eta = SCALED
         alpha = prior_vector(self.doc_topic_prior, k, first, "doc_topic_prior", "n_components")
         if dtype == np.float32 and alpha.max() > _LARGEST_SINGLE:
             raise ValueError(
@@ -454,10 +493,11 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             k,
             n_words,
             alpha,
-            prior_of_words(self.topic_word_prior, k, n_words),
+            prior_of_words(eta, k, n_words),
             learn_doc_topic_prior=is_auto(self.doc_topic_prior),
             learn_topic_word_prior=is_auto(self.topic_word_prior),
-            local_step=self.local_step,
+            local_step=local_step,
+            collapsed_predictions=local_step != "mean_field",
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
             init_components=start,

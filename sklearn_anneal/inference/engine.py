@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..annealing._base import Annealing, Context
-from ..families import Natural, settled
+from ..families import Natural, mix, settled
 from ..models._base import LocalStep
 from . import conjugate, gradient, visits
 from .parallel import SEQUENTIAL, Workers
@@ -31,6 +31,9 @@ UPDATES = {"conjugate": conjugate.update, "gradient": gradient.update}
 # suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
 # one pass.
 _ANNEALED_SHARE = 0.1
+# Pass t = 0, 1, … has a weight of a / (t + a) in the mean of the parameters: after many passes, this
+# is about a mean over the last t / a of them.
+_RECENT = 5.0
 
 
 class Settings(NamedTuple):
@@ -134,6 +137,8 @@ class Progress:
         that pickles leave them out.
     best : dict of ndarray or None
         The parameters with the highest bound of the data for validation so far, if there are any.
+    mean : dict of ndarray or None
+        A mean of the parameters after the passes so far, if the method asks for one.
     """
 
     ctx: Context
@@ -145,6 +150,18 @@ class Progress:
     finished: bool = False
     known: Any = None
     best: Natural | None = None
+    mean: Natural | None = None
+
+    def as_returned(self) -> Context:
+        """The context with the parameters that the fit would return if it ended now."""
+        return self.ctx if self.mean is None else replace(self.ctx, q=self.mean)
+
+    def average(self) -> None:
+        """Add the parameters after a pass to the mean, if the method asks for one."""
+        if self.strategy.average:
+            q = settled(self.ctx.q)
+            weight = _RECENT / (self.passes + _RECENT)
+            self.mean = mix(q if self.mean is None else self.mean, q, weight)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "known": None}
@@ -167,7 +184,9 @@ class _Run(NamedTuple):
 
     def stopped(self, progress: Progress) -> bool:
         """Report a pass to the monitor, and return whether it asks to stop."""
-        return self.monitor is not None and self.monitor(progress.ctx, progress.trace)
+        if self.monitor is None:
+            return False
+        return self.monitor(progress.as_returned(), progress.trace)
 
     def history(self, trace: Trace) -> History:
         return History(
@@ -234,10 +253,17 @@ def fit(
 def _batch_pass(progress: Progress, run: _Run) -> None:
     """Visit all the data, record the bound that this yields, and update unless the fit ends."""
     ctx, trace, p = progress.ctx, progress.trace, progress.passes
+    if p == run.n_passes > 0 and not progress.strategy.finish:
+        # No update follows, and the bound that counts is that of the result.
+        trace.lower_bounds.append(np.nan)
+        trace.temperatures.append(progress.temperature)
+        trace.stopped = run.stopped(progress)
+        _end(progress, run)
+        return
     method = progress.strategy if p < run.n_annealed else PLAIN
     visited = visits.visit(ctx, method, run.units, run.workers, progress.local, progress.known)
     # The local step yields the bound of the λ that it was given, the result of the pass before.
-    bound = _bound(ctx, method, visited.step, run, p, visited.visit.known)
+    bound = _bound(progress.as_returned(), method, visited.step, run, p, visited.visit.known)
     if p == 0:
         trace.initial = bound
     else:
@@ -263,6 +289,7 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.local, progress.known = visited.local, visited.visit.known
+    progress.average()
     progress.passes += 1
 
 
@@ -282,8 +309,9 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
             vars(ctx).update(vars(taught.ctx))
         data, heat, warm = data + taught.data, heat + taught.heat, warm + taught.weight
     ctx.scale, ctx.q = 1.0, settled(ctx.q)
+    progress.average()
     progress.passes += 1
-    trace.lower_bounds.append(_bound(ctx, method, data, run, p + 1))
+    trace.lower_bounds.append(_bound(progress.as_returned(), method, data, run, p + 1))
     trace.temperatures.append(heat / warm)
     _note_error(trace, data, run.units)
     _validate(progress, run)
@@ -367,13 +395,15 @@ def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
     """End the fit, and record the bound of the result, which is evaluated unless it is given."""
     trace = progress.trace
     trace.reason = _reason(progress, run)
+    if progress.mean is not None:
+        progress.ctx.q = progress.mean
     if progress.best is not None:
         progress.ctx.q, bound = progress.best, None
     trace.final = lower_bound(progress.ctx, run.units, run.workers) if bound is None else bound
     trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
     if not progress.strategy.finish:
         trace.converged = not trace.stopped
-    progress.local = progress.known = progress.best = None
+    progress.local = progress.known = progress.best = progress.mean = None
     progress.finished = True
 
 

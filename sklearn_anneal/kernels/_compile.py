@@ -24,6 +24,7 @@ _ARGUMENTS = {
     "out1": types.float64[::1],
     "out2": types.float64[:, ::1],
     "out_int": types.int64[::1],
+    "out_index": types.int32[::1],
     "int": types.int64,
     "float": types.float64,
 }
@@ -57,8 +58,8 @@ class Kernel:
         ``out_values`` are written and have 2 and 1. The first argument must be one of these. The
         following are float64: ``matrix`` (2 dimensions) and ``vector`` (1) are read, ``out2`` and
         ``out1`` are written. ``index`` (int32), ``pointer`` (int64) and ``words`` (uint32) have one
-        dimension and are read; ``out_int`` (int64) has one and is written. ``int`` and ``float``
-        are numbers.
+        dimension and are read; ``out_int`` (int64) and ``out_index`` (int32) have one
+        and are written. ``int`` and ``float`` are numbers.
     dtypes : tuple of str
         The dtypes of data that the kernel can be compiled for.
     """

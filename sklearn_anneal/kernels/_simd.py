@@ -19,6 +19,8 @@ from numba.extending import intrinsic
 LANES = 8
 ROWS = 8
 DOUBLES = 4
+# Number of parts that `lane_products` sums over.
+QUARTERS = 4
 
 _WORD = ir.IntType(32)
 _INDEX = ir.IntType(64)
@@ -206,6 +208,43 @@ def total(typingctx, x):
         return emit.sum_of_lanes(builder.load(lanes))
 
     return x.dtype(x), codegen
+
+
+@intrinsic
+def lane_products(typingctx, x, y, out):
+    """Sums of the products of two vectors, over parts of them that are equally long.
+
+    The vectors are cut into ``QUARTERS`` parts, whose lengths are a multiple of the number of
+    lanes. Entry ``q * lanes + j`` of ``out`` is the sum over the entries of part q whose index
+    there is j modulo the number of lanes. The last ``QUARTERS`` entries of ``out`` are the sums
+    over whole parts.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = _Emitter(context, builder, signature.args[0].dtype)
+        x, (n,) = emit.array(signature.args[0], args[0])
+        y, _ = emit.array(signature.args[1], args[1])
+        out, _ = emit.array(signature.args[2], args[2])
+        length = builder.udiv(n, ir.Constant(n.type, QUARTERS))
+        begins = [builder.mul(length, ir.Constant(n.type, q)) for q in range(QUARTERS)]
+        sums = [cgutils.alloca_once(builder, emit.vector) for _ in range(QUARTERS)]
+        emit.fill(sums, emit.constant(0.0))
+        with emit.steps(length) as loop:
+            offset = emit.offset(loop)
+            for begin, sum_ in zip(begins, sums, strict=True):
+                here = builder.add(begin, offset)
+                product = emit.multiply_add(
+                    emit.load(x, here), emit.load(y, here), builder.load(sum_)
+                )
+                builder.store(product, sum_)
+        for q, sum_ in enumerate(sums):
+            lanes = builder.load(sum_)
+            emit.store(lanes, out, ir.Constant(_INDEX, q * emit.lanes))
+            place = builder.gep(out, [ir.Constant(_INDEX, QUARTERS * emit.lanes + q)])
+            builder.store(emit.sum_of_lanes(lanes), place)
+        return context.get_dummy_value()
+
+    return types.void(x, y, out), codegen
 
 
 @intrinsic

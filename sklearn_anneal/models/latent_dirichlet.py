@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -27,6 +28,7 @@ from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
 from ._summary import DataSummary
 from ._topic_draws import TopicsDraw
+from ._topic_sampling import SampledTopicsVisit, counts_of
 from ._topic_visits import (
     TOPICS,
     Concentrations,
@@ -40,17 +42,33 @@ from ._topic_visits import (
 
 # Tables are padded to a multiple of this many topics, which kernels process at a time.
 _LANES = 8
+# The same for the tables of the sampler.
+_COLUMNS_OF_SAMPLER = 32
 # Smallest number of words for which a task of the workers prepares the topics.
 _WORDS = 256
 # Default number of iterations over a document: few at visits that start anew in order to explore,
 # many at other visits.
 _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
+# The local step that keeps the topics of all tokens.
+SAMPLER = "collapsed_gibbs"
 # Empirical Bayes keeps Dirichlet parameters between these bounds.
 _SMALLEST_PRIOR, _LARGEST_PRIOR = 1e-4, 1e3
 # The share of a topic's first tokens that one document gives; the others are those of the corpus.
-_SHARE_OF_DOCUMENT = 0.2
+# Sampled topics go further from a start in which they differ less.
+_SHARE_OF_DOCUMENT, _SHARE_OF_DOCUMENT_IF_SAMPLED = 0.2, 0.1
 # Topics count as equal if their squared distance is below this share of their squared lengths.
 _SAME_TOPIC = 1e-6
+
+
+# The settings of structured inference by which topics are sampled.
+_RECOMMENDED_FOR_SAMPLER = {
+    "gradient": "approximate",
+    "learning_rate": 1.0,
+    "n_passes": 200,
+    "evaluate_every": 200,
+    "learn_priors_after": 0.25,
+    "average": True,
+}
 
 
 @dataclass
@@ -120,7 +138,10 @@ class LatentDirichlet(ConjugateModel):
         η.
     learn_doc_topic_prior, learn_topic_word_prior : bool, default=False
         Empirical Bayes for α (entry by entry) and η (one number).
-    local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
+    local_step : {"mean_field", "cvb0", "gibbs", "collapsed_gibbs"}, default="mean_field"
+    collapsed_predictions : bool, default=False
+        Whether :meth:`proportions` integrates the proportions out (CVB0) instead of updating their
+        mean-field distribution.
     max_doc_update_iter : int or None, default=None
     mean_change_tol : float, default=1e-3
     init_components : ndarray of shape (n_components, n_words) or None, default=None
@@ -136,7 +157,7 @@ class LatentDirichlet(ConjugateModel):
     learning for latent Dirichlet allocation, section 2.
     """
 
-    recommended: ClassVar[dict[str, dict[str, Any]]] = {
+    recommended: dict[str, dict[str, Any]] = {  # type: ignore[misc]  # noqa: RUF012
         "deterministic": {
             "form": "posterior",
             "initial_temperature": 1.35,
@@ -177,6 +198,7 @@ class LatentDirichlet(ConjugateModel):
         learn_doc_topic_prior: bool = False,
         learn_topic_word_prior: bool = False,
         local_step: str = "mean_field",
+        collapsed_predictions: bool = False,
         max_doc_update_iter: int | None = None,
         mean_change_tol: float = 1e-3,
         init_components: np.ndarray | None = None,
@@ -190,12 +212,15 @@ class LatentDirichlet(ConjugateModel):
         self.learn_doc_topic_prior = learn_doc_topic_prior
         self.learn_topic_word_prior = learn_topic_word_prior
         self.local_step_name = local_step
+        self.collapsed_predictions = collapsed_predictions
         self.max_doc_update_iter = max_doc_update_iter
         self.mean_change_tol = mean_change_tol
         self.init_components = init_components
         self.init_params = init_params
         self.dtype = np.dtype(dtype)
         self.mean_length = np.nan
+        if local_step == SAMPLER:
+            self.recommended = {**self.recommended, "structured": _RECOMMENDED_FOR_SAMPLER}
 
     @property
     def width(self) -> int:
@@ -203,9 +228,13 @@ class LatentDirichlet(ConjugateModel):
         return -(-self.n_components // _LANES) * _LANES
 
     def capabilities(self) -> dict[str, str | None]:
-        can: dict[str, str | None] = dict.fromkeys(
-            ("draws", "exact_gradient_statistics", "log_partition", "assignments")
-        )
+        can: dict[str, str | None] = dict.fromkeys(("draws", "log_partition", "assignments"))
+        can["exact_gradient_statistics"] = None
+        if self.local_step_name == SAMPLER:
+            can["exact_gradient_statistics"] = (
+                f"it weighs the statistics of one draw of the topics, and local_step={SAMPLER!r} "
+                "integrates over all draws; local_step='mean_field' does not"
+            )
         reason = None
         if self.local_step_name != "mean_field":
             reason = (
@@ -219,6 +248,8 @@ class LatentDirichlet(ConjugateModel):
         return Factors([Factor(Dirichlet(), {"concentration": TOPICS})])
 
     def operations(self, units: Documents) -> float:
+        if self.local_step_name == SAMPLER:
+            return 2.0 * self.n_components * units.n_observations
         n_iter = self.max_doc_update_iter or _FEW_ITERATIONS
         return 4.0 * self.n_components * n_iter * float(units.indptr[-1])
 
@@ -232,6 +263,14 @@ class LatentDirichlet(ConjugateModel):
     def resolved(self, summary: Summary, hold_units: bool = False) -> LatentDirichlet:
         model = copy(self)
         model.mean_length = summary.mean_length
+        return model
+
+    def for_streams(self) -> LatentDirichlet:
+        """Return a model with mean-field steps if this one keeps the topics of all tokens."""
+        if self.local_step_name != SAMPLER:
+            return self
+        model = copy(self)
+        model.local_step_name, model.recommended = "mean_field", type(self).recommended
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -282,11 +321,13 @@ class LatentDirichlet(ConjugateModel):
         frequencies = np.bincount(words, counted, self.n_words) + 1.0
         frequencies /= frequencies.sum()
         tokens = summary.mean_length * summary.weight / self.n_components
-        start *= (1.0 - _SHARE_OF_DOCUMENT) * tokens * frequencies
+        sampled = self.local_step_name == SAMPLER
+        share = _SHARE_OF_DOCUMENT_IF_SAMPLED if sampled else _SHARE_OF_DOCUMENT
+        start *= (1.0 - share) * tokens * frequencies
         start += self.topic_word_prior
         for topic, d in zip(start, chosen, strict=True):
             own = slice(indptr[d], indptr[d + 1])
-            topic[words[own]] += _SHARE_OF_DOCUMENT * tokens * counts[own] / units.lengths[d]
+            topic[words[own]] += share * tokens * counts[own] / units.lengths[d]
 
     def random_natural(
         self,
@@ -323,6 +364,12 @@ class LatentDirichlet(ConjugateModel):
     ) -> TopicsVisit:
         draw, words = None, Words.of(units, self.n_words)
         expected = self.expectations_of(q, words)
+        if rng is not None and self.local_step_name == SAMPLER:
+            width = -(-self.n_components // _COLUMNS_OF_SAMPLER) * _COLUMNS_OF_SAMPLER
+            counts = counts_of(expected, self.n_components, width, self.dtype, workers)
+            return SampledTopicsVisit(
+                *(self, counts, t, None, separate_noise, SAMPLER, words), workers=workers
+            )
         if rng is not None:
             draw = TopicsDraw.of(expected, words.met, q[TOPICS], rng, self.dtype, workers)
             topics = self._drawn_topics(draw, expected, float(t.local), workers)
@@ -331,8 +378,9 @@ class LatentDirichlet(ConjugateModel):
         else:
             topics = self._expected_topics(expected, float(t.local), workers)
         # Only mean-field iterations maximise a bound, so that it is computed with them even if
-        # the model is fitted with another local step.
-        kind = "mean_field" if evaluation else self.local_step_name
+        # the model is fitted with another local step. The sampler needs draws.
+        sampled = self.local_step_name == SAMPLER
+        kind = "mean_field" if evaluation or sampled else self.local_step_name
         return TopicsVisit(
             *(self, topics, t, unit_temperatures, separate_noise, kind, words, draw),
             workers=workers,
@@ -390,6 +438,22 @@ class LatentDirichlet(ConjugateModel):
         workers.share(find, len(expected.rows), _WORDS)
         return topics
 
+    def _mean_topics(self, expected: Concentrations, workers: Workers) -> Topics:
+        """Return E β divided by its largest entry of each word."""
+        topics = self._empty_topics(expected, self.dtype)
+        topics.table[:, self.n_components :] = 0.0
+
+        def find(part: slice) -> None:
+            expected.fill(part)
+            rows = expected.rows[part]
+            means = expected.values[rows] / expected.totals
+            largest = means.max(axis=1)
+            topics.table[rows, : self.n_components] = means / largest[:, None]
+            topics.largest[rows] = np.log(largest)
+
+        workers.share(find, len(expected.rows), _WORDS)
+        return topics
+
     def _drawn_topics(
         self, draw: TopicsDraw, expected: Concentrations, x: float, workers: Workers
     ) -> Topics:
@@ -427,17 +491,41 @@ class LatentDirichlet(ConjugateModel):
         its shape is (n_documents, n_components).
         """
         visit = self.visit(q, units, evaluation=True, workers=workers)
-        visit = replace(visit, statistics=False)
-        chunks = units.chunks()
-        start = LocalStart(None, self.n_iter(exploring=False))
-        tasks = ((units.take(index), None, start) for index in chunks)
         bound = 0.0
-        for index, step in zip(chunks, workers.imap(visit.step, tasks), strict=True):
+        for index, step in self._inferred(replace(visit, statistics=False), units, workers):
             # These steps are not completed by `finish`, so that the entropy includes the energy.
             bound += step.entropy + step.log_prior
             if gamma is not None:
                 gamma[index] = step.local
         return bound
+
+    def proportions(self, units: Documents, q: Natural, workers: Workers) -> np.ndarray:
+        """Return the Dirichlet parameters γ of documents, of shape (n_documents, n_components).
+
+        They are those of the lower bound, or, with ``collapsed_predictions``, α and the expected
+        tokens of each topic by CVB0 at the expected topics.
+        """
+        gamma = np.empty((units.n_units, self.n_components))
+        if not self.collapsed_predictions:
+            self.infer(units, q, workers, gamma)
+            return gamma
+        words = Words.of(units, self.n_words)
+        topics = self._mean_topics(self.expectations_of(q, words), workers)
+        visit = TopicsVisit(
+            *(self, topics, Tempering(), None, False, "cvb0", words), statistics=False
+        )
+        for index, step in self._inferred(visit, units, workers):
+            gamma[index] = step.local
+        return gamma
+
+    def _inferred(
+        self, visit: TopicsVisit, units: Documents, workers: Workers
+    ) -> Iterator[tuple[slice, LocalStep]]:
+        """Yield the documents of each chunk, and their local step from a new start."""
+        chunks = units.chunks()
+        start = LocalStart(None, self.n_iter(exploring=False))
+        tasks = ((units.take(index), None, start) for index in chunks)
+        return zip(chunks, workers.imap(visit.step, tasks), strict=True)
 
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
         counts: Any = raw[TOPICS]

@@ -1,0 +1,185 @@
+"""Collapsed Gibbs sampling of the topics of tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._compile import helper, kernel
+from ._math import digamma
+from ._random import stream_of, uniform
+from ._simd import LANES, QUARTERS, lane_products
+from .counts import TINY, TINY_SINGLE
+
+# A count above this is sampled as so many tokens of equal mass.
+MOST_TOKENS = 1024
+# Tables have a multiple of so many columns.
+COLUMNS = LANES * QUARTERS
+
+
+@helper
+def _n_tokens(count):
+    return int(np.ceil(min(np.float64(count), np.float64(MOST_TOKENS))))
+
+
+@helper
+def _mass(count, j):
+    """The mass of token j of a count. The fraction of a count is one more, smaller token."""
+    whole = np.float64(count)
+    return whole / MOST_TOKENS if whole > MOST_TOKENS else min(1.0, whole - j)
+
+
+@helper
+def _drawn_topic(weights, row, sums, u, n_topics, otherwise):
+    """Draw a topic in proportion to ``weights * row``, by a uniform number.
+
+    ``sums`` receives :func:`lane_products`. If no product is positive, the result is ``otherwise``.
+    """
+    size = row.dtype.type
+    lanes = 32 // row.itemsize
+    quarter = row.shape[0] // QUARTERS
+    lane_products(weights, row, sums)
+    total = size(0)
+    for q in range(QUARTERS):
+        total += sums[QUARTERS * lanes + q]
+    if not total > size(0):
+        return otherwise
+    left = size(u) * total
+    q = 0
+    while q < QUARTERS - 1 and left >= sums[QUARTERS * lanes + q]:
+        left -= sums[QUARTERS * lanes + q]
+        q += 1
+    lane = 0
+    while lane < lanes - 1 and left >= sums[q * lanes + lane]:
+        left -= sums[q * lanes + lane]
+        lane += 1
+    k = q * quarter + lane
+    last = k + quarter - lanes
+    while k < last:
+        left -= weights[k] * row[k]
+        if left < size(0):
+            break
+        k += lanes
+    # Rounding errors can lead to a topic that has no weight, or beyond the last topic.
+    for _ in range(row.shape[0]):
+        if weights[k] * row[k] > size(0):
+            return k
+        k = k - 1 if k > 0 else n_topics - 1
+    return otherwise
+
+
+@kernel(
+    "values index pointer pointer vector vector out_rows out1 out_index int int out2 out1"
+)
+def sample_topics(
+    counts,
+    indices,
+    indptr,
+    starts,
+    weights,
+    alpha,
+    table,
+    totals,
+    topics,
+    fresh,
+    seed,
+    out,
+    theta,
+):
+    """Draw the topic of every token given the topics of all other tokens.
+
+    p(z = k) ∝ (n_dk + α_k) λ_kw / Σ_w λ_kw, where n_dk is the number of the document's other tokens
+    of topic k, and λ contains all other tokens. Documents follow one another, and each draw changes
+    the counts at once.
+
+    Parameters
+    ----------
+    counts, indices, indptr
+        The documents; ``indices`` are rows of the table.
+    starts : (n_documents + 1,)
+        Where the tokens of each document begin.
+    weights : (n_documents,), or empty
+    alpha : (n_topics,)
+    table : (n_rows, width)
+        λ of each word. It is changed, as the tokens change their topics.
+    totals : (n_topics,)
+        Σ_w λ_kw, which is changed too.
+    topics : (n_tokens,)
+        The topic of each token, before and after.
+    fresh : bool
+        Whether the tokens have no topics yet, and are not in λ. They are then assigned as if each
+        document had equally many tokens of each topic.
+    seed : int
+        Each document has random numbers of its own.
+    out : (n_rows, width)
+        Receives the weight of the tokens of each word and topic.
+    theta : (n_topics + 2,)
+        Receives Σ w (ψ(α_k + n_dk) − ψ(Σ α + N_d)), Σ w and Σ w ψ(Σ α + N_d).
+    """
+    n_topics = alpha.shape[0]
+    width = table.shape[1]
+    size = table.dtype.type
+    tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
+    held = np.zeros(width)
+    ratios = np.zeros(width, table.dtype)
+    sums = np.zeros(QUARTERS * (32 // table.itemsize + 1), table.dtype)
+    of_prior = np.empty(n_topics)
+    concentration = 0.0
+    for k in range(n_topics):
+        of_prior[k] = digamma(alpha[k])
+        concentration += alpha[k]
+    of_all = 0.0
+    normalizers = 0.0
+    for d in range(indptr.shape[0] - 1):
+        begin = indptr[d]
+        end = indptr[d + 1]
+        weight = weights[d] if weights.shape[0] > 0 else 1.0
+        stream, drawn = stream_of(seed, d), np.uint64(0)
+        for k in range(n_topics):
+            held[k] = 0.0
+        n_tokens = 0.0
+        t = starts[d]
+        for i in range(begin, end):
+            n_tokens += np.float64(counts[i])
+            if fresh == 0:
+                for j in range(_n_tokens(counts[i])):
+                    held[topics[t]] += _mass(counts[i], j)
+                    t += 1
+        for k in range(n_topics):
+            ratios[k] = (1.0 if fresh != 0 else held[k] + alpha[k]) / totals[k]
+        t = starts[d]
+        for i in range(begin, end):
+            row = table[indices[i]]
+            for j in range(_n_tokens(counts[i])):
+                mass = _mass(counts[i], j)
+                moved = weight * mass
+                u = uniform(stream, drawn)
+                drawn += np.uint64(1)
+                if fresh != 0:
+                    k = int(u * n_topics)
+                else:
+                    k = topics[t]
+                    held[k] = max(held[k] - mass, 0.0)
+                    totals[k] = max(totals[k] - moved, np.float64(tiny))
+                    row[k] = max(row[k] - size(moved), tiny)
+                    ratios[k] = (held[k] + alpha[k]) / totals[k]
+                k = _drawn_topic(ratios, row, sums, u, n_topics, k)
+                topics[t] = k
+                held[k] += mass
+                totals[k] += moved
+                row[k] += size(moved)
+                ratios[k] = (1.0 if fresh != 0 else held[k] + alpha[k]) / totals[k]
+                t += 1
+        t = starts[d]
+        for i in range(begin, end):
+            for j in range(_n_tokens(counts[i])):
+                out[indices[i], topics[t]] += weight * _mass(counts[i], j)
+                t += 1
+        for k in range(n_topics):
+            if held[k] > 0.0:
+                theta[k] += weight * (digamma(alpha[k] + held[k]) - of_prior[k])
+        of_all += weight
+        normalizers += weight * digamma(concentration + n_tokens)
+    for k in range(n_topics):
+        theta[k] += of_all * of_prior[k] - normalizers
+    theta[n_topics] += of_all
+    theta[n_topics + 1] += normalizers

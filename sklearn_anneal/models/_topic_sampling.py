@@ -1,0 +1,145 @@
+"""Visits that draw the topics of all tokens, by collapsed Gibbs sampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..families import LazyColumns
+from ..inference.parallel import Workers
+from ..inference.units import Documents
+from ._base import LocalStep, compiled
+from ._topic_visits import TOPICS, Addends, Concentrations, TopicsVisit
+
+_NOTHING = np.empty(0)
+# Smallest number of words for which a task of the workers prepares the counts.
+_WORDS = 256
+# Smallest number of documents in a chunk, if there are several.
+_SMALLEST_CHUNK = 4_096
+
+kernels = partial(compiled, "topic_sampler")
+
+
+class Counts(NamedTuple):
+    """λ as the sampler reads it.
+
+    Attributes
+    ----------
+    table : ndarray of shape (n_rows, width)
+        λ of the words that a visit meets, padded with zeros.
+    totals : ndarray of shape (n_topics,)
+        Σ_w λ_kw over all words.
+    """
+
+    table: np.ndarray
+    totals: np.ndarray
+
+
+class Assignments(NamedTuple):
+    """The topics of the tokens of some documents, and how to go on from there.
+
+    Attributes
+    ----------
+    topics : ndarray of int32, shape (n_tokens,), or None
+        None if the tokens have no topics yet, and are not in λ.
+    seed : int
+    """
+
+    topics: np.ndarray | None
+    seed: int
+
+
+class DocumentsInFewChunks(Documents):
+    """Documents in chunks of at least some thousands.
+
+    Within a chunk, every draw knows those before it; of other chunks it knows the result of the
+    last visit. Where single documents decide what a topic is, this costs more quality than several
+    workers would save time.
+    """
+
+    @cached_property
+    def _most_chunks(self) -> int:
+        return max(1, min(super()._most_chunks, self.n_units // _SMALLEST_CHUNK))
+
+
+def counts_of(
+    expected: Concentrations, n_topics: int, width: int, dtype: Any, workers: Workers
+) -> Counts:
+    """Return λ of some words as the sampler reads it."""
+    table = np.zeros((len(expected.values), width), dtype)
+
+    def fill(part: slice) -> None:
+        expected.fill(part)
+        rows = expected.rows[part]
+        table[rows, :n_topics] = expected.values[rows]
+
+    workers.share(fill, len(expected.rows), _WORDS)
+    return Counts(table, expected.totals)
+
+
+@dataclass(frozen=True)
+class SampledTopicsVisit(TopicsVisit):
+    """A visit whose local step draws the topic of each token, given those of all other tokens.
+
+    Proportions and topics are integrated out (Griffiths and Steyvers, 2004). λ contains the tokens
+    with their topics of the last visit, which are the local variables. Each chunk of documents has
+    its own copy of the counts, and changes it as its tokens change their topics (approximate
+    distributed LDA, Newman et al., 2009).
+
+    Its ``expected`` is of class :class:`Counts`.
+    """
+
+    tells_bound = False
+
+    def view(self, units: Documents) -> Documents:
+        return DocumentsInFewChunks(units.counts, units.words, units.indptr, units.weights)
+
+    def start(
+        self, units: Documents, local: Any, exploring: bool, noise: float, rng: np.random.Generator
+    ) -> Any:
+        return Assignments(local, int(rng.integers(2**62)))
+
+    def forgets(self, exploring: bool, noise: float) -> bool:
+        return False
+
+    def step(
+        self, units: Documents, noise: np.ndarray | None = None, local: Any = None
+    ) -> LocalStep:
+        model, expected = self.model, self.expected
+        arrays = self._arrays(units, model.dtype)
+        starts = _starts(arrays[0], arrays[2])
+        fresh = local.topics is None
+        topics = np.empty(starts[-1], np.int32) if fresh else np.array(local.topics)
+        out = np.zeros(expected.table.shape)
+        theta = np.zeros(model.n_components + 2)
+        kernels().sample_topics(
+            *arrays,
+            starts,
+            _NOTHING if units.weights is None else units.weights,
+            model.doc_topic_prior,
+            expected.table.copy(),
+            expected.totals.copy(),
+            topics,
+            fresh,
+            local.seed,
+            out,
+            theta,
+        )
+        statistics: dict[str, Any] = {TOPICS: Addends([out]), "doc_topic": theta}
+        return LocalStep(statistics, energy=np.nan, entropy=np.nan, local=topics)
+
+    def finish(self, step: LocalStep) -> LocalStep:
+        addends: Any = step.statistics[TOPICS]
+        self.workers.share(addends.add_up, len(self.expected.table), _WORDS)
+        step.statistics[TOPICS] = addends.place()
+        return self._of_all_words(step)
+
+
+def _starts(counts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
+    """Return where the tokens of each document begin, as the kernel counts them."""
+    tokens = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(np.ceil(np.minimum(counts, kernels().MOST_TOKENS)), out=tokens[1:])
+    return tokens[indptr]
