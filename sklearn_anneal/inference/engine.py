@@ -160,8 +160,11 @@ class Progress:
         """Add the parameters after a pass to the mean, if the method asks for one."""
         if self.strategy.average:
             q = settled(self.ctx.q)
-            weight = _RECENT / (self.passes + _RECENT)
-            self.mean = mix(q if self.mean is None else self.mean, q, weight)
+            if self.mean is None:
+                self.mean = {key: value.copy(order="K") for key, value in q.items()}
+            else:
+                kept = self.passes / (self.passes + _RECENT)
+                self.mean = mix(q, self.mean, kept, overwrite=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "known": None}
@@ -186,7 +189,11 @@ class _Run(NamedTuple):
         """Report a pass to the monitor, and return whether it asks to stop."""
         if self.monitor is None:
             return False
-        return self.monitor(progress.as_returned(), progress.trace)
+        ctx = progress.as_returned()
+        if progress.mean is not None:
+            # Later passes change the mean in place, and callbacks may keep what they see.
+            ctx.q = {key: value.copy(order="K") for key, value in ctx.q.items()}
+        return self.monitor(ctx, progress.trace)
 
     def history(self, trace: Trace) -> History:
         return History(

@@ -7,13 +7,15 @@ import numpy as np
 from ._compile import helper, kernel
 from ._math import digamma
 from ._random import stream_of, uniform
-from ._simd import LANES, QUARTERS, lane_products
+from ._simd import LANES, QUARTERS, fetch_rows, lane_products
 from .counts import TINY, TINY_SINGLE
 
 # A count above this is sampled as so many tokens of equal mass.
 MOST_TOKENS = 1024
 # Tables have a multiple of so many columns.
 COLUMNS = LANES * QUARTERS
+# The row of the word that comes so many words later is prefetched.
+_ROWS_AHEAD = 4
 
 
 @helper
@@ -149,6 +151,8 @@ def sample_topics(
         t = starts[d]
         for i in range(begin, end):
             row = table[indices[i]]
+            ahead = min(i + _ROWS_AHEAD, indptr[-1] - 1)
+            fetch_rows(table, indices, ahead, ahead + 1)
             for j in range(_n_tokens(counts[i])):
                 mass = _mass(counts[i], j)
                 moved = weight * mass

@@ -64,9 +64,9 @@ _SAME_TOPIC = 1e-6
 _RECOMMENDED_FOR_SAMPLER = {
     "gradient": "approximate",
     "learning_rate": 1.0,
-    "n_passes": 200,
-    "evaluate_every": 200,
-    "learn_priors_after": 0.25,
+    "n_passes": 300,
+    "evaluate_every": 300,
+    "learn_priors_after": 0.15,
     "average": True,
 }
 

@@ -1,0 +1,265 @@
+"""Collapsed Gibbs sampling of the topics of tokens: the kernel, its visits and fits with it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from cases_latent_dirichlet import corpus, small  # noqa: F401
+from harness import assert_identical, context_of, make_threads_worthwhile
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_matrix
+from scipy.special import gammaln, psi
+
+from sklearn_anneal import AnnealedLatentDirichletAllocation
+from sklearn_anneal.annealing import StructuredVI
+from sklearn_anneal.inference.units import Documents
+from sklearn_anneal.kernels import load
+from sklearn_anneal.models._topic_sampling import Assignments
+from sklearn_anneal.models._topic_visits import TOPICS
+from sklearn_anneal.models.latent_dirichlet import SAMPLER, LatentDirichlet
+
+each_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+ALPHA, ETA = np.array([0.3, 0.8]), np.array([0.2, 0.7, 0.4])
+
+
+def sampler(n_passes: int = 3, **params):
+    """A small estimator whose topics are sampled, with fixed priors."""
+    method = {"learn_priors_after": 1.0, "average": False} | params.pop("method", {})
+    settings = {"doc_topic_prior": 0.3, "topic_word_prior": 0.2} | params
+    return AnnealedLatentDirichletAllocation(
+        **({"n_components": 3, "random_state": 0} | settings),
+        annealing=StructuredVI(n_passes=n_passes, **method),
+    )
+
+
+def visited(model, q, X, topics=None, seed=0, weights=None):
+    """The sampler's step of all documents in one chunk."""
+    units = Documents(X.data, X.indices, X.indptr, weights)
+    visit = model.visit(q, units, rng=np.random.default_rng(seed))
+    return visit.finish(visit.step(units, local=Assignments(topics, seed)))
+
+
+def model_of_two_topics(dtype=np.float64):
+    return LatentDirichlet(2, 3, ALPHA, ETA, local_step=SAMPLER, dtype=dtype)
+
+
+def log_joint(documents, topics):
+    """log p(w, z) up to a constant, proportions and topics integrated out."""
+    found, t = 0.0, 0
+    words = np.zeros((2, 3))
+    for document in documents:
+        held = np.zeros(2)
+        for word in document:
+            held[topics[t]] += 1
+            words[topics[t], word] += 1
+            t += 1
+        found += gammaln(held + ALPHA).sum()
+    return found + gammaln(words + ETA).sum() - gammaln((words + ETA).sum(axis=1)).sum()
+
+
+@each_dtype
+def test_topics_are_drawn_from_their_posterior_distribution(dtype):
+    """Visit after visit, assignments occur as often as an enumeration of all of them says."""
+    documents = [(0, 0, 1), (1, 2), (2,)]
+    X = csr_matrix([np.bincount(words, minlength=3) for words in documents]).astype(dtype)
+    every = list(product(range(2), repeat=6))
+    exact = np.array([log_joint(documents, topics) for topics in every])
+    exact = np.exp(exact - exact.max())
+    exact /= exact.sum()
+    model, q, topics = model_of_two_topics(dtype), {TOPICS: np.ones((2, 3)) + ETA}, None
+    found = np.zeros(len(every))
+    powers = 2 ** np.arange(6)[::-1]
+    for i in range(20_000):
+        step = visited(model, q, X, topics, seed=i)
+        topics = step.local
+        q = {TOPICS: np.asfortranarray(ETA + model.block_statistics(None, step.statistics, q)[TOPICS])}
+        found[topics @ powers] += 1
+    found /= found.sum()
+    # The expected distance of as many independent draws is below 0.03.
+    assert 0.5 * np.abs(found - exact).sum() < 0.05
+
+
+@each_dtype
+def test_statistics_are_those_of_the_topics_of_tokens(dtype, rng):
+    X = csr_matrix(rng.poisson(0.8, size=(20, 3))).astype(dtype)
+    weights = rng.uniform(0.5, 2.0, size=20)
+    model = model_of_two_topics(dtype)
+    step = visited(model, {TOPICS: np.ones((2, 3)) + ETA}, X, weights=weights)
+    words, held = np.zeros((2, 3)), np.zeros((20, 2))
+    t = 0
+    for d in range(20):
+        for i in range(X.indptr[d], X.indptr[d + 1]):
+            for _ in range(int(X.data[i])):
+                words[step.local[t], X.indices[i]] += weights[d]
+                held[d, step.local[t]] += 1
+                t += 1
+    assert t == len(step.local)
+    statistics = model.block_statistics(None, step.statistics, None)[TOPICS]
+    assert_allclose(statistics, words, rtol=1e-12)
+    *expected, n, normalizer = step.statistics["doc_topic"]
+    totals = psi(held.sum(axis=1) + ALPHA.sum())
+    assert_allclose(expected, weights @ (psi(held + ALPHA) - totals[:, None]), rtol=1e-9)
+    assert_allclose([n, normalizer], [weights.sum(), weights @ totals], rtol=1e-9)
+
+
+def test_fractions_of_counts_and_large_counts_keep_their_mass(rng):
+    """A fraction is a smaller token, and a count beyond a thousand is cut into equal ones."""
+    X = csr_matrix([[0.25, 2.5, 0.0], [0.0, 1e9, 3.0], [0.0, 0.0, 0.0]])
+    step = visited(model_of_two_topics(), {TOPICS: np.ones((2, 3)) + ETA}, X)
+    assert len(step.local) == 1 + 3 + load("topic_sampler").MOST_TOKENS + 3
+    found = model_of_two_topics().block_statistics(None, step.statistics, None)[TOPICS]
+    assert_allclose(found.sum(axis=0), np.asarray(X.sum(axis=0)).ravel(), rtol=1e-12)
+
+
+def test_a_topic_without_weight_is_never_drawn():
+    """Products that underflow to zero leave tokens with topics that have weight."""
+    X = csr_matrix(np.full((5, 3), 4.0, dtype=np.float32))
+    topics = np.array([[1.0, 1.0, 1.0], [1e-60, 1e-60, 1.0]])
+    step = visited(model_of_two_topics(np.float32), {TOPICS: np.asfortranarray(topics)}, X)
+    assert (step.local.reshape(5, 3, 4)[:, :2] == 0).all()
+
+
+@pytest.mark.parametrize("n_passes", [1, 4])
+def test_parameters_are_the_prior_and_whole_tokens(n_passes, X):
+    est = sampler(n_passes).fit(X)
+    counts = est.components_ - 0.2
+    assert_allclose(counts, np.round(counts), atol=1e-9)
+    assert_allclose(counts.sum(axis=0), np.asarray(X.sum(axis=0)).ravel())
+
+
+def test_a_fit_returns_a_mean_that_favours_the_last_passes(X):
+    """The weights of passes are 5 / (t + 5), t = 0, 1, …"""
+    after = [sampler(n).fit(X).components_ for n in (1, 2, 3, 4)]
+    mean = after[0]
+    for t, topics in enumerate(after[1:], start=1):
+        mean = (1 - 5 / (t + 5)) * mean + 5 / (t + 5) * topics
+    est = sampler(4, method={"average": True}).fit(X)
+    assert_allclose(est.components_, mean, rtol=1e-12)
+    assert est.lower_bound_ == pytest.approx(
+        est._document_bound(est._context(), est._make_units(X, None))
+        - est._context().model.kl(est._context().q, est._context().prior)
+    )
+
+
+def test_means_are_those_of_whole_passes_in_minibatches(X):
+    how = {"learning_method": "online", "batch_size": 20, "method": {"learning_rate": 0.5}}
+    after = [sampler(n, **how).fit(X).components_ for n in (1, 2, 3)]
+    mean = after[0]
+    for t, topics in enumerate(after[1:], start=1):
+        mean = (1 - 5 / (t + 5)) * mean + 5 / (t + 5) * topics
+    how["method"] = {"learning_rate": 0.5, "average": True}
+    assert_allclose(sampler(3, **how).fit(X).components_, mean, rtol=1e-12)
+
+
+def test_a_callback_sees_the_mean(X):
+    """A fit that a callback stops returns what the callback has seen."""
+    seen = []
+
+    class Stop:
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context):
+            pass
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+            if context.task_name == "pass":
+                seen.append(fitted_estimator.components_)
+            return len(seen) == 3
+
+    est = sampler(6, method={"average": True}).set_callbacks(Stop()).fit(X)
+    assert_array_equal(est.components_, seen[-1])
+    assert len(est.lower_bounds_) == 3 and np.isfinite(est.lower_bound_)
+
+
+def test_a_callback_sees_the_last_pass(X):
+    est = sampler(3, method={"evaluate_every": 1}).fit(X)
+    assert len(est.lower_bounds_) == 3 and np.isfinite(est.lower_bounds_).all()
+    assert est.converged_
+
+
+def test_results_do_not_depend_on_workers(rng, monkeypatch):
+    """Several chunks take several thousand documents each."""
+    make_threads_worthwhile(monkeypatch)
+    X = csr_matrix(rng.poisson(0.3, size=(9000, 20)))
+    one, two = (sampler(3, n_jobs=n).fit(X) for n in (1, 2))
+    assert len(one._make_units(X, None).chunks()) > 1
+    assert_identical(one, two)
+
+
+def test_priors_are_learned_from_whole_tokens(X):
+    """The fixed point of α is that of the tokens of each topic in each document."""
+    est = sampler(40, doc_topic_prior="auto", method={"learn_priors_after": 0.5}).fit(X)
+    assert est.doc_topic_prior_.shape == (3,) and (est.doc_topic_prior_ != 0.1).all()
+    fixed = sampler(40, doc_topic_prior="auto").fit(X)
+    assert_array_equal(fixed.doc_topic_prior_, 0.1)
+
+
+def test_streams_have_mean_field_steps(X):
+    """A stream goes on from sampled topics, with the settings of draws of topics."""
+    est = AnnealedLatentDirichletAllocation(3, random_state=0).fit(X)
+    assert est.annealing_.learning_rate == 1.0
+    context = context_of(est)
+    assert context.model.local_step_name == "mean_field"
+    before = est.score(X)
+    for _ in range(3):
+        est.partial_fit(X)
+    assert est.score(X) > before - 0.1
+    params = {"random_state": 0, "init_params": "random", "doc_topic_prior": 0.3}
+    streams = [
+        AnnealedLatentDirichletAllocation(3, local_step=step, **params).partial_fit(X)
+        for step in ("auto", "mean_field")
+    ]
+    assert streams[0].annealing_.learning_rate == 0.5
+    assert_array_equal(streams[0].components_, streams[1].components_)
+
+
+def test_predictions_integrate_proportions_out(rng):
+    """γ is α and the expected tokens at the fixed point of CVB0, at the expected topics."""
+    X = csr_matrix(rng.poisson(1.0, size=(40, 12)))
+    est = sampler(10, mean_change_tol=1e-10, max_doc_update_iter=500).fit(X)
+    topics = est.components_ / est.components_.sum(axis=1, keepdims=True)
+    gamma = est.transform(X[:3], normalize=False)
+    for d in range(3):
+        words = np.repeat(X[d].indices, X[d].data)
+        phi = np.full((len(words), 3), 1 / 3)
+        for _ in range(500):
+            for i, w in enumerate(words):
+                phi[i] = (phi.sum(axis=0) - phi[i] + 0.3) * topics[:, w]
+                phi[i] /= phi[i].sum()
+        assert_allclose(gamma[d], 0.3 + phi.sum(axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"annealing": "deterministic"}, "annealing='structured'"),
+        ({"annealing": "none"}, "annealing='structured'"),
+        ({"learning_method": "online"}, "learning_method='batch'"),
+        ({"annealing": StructuredVI(learning_rate=0.5)}, "learning_rate=1"),
+        ({"annealing": StructuredVI(learning_rate="decay")}, "learning_rate=1"),
+        ({"annealing": StructuredVI(gradient="exact")}, "mean_field"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(params, words, X):
+    with pytest.raises(ValueError, match=words):
+        AnnealedLatentDirichletAllocation(3, local_step=SAMPLER, **params).fit(X)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"annealing": StructuredVI(gradient="exact", n_passes=2), "learning_method": "batch"},
+        {"annealing": "deterministic", "max_iter": 2},
+        {"annealing": StructuredVI(n_passes=2), "learning_method": "online"},
+    ],
+)
+def test_where_the_sampler_cannot_work_auto_is_mean_field(params, X):
+    auto, fixed = (small(local_step=step, **params).fit(X) for step in ("auto", "mean_field"))
+    assert_array_equal(auto.components_, fixed.components_)
+    assert_array_equal(auto.transform(X), fixed.transform(X))
