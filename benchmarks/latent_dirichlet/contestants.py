@@ -24,7 +24,7 @@ _SINGLE = {"dtype": "float32"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "single precision": _SINGLE,
-    "batch": {"learning_method": "batch", **_SINGLE},
+    "mean field": {"local_step": "mean_field", **_SINGLE},
     "deterministic": {"annealing": "deterministic", **_USUAL, **_SINGLE},
     "plain": {"annealing": "none", **_USUAL, **_SINGLE},
     "plain, online": {

@@ -61,7 +61,7 @@ def measure_million(size: Size) -> list[str]:
         "A million documents out of core",
         f"The default fit with K = {k} and `StructuredVI(n_passes={passes})` to `Shards(paths)`: "
         f"{n:,} drawn documents of about {WORDS_OF_DOCUMENT} words, {N_WORDS:,} words in the "
-        f"vocabulary, float32, in {files} uncompressed files `.npz`, in minibatches of 1,024, with "
+        f"vocabulary, float32, in {files} uncompressed files `.npz`, with "
         "scikit-learn's `ProgressBar`. Each line in a fresh interpreter. *Peak* is the largest "
         "anonymous memory of the process, sampled every 2 ms, with everything that was there "
         f"before the fit, which is the next column. The score is that of {_TEST:,} other "

@@ -80,7 +80,10 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
 
     @by_parts
     def transform(self, X, *, normalize=True):
-        """Topic proportions of documents, by mean-field inference at the fitted topics.
+        """Topic proportions of documents, at the fitted topics.
+
+        They are inferred by mean-field updates if the fit used these, and else by collapsed
+        variational Bayes of order zero (``local_step``).
 
         Parameters
         ----------
@@ -88,7 +91,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
             Counts of words in documents.
         normalize : bool, default=True
             Whether to return expected proportions, which sum to 1, or the Dirichlet parameters γ
-            of the documents.
+            of the documents, which are α and the expected tokens of each topic.
 
         Returns
         -------

@@ -53,9 +53,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
       by it. In scikit-learn it is a bound on the log-likelihood of the whole of X.
     - ``perplexity`` does not contain the divergence of the topics from their prior. scikit-learn
       adds all of it to any test set, so that its result depends on the number of test documents.
-    - By default α is learned, η is 1 / √(2 ``n_components``), and structured inference makes 100
-      passes in minibatches; ``max_iter`` and ``tol`` are for other methods. The model and the
-      algorithm of scikit-learn are ``annealing="none"`` with both priors None.
+    - By default α is learned, η is 2 / ``n_components``^(3/4), and structured inference makes 300
+      passes that draw the topic of each token; ``max_iter`` and ``tol`` are for other methods. The
+      model and the algorithm of scikit-learn are ``annealing="none"`` with both priors None.
     - ``max_iter`` is 100 instead of 10, and counts only the passes at T = 1, which follow those
       of the annealing schedule. The fit stops earlier if ``tol`` is reached.
     - ``total_samples`` defaults to the number of documents seen so far instead of a million, and
@@ -75,10 +75,11 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Number of topics.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
-        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 5 / ``n_components``
-        and then maximises the lower bound over α, separately for each topic (empirical Bayes). It
-        does so only once the topics have settled: in batch mode when documents no longer start
-        anew, with ``annealing="structured"`` after a tenth of its passes (or of a stream), and
+        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 0.1 where
+        topics are sampled (``local_step``) and with 5 / ``n_components`` elsewhere, and then
+        maximises the lower bound over α, separately for each topic (empirical Bayes). It does so
+        only once the topics have settled: in batch mode when documents no longer start anew, with
+        ``annealing="structured"`` after a tenth of its passes or of a stream (sampled: 0.15), and
         otherwise at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
@@ -94,20 +95,26 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
-        topics. ``"structured"`` draws the topics at every update and makes 100 passes, which
-        predict held-out words best, and best for their time. ``"deterministic"`` reaches higher
+        topics. ``"structured"`` draws the topic of each token in 300 passes, which predict held-out
+        words best, and best for their time. ``"deterministic"`` reaches higher
         lower bounds, and converges: it tempers the prior and the counts (``form="posterior"``),
         beginning at T = 1.35, because higher temperatures switch topics off.
-    local_step : {"mean_field", "cvb0", "gibbs"}, default="mean_field"
-        How the topics of words are inferred in training: by mean-field updates, by collapsed
-        variational Bayes of order zero, or by collapsed Gibbs sampling (10 sweeps of burn-in, then
-        the mean of 20 sweeps; a fraction of a count is treated as one token of that weight). CVB0
-        takes several times as long as mean-field updates, and Gibbs sampling many times as long.
-        Bounds and predictions always use mean-field updates.
+    local_step : {"auto", "mean_field", "cvb0", "gibbs", "collapsed_gibbs"}, default="auto"
+        How the topics of words are inferred in training. ``"mean_field"``: by mean-field updates.
+        ``"cvb0"``: by collapsed variational Bayes of order zero, which takes several times as long.
+        ``"gibbs"``: by Gibbs sampling within a document at given topics (10 sweeps of burn-in, then
+        the mean of 20 sweeps), which takes many times as long. ``"collapsed_gibbs"``: by one draw
+        of the topic of each token per pass, given the topics of all other tokens, which tokens
+        keep from pass to pass [5]_ [6]_. It needs ``annealing="structured"`` and
+        ``learning_method="batch"``; ``partial_fit`` has mean-field steps then. A fraction of a
+        count is treated as one token of that weight. ``"auto"``: ``"collapsed_gibbs"`` where it is
+        possible, else ``"mean_field"``. Lower bounds always use mean-field updates; ``transform``
+        and ``score`` use them after mean-field steps, and CVB0 after all others.
     learning_method : {"auto", "batch", "online"}, default="auto"
-        ``"batch"`` is coordinate ascent over all documents, ``"online"`` is stochastic variational
-        inference over batches of documents. ``"auto"``: ``"online"`` with structured inference,
-        which then gets further in the same time, and ``"batch"`` with all other methods.
+        ``"batch"`` visits all documents before each update, ``"online"`` is stochastic variational
+        inference over batches of documents. ``"auto"``: ``"online"`` for structured inference with
+        a ``local_step`` of ``"mean_field"``, ``"cvb0"`` or ``"gibbs"``, which then gets further in
+        the same time, and ``"batch"`` in all other cases.
     learning_decay : float, default=0.7
         The exponent κ in the step size ρ_t = (τ + t)^(−κ) of damped updates. Convergence needs a
         value in (0.5, 1]. With a larger κ the parameters settle sooner, and each of the later
@@ -149,8 +156,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         multiply each row by the number of tokens that it should weigh. ``annealing="none"`` suits
         them best, because it stays close to them. None: ``init_params`` decides.
     init_params : {"documents", "random"}, default="documents"
-        How the topics start. ``"documents"``: one fifth of the tokens of each topic are those of
-        a random document, and the others are tokens of the whole corpus times random factors. The
+        How the topics start. ``"documents"``: one fifth of the tokens of each topic (one tenth
+        where topics are sampled) are those of a random document, and the others are tokens of the whole corpus times random factors. The
         topics differ from the first pass on. ``"random"``: random factors alone, as in
         scikit-learn; the topics are almost equal at first, and a fit needs some passes until they
         differ. Topics that ``topic_word_prior`` seeds always start at random.
@@ -246,6 +253,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
        arXiv preprint, section 4.1.
     .. [3] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS.
     .. [4] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS.
+    .. [5] Griffiths, Steyvers (2004). Finding scientific topics. PNAS 101.
+    .. [6] Newman, Asuncion, Smyth, Welling (2009). Distributed algorithms for topic models. JMLR 10.
 
     Examples
     --------

@@ -136,6 +136,7 @@ ENTRIES = [
                     est.init_params == "documents"
                     or est.annealing in ("stochastic", "svi_plus")
                     or est.local_step == "gibbs"
+                    or (est.annealing == "structured" and est.local_step == "auto")
                     or est.learning_method == "online"
                 ),
             ),
