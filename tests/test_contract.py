@@ -282,6 +282,7 @@ def test_minibatch_of_all_units_is_batch_where_local_parameters_converge(entry, 
 
 def _batch_and_minibatch(entry, X, method, params):
     # learning_decay = 0 is a learning rate of 1 in every update, as in batch mode.
+    params = {**entry.steps_of_minibatches, **params}
     est = entry.make(annealing=method, learning_decay=0.0, tol=0.0, **params)
     (one, method, units), (two, _, _) = open_run(est, X), open_run(est, X)
     if "learning_rate" in method.get_params():

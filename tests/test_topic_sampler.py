@@ -74,7 +74,11 @@ def test_topics_are_drawn_from_their_posterior_distribution(dtype):
     for i in range(20_000):
         step = visited(model, q, X, topics, seed=i)
         topics = step.local
-        q = {TOPICS: np.asfortranarray(ETA + model.block_statistics(None, step.statistics, q)[TOPICS])}
+        q = {
+            TOPICS: np.asfortranarray(
+                ETA + model.block_statistics(None, step.statistics, q)[TOPICS]
+            )
+        }
         found[topics @ powers] += 1
     found /= found.sum()
     # The expected distance of as many independent draws is below 0.03.

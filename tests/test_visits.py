@@ -48,14 +48,14 @@ def opened(entry, params, name, rng, n=30):
 
 
 def steps_of(ctx, method, visit, units, parts, local=None, noisy=False):
-    """The local steps of some parts of the units."""
+    """The local steps of some parts of the units; local variables are those of a single part."""
+    assert local is None or len(parts) == 1
     weights = method.weights(ctx, units.n_weight_units) if noisy else None
     noise = None if weights is None else all_at_once(weights, units.n_weight_units, ctx.rng)
     steps = []
     for part in parts:
         chunk = units.take(part)
-        last = None if local is None else local[part]
-        start = visit.start(chunk, last, *method.local_start(ctx), ctx.rng)
+        start = visit.start(chunk, local, *method.local_start(ctx), ctx.rng)
         of_chunk = None if noise is None else noise[units.weight_units(part)]
         steps.append(visit.step(chunk, of_chunk, start))
     return steps

@@ -154,6 +154,10 @@ class BaseAnnealed(
         """Refuse parameters in a later batch of a stream that a first batch would refuse."""
         self._strategy(self._make_model(X, units))
 
+    def _model_of_stream(self, model: Any) -> Any:
+        """The model with which a stream begins or goes on, given that of a fit."""
+        return model
+
     def _check_first_batch(self, units: Units, model: Model) -> None:
         """Refuse a first batch of a stream from which the priors cannot be determined."""
 
@@ -348,7 +352,7 @@ class BaseAnnealed(
             found.n_passes += self.n_passes_
         annealed = self._inference.annealed if warm else strategy.schedule_length()
         seen, goes_on = units.total_weight, strategy
-        fitted, ctx.model = ctx.model, ctx.model.for_streams()
+        fitted, ctx.model = ctx.model, self._model_of_stream(ctx.model)
         if ctx.model is not fitted:
             goes_on = self._strategy(ctx.model)
         inference = Inference(
@@ -643,7 +647,7 @@ class BaseAnnealed(
 
     def _open_stream(self, X: Any, units: Units) -> tuple[Inference, Annealing]:
         """The start of a stream, and the method for the attribute ``annealing_``."""
-        model = self._make_model(X, units).for_streams()
+        model = self._model_of_stream(self._make_model(X, units))
         strategy = self._strategy(model)
         self._check_first_batch(units, model)
         self._load_kernels()

@@ -9,7 +9,6 @@ from sklearn.utils import check_array
 
 from ..families import COVARIANCE_TYPES, get_structure
 
-
 SCALED = "scaled"
 """The name of a prior of words that falls with the number of topics."""
 

@@ -157,10 +157,11 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         them best, because it stays close to them. None: ``init_params`` decides.
     init_params : {"documents", "random"}, default="documents"
         How the topics start. ``"documents"``: one fifth of the tokens of each topic (one tenth
-        where topics are sampled) are those of a random document, and the others are tokens of the whole corpus times random factors. The
-        topics differ from the first pass on. ``"random"``: random factors alone, as in
-        scikit-learn; the topics are almost equal at first, and a fit needs some passes until they
-        differ. Topics that ``topic_word_prior`` seeds always start at random.
+        where topics are sampled) are those of a random document, and the others are tokens of the
+        whole corpus times random factors. The topics differ from the first pass on. ``"random"``:
+        random factors alone, as in scikit-learn; the topics are almost equal at first, and a fit
+        needs some passes until they differ. Topics that ``topic_word_prior`` seeds always start at
+        random.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -254,7 +255,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     .. [3] Mandt, McInerney, Abrol, Ranganath, Blei (2016). Variational tempering. AISTATS.
     .. [4] Hoffman, Blei (2015). Structured stochastic variational inference. AISTATS.
     .. [5] Griffiths, Steyvers (2004). Finding scientific topics. PNAS 101.
-    .. [6] Newman, Asuncion, Smyth, Welling (2009). Distributed algorithms for topic models. JMLR 10.
+    .. [6] Newman, Asuncion, Smyth, Welling (2009). Distributed algorithms for topic models.
+       JMLR 10.
 
     Examples
     --------
@@ -513,6 +515,11 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             init_params=self.init_params,
             dtype=dtype,
         )
+
+    def _model_of_stream(self, model: LatentDirichlet) -> LatentDirichlet:
+        # Tokens of a stream are met once, and keep no topics.
+        sampled = model.local_step_name == SAMPLER
+        return model.with_mean_field_steps() if sampled else model
 
     def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]
         if not hasattr(self, "_inference"):

@@ -69,9 +69,7 @@ def _drawn_topic(weights, row, sums, u, n_topics, otherwise):
     return otherwise
 
 
-@kernel(
-    "values index pointer pointer vector vector out_rows out1 out_index int int out2 out1"
-)
+@kernel("values index pointer pointer vector vector out_rows out1 out_index int int out2 out1")
 def sample_topics(
     counts,
     indices,

@@ -126,10 +126,6 @@ class Model(ABC):
         """
         return self
 
-    def for_streams(self) -> Model:
-        """Return the model with which a stream is fitted, whose data points are seen only once."""
-        return self
-
     @abstractmethod
     def prior(self, summary: Any) -> Natural:
         """Return λ₀, the natural parameters of the prior, broadcastable to λ."""

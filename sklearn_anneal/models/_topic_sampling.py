@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..families import LazyColumns
 from ..inference.parallel import Workers
 from ..inference.units import Documents
 from ._base import LocalStep, compiled
@@ -114,6 +113,10 @@ class SampledTopicsVisit(TopicsVisit):
         starts = _starts(arrays[0], arrays[2])
         fresh = local.topics is None
         topics = np.empty(starts[-1], np.int32) if fresh else np.array(local.topics)
+        if len(topics) != starts[-1]:
+            raise ValueError(
+                f"The documents have {starts[-1]} tokens, but topics of {len(topics)} are given."
+            )
         out = np.zeros(expected.table.shape)
         theta = np.zeros(model.n_components + 2)
         kernels().sample_topics(

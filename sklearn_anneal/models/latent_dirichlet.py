@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -157,7 +157,7 @@ class LatentDirichlet(ConjugateModel):
     learning for latent Dirichlet allocation, section 2.
     """
 
-    recommended: dict[str, dict[str, Any]] = {  # type: ignore[misc]  # noqa: RUF012
+    recommended: dict[str, dict[str, Any]] = {  # type: ignore[misc]
         "deterministic": {
             "form": "posterior",
             "initial_temperature": 1.35,
@@ -265,10 +265,8 @@ class LatentDirichlet(ConjugateModel):
         model.mean_length = summary.mean_length
         return model
 
-    def for_streams(self) -> LatentDirichlet:
-        """Return a model with mean-field steps if this one keeps the topics of all tokens."""
-        if self.local_step_name != SAMPLER:
-            return self
+    def with_mean_field_steps(self) -> LatentDirichlet:
+        """Return this model with another local step in training."""
         model = copy(self)
         model.local_step_name, model.recommended = "mean_field", type(self).recommended
         return model

@@ -52,6 +52,8 @@ class Entry:
         ``learns(params)`` says whether the fit changes the prior.
     minibatches : mapping
         Parameters that ``fit`` needs besides ``batch_size`` to work in minibatches.
+    steps_of_minibatches : mapping
+        Parameters with which batch mode makes the local steps that minibatches make by default.
     several_chunks : callable or None
         ``several_chunks(rng)`` returns 2500 units that are cut into several chunks. If chunks are
         cut by the number of observations, 1200 of these units make several chunks too. None: 2500
@@ -105,6 +107,7 @@ class Entry:
     one_optimum: str = ""
     learns: Callable[[dict[str, Any]], bool] = lambda params: False
     minibatches: Mapping[str, Any] = field(default_factory=dict)
+    steps_of_minibatches: Mapping[str, Any] = field(default_factory=dict)
     several_chunks: Callable[[np.random.Generator], Any] | None = None
     local_entropy: Callable[[Visited, Any], float] = lambda visit, units: 0.0
     tiny: Mapping[str, Callable[[np.random.Generator], Any]] = field(default_factory=dict)

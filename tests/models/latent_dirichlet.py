@@ -92,6 +92,7 @@ ENTRIES = [
         one_optimum="above_one",
         learns=has_auto,
         minibatches={"learning_method": "online"},
+        steps_of_minibatches={"local_step": "mean_field"},
         refused=refused_by_topics,
         several_chunks=lambda rng: documents(1000, (55, 65))(rng, 2500),
         local_entropy=entropy_of_proportions,
