@@ -5,6 +5,7 @@ Everything is read from public attributes, which the compared classes share by n
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import csr_matrix
 from scipy.special import gammaln, logsumexp
 
+from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
 
 from ..hidden_markov.data import Sequences
@@ -113,13 +115,17 @@ def sequence_density(fitted: Any, held_out: Sequences, model: dict[str, Any]) ->
 def topic_likelihood(fitted: Any, held_out: csr_matrix) -> float:
     """Log-likelihood per token of one half of each document given the other half.
 
-    The topics of a document are inferred by our estimator, also from topics of other libraries.
+    The topics of a document are inferred by our estimator, also from topics of other libraries. It
+    is collapsed inference (CVB0) for all, whatever local step the estimator was fitted with.
     """
     observed, rest = split_documents(held_out)
     topics = fitted.components_ / fitted.components_.sum(axis=1, keepdims=True)
-    likelihood, n_tokens = document_completion_log_likelihood(
-        rest, fitted.transform(observed), topics
-    )
+    ctx, units = fitted._documents(observed)
+    model = copy(ctx.model)
+    model.collapsed_predictions = True
+    proportions = model.proportions(units, ctx.q, SEQUENTIAL)
+    proportions /= proportions.sum(axis=1, keepdims=True)
+    likelihood, n_tokens = document_completion_log_likelihood(rest, proportions, topics)
     # A document with fewer than two tokens has nothing to infer its topics from.
     counted = np.asarray(held_out.sum(axis=1)).ravel() >= 2
     return float(likelihood[counted].sum() / n_tokens[counted].sum())

@@ -31,8 +31,8 @@ UPDATES = {"conjugate": conjugate.update, "gradient": gradient.update}
 # suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
 # one pass.
 _ANNEALED_SHARE = 0.1
-# Pass t = 0, 1, … enters the mean of the parameters with a weight of a / (t + a): after many passes,
-# this is about a mean over the last t / a of them.
+# Pass t = 0, 1, … enters the mean of the parameters with a weight of a / (t + a). After many
+# passes, this is about a mean over the last t / a of them.
 _RECENT = 5.0
 
 
