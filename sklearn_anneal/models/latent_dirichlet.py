@@ -284,14 +284,19 @@ class LatentDirichlet(ConjugateModel):
         random_state: np.random.RandomState,
     ) -> Natural:
         start = self.init_components
-        if start is None:
+        from_documents = self.init_params == "documents" and self.topic_word_prior.ndim == 1
+        if start is None and from_documents and self.local_step_name == SAMPLER:
+            # The draws of the topics of tokens are random enough, and random factors take long.
+            start = np.ones((self.n_words, self.n_components)).T
+            self._make_like_documents(start, units, summary, random_state)
+        elif start is None:
             # scikit-learn's class makes the same draw, with the numbers in the same order.
             start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
             if self.topic_word_prior.ndim == 2:
                 # Topics that are alike at the start would share the seeds of all of them, and
                 # those of other documents would compete with the seeds.
                 start += self.topic_word_prior
-            elif self.init_params == "documents":
+            elif from_documents:
                 self._make_like_documents(start, units, summary, random_state)
         return {TOPICS: np.asfortranarray(start)}
 
@@ -304,8 +309,7 @@ class LatentDirichlet(ConjugateModel):
     ) -> None:
         """Give each topic the tokens of a random document, and tokens of the whole corpus.
 
-        ``start`` has random factors with a mean of 1, by which the tokens of the corpus are
-        multiplied.
+        ``start`` has factors with a mean of 1, by which the tokens of the corpus are multiplied.
         """
         counts, words, indptr = units.arrays(np.float64)
         weights = np.ones(units.n_units) if units.weights is None else units.weights
