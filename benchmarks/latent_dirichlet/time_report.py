@@ -167,8 +167,8 @@ def _method(page: Page, found: Found) -> None:
         f"tokens, by at most {N_ITER} iterations of our local step (`{INFERENCE}`, float32; until "
         f"its parameters change by less than {TOL:g} on average), and the other half is predicted. "
         f"At the end this is repeated with the local step `{OTHER_INFERENCE}`. Collapsed inference "
-        "(CVB0) predicted better from the topics of every library, and is what our `score` uses for "
-        "sampled topics; for others it uses mean-field updates. "
+        "(CVB0) predicted better from the topics of every library, and is what our `score` uses "
+        "for sampled topics; for others it uses mean-field updates. "
         "Words that no training document has are left out. *Averaged* is the likelihood of "
         f"the mean of {SAMPLES} predictions, from the states of a sampler after every "
         f"{SPACING}th of its last {(SAMPLES - 1) * SPACING + 1} iterations.",
