@@ -647,7 +647,9 @@ class BaseAnnealed(
 
     def _open_stream(self, X: Any, units: Units) -> tuple[Inference, Annealing]:
         """The start of a stream, and the method for the attribute ``annealing_``."""
-        model = self._model_of_stream(self._make_model(X, units))
+        model = self._make_model(X, units)
+        self._strategy(model)
+        model = self._model_of_stream(model)
         strategy = self._strategy(model)
         self._check_first_batch(units, model)
         self._load_kernels()

@@ -518,7 +518,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     def _model_of_stream(self, model: LatentDirichlet) -> LatentDirichlet:
         # Tokens of a stream are met once, and keep no topics.
-        sampled = model.local_step_name == SAMPLER
+        sampled = self._resolved_local_step() == SAMPLER
         return model.with_mean_field_steps() if sampled else model
 
     def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]
