@@ -181,7 +181,7 @@ def test_a_callback_sees_the_mean(X):
     assert len(est.lower_bounds_) == 3 and np.isfinite(est.lower_bound_)
 
 
-def test_a_callback_sees_the_last_pass(X):
+def test_the_bound_is_evaluated_after_every_pass_if_that_is_asked(X):
     est = sampler(3, method={"evaluate_every": 1}).fit(X)
     assert len(est.lower_bounds_) == 3 and np.isfinite(est.lower_bounds_).all()
     assert est.converged_

@@ -64,11 +64,10 @@ class DocumentsInFewChunks(Documents):
         return max(1, min(super()._most_chunks, self.n_units // _SMALLEST_CHUNK))
 
 
-def counts_of(
-    expected: Concentrations, n_topics: int, width: int, dtype: Any, workers: Workers
-) -> Counts:
+def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Workers) -> Counts:
     """Return λ of some words as the sampler reads it."""
-    table = np.zeros((len(expected.values), width), dtype)
+    columns = kernels().COLUMNS
+    table = np.zeros((len(expected.values), -(-n_topics // columns) * columns), dtype)
 
     def fill(part: slice) -> None:
         expected.fill(part)

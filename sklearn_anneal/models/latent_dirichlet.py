@@ -42,8 +42,6 @@ from ._topic_visits import (
 
 # Tables are padded to a multiple of this many topics, which kernels process at a time.
 _LANES = 8
-# The same for the tables of the sampler.
-_COLUMNS_OF_SAMPLER = 32
 # Smallest number of words for which a task of the workers prepares the topics.
 _WORDS = 256
 # Default number of iterations over a document: few at visits that start anew in order to explore,
@@ -367,8 +365,7 @@ class LatentDirichlet(ConjugateModel):
         draw, words = None, Words.of(units, self.n_words)
         expected = self.expectations_of(q, words)
         if rng is not None and self.local_step_name == SAMPLER:
-            width = -(-self.n_components // _COLUMNS_OF_SAMPLER) * _COLUMNS_OF_SAMPLER
-            counts = counts_of(expected, self.n_components, width, self.dtype, workers)
+            counts = counts_of(expected, self.n_components, self.dtype, workers)
             return SampledTopicsVisit(
                 *(self, counts, t, None, separate_noise, SAMPLER, words), workers=workers
             )
