@@ -16,7 +16,7 @@ from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.kernels import load
-from sklearn_anneal.models._topic_sampling import Assignments
+from sklearn_anneal.models._topic_sampling import Assignments, SampledTopicsVisit
 from sklearn_anneal.models._topic_visits import TOPICS
 from sklearn_anneal.models.latent_dirichlet import SAMPLER, LatentDirichlet
 
@@ -157,28 +157,48 @@ def test_means_are_those_of_whole_passes_in_minibatches(X):
     assert_allclose(sampler(3, **how).fit(X).components_, mean, rtol=1e-12)
 
 
+class AfterPass:
+    """A callback that gives the fitted estimator to a function after each pass."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+        return context.task_name == "pass" and self.function(fitted_estimator)
+
+
 def test_a_callback_sees_the_mean(X):
     """A fit that a callback stops returns what the callback has seen."""
     seen = []
 
-    class Stop:
-        def setup(self, estimator, context):
-            pass
+    def third(fitted):
+        seen.append(fitted.components_)
+        return len(seen) == 3
 
-        def teardown(self, estimator, context):
-            pass
-
-        def on_fit_task_begin(self, estimator, context):
-            pass
-
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-            if context.task_name == "pass":
-                seen.append(fitted_estimator.components_)
-            return len(seen) == 3
-
-    est = sampler(6, method={"average": True}).set_callbacks(Stop()).fit(X)
+    est = sampler(6, method={"average": True}).set_callbacks(AfterPass(third)).fit(X)
     assert_array_equal(est.components_, seen[-1])
     assert len(est.lower_bounds_) == 3 and np.isfinite(est.lower_bound_)
+
+
+def test_a_pass_is_reported_before_the_next_visit(X, monkeypatch):
+    visits, reported, original = [], [], SampledTopicsVisit.step
+
+    def spy(self, *args):
+        visits.append(self)
+        return original(self, *args)
+
+    monkeypatch.setattr(SampledTopicsVisit, "step", spy)
+    sampler(3).set_callbacks(AfterPass(lambda fitted: reported.append(len(visits)))).fit(X)
+    assert reported == [1, 2, 3]
 
 
 def test_the_bound_is_evaluated_after_every_pass_if_that_is_asked(X):

@@ -157,10 +157,11 @@ def _method(page: Page, found: Found) -> None:
         "lists of tokens, texts or a file. It does not count imports and compiled kernels, which a "
         "small fit has loaded before, and it stands still during evaluations.",
         "Evaluated are the topics that a user would have if the fit ended there. During annealing "
-        "these are the topics at the temperature then. A fit of ours reports a pass once it knows "
-        "the bound after it, which takes the first half of the next pass; of a reheat, only the "
-        "end is evaluated, with the topics that are then kept. Fits in minibatches of scikit-learn "
-        "and gensim are also evaluated within their first pass, ours only after whole passes.",
+        "these are the topics at the temperature then. A fit of ours with expectations reports a "
+        "pass once it knows the bound after it, which takes the first half of the next pass; "
+        "sampled topics are reported at once. Of a reheat, only the end is evaluated, with the "
+        "topics that are then kept. Fits in minibatches of scikit-learn and gensim are also "
+        "evaluated within their first pass, ours only after whole passes.",
         "The evaluation is the same for all: the expected probabilities of words in topics, with "
         "the library's own smoothing, and its own prior α of the proportions, as it is then if it "
         "is learned. The proportions of each test document are inferred from one half of its "

@@ -249,7 +249,9 @@ def fit(
     if minibatches is None:
         minibatches = settings.batch_size is not None and settings.batch_size < units.n_units
     run = _Run(units, settings, workers, monitor, n_annealed, n_passes, first_test, minibatches)
-    one_pass = _minibatch_pass if minibatches else _batch_pass
+    tells_bound = strategy.exact_bound or strategy.finish
+    batch_pass = _batch_pass if tells_bound else _batch_pass_without_bound
+    one_pass = _minibatch_pass if minibatches else batch_pass
     while not progress.finished and (until is None or progress.passes < until):
         one_pass(progress, run)
         if save is not None:
@@ -260,25 +262,14 @@ def fit(
 def _batch_pass(progress: Progress, run: _Run) -> None:
     """Visit all the data, record the bound that this yields, and update unless the fit ends."""
     ctx, trace, p = progress.ctx, progress.trace, progress.passes
-    if p == run.n_passes > 0 and not progress.strategy.finish:
-        # No update follows, and the bound that counts is that of the result.
-        trace.lower_bounds.append(np.nan)
-        trace.temperatures.append(progress.temperature)
-        trace.stopped = run.stopped(progress)
-        _end(progress, run)
-        return
     method = progress.strategy if p < run.n_annealed else PLAIN
     visited = visits.visit(ctx, method, run.units, run.workers, progress.local, progress.known)
     # The local step yields the bound of the λ that it was given, the result of the pass before.
-    bound = _bound(progress.as_returned(), method, visited.step, run, p, visited.visit.known)
+    bound = _bound(progress, method, visited.step, run, p, visited.visit.known)
     if p == 0:
         trace.initial = bound
     else:
-        trace.lower_bounds.append(bound)
-        trace.temperatures.append(progress.temperature)
-        _note_error(trace, visited.step, run.units)
-        _validate(progress, run)
-        trace.stopped = run.stopped(progress)
+        _record(progress, run, bound, progress.temperature, visited.step)
     tested = p >= run.first_test
     settled = tested and run.settings.stop.settled(run.history(trace))
     if visited.explores and ctx.exploring:
@@ -291,13 +282,49 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
         trace.evaluated = method is not PLAIN or not visited.visit.tells_bound
         _end(progress, run, None if trace.evaluated else bound)
         return
+    _update(progress, run, method, visited)
+
+
+def _batch_pass_without_bound(progress: Progress, run: _Run) -> None:
+    """Visit all the data and update, for a method whose visits do not yield the bound.
+
+    The pass is then reported without waiting for the next visit.
+    """
+    trace, p = progress.trace, progress.passes
+    if p == run.n_passes:
+        _end(progress, run)
+        return
+    ctx, method = progress.ctx, progress.strategy
+    visited = visits.visit(ctx, method, run.units, run.workers, progress.local, progress.known)
+    _update(progress, run, method, visited)
+    bound = _bound(progress, method, visited.step, run, p + 1)
+    _record(progress, run, bound, visited.temperature, visited.step)
+    if trace.stopped:
+        _end(progress, run)
+
+
+def _update(progress: Progress, run: _Run, method: Annealing, visited: Visited) -> None:
+    """Update the parameters after a visit to all the data."""
     progress.temperature = visited.temperature
+    ctx = progress.ctx
     visited = UPDATES[ctx.model.update_rule](
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.local, progress.known = visited.local, visited.visit.known
     progress.average()
     progress.passes += 1
+
+
+def _record(
+    progress: Progress, run: _Run, bound: float, temperature: float, step: LocalStep
+) -> None:
+    """Note the history of a pass, and report it to the monitor."""
+    trace = progress.trace
+    trace.lower_bounds.append(bound)
+    trace.temperatures.append(temperature)
+    _note_error(trace, step, run.units)
+    _validate(progress, run)
+    trace.stopped = run.stopped(progress)
 
 
 def _minibatch_pass(progress: Progress, run: _Run) -> None:
@@ -318,11 +345,7 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
     ctx.scale, ctx.q = 1.0, settled(ctx.q)
     progress.average()
     progress.passes += 1
-    trace.lower_bounds.append(_bound(progress.as_returned(), method, data, run, p + 1))
-    trace.temperatures.append(heat / warm)
-    _note_error(trace, data, run.units)
-    _validate(progress, run)
-    trace.stopped = run.stopped(progress)
+    _record(progress, run, _bound(progress, method, data, run, p + 1), heat / warm, data)
     stop = run.settings.stop
     if p >= run.n_annealed and stop.asks_for_bound(p + 1):
         trace.lower_bounds[-1] = lower_bound(ctx, run.units, run.workers)
@@ -438,7 +461,7 @@ def _validate(progress: Progress, run: _Run) -> None:
     held_out, trace = run.settings.validation, progress.trace
     if held_out is None:
         return
-    step = evaluate(progress.ctx, held_out, run.workers).step
+    step = evaluate(progress.as_returned(), held_out, run.workers).step
     trace.validation.append(step.bound / held_out.total_weight)
     after = trace.validation[run.n_annealed :]
     if after and after[-1] == max(after):
@@ -446,12 +469,14 @@ def _validate(progress: Progress, run: _Run) -> None:
 
 
 def _bound(
-    ctx: Context, method: Annealing, step: LocalStep, run: _Run, p: int, known: Any = None
+    progress: Progress, method: Annealing, step: LocalStep, run: _Run, p: int, known: Any = None
 ) -> float:
     """The bound after pass p, from its local step if the method allows it; NaN if not due."""
+    ctx = progress.as_returned()
     if method.exact_bound:
         return step.bound - ctx.model.kl(ctx.q, ctx.prior, known)
-    if p > 0 and p % method.evaluate_every == 0:
+    # That of the result is evaluated when the fit ends.
+    if 0 < p < run.n_passes and p % method.evaluate_every == 0:
         return lower_bound(ctx, run.units, run.workers)
     return np.nan
 
