@@ -1,8 +1,9 @@
-"""Corpora: three from files, two drawn ones, and their splits.
+"""Corpora: four from files, two drawn ones, and their splits.
 
-The files are looked for as ``benchmarks/common/data.py`` says: ``ap.npz``, ``nips.npz`` and
-``newsgroups20.npz`` with counts as CSR arrays ``data``, ``indices``, ``indptr`` and ``shape``. An
-array ``split``, if a file has one, is 0 for training documents and 2 for test documents.
+The files are looked for as ``benchmarks/common/data.py`` says: ``ap.npz``, ``nips.npz``,
+``newsgroups20.npz`` and ``newsgroups_basehock.npz`` with counts as CSR arrays ``data``,
+``indices``, ``indptr`` and ``shape``. An array ``split``, if a file has one, is 0 for training
+documents and 2 for test documents.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from scipy.sparse import csr_matrix, vstack
 
 from ..common.data import load, present
 
-FILES = {"AP": "ap.npz", "NIPS": "nips.npz", "20 Newsgroups": "newsgroups20.npz"}
+FILES = {
+    "AP": "ap.npz",
+    "NIPS": "nips.npz",
+    "20 Newsgroups": "newsgroups20.npz",
+    "baseball and hockey": "newsgroups_basehock.npz",
+}
 HELD_OUT = 0.15
 _LARGEST_TRAINING_SET = 8000
 SHORT = "short documents"

@@ -79,7 +79,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         topics are sampled (``local_step``) and with 5 / ``n_components`` elsewhere, and then
         maximises the lower bound over α, separately for each topic (empirical Bayes). It does so
         only once the topics have settled: in batch mode when documents no longer start anew, with
-        ``annealing="structured"`` after a tenth of its passes or of a stream (sampled: 0.15), and
+        ``annealing="structured"`` after a tenth of its passes or of a stream (sampled: a fifth), and
         otherwise at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
@@ -156,9 +156,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         multiply each row by the number of tokens that it should weigh. ``annealing="none"`` suits
         them best, because it stays close to them. None: ``init_params`` decides.
     init_params : {"documents", "random"}, default="documents"
-        How the topics start. ``"documents"``: one fifth of the tokens of each topic (one tenth
-        where topics are sampled) are those of a random document, and the others are tokens of the
-        whole corpus times random factors. The topics differ from the first pass on. ``"random"``:
+        How the topics start. ``"documents"``: one fifth of the tokens of each topic are those
+        of a random document, and the others are tokens of the whole corpus, times random factors
+        unless topics are sampled (``local_step``). The topics differ from the first pass on. ``"random"``:
         random factors alone, as in scikit-learn; the topics are almost equal at first, and a fit
         needs some passes until they differ. Topics that ``topic_word_prior`` seeds always start at
         random.

@@ -31,9 +31,10 @@ UPDATES = {"conjugate": conjugate.update, "gradient": gradient.update}
 # suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
 # one pass.
 _ANNEALED_SHARE = 0.1
-# Pass t = 0, 1, … enters the mean of the parameters with a weight of a / (t + a). After many
-# passes, this is about a mean over the last t / a of them.
-_RECENT = 5.0
+# Pass t = 0, 1, … enters the mean of the parameters with a weight of a / (t − b + a), and replaces
+# the mean while t ≤ b: the first passes improve the parameters fast, and a mean would lag behind.
+# After many passes, this is about a mean over the last t / a of them.
+_RECENT, _LAST_BEFORE_MEAN = 5.0, 10
 
 
 class Settings(NamedTuple):
@@ -160,11 +161,11 @@ class Progress:
         """Add the parameters after a pass to the mean, if the method asks for one."""
         if self.strategy.average:
             q = settled(self.ctx.q)
-            if self.mean is None:
+            later = self.passes - _LAST_BEFORE_MEAN
+            if self.mean is None or later <= 0:
                 self.mean = {key: value.copy(order="K") for key, value in q.items()}
             else:
-                kept = self.passes / (self.passes + _RECENT)
-                self.mean = mix(q, self.mean, kept, overwrite=True)
+                self.mean = mix(q, self.mean, later / (later + _RECENT), overwrite=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "known": None}

@@ -52,8 +52,7 @@ SAMPLER = "collapsed_gibbs"
 # Empirical Bayes keeps Dirichlet parameters between these bounds.
 _SMALLEST_PRIOR, _LARGEST_PRIOR = 1e-4, 1e3
 # The share of a topic's first tokens that one document gives; the others are those of the corpus.
-# Sampled topics go further from a start in which they differ less.
-_SHARE_OF_DOCUMENT, _SHARE_OF_DOCUMENT_IF_SAMPLED = 0.2, 0.1
+_SHARE_OF_DOCUMENT = 0.2
 # Topics count as equal if their squared distance is below this share of their squared lengths.
 _SAME_TOPIC = 1e-6
 
@@ -64,7 +63,7 @@ _RECOMMENDED_FOR_SAMPLER = {
     "learning_rate": 1.0,
     "n_passes": 300,
     "evaluate_every": 300,
-    "learn_priors_after": 0.15,
+    "learn_priors_after": 0.2,
     "average": True,
 }
 
@@ -321,13 +320,11 @@ class LatentDirichlet(ConjugateModel):
         frequencies = np.bincount(words, counted, self.n_words) + 1.0
         frequencies /= frequencies.sum()
         tokens = summary.mean_length * summary.weight / self.n_components
-        sampled = self.local_step_name == SAMPLER
-        share = _SHARE_OF_DOCUMENT_IF_SAMPLED if sampled else _SHARE_OF_DOCUMENT
-        start *= (1.0 - share) * tokens * frequencies
+        start *= (1.0 - _SHARE_OF_DOCUMENT) * tokens * frequencies
         start += self.topic_word_prior
         for topic, d in zip(start, chosen, strict=True):
             own = slice(indptr[d], indptr[d + 1])
-            topic[words[own]] += share * tokens * counts[own] / units.lengths[d]
+            topic[words[own]] += _SHARE_OF_DOCUMENT * tokens * counts[own] / units.lengths[d]
 
     def random_natural(
         self,
