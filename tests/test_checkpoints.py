@@ -87,6 +87,18 @@ def test_a_fit_goes_on_from_after_any_pass(
     assert n_saved > 3
 
 
+def test_a_mean_over_passes_goes_on(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).poisson(1.0, size=(30, 8))
+
+    def make():
+        method = sklearn_anneal.annealing.StructuredVI(n_passes=15)
+        return sklearn_anneal.AnnealedLatentDirichletAllocation(3, annealing=method, random_state=0)
+
+    whole = make().fit(X)
+    assert whole.annealing_.average
+    assert goes_on(monkeypatch, make, X, whole, tmp_path, 13)
+
+
 @pytest.mark.parametrize("entry", models())
 def test_restarts_go_on_where_each_of_them_was(entry, rng, tmp_path, monkeypatch):
     """Without a seed as well: what had been drawn is in the checkpoint."""

@@ -133,28 +133,35 @@ def test_parameters_are_the_prior_and_whole_tokens(n_passes, X):
     assert_allclose(counts.sum(axis=0), np.asarray(X.sum(axis=0)).ravel())
 
 
+def mean_from_the_eleventh_pass(topics):
+    """The mean over passes t = 10, 11, … with weights 5 / (t − 5)."""
+    mean = topics[0]
+    for t, after in enumerate(topics[1:], start=11):
+        mean = mean + 5 / (t - 5) * (after - mean)
+    return mean
+
+
 def test_a_fit_returns_a_mean_that_favours_the_last_passes(X):
-    """The weights of passes are 5 / (t + 5), t = 0, 1, …"""
-    after = [sampler(n).fit(X).components_ for n in (1, 2, 3, 4)]
-    mean = after[0]
-    for t, topics in enumerate(after[1:], start=1):
-        mean = (1 - 5 / (t + 5)) * mean + 5 / (t + 5) * topics
-    est = sampler(4, method={"average": True}).fit(X)
-    assert_allclose(est.components_, mean, rtol=1e-12)
+    after = [sampler(n).fit(X).components_ for n in (11, 12, 13, 14)]
+    est = sampler(14, method={"average": True}).fit(X)
+    assert_allclose(est.components_, mean_from_the_eleventh_pass(after), rtol=1e-12)
     assert est.lower_bound_ == pytest.approx(
         est._document_bound(est._context(), est._make_units(X, None))
         - est._context().model.kl(est._context().q, est._context().prior)
     )
 
 
+def test_the_first_passes_enter_no_mean(X):
+    est = sampler(11, method={"average": True}).fit(X)
+    assert_array_equal(est.components_, sampler(11).fit(X).components_)
+
+
 def test_means_are_those_of_whole_passes_in_minibatches(X):
     how = {"learning_method": "online", "batch_size": 20, "method": {"learning_rate": 0.5}}
-    after = [sampler(n, **how).fit(X).components_ for n in (1, 2, 3)]
-    mean = after[0]
-    for t, topics in enumerate(after[1:], start=1):
-        mean = (1 - 5 / (t + 5)) * mean + 5 / (t + 5) * topics
+    after = [sampler(n, **how).fit(X).components_ for n in (11, 12, 13)]
     how["method"] = {"learning_rate": 0.5, "average": True}
-    assert_allclose(sampler(3, **how).fit(X).components_, mean, rtol=1e-12)
+    topics = sampler(13, **how).fit(X).components_
+    assert_allclose(topics, mean_from_the_eleventh_pass(after), rtol=1e-12)
 
 
 class AfterPass:
@@ -180,13 +187,13 @@ def test_a_callback_sees_the_mean(X):
     """A fit that a callback stops returns what the callback has seen."""
     seen = []
 
-    def third(fitted):
+    def thirteenth(fitted):
         seen.append(fitted.components_)
-        return len(seen) == 3
+        return len(seen) == 13
 
-    est = sampler(6, method={"average": True}).set_callbacks(AfterPass(third)).fit(X)
+    est = sampler(16, method={"average": True}).set_callbacks(AfterPass(thirteenth)).fit(X)
     assert_array_equal(est.components_, seen[-1])
-    assert len(est.lower_bounds_) == 3 and np.isfinite(est.lower_bound_)
+    assert len(est.lower_bounds_) == 13 and np.isfinite(est.lower_bound_)
 
 
 def test_a_pass_is_reported_before_the_next_visit(X, monkeypatch):

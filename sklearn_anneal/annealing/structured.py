@@ -41,9 +41,9 @@ class StructuredVI(DampedMixin, Annealing):
         Number of passes between two evaluations of the lower bound.
     average : bool or "auto", default="auto"
         Whether the fit returns a mean of the parameters after its passes instead of the last
-        ones. The last fifth of the passes counts most (polynomial-decay averaging, Shamir and
-        Zhang [2]_). It suits large steps, after which the parameters are as random as one draw. A
-        stream has no passes, and always the last parameters.
+        ones. It leaves out the first ten passes, and the last fifth counts most (polynomial-decay
+        averaging, Shamir and Zhang [2]_). It suits large steps, after which the parameters are as
+        random as one draw. A stream has no passes, and always the last parameters.
     learn_priors_after : float or "auto", default="auto"
         The share of the passes after which priors are learned that are to be learned. Early
         learning favours components that have slightly more data by chance; late learning leaves

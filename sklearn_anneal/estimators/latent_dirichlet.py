@@ -156,12 +156,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         multiply each row by the number of tokens that it should weigh. ``annealing="none"`` suits
         them best, because it stays close to them. None: ``init_params`` decides.
     init_params : {"documents", "random"}, default="documents"
-        How the topics start. ``"documents"``: one fifth of the tokens of each topic are those
-        of a random document, and the others are tokens of the whole corpus, times random factors
-        unless topics are sampled (``local_step``). The topics differ from the first pass on. ``"random"``:
-        random factors alone, as in scikit-learn; the topics are almost equal at first, and a fit
-        needs some passes until they differ. Topics that ``topic_word_prior`` seeds always start at
-        random.
+        How the topics start. ``"documents"``: one fifth of the tokens of each topic are those of a
+        random document, and the others are tokens of the whole corpus, times random factors unless
+        topics are sampled (``local_step``). The topics differ from the first pass on.
+        ``"random"``: random factors alone, as in scikit-learn; the topics are almost equal at
+        first, and a fit needs some passes until they differ. Topics that ``topic_word_prior`` seeds
+        always start at random.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
