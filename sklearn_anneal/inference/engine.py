@@ -31,10 +31,10 @@ UPDATES = {"conjugate": conjugate.update, "gradient": gradient.update}
 # suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
 # one pass.
 _ANNEALED_SHARE = 0.1
-# Pass t = 0, 1, … enters the mean of the parameters with a weight of a / (t − b + a), and replaces
-# the mean while t ≤ b: the first passes improve the parameters fast, and a mean would lag behind.
-# After many passes, this is about a mean over the last t / a of them.
-_RECENT, _LAST_BEFORE_MEAN = 5.0, 10
+# Pass t = b, b + 1, … enters the mean of the parameters with a weight of a / (t − b + a). After many
+# passes, this is about a mean over the last t / a of them. The passes before t = b improve the
+# parameters so fast that a mean would lag behind.
+_RECENT, _FIRST_OF_MEAN = 5.0, 10
 
 
 class Settings(NamedTuple):
@@ -139,7 +139,8 @@ class Progress:
     best : dict of ndarray or None
         The parameters with the highest bound of the data for validation so far, if there are any.
     mean : dict of ndarray or None
-        A mean of the parameters after the passes so far, if the method asks for one.
+        A mean of the parameters after the passes so far, if the method asks for one and there have
+        been enough passes.
     """
 
     ctx: Context
@@ -160,11 +161,11 @@ class Progress:
     def average(self) -> None:
         """Add the parameters after a pass to the mean, if the method asks for one."""
         if self.strategy.average:
-            q = settled(self.ctx.q)
-            later = self.passes - _LAST_BEFORE_MEAN
-            if self.mean is None or later <= 0:
+            q, later = settled(self.ctx.q), self.passes - _FIRST_OF_MEAN
+            if later == 0:
                 self.mean = {key: value.copy(order="K") for key, value in q.items()}
-            else:
+            elif later > 0:
+                assert self.mean is not None
                 self.mean = mix(q, self.mean, later / (later + _RECENT), overwrite=True)
 
     def __getstate__(self) -> dict[str, Any]:
