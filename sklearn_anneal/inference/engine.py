@@ -31,9 +31,9 @@ UPDATES = {"conjugate": conjugate.update, "gradient": gradient.update}
 # suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
 # one pass.
 _ANNEALED_SHARE = 0.1
-# Pass t = b, b + 1, … enters the mean of the parameters with a weight of a / (t − b + a). After many
-# passes, this is about a mean over the last t / a of them. The passes before t = b improve the
-# parameters so fast that a mean would lag behind.
+# Pass t = b, b + 1, … enters the mean of the parameters with a weight of a / (t − b + a). After
+# many passes, this is about a mean over the last t / a of them. The passes before t = b improve
+# the parameters so fast that a mean would lag behind.
 _RECENT, _FIRST_OF_MEAN = 5.0, 10
 
 
