@@ -79,8 +79,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         topics are sampled (``local_step``) and with 5 / ``n_components`` elsewhere, and then
         maximises the lower bound over α, separately for each topic (empirical Bayes). It does so
         only once the topics have settled: in batch mode when documents no longer start anew, with
-        ``annealing="structured"`` after a tenth of its passes or of a stream (a fifth where topics
-        are sampled), and otherwise at T = 1 after 100 updates.
+        ``annealing="structured"`` after a tenth of its passes or of a stream (a quarter where
+        topics are sampled), and otherwise at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with

@@ -63,7 +63,7 @@ _RECOMMENDED_FOR_SAMPLER = {
     "learning_rate": 1.0,
     "n_passes": 300,
     "evaluate_every": 300,
-    "learn_priors_after": 0.2,
+    "learn_priors_after": 0.25,
     "average": True,
 }
 
