@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases_annealing import MIXTURE, VARIANTS, mixture, run
-from harness import FULL_STEPS, one_update
+from harness import FULL_STEPS, context_of, lower_bound, one_update, units_of
 from scipy.special import softmax
 
-from sklearn_anneal.annealing import StructuredVI
+from sklearn_anneal.annealing import DeterministicAnnealing, ProximityVI, StructuredVI
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -74,6 +74,34 @@ def test_step_sizes_of_minibatches_decay_to_that_of_a_share_of_the_data(rng, mon
     np.testing.assert_allclose(ten_of_forty, np.maximum(decaying, lowest), rtol=1e-12)
     assert (step_sizes(monkeypatch, X, 0.05, 10) == decaying).sum() > 60
     np.testing.assert_allclose(step_sizes(monkeypatch, X, "decay", 10), decaying, rtol=1e-12)
+
+
+class Averaged(DeterministicAnnealing):
+    """A method that returns a mean, although its visits tell the bound."""
+
+    returns_mean = True
+
+
+class AveragedWithoutFinish(Averaged):
+    finish = False
+
+
+@pytest.mark.parametrize("method", [Averaged, AveragedWithoutFinish])
+def test_the_bound_of_a_mean_is_evaluated(method, rng):
+    X = MIXTURE.data(rng, 40)
+    est = mixture(method(n_passes=14), max_iter=20, tol=0.0).fit(X)
+    ctx = context_of(est)
+    evaluated = lower_bound(ctx, units_of(est, X).centered(ctx.summary))
+    assert est.lower_bound_ == pytest.approx(evaluated, rel=1e-12)
+    plain = mixture(DeterministicAnnealing(n_passes=14), max_iter=20, tol=0.0).fit(X)
+    assert (est.means_ != plain.means_).any()
+
+
+def test_only_structured_inference_returns_means():
+    """Proximity has a parameter of the same name, the memory of a statistic."""
+    assert StructuredVI(average=True).returns_mean
+    assert not StructuredVI(average=False).returns_mean
+    assert not ProximityVI(average=0.9).returns_mean
 
 
 def test_structured_has_no_finish_and_few_bounds(rng):

@@ -101,7 +101,7 @@ def test_statistics_are_those_of_the_topics_of_tokens(dtype, rng):
                 t += 1
     assert t == len(step.local)
     statistics = model.block_statistics(None, step.statistics, None)[TOPICS]
-    assert_allclose(statistics, words, rtol=1e-12 if dtype == np.float64 else 1e-6)
+    assert_allclose(statistics, words, rtol=1e-12)
     *expected, n, normalizer = step.statistics["doc_topic"]
     totals = psi(held.sum(axis=1) + ALPHA.sum())
     assert_allclose(expected, weights @ (psi(held + ALPHA) - totals[:, None]), rtol=1e-9)

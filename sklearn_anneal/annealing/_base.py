@@ -161,9 +161,9 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         in batch mode. If not, they are local variables in batch mode too.
     learn_priors_after : float
         The share of the passes after which priors are learned by a method without a finish.
-    average : bool
-        Whether a fit returns a mean of the parameters after its passes instead of the last ones.
-        It is for methods whose parameters go on moving at random.
+    returns_mean : bool
+        Whether a fit returns a mean of the parameters after its passes, without the first ten,
+        instead of the last ones. It is for methods whose parameters go on moving at random.
     follows_gradients : bool
         Whether the method also works with models that are trained by gradients. There the loop
         calls :meth:`ascent` in the place of :meth:`target`, :meth:`batch_step`,
@@ -177,7 +177,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
     exact_bound = True
     evaluate_every = 1
     learn_priors_after: Any = 0.5
-    average: Any = False
+    returns_mean = False
     reads_entropy = False
     has_unit_temperatures = False
     holds_units = True

@@ -43,7 +43,8 @@ class StructuredVI(DampedMixin, Annealing):
         Whether the fit returns a mean of the parameters after its passes instead of the last
         ones. It leaves out the first ten passes, and the last fifth counts most (polynomial-decay
         averaging, Shamir and Zhang [2]_). It suits large steps, after which the parameters are as
-        random as one draw. A stream has no passes, and always the last parameters.
+        random as one draw. A fit of at most ten passes, and a stream, which has no passes, have
+        the last parameters in any case.
     learn_priors_after : float or "auto", default="auto"
         The share of the passes after which priors are learned that are to be learned. Early
         learning favours components that have slightly more data by chance; late learning leaves
@@ -105,6 +106,10 @@ class StructuredVI(DampedMixin, Annealing):
         # The weights of what is new and of what is kept, in an update from all data.
         new, kept = float(self.learning_rate), 1.0 - float(self.learning_rate)
         return max(decaying, share * new / (share * new + kept))
+
+    @property
+    def returns_mean(self) -> bool:  # type: ignore[override]
+        return bool(self.average)
 
     @property
     def needs(self) -> tuple[str, ...]:

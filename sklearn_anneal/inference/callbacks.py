@@ -194,7 +194,7 @@ class FitMonitor:
         left = "a callback asked to stop" if self.stopped else "other restarts are better"
         self.messages.ended(self._name(phase, index), progress.trace, left)
         if self.callbacks is not None:
-            self.callbacks.end_phase(phase, index, self._attributes(progress.ctx))
+            self.callbacks.end_phase(phase, index, self._attributes(progress.as_returned()))
 
     def _name(self, phase: str, index: int) -> str:
         return f"{phase} {index}" if self._several or phase == "reheat" else ""

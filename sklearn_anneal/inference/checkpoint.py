@@ -11,7 +11,7 @@ import joblib
 
 from .units import Units
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def fingerprint(*values: Any) -> str:

@@ -83,7 +83,7 @@ class Trace:
     temperatures : list of float
         The temperature of each pass.
     initial : float
-        The bound of the start.
+        The bound of the start; −∞ if the visits do not tell it.
     final : float
         The bound of the returned parameters.
     evaluated : bool
@@ -160,16 +160,20 @@ class Progress:
 
     def average(self) -> None:
         """Add the parameters after a pass to the mean, if the method asks for one."""
-        if self.strategy.average:
+        if self.strategy.returns_mean:
             q, later = settled(self.ctx.q), self.passes - _FIRST_OF_MEAN
             if later == 0:
-                self.mean = {key: value.copy(order="K") for key, value in q.items()}
+                self.mean = _copied(q)
             elif later > 0:
                 assert self.mean is not None
                 self.mean = mix(q, self.mean, later / (later + _RECENT), overwrite=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "known": None}
+
+
+def _copied(q: Natural) -> Natural:
+    return {key: value.copy(order="K") for key, value in q.items()}
 
 
 Monitor = Callable[[Context, Trace], bool]
@@ -194,7 +198,7 @@ class _Run(NamedTuple):
         ctx = progress.as_returned()
         if progress.mean is not None:
             # Later passes change the mean in place, and callbacks may keep what they see.
-            ctx.q = {key: value.copy(order="K") for key, value in ctx.q.items()}
+            ctx.q = _copied(ctx.q)
         return self.monitor(ctx, progress.trace)
 
     def history(self, trace: Trace) -> History:
@@ -281,7 +285,8 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
         settled = False
     trace.converged = settled or (tested and run.settings.stop.converged(run.history(trace)))
     if p == run.n_passes or trace.converged or trace.stopped:
-        trace.evaluated = method is not PLAIN or not visited.visit.tells_bound
+        told = method is PLAIN and visited.visit.tells_bound and progress.mean is None
+        trace.evaluated = not told
         _end(progress, run, None if trace.evaluated else bound)
         return
     _update(progress, run, method, visited)
@@ -350,7 +355,7 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
     _record(progress, run, _bound(progress, method, data, run, p + 1), heat / warm, data)
     stop = run.settings.stop
     if p >= run.n_annealed and stop.asks_for_bound(p + 1):
-        trace.lower_bounds[-1] = lower_bound(ctx, run.units, run.workers)
+        trace.lower_bounds[-1] = lower_bound(progress.as_returned(), run.units, run.workers)
     history = run.history(trace)
     tested = p + 1 >= run.first_test
     trace.converged = tested and (stop.settled(history) or stop.converged(history))
@@ -463,11 +468,12 @@ def _validate(progress: Progress, run: _Run) -> None:
     held_out, trace = run.settings.validation, progress.trace
     if held_out is None:
         return
-    step = evaluate(progress.as_returned(), held_out, run.workers).step
+    returned = progress.as_returned()
+    step = evaluate(returned, held_out, run.workers).step
     trace.validation.append(step.bound / held_out.total_weight)
     after = trace.validation[run.n_annealed :]
     if after and after[-1] == max(after):
-        progress.best = progress.ctx.q
+        progress.best = returned.q if progress.mean is None else _copied(returned.q)
 
 
 def _bound(
@@ -475,7 +481,8 @@ def _bound(
 ) -> float:
     """The bound after pass p, from its local step if the method allows it; NaN if not due."""
     ctx = progress.as_returned()
-    if method.exact_bound:
+    # Visits see the last parameters, and not a mean.
+    if method.exact_bound and progress.mean is None:
         return step.bound - ctx.model.kl(ctx.q, ctx.prior, known)
     # That of the result is evaluated when the fit ends.
     if 0 < p < run.n_passes and p % method.evaluate_every == 0:

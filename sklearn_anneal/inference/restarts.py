@@ -370,8 +370,8 @@ def _standing(progress: Progress | None, n_passes: int) -> float:
     """The bound with which a restart ends a round of the race."""
     if progress is None:
         return -np.inf
-    # In batch mode the bound of a pass is known only after the next one. A restart that was
-    # resumed from a checkpoint may be further than this round.
+    # In batch mode most methods tell the bound of a pass only after the next one. A restart that
+    # was resumed from a checkpoint may be further than this round.
     n = progress.strategy.schedule_length() + n_passes - 1
     bounds = [bound for bound in progress.trace.lower_bounds[:n] if np.isfinite(bound)]
     return bounds[-1] if bounds else -np.inf

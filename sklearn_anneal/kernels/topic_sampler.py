@@ -69,7 +69,7 @@ def _drawn_topic(weights, row, sums, u, n_topics, otherwise):
     return otherwise
 
 
-@kernel("values index pointer pointer vector vector out_rows out1 out_index int int out_rows out1")
+@kernel("values index pointer pointer vector vector out_rows out1 out_index int int out2 out1")
 def sample_topics(
     counts,
     indices,
@@ -174,7 +174,7 @@ def sample_topics(
         t = starts[d]
         for i in range(begin, end):
             for j in range(_n_tokens(counts[i])):
-                out[indices[i], topics[t]] += size(weight * _mass(counts[i], j))
+                out[indices[i], topics[t]] += weight * _mass(counts[i], j)
                 t += 1
         for k in range(n_topics):
             if held[k] > 0.0:

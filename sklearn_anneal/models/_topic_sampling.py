@@ -116,7 +116,7 @@ class SampledTopicsVisit(TopicsVisit):
             raise ValueError(
                 f"The documents have {starts[-1]} tokens, but topics of {len(topics)} are given."
             )
-        out = np.zeros_like(expected.table)
+        out = np.zeros(expected.table.shape)
         theta = np.zeros(model.n_components + 2)
         kernels().sample_topics(
             *arrays,

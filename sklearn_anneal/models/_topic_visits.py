@@ -366,9 +366,7 @@ class TopicsVisit(Visit):
             parts: tuple[dict[str, Any], ...] = (step.statistics, step.deviation or {})
             for statistics in parts:
                 if TOPICS in statistics:
-                    # Counts of sampled tokens have the dtype of the data.
-                    total = np.asarray(statistics[TOPICS], dtype=np.float64)
-                    statistics[TOPICS] = SparseColumns(met, total, n_words)
+                    statistics[TOPICS] = SparseColumns(met, statistics[TOPICS], n_words)
         return step
 
     def _locally_tempered_step(
