@@ -367,7 +367,7 @@ class LatentDirichlet(ConjugateModel):
                 *(self, counts, t, None, separate_noise, SAMPLER, words), workers=workers
             )
         if rng is not None:
-            draw = TopicsDraw.of(expected, words.met, q[TOPICS], rng, self.dtype, workers)
+            draw = TopicsDraw.of(expected, words.met, q[TOPICS], rng, workers)
             topics = self._drawn_topics(draw, expected, float(t.local), workers)
         elif unit_temperatures is not None:
             topics = self.log_topics(expected)
@@ -459,7 +459,7 @@ class LatentDirichlet(ConjugateModel):
         def find(part: slice) -> None:
             tables().drawn_table(
                 topics.table,
-                draw.log_gamma[part],
+                draw.log_gamma[part].astype(self.dtype, copy=False),
                 expected.rows[part],
                 draw.log_total,
                 x,
