@@ -231,6 +231,18 @@ def test_priors_are_learned_from_whole_tokens(X):
     assert_array_equal(fixed.doc_topic_prior_, 0.1)
 
 
+def test_a_learned_prior_begins_with_a_share_of_short_documents():
+    """Σ α is 0.3 of the mean length, which only a given prior may exceed."""
+    X = csr_matrix(np.eye(20)[:, :8] + 1.0)
+    length = X.sum() / 20
+    est = AnnealedLatentDirichletAllocation
+    method = StructuredVI(n_passes=2, learn_priors_after=1.0)
+    how = {"annealing": method, "random_state": 0}
+    learned = est(40, **how).fit(X)
+    assert_allclose(learned.doc_topic_prior_, 0.3 * length / 40, rtol=1e-12)
+    assert_array_equal(est(40, doc_topic_prior=0.1, **how).fit(X).doc_topic_prior_, 0.1)
+
+
 def test_streams_have_mean_field_steps(X):
     """A stream goes on from sampled topics, with the settings of draws of topics."""
     est = AnnealedLatentDirichletAllocation(3, random_state=0).fit(X)

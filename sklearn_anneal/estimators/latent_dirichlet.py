@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MOST_TOKENS = 2.0**53
 # Σ α with which a prior of the topic proportions begins that is learned.
 _TOKENS_OF_PRIOR = 5.0
-# The same for each α where topics are sampled.
+# The same for each α where topics are sampled, unless documents are short.
 _FIRST_PRIOR_OF_SAMPLER = 0.1
 # The default number of batches in a pass, and the smallest and largest number of their documents.
 _BATCHES = 4
@@ -75,12 +75,13 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Number of topics.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
-        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 0.1 where
-        topics are sampled (``local_step``) and with 5 / ``n_components`` elsewhere, and then
-        maximises the lower bound over α, separately for each topic (empirical Bayes). It does so
-        only once the topics have settled: in batch mode when documents no longer start anew, with
-        ``annealing="structured"`` after a tenth of its passes or of a stream (a quarter where
-        topics are sampled), and otherwise at T = 1 after 100 updates.
+        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 0.1 where topics are
+        sampled (``local_step``), or less, so that Σ α is at most 0.3 of the mean length of a
+        document, and with 5 / ``n_components`` elsewhere. It then maximises the lower bound over
+        α, separately for each topic (empirical Bayes), but only once the topics have settled: in
+        batch mode when documents no longer start anew, with ``annealing="structured"`` after a
+        tenth of its passes or of a stream (a quarter where topics are sampled), and otherwise at
+        T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with

@@ -51,6 +51,9 @@ _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
 SAMPLER = "collapsed_gibbs"
 # Empirical Bayes keeps Dirichlet parameters between these bounds.
 _SMALLEST_PRIOR, _LARGEST_PRIOR = 1e-4, 1e3
+# A prior of sampled topics that is learned begins with at most this share of the tokens of a
+# document. With more, the tokens of short documents hardly keep together until it is learned.
+_LARGEST_FIRST_PRIOR = 0.3
 # The share of a topic's first tokens that one document gives; the others are those of the corpus.
 _SHARE_OF_DOCUMENT = 0.2
 # Topics count as equal if their squared distance is below this share of their squared lengths.
@@ -260,6 +263,9 @@ class LatentDirichlet(ConjugateModel):
     def resolved(self, summary: Summary, hold_units: bool = False) -> LatentDirichlet:
         model = copy(self)
         model.mean_length = summary.mean_length
+        if self.local_step_name == SAMPLER and self.learn_doc_topic_prior:
+            most = _LARGEST_FIRST_PRIOR * summary.mean_length / self.n_components
+            model.doc_topic_prior = np.minimum(self.doc_topic_prior, max(most, _SMALLEST_PRIOR))
         return model
 
     def with_mean_field_steps(self) -> LatentDirichlet:
