@@ -136,7 +136,7 @@ def test_every_probability_has_its_marginal_distribution(many):
                     np.exp(log_beta[:, i, k]), "beta", (a, totals[k] - a)
                 ).pvalue > (1e-4)
     joined = np.concatenate([log_beta, log_pooled[:, None]], axis=1)
-    assert_allclose(logsumexp(joined, axis=1), 0, atol=1e-6)
+    assert_allclose(logsumexp(joined, axis=1), 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -168,7 +168,7 @@ def test_the_others_are_summed_without_loss_of_digits():
     log_beta = drawn(concentration, everything, 0)
     assert log_beta.pooled is None
     log_sums = logsumexp(log_beta.log_gamma.astype(float), axis=0)
-    assert_allclose(log_sums, log_beta.log_total, rtol=1e-7)
+    assert_allclose(log_sums, log_beta.log_total, rtol=1e-12)
 
 
 # The exact gradient

@@ -196,6 +196,6 @@ def log_sums(logs, out):
             largest[j] = max(largest[j], logs[i, j])
     for i in range(logs.shape[0]):
         for j in range(n):
-            sums[j] += np.float64(exp(logs[i, j] - largest[j]))
+            sums[j] += exp(np.float64(logs[i, j]) - np.float64(largest[j]))
     for j in range(n):
         out[j] = np.float64(largest[j]) + math.log(sums[j])
