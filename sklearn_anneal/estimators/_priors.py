@@ -10,6 +10,8 @@ from sklearn.utils import check_array
 from ..families import COVARIANCE_TYPES, get_structure
 
 SCALED = "scaled"
+# From so many words on, η falls with the square root of their number.
+_WORDS_OF_SCALED = 4_000
 """The name of a prior of words that falls with the number of topics."""
 
 
@@ -158,7 +160,7 @@ def check_shape(parameter: np.ndarray, shape: tuple[int, ...], name: str) -> Non
 def prior_of_words(prior: Any, n_topics: int, n_words: int) -> np.ndarray:
     """Read η of shape (n_words,) or, with one row per topic, (n_topics, n_words)."""
     if isinstance(prior, str) and prior == SCALED:
-        prior = 2 * n_topics**-0.75
+        prior = 2 * n_topics**-0.75 * min(1.0, (_WORDS_OF_SCALED / n_words) ** 0.5)
     if prior is None or np.ndim(prior) < 2:
         return prior_vector(prior, n_words, 1 / n_topics, "topic_word_prior", "n_features")
     seeds = np.array(prior, dtype=np.float64, order="F")

@@ -155,25 +155,27 @@ class Progress:
     mean: Natural | None = None
 
     def as_returned(self) -> Context:
-        """The context with the parameters that the fit would return if it ended now."""
-        return self.ctx if self.mean is None else replace(self.ctx, q=self.mean)
+        """The context with the parameters that the fit would return if it ended now.
+
+        Later passes do not change these parameters, so that whoever sees them can keep them.
+        """
+        ctx = self.ctx
+        if self.mean is None:
+            return ctx
+        return replace(ctx, q=ctx.model.of_mean(self.mean, ctx.prior))
 
     def average(self) -> None:
         """Add the parameters after a pass to the mean, if the method asks for one."""
         if self.strategy.returns_mean:
             q, later = settled(self.ctx.q), self.passes - _FIRST_OF_MEAN
             if later == 0:
-                self.mean = _copied(q)
+                self.mean = {key: value.copy(order="K") for key, value in q.items()}
             elif later > 0:
                 assert self.mean is not None
                 self.mean = mix(q, self.mean, later / (later + _RECENT), overwrite=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "known": None}
-
-
-def _copied(q: Natural) -> Natural:
-    return {key: value.copy(order="K") for key, value in q.items()}
 
 
 Monitor = Callable[[Context, Trace], bool]
@@ -195,11 +197,7 @@ class _Run(NamedTuple):
         """Report a pass to the monitor, and return whether it asks to stop."""
         if self.monitor is None:
             return False
-        ctx = progress.as_returned()
-        if progress.mean is not None:
-            # Later passes change the mean in place, and callbacks may keep what they see.
-            ctx.q = _copied(ctx.q)
-        return self.monitor(ctx, progress.trace)
+        return self.monitor(progress.as_returned(), progress.trace)
 
     def history(self, trace: Trace) -> History:
         return History(
@@ -432,8 +430,7 @@ def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
     """End the fit, and record the bound of the result, which is evaluated unless it is given."""
     trace = progress.trace
     trace.reason = _reason(progress, run)
-    if progress.mean is not None:
-        progress.ctx.q = progress.mean
+    progress.ctx.q = progress.as_returned().q
     if progress.best is not None:
         progress.ctx.q, bound = progress.best, None
     trace.final = lower_bound(progress.ctx, run.units, run.workers) if bound is None else bound
@@ -473,20 +470,20 @@ def _validate(progress: Progress, run: _Run) -> None:
     trace.validation.append(step.bound / held_out.total_weight)
     after = trace.validation[run.n_annealed :]
     if after and after[-1] == max(after):
-        progress.best = returned.q if progress.mean is None else _copied(returned.q)
+        progress.best = returned.q
 
 
 def _bound(
     progress: Progress, method: Annealing, step: LocalStep, run: _Run, p: int, known: Any = None
 ) -> float:
     """The bound after pass p, from its local step if the method allows it; NaN if not due."""
-    ctx = progress.as_returned()
+    ctx = progress.ctx
     # Visits see the last parameters, and not a mean.
     if method.exact_bound and progress.mean is None:
         return step.bound - ctx.model.kl(ctx.q, ctx.prior, known)
     # That of the result is evaluated when the fit ends.
     if 0 < p < run.n_passes and p % method.evaluate_every == 0:
-        return lower_bound(ctx, run.units, run.workers)
+        return lower_bound(progress.as_returned(), run.units, run.workers)
     return np.nan
 
 

@@ -185,3 +185,26 @@ def sample_topics(
         theta[k] += of_all * of_prior[k] - normalizers
     theta[n_topics] += of_all
     theta[n_topics + 1] += normalizers
+
+
+@kernel("out_rows rows matrix float", dtypes=("float64",))
+def move_traces(out, mean, prior, smallest):
+    """Give the counts of a word that are below ``smallest`` to its other topics, in proportion.
+
+    ``mean`` is λ with one row per word, and ``prior`` is η with as many columns or one; the counts
+    are their difference. A word without a larger count keeps its counts.
+    """
+    last = prior.shape[1] - 1
+    for w in range(mean.shape[0]):
+        total = 0.0
+        kept = 0.0
+        for k in range(mean.shape[1]):
+            count = mean[w, k] - prior[w, min(k, last)]
+            total += max(count, 0.0)
+            kept += count if count >= smallest else 0.0
+        factor = total / kept if kept > 0.0 else 1.0
+        least = smallest if kept > 0.0 else 0.0
+        for k in range(mean.shape[1]):
+            of_prior = prior[w, min(k, last)]
+            count = mean[w, k] - of_prior
+            out[w, k] = of_prior + (factor * count if count >= least else 0.0)

@@ -109,7 +109,7 @@ class SampledTopicsVisit(TopicsVisit):
     ) -> LocalStep:
         model, expected = self.model, self.expected
         arrays = self._arrays(units, model.dtype)
-        starts = _starts(arrays[0], arrays[2])
+        starts = tokens_of(arrays[0])[arrays[2]]
         fresh = local.topics is None
         topics = np.empty(starts[-1], np.int32) if fresh else np.array(local.topics)
         if len(topics) != starts[-1]:
@@ -141,8 +141,26 @@ class SampledTopicsVisit(TopicsVisit):
         return self._of_all_words(step)
 
 
-def _starts(counts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
-    """Return where the tokens of each document begin, as the kernel counts them."""
+def tokens_of(counts: np.ndarray) -> np.ndarray:
+    """Return where the tokens of each count begin, as the kernel counts them, and their number."""
     tokens = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(np.ceil(np.minimum(counts, kernels().MOST_TOKENS)), out=tokens[1:])
-    return tokens[indptr]
+    most = np.float64(kernels().MOST_TOKENS)
+    np.cumsum(np.ceil(np.minimum(counts, most)), out=tokens[1:])
+    return tokens
+
+
+def without_traces(mean: np.ndarray, prior: np.ndarray, smallest: float) -> np.ndarray:
+    """Return λ in which the counts below ``smallest`` are those of other topics of their words.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_topics, n_words)
+        λ.
+    prior : ndarray of shape (1, n_words) or (n_topics, n_words)
+        η.
+    smallest : float
+    """
+    out = np.empty(mean.shape[::-1])
+    of_words = np.ascontiguousarray(prior.T, dtype=np.float64)
+    kernels().move_traces(out, np.ascontiguousarray(mean.T), of_words, float(smallest))
+    return out.T

@@ -28,7 +28,7 @@ from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
 from ._summary import DataSummary
 from ._topic_draws import TopicsDraw
-from ._topic_sampling import SampledTopicsVisit, counts_of
+from ._topic_sampling import SampledTopicsVisit, counts_of, tokens_of, without_traces
 from ._topic_visits import (
     TOPICS,
     Concentrations,
@@ -54,6 +54,8 @@ _SMALLEST_PRIOR, _LARGEST_PRIOR = 1e-4, 1e3
 # A prior of sampled topics that is learned begins with at most this share of the tokens of a
 # document. With more, the tokens of short documents hardly keep together until it is learned.
 _LARGEST_FIRST_PRIOR = 0.3
+# A topic of which a word has fewer tokens than this, in the mean over passes, is left out.
+_SMALLEST_MEAN = 0.1
 # The share of a topic's first tokens that one document gives; the others are those of the corpus.
 _SHARE_OF_DOCUMENT = 0.2
 # Topics count as equal if their squared distance is below this share of their squared lengths.
@@ -84,12 +86,16 @@ class Summary(DataSummary):
     lengths, documents : ndarray of shape (n_lengths,)
         A histogram of the documents seen: numbers of tokens N_d, rounded to three digits, and the
         total weight of the documents of each length.
+    draws : int
+        The number of topics that the sampler draws in a pass: one for each token, whatever its
+        weight is, and one for the fraction of a count.
     """
 
     weight: float
     tokens: float
     lengths: np.ndarray
     documents: np.ndarray
+    draws: int
 
     @property
     def mean_length(self) -> float:
@@ -102,7 +108,8 @@ class Summary(DataSummary):
             np.concatenate([self.lengths, other.lengths]),
             np.concatenate([self.documents, other.documents]),
         )
-        return Summary(self.weight + other.weight, self.tokens + other.tokens, lengths, documents)
+        weight, tokens = self.weight + other.weight, self.tokens + other.tokens
+        return Summary(weight, tokens, lengths, documents, self.draws + other.draws)
 
     def continued(self, other: Summary) -> Summary:
         """Return the summary of the other documents, because no prior depends on earlier ones."""
@@ -218,7 +225,7 @@ class LatentDirichlet(ConjugateModel):
         self.init_components = init_components
         self.init_params = init_params
         self.dtype = np.dtype(dtype)
-        self.mean_length = np.nan
+        self.mean_length = self.mass_of_draw = np.nan
         if local_step == SAMPLER:
             self.recommended = {**self.recommended, "structured": _RECOMMENDED_FOR_SAMPLER}
 
@@ -258,11 +265,13 @@ class LatentDirichlet(ConjugateModel):
     def summary(self, units: Documents) -> Summary:
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         lengths, documents = _histogram(units.lengths, weights)
-        return Summary(units.total_weight, units.n_observations, lengths, documents)
+        draws = int(tokens_of(units.counts[: units.indptr[-1]])[-1])
+        return Summary(units.total_weight, units.n_observations, lengths, documents, draws)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> LatentDirichlet:
         model = copy(self)
         model.mean_length = summary.mean_length
+        model.mass_of_draw = summary.tokens / max(summary.draws, 1)
         if self.local_step_name == SAMPLER and self.learn_doc_topic_prior:
             most = _LARGEST_FIRST_PRIOR * summary.mean_length / self.n_components
             model.doc_topic_prior = np.minimum(self.doc_topic_prior, max(most, _SMALLEST_PRIOR))
@@ -535,6 +544,18 @@ class LatentDirichlet(ConjugateModel):
             counts = counts.head(self.n_components)
             return {TOPICS: counts}
         return {TOPICS: counts[:, : self.n_components].T}
+
+    def of_mean(self, mean: Natural, prior: Natural) -> Natural:
+        """Return the parameters that a fit returns for a mean over its passes.
+
+        The sampler tries many topics for a word, so that its mean has small fractions of a token in
+        most of them. They hardly change predictions, but lower the bound. Their tokens go to the
+        other topics of the word.
+        """
+        if self.local_step_name != SAMPLER:
+            return super().of_mean(mean, prior)
+        smallest = _SMALLEST_MEAN * self.mass_of_draw
+        return {TOPICS: without_traces(mean[TOPICS], prior[TOPICS], smallest)}
 
     # Hyperparameters
 
