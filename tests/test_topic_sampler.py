@@ -179,22 +179,27 @@ def test_traces_go_to_the_other_topics_of_a_word(prior):
     assert not np.shares_memory(same, mean[TOPICS])
 
 
-@pytest.mark.parametrize("how", ["weights", "counts"])
-def test_traces_are_measured_in_tokens_whatever_these_weigh(how, X):
-    """η and α scaled with all weights leave the draws, so that the mean is scaled as well."""
-    few = 2.0**-10
+def test_traces_are_measured_in_tokens_whatever_these_weigh(X, rng):
+    """Weights that scale η and the start along leave the draws as they are."""
+    start, few = rng.uniform(1, 2, (3, X.shape[1])), 2.0**-10
+    how = {"method": {"average": True}}
+    plain = sampler(14, init_components=start, **how).fit(X)
     weights = np.full(X.shape[0], few)
-    plain = sampler(14, method={"average": True}).fit(X)
-    model, summary = plain._context().model, plain._context().summary
-    units = Documents(X.data, X.indices, X.indptr, weights)
-    if how == "counts":
-        units = Documents(np.minimum(X.data, 1.0) * few, X.indices, X.indptr)
-    light = model.resolved(model.summary(units))
-    assert summary.draws == X.sum() and model.mass_of_draw == 1.0
-    assert light.mass_of_draw == few
-    parts = [units.take(slice(0, 7)), units.take(slice(7, None))]
-    first, second = map(model.summary, parts)
-    assert model.resolved(first.merge(second)).mass_of_draw == pytest.approx(few)
+    scaled = sampler(14, init_components=few * start, topic_word_prior=few * 0.2, **how)
+    topics = scaled.fit(X, sample_weight=weights).components_
+    assert_allclose(topics, few * plain.components_, rtol=1e-12)
+    assert (topics == few * 0.2).any()
+
+
+def test_a_pass_draws_a_topic_for_each_token_and_for_the_fraction_of_a_count():
+    model = model_of_two_topics()
+    units = Documents(np.array([2.0, 0.5, 1.25]), np.array([0, 1, 2]), np.array([0, 2, 3]))
+    summary = model.summary(units)
+    assert summary.draws == 2 + 1 + 2
+    parts = [model.summary(units.take(slice(i, i + 1))) for i in (0, 1)]
+    assert parts[0].merge(parts[1]).draws == summary.draws
+    assert model.resolved(summary).mass_of_draw == 3.75 / 5
+    assert LatentDirichlet(2, 3, ALPHA, ETA).summary(units).draws == 0
 
 
 def test_the_first_passes_enter_no_mean(X):

@@ -11,7 +11,7 @@ import joblib
 
 from .units import Units
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def fingerprint(*values: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,11 @@ from ..families import (
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
-from ._summary import DataSummary
 from ._topic_draws import TopicsDraw
+from ._topic_priors import first_of_sampler, fixed_point
 from ._topic_sampling import SampledTopicsVisit, counts_of, tokens_of, without_traces
+from ._topic_starts import make_like_documents
+from ._topic_summary import Summary, histogram
 from ._topic_visits import (
     TOPICS,
     Concentrations,
@@ -49,15 +51,8 @@ _WORDS = 256
 _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
 # The local step that keeps the topics of all tokens.
 SAMPLER = "collapsed_gibbs"
-# Empirical Bayes keeps Dirichlet parameters between these bounds.
-_SMALLEST_PRIOR, _LARGEST_PRIOR = 1e-4, 1e3
-# A prior of sampled topics that is learned begins with at most this share of the tokens of a
-# document. With more, the tokens of short documents hardly keep together until it is learned.
-_LARGEST_FIRST_PRIOR = 0.3
 # A topic of which a word has fewer tokens than this, in the mean over passes, is left out.
 _SMALLEST_MEAN = 0.1
-# The share of a topic's first tokens that one document gives; the others are those of the corpus.
-_SHARE_OF_DOCUMENT = 0.2
 # Topics count as equal if their squared distance is below this share of their squared lengths.
 _SAME_TOPIC = 1e-6
 
@@ -71,55 +66,6 @@ _RECOMMENDED_FOR_SAMPLER = {
     "learn_priors_after": 0.25,
     "average": True,
 }
-
-
-@dataclass
-class Summary(DataSummary):
-    """The sizes of a corpus that the model needs.
-
-    Attributes
-    ----------
-    weight : float
-        Σ w, the number of documents. In a stream it includes documents that have not arrived yet.
-    tokens : float
-        Σ w N_d over the documents seen.
-    lengths, documents : ndarray of shape (n_lengths,)
-        A histogram of the documents seen: numbers of tokens N_d, rounded to three digits, and the
-        total weight of the documents of each length.
-    draws : int
-        The number of topics that the sampler draws in a pass: one for each token, whatever its
-        weight is, and one for the fraction of a count.
-    """
-
-    weight: float
-    tokens: float
-    lengths: np.ndarray
-    documents: np.ndarray
-    draws: int
-
-    @property
-    def mean_length(self) -> float:
-        """Mean number of tokens of the documents seen."""
-        return self.tokens / max(float(self.documents.sum()), 1e-300)
-
-    def merge(self, other: Summary) -> Summary:
-        """Return the summary of both sets of documents together."""
-        lengths, documents = _histogram(
-            np.concatenate([self.lengths, other.lengths]),
-            np.concatenate([self.documents, other.documents]),
-        )
-        weight, tokens = self.weight + other.weight, self.tokens + other.tokens
-        return Summary(weight, tokens, lengths, documents, self.draws + other.draws)
-
-    def continued(self, other: Summary) -> Summary:
-        """Return the summary of the other documents, because no prior depends on earlier ones."""
-        return other
-
-
-def _histogram(lengths: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    scale = 10.0 ** (np.floor(np.log10(np.maximum(lengths, 1e-300))) - 2)
-    values, where = np.unique(np.round(lengths / scale) * scale, return_inverse=True)
-    return values, np.bincount(where, weights=weights, minlength=len(values))
 
 
 def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray:
@@ -264,17 +210,19 @@ class LatentDirichlet(ConjugateModel):
 
     def summary(self, units: Documents) -> Summary:
         weights = np.ones(units.n_units) if units.weights is None else units.weights
-        lengths, documents = _histogram(units.lengths, weights)
-        draws = int(tokens_of(units.counts[: units.indptr[-1]])[-1])
-        return Summary(units.total_weight, units.n_observations, lengths, documents, draws)
+        draws = 0
+        if self.local_step_name == SAMPLER:
+            draws = int(tokens_of(units.counts[: units.indptr[-1]])[-1])
+        return Summary(
+            units.total_weight, units.n_observations, *histogram(units.lengths, weights), draws
+        )
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> LatentDirichlet:
         model = copy(self)
         model.mean_length = summary.mean_length
         model.mass_of_draw = summary.tokens / max(summary.draws, 1)
         if self.local_step_name == SAMPLER and self.learn_doc_topic_prior:
-            most = _LARGEST_FIRST_PRIOR * summary.mean_length / self.n_components
-            model.doc_topic_prior = np.minimum(self.doc_topic_prior, max(most, _SMALLEST_PRIOR))
+            model.doc_topic_prior = first_of_sampler(self.doc_topic_prior, summary.mean_length)
         return model
 
     def with_mean_field_steps(self) -> LatentDirichlet:
@@ -300,7 +248,7 @@ class LatentDirichlet(ConjugateModel):
         if start is None and from_documents and self.local_step_name == SAMPLER:
             # The draws of the topics of tokens are random enough, and random factors take long.
             start = np.ones((self.n_words, self.n_components)).T
-            self._make_like_documents(start, units, summary, random_state)
+            make_like_documents(start, units, summary, self.topic_word_prior, random_state)
         elif start is None:
             # scikit-learn's class makes the same draw, with the numbers in the same order.
             start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
@@ -309,37 +257,8 @@ class LatentDirichlet(ConjugateModel):
                 # those of other documents would compete with the seeds.
                 start += self.topic_word_prior
             elif from_documents:
-                self._make_like_documents(start, units, summary, random_state)
+                make_like_documents(start, units, summary, self.topic_word_prior, random_state)
         return {TOPICS: np.asfortranarray(start)}
-
-    def _make_like_documents(
-        self,
-        start: np.ndarray,
-        units: Documents,
-        summary: Summary,
-        random_state: np.random.RandomState,
-    ) -> None:
-        """Give each topic the tokens of a random document, and tokens of the whole corpus.
-
-        ``start`` has factors with a mean of 1, by which the tokens of the corpus are multiplied.
-        """
-        counts, words, indptr = units.arrays(np.float64)
-        weights = np.ones(units.n_units) if units.weights is None else units.weights
-        # A document of weight 2 is chosen as often as two copies of it.
-        ends = np.cumsum(weights * (units.lengths > 0))
-        if ends[-1] == 0:
-            return
-        chosen = np.searchsorted(ends, random_state.uniform(0, ends[-1], len(start)), side="right")
-        counted = counts * np.repeat(weights, np.diff(indptr))
-        # One more token of each word: a first batch does not have all words of a stream.
-        frequencies = np.bincount(words, counted, self.n_words) + 1.0
-        frequencies /= frequencies.sum()
-        tokens = summary.mean_length * summary.weight / self.n_components
-        start *= (1.0 - _SHARE_OF_DOCUMENT) * tokens * frequencies
-        start += self.topic_word_prior
-        for topic, d in zip(start, chosen, strict=True):
-            own = slice(indptr[d], indptr[d + 1])
-            topic[words[own]] += _SHARE_OF_DOCUMENT * tokens * counts[own] / units.lengths[d]
 
     def random_natural(
         self,
@@ -575,7 +494,7 @@ class LatentDirichlet(ConjugateModel):
         if self.learn_doc_topic_prior:
             *expected_log, n, normalizer = step.statistics["doc_topic"]
             alpha = self.doc_topic_prior
-            better = _fixed_point(
+            better = fixed_point(
                 alpha, np.array(expected_log) + normalizer, normalizer, n, alpha.sum()
             )
             model.doc_topic_prior = (1.0 - rho) * alpha + rho * better
@@ -584,7 +503,7 @@ class LatentDirichlet(ConjugateModel):
             topics = self.log_topics(self.expectations(q))
             normalizer = psi(q[TOPICS].sum(axis=1)).sum()
             logs = topics.table[:, :k].sum() + k * topics.largest.sum() + v * normalizer
-            better = _fixed_point(eta[:1], logs / v, normalizer, k, v * eta[0])
+            better = fixed_point(eta[:1], logs / v, normalizer, k, v * eta[0])
             model.topic_word_prior = np.full(v, better[0])
             q = {TOPICS: q[TOPICS] + (model.topic_word_prior - eta)}
             prior = model.prior(None)  # type: ignore[arg-type]
@@ -680,20 +599,3 @@ class LatentDirichlet(ConjugateModel):
         distance = size[:, None] + size - 2 * products
         same = np.triu(distance <= _SAME_TOPIC * np.minimum.outer(size, size), 1)
         return [(int(used[i]), int(used[j])) for i, j in np.argwhere(same)]
-
-
-def _fixed_point(
-    parameter: np.ndarray, digammas: np.ndarray, normalizers: float, n: float, total: float
-) -> np.ndarray:
-    """Make one fixed-point step for Pólya samples (Minka 2000, Estimating a Dirichlet, Eq. 55).
-
-    Over the ``n`` samples, ``digammas`` is Σ ψ(parameter + count) and ``normalizers`` is
-    Σ ψ(total + size).
-    """
-    if n == 0:
-        return parameter
-    up = digammas - n * psi(parameter)
-    down = normalizers - n * psi(total)
-    # Without any count, both are zero up to rounding, and their ratio would be arbitrary.
-    factor = up / down if down > 0 else np.ones_like(up)
-    return np.clip(parameter * np.maximum(factor, 0.0), _SMALLEST_PRIOR, _LARGEST_PRIOR)

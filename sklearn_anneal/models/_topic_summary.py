@@ -1,0 +1,59 @@
+"""What the model of topics has to know of the training documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._summary import DataSummary
+
+
+@dataclass
+class Summary(DataSummary):
+    """The sizes of a corpus that the model needs.
+
+    Attributes
+    ----------
+    weight : float
+        Σ w, the number of documents. In a stream it includes documents that have not arrived yet.
+    tokens : float
+        Σ w N_d over the documents seen.
+    lengths, documents : ndarray of shape (n_lengths,)
+        A histogram of the documents seen: numbers of tokens N_d, rounded to three digits, and the
+        total weight of the documents of each length.
+    draws : int
+        The number of topics that the sampler draws in a pass: one for each token, whatever its
+        weight is, and one for the fraction of a count. 0 with other local steps.
+    """
+
+    weight: float
+    tokens: float
+    lengths: np.ndarray
+    documents: np.ndarray
+    draws: int
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of tokens of the documents seen."""
+        return self.tokens / max(float(self.documents.sum()), 1e-300)
+
+    def merge(self, other: Summary) -> Summary:
+        """Return the summary of both sets of documents together."""
+        lengths, documents = histogram(
+            np.concatenate([self.lengths, other.lengths]),
+            np.concatenate([self.documents, other.documents]),
+        )
+        weight, tokens = self.weight + other.weight, self.tokens + other.tokens
+        return Summary(weight, tokens, lengths, documents, self.draws + other.draws)
+
+    def continued(self, other: Summary) -> Summary:
+        """Return the summary of the other documents, because no prior depends on earlier ones."""
+        return other
+
+
+def histogram(lengths: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lengths of documents, rounded to three digits, and the weight of each length."""
+    scale = 10.0 ** (np.floor(np.log10(np.maximum(lengths, 1e-300))) - 2)
+    values, where = np.unique(np.round(lengths / scale) * scale, return_inverse=True)
+    return values, np.bincount(where, weights=weights, minlength=len(values))
