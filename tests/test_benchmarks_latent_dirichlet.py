@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
+
+from sklearn_anneal.models import latent_dirichlet
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
@@ -197,3 +200,35 @@ def test_own_limits_are_those_of_the_libraries():
     if online.LdaModel is None:
         pytest.skip("gensim is not installed")
     assert inspect.signature(online.LdaModel).parameters["iterations"].default == 50
+
+
+def test_a_quick_run_of_choices_changes_what_it_says(tmp_path, capsys):
+    from benchmarks.latent_dirichlet import choices
+
+    records, page = tmp_path / "fits.jsonl", tmp_path / "page.md"
+    choices.main(["--records", str(records), "--quick"])
+    choices.main(["--records", str(records), "--quick", "--write", "--output", str(page)])
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if "drawn" in line]
+    assert [row.split(" | ")[3] for row in rows] == list(choices.CHOICES)
+    with pytest.raises(SystemExit):
+        choices.main(["--records", str(records), "--quick", "--write"])
+    assert "--quick needs --output" in capsys.readouterr().err
+
+
+def test_choices_reach_the_fit(monkeypatch):
+    from benchmarks.latent_dirichlet import choices
+
+    X, seen = choices.prepared("drawn")[0], []
+    original = latent_dirichlet.without_traces
+    monkeypatch.setattr(
+        latent_dirichlet,
+        "without_traces",
+        lambda mean, prior, smallest: seen.append(smallest) or original(mean, prior, smallest),
+    )
+    usual = choices.CHOICES[choices.DEFAULT].fit(X, 3, 0)
+    other = choices.CHOICES["both"].fit(X, 3, 0)
+    assert seen == [0.1, 0.0]
+    assert other.topic_word_prior_ == 2 * 3**-0.75 == usual.topic_word_prior_
+    wide = csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], 16_000))
+    assert choices.CHOICES[choices.DEFAULT].fit(wide, 3, 0).topic_word_prior_ == 3**-0.75
+    assert choices.CHOICES["any vocabulary"].fit(wide, 3, 0).topic_word_prior_ == 2 * 3**-0.75

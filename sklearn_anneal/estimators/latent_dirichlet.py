@@ -85,13 +85,13 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
-        fewer words. ``"scaled"``: 2 / ``n_components``^(3/4), which is 0.11 for 50 topics and
-        0.02 for 500, because many topics predict best with few words each; with more than 4,000
-        words it falls with the square root of their number, for example to a half with 16,000.
-        None: 1 / ``n_components``. ``"auto"`` maximises the lower bound over η as it does for α, with one
-        value for all words. An array with one row per topic seeds topics: a
-        larger entry for a word of a topic acts like so many tokens of that word which belong to
-        the topic, and is added to its start.
+        fewer words. ``"scaled"``: 2 / ``n_components``^(3/4), which is 0.11 for 50 topics and 0.02
+        for 500, because many topics predict best with few words each; with more than 4,000 words it
+        falls with the square root of their number, for example to a half with 16,000. None: 1 /
+        ``n_components``. ``"auto"`` maximises the lower bound over η as it does for α, with one
+        value for all words. An array with one row per topic seeds topics: a larger entry for a word
+        of a topic acts like so many tokens of that word which belong to the topic, and is added to
+        its start.
     annealing : str or Annealing, default="structured"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
