@@ -32,6 +32,7 @@ from sklearn_anneal.annealing import (
     StructuredVI,
 )
 from sklearn_anneal.estimators import _base
+from sklearn_anneal.estimators._priors import prior_of_words
 from sklearn_anneal.models.latent_dirichlet import TopicsVisit
 
 
@@ -594,3 +595,9 @@ def test_sampled_documents_have_the_moments_of_the_model(X):
     sparse, shares = small(doc_topic_prior=1e-4).fit(X).sample(500)
     assert (sparse.sum(axis=1) == 100).all()
     assert (shares.max(axis=1) > 0.99).mean() > 0.99
+
+
+@pytest.mark.parametrize(("n_words", "factor"), [(100, 1.0), (4_000, 1.0), (16_000, 0.5)])
+def test_the_scaled_prior_of_words_falls_with_topics_and_large_vocabularies(n_words, factor):
+    eta = prior_of_words("scaled", 16, n_words)
+    np.testing.assert_allclose(eta, np.full(n_words, factor * 2 / 8), rtol=1e-15)
