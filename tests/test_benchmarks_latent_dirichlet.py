@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from sklearn_anneal.models import latent_dirichlet
+from sklearn_anneal.models._topic_sampling import SampledDirichlet
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
@@ -219,12 +219,13 @@ def test_choices_reach_the_fit(monkeypatch):
     from benchmarks.latent_dirichlet import choices
 
     X, seen = choices.prepared("drawn")[0], []
-    original = latent_dirichlet.without_traces
-    monkeypatch.setattr(
-        latent_dirichlet,
-        "without_traces",
-        lambda mean, prior, smallest: seen.append(smallest) or original(mean, prior, smallest),
-    )
+    original = SampledDirichlet.of_mean
+
+    def spy(self, mean, prior):
+        seen.append(self.smallest)
+        return original(self, mean, prior)
+
+    monkeypatch.setattr(SampledDirichlet, "of_mean", spy)
     usual = choices.CHOICES[choices.DEFAULT].fit(X, 3, 0)
     other = choices.CHOICES["both"].fit(X, 3, 0)
     assert seen == [0.1, 0.0]

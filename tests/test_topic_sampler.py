@@ -166,17 +166,16 @@ def test_a_fit_returns_a_mean_that_favours_the_last_passes(X):
 def test_traces_go_to_the_other_topics_of_a_word(prior):
     counts = np.array([[5.0, 0.09, 0.04], [0.05, 0.3, 0.02]])
     eta = np.atleast_2d(prior)
-    model = LatentDirichlet(2, 3, ALPHA, prior, local_step=SAMPLER)
-    model.mass_of_draw = 1.0
-    found = model.of_mean({TOPICS: np.asfortranarray(counts + eta)}, {TOPICS: eta})[TOPICS]
+    mean = {TOPICS: np.asfortranarray(counts + eta)}
+    sampled = LatentDirichlet(2, 3, ALPHA, prior, local_step=SAMPLER)
+    sampled.mass_of_draw = 1.0
+    found = sampled.factors().of_mean(mean, {TOPICS: eta})[TOPICS]
     # The last word has no more than traces, and keeps them.
     assert_allclose(found - eta, [[5.05, 0.0, 0.04], [0.0, 0.39, 0.02]], atol=1e-15)
     assert_array_equal(found[[1, 0], [0, 1]], np.broadcast_to(eta, (2, 3))[[1, 0], [0, 1]])
-    mean_field = LatentDirichlet(2, 3, ALPHA, prior)
-    mean = {TOPICS: np.asfortranarray(counts + eta)}
-    same = mean_field.of_mean(mean, {TOPICS: eta})[TOPICS]
-    assert_array_equal(same, mean[TOPICS])
-    assert not np.shares_memory(same, mean[TOPICS])
+    others = LatentDirichlet(2, 3, ALPHA, prior).factors().of_mean(mean, {TOPICS: eta})
+    assert_array_equal(others[TOPICS], mean[TOPICS])
+    assert not np.shares_memory(others[TOPICS], mean[TOPICS])
 
 
 def test_traces_are_measured_in_tokens_whatever_these_weigh(X, rng):

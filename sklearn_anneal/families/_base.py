@@ -321,6 +321,23 @@ class Family(ABC):
         linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
         return float(linear - np.sum(self.log_normalizer(q)) + np.sum(self.log_normalizer(p)))
 
+    def of_mean(self, mean: Natural, prior: Natural) -> Natural:
+        """Return, in new arrays, the parameters that a fit returns for a mean over its passes.
+
+        Parameters
+        ----------
+        mean : dict of ndarray
+            The mean of the natural parameters after the passes.
+        prior : dict of ndarray
+            The natural parameters of the prior, broadcastable to those of `mean`.
+
+        Returns
+        -------
+        dict of ndarray
+            A copy of the mean, unless a family says otherwise.
+        """
+        return {key: value.copy(order="K") for key, value in mean.items()}
+
     def backoff(
         self, clean: Natural, deviation: Natural, share: float, margin: float = 0.0
     ) -> Natural:

@@ -75,6 +75,13 @@ class Factors(tuple[Factor, ...]):
         """Return whether all natural parameters lie in their domains."""
         return all(bool(np.all(f.family.valid(f.pick(q)))) for f in self)
 
+    def of_mean(self, mean: Natural, prior: Natural) -> Natural:
+        """Return, in new arrays, the parameters that a fit returns for a mean over its passes."""
+        result: Natural = {}
+        for f in self:
+            result.update(f.rename(f.family.of_mean(f.pick(mean), f.pick(prior))))
+        return result
+
     def backoff(
         self, clean: Natural, deviation: Natural, share: float, margin: float = 0.0
     ) -> Natural:

@@ -162,7 +162,7 @@ class Progress:
         ctx = self.ctx
         if self.mean is None:
             return ctx
-        return replace(ctx, q=ctx.model.of_mean(self.mean, ctx.prior))
+        return replace(ctx, q=ctx.model.factors().of_mean(self.mean, ctx.prior))
 
     def average(self) -> None:
         """Add the parameters after a pass to the mean, if the method asks for one."""

@@ -205,10 +205,6 @@ class Model(ABC):
         """
         return self, prior, q
 
-    def of_mean(self, mean: Natural, prior: Natural) -> Natural:
-        """Return, in new arrays, the parameters that a fit returns for a mean over its passes."""
-        return {key: value.copy(order="K") for key, value in mean.items()}
-
     def operations(self, units: Any) -> float:
         """Return how many floating-point operations one local step over data points takes.
 

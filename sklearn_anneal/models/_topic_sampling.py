@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..families import Dirichlet, Natural
 from ..inference.parallel import Workers
 from ..inference.units import Documents
 from ._base import LocalStep, compiled
@@ -49,6 +50,31 @@ class Assignments(NamedTuple):
 
     topics: np.ndarray | None
     seed: int
+
+
+class SampledDirichlet(Dirichlet):
+    """The distributions of topics whose parameters are η and the tokens that were drawn.
+
+    The sampler tries many topics for a word, so that the mean over passes has small fractions of a
+    token in most of them. They hardly change predictions, but lower the bound. Their tokens go to
+    the other topics of the word.
+
+    Parameters
+    ----------
+    smallest : float
+        The smallest number of tokens of a word that a topic keeps in the mean, in units of weight.
+    """
+
+    def __init__(self, smallest: float):
+        self.smallest = smallest
+
+    def of_mean(self, mean: Natural, prior: Natural) -> Natural:
+        """Return λ of shape (n_topics, n_words) without the numbers below the smallest."""
+        topics = mean["concentration"].T
+        of_words = np.ascontiguousarray(prior["concentration"].T, dtype=np.float64)
+        out = np.empty(topics.shape)
+        kernels().move_traces(out, np.ascontiguousarray(topics), of_words, float(self.smallest))
+        return {"concentration": out.T}
 
 
 class DocumentsInFewChunks(Documents):
@@ -147,20 +173,3 @@ def tokens_of(counts: np.ndarray) -> np.ndarray:
     most = np.float64(kernels().MOST_TOKENS)
     np.cumsum(np.ceil(np.minimum(counts, most)), out=tokens[1:])
     return tokens
-
-
-def without_traces(mean: np.ndarray, prior: np.ndarray, smallest: float) -> np.ndarray:
-    """Return λ in which the counts below ``smallest`` are those of other topics of their words.
-
-    Parameters
-    ----------
-    mean : ndarray of shape (n_topics, n_words)
-        λ.
-    prior : ndarray of shape (1, n_words) or (n_topics, n_words)
-        η.
-    smallest : float
-    """
-    out = np.empty(mean.shape[::-1])
-    of_words = np.ascontiguousarray(prior.T, dtype=np.float64)
-    kernels().move_traces(out, np.ascontiguousarray(mean.T), of_words, float(smallest))
-    return out.T

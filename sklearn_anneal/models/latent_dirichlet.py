@@ -28,7 +28,7 @@ from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
 from ._topic_draws import TopicsDraw
 from ._topic_priors import first_of_sampler, fixed_point
-from ._topic_sampling import SampledTopicsVisit, counts_of, tokens_of, without_traces
+from ._topic_sampling import SampledDirichlet, SampledTopicsVisit, counts_of, tokens_of
 from ._topic_starts import make_like_documents
 from ._topic_summary import Summary, histogram
 from ._topic_visits import (
@@ -198,7 +198,10 @@ class LatentDirichlet(ConjugateModel):
         return can | dict.fromkeys(("unit_log_partition", "locally_tempered_step"), reason)
 
     def factors(self) -> Factors:
-        return Factors([Factor(Dirichlet(), {"concentration": TOPICS})])
+        family = Dirichlet()
+        if self.local_step_name == SAMPLER:
+            family = SampledDirichlet(_SMALLEST_MEAN * self.mass_of_draw)
+        return Factors([Factor(family, {"concentration": TOPICS})])
 
     def operations(self, units: Documents) -> float:
         if self.local_step_name == SAMPLER:
@@ -463,18 +466,6 @@ class LatentDirichlet(ConjugateModel):
             counts = counts.head(self.n_components)
             return {TOPICS: counts}
         return {TOPICS: counts[:, : self.n_components].T}
-
-    def of_mean(self, mean: Natural, prior: Natural) -> Natural:
-        """Return the parameters that a fit returns for a mean over its passes.
-
-        The sampler tries many topics for a word, so that its mean has small fractions of a token in
-        most of them. They hardly change predictions, but lower the bound. Their tokens go to the
-        other topics of the word.
-        """
-        if self.local_step_name != SAMPLER:
-            return super().of_mean(mean, prior)
-        smallest = _SMALLEST_MEAN * self.mass_of_draw
-        return {TOPICS: without_traces(mean[TOPICS], prior[TOPICS], smallest)}
 
     # Hyperparameters
 
