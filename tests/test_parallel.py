@@ -166,6 +166,62 @@ def test_shared_work_is_done_by_all_workers():
     assert sorted(map(threads.count, set(threads))) == [4, 4]
 
 
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_work_ahead_is_in_order_and_asks_for_one_more_item(n_jobs):
+    """Items that draw random numbers draw the same ones with any number of workers."""
+    asked = []
+
+    def items():
+        for i in range(5):
+            asked.append(i)
+            yield i
+
+    with Workers(n_jobs) as workers:
+        for i, result in enumerate(workers.ahead(lambda i: 10 * i, items())):
+            assert result == 10 * i
+            assert asked == list(range(min(i + 2, 5)))
+        assert list(workers.ahead(abs, ())) == []
+    assert i == 4
+
+
+def test_the_next_item_is_made_while_the_last_is_in_use():
+    made = threading.Event()
+
+    def make(i):
+        if i == 1:
+            made.set()
+        return threading.get_ident()
+
+    with Workers(2) as workers:
+        results = workers.ahead(make, (0, 1, 2))
+        next(results)
+        assert made.wait(20)
+        assert next(results) != threading.get_ident()
+        results.close()
+
+
+def test_the_caller_makes_an_item_that_busy_threads_have_not_begun():
+    release = threading.Event()
+    with Workers(2) as workers:
+        busy = workers._pool.submit(release.wait, 20)
+        try:
+            found = list(workers.ahead(lambda i: threading.get_ident(), (0, 1)))
+        finally:
+            release.set()
+        assert busy.result()
+    assert found == 2 * [threading.get_ident()]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_error_of_work_ahead_comes_in_its_turn(n_jobs):
+    with Workers(n_jobs) as workers:
+        results = workers.ahead(lambda i: 1 // i, (1, 0, 2))
+        assert next(results) == 1
+        with pytest.raises(ZeroDivisionError):
+            next(results)
+        assert list(results) == []
+
+
 @pytest.mark.parametrize("in_caller", [True, False])
 def test_an_error_of_shared_work_reaches_the_caller(in_caller):
     """No other part begins afterwards, and the workers can be used again."""

@@ -404,7 +404,8 @@ class _Epoch(NamedTuple):
         ctx, method = self.ctx, self.method
         update = UPDATES[ctx.model.update_rule]
         data, heat, warm = LocalStep({}, 0.0, 0.0, squares=0.0), 0.0, 0.0
-        for batch in units.batches(self.settings.batch_size or units.n_units, ctx.rng):
+        batches = units.batches(self.settings.batch_size or units.n_units, ctx.rng)
+        for batch in workers.ahead(units.batch, batches):
             weight = batch.total_weight
             share = weight / self.total
             if batch.is_empty:

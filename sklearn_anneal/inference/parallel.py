@@ -371,6 +371,33 @@ class Workers:
             for other in others:
                 other.cancel()
 
+    def ahead(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        """``function(item)`` for each item; a thread makes the next one while one is in use.
+
+        With one worker, too, an item is asked for before the result of the last one is in use, so
+        that items which draw random numbers do not depend on the number of workers.
+        """
+        items, waiting = iter(items), deque[tuple[Any, Future | None]]()
+
+        def ask() -> None:
+            for item in islice(items, 1):
+                future = None if self._pool is None else self._pool.submit(function, item)
+                waiting.append((item, future))
+
+        ask()
+        try:
+            while waiting:
+                item, future = waiting.popleft()
+                # A thread that has not begun by now is busy with other work.
+                begun = future is not None and not future.cancel()
+                result = future.result() if begun and future is not None else function(item)
+                ask()
+                yield result
+        finally:
+            for _, future in waiting:
+                if future is not None:
+                    future.cancel()
+
     def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
         """``function(*task)`` for each task, as soon as it and all before it are there."""
         if not self._running:

@@ -143,6 +143,10 @@ class Units(ABC):
     def take(self, index: np.ndarray | slice) -> Units:
         """Return the data points of an index; they are copied unless the index is a slice."""
 
+    def batch(self, index: np.ndarray | slice) -> Units:
+        """Return the data points of an index of :meth:`batches`, ready for a visit."""
+        return self.take(index)
+
     def chunks(self) -> list[slice]:
         """Return contiguous parts for parallel work.
 
@@ -154,8 +158,8 @@ class Units(ABC):
         size = max(_SMALLEST_CHUNK, -(-n // (self._most_chunks * _BLOCK)) * _BLOCK)
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
-    def batches(self, size: int, rng: np.random.Generator) -> Iterator[Units]:
-        """Yield all data points once, in random batches.
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[np.ndarray | slice]:
+        """Yield indices of random batches, in which all data points occur once.
 
         Blocks of consecutive data points are visited in random order, and the points of each
         block are shuffled, so that no permutation of all data points has to be in memory. The
@@ -163,7 +167,7 @@ class Units(ABC):
         """
         n = self.n_units
         if size >= n:
-            yield self
+            yield slice(0, n)
             return
         length = max(_SHUFFLE_BLOCK, 8 * size)
         left = np.empty(0, dtype=np.intp)
@@ -173,10 +177,10 @@ class Units(ABC):
             left = np.concatenate([left, block])
             stop = len(left) // size * size
             for start in range(0, stop, size):
-                yield self.take(left[start : start + size])
+                yield left[start : start + size]
             left = left[stop:]
         if len(left):
-            yield self.take(left)
+            yield left
 
     def swept(
         self, sweep: Any, rng: np.random.Generator, local: Any, workers: Any
@@ -500,10 +504,21 @@ class Documents(Ragged):
             return not self.counts[: self.indptr[-1]].any()
         return super().is_empty
 
-    def met(self, n_columns: int) -> np.ndarray:
-        met = np.zeros(n_columns, dtype=bool)
-        met[self.words[: self.indptr[-1]]] = True
+    @cached_property
+    def _met(self) -> np.ndarray:
+        words = self.words[: self.indptr[-1]]
+        met = np.zeros(int(words.max(initial=-1)) + 1, dtype=bool)
+        met[words] = True
         return np.flatnonzero(met).astype(np.int32)
+
+    def met(self, n_columns: int) -> np.ndarray:
+        return self._met
+
+    def batch(self, index: np.ndarray | slice) -> Documents:
+        batch = self.take(index)
+        # A thread can make a batch before it is visited, and then finds its words too.
+        _ = batch._met
+        return batch
 
     def take(self, index: np.ndarray | slice) -> Documents:
         weights = None if self.weights is None else self.weights[index]
@@ -586,6 +601,10 @@ class SparseCounts(Documents):
             # Every pass takes the same chunks, which are therefore sorted once.
             taken._sorted, taken._place = self._sorted, (index.start, index.stop)
         return taken
+
+    def batch(self, index: np.ndarray | slice) -> SparseCounts:
+        # No model of these rows asks which columns they have.
+        return self.take(index)
 
     def by_column(self, n_columns: int, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return counts and their rows, column by column, and where each column begins."""
