@@ -206,6 +206,9 @@ def test_a_quick_run_of_choices_changes_what_it_says(tmp_path, capsys):
     from benchmarks.latent_dirichlet import choices
 
     records, page = tmp_path / "fits.jsonl", tmp_path / "page.md"
+    with pytest.raises(SystemExit):
+        choices.main(["--records", str(records), "--write"])
+    assert "no seed of all fits" in capsys.readouterr().err
     choices.main(["--records", str(records), "--quick"])
     choices.main(["--records", str(records), "--quick", "--write", "--output", str(page)])
     rows = [line for line in page.read_text(encoding="utf-8").splitlines() if "drawn" in line]

@@ -30,7 +30,7 @@ from sklearn_anneal.models import latent_dirichlet
 
 from ..common import RESULTS
 from ..common.report import Page, machine
-from ..common.reproduction import BaseSpec, Cache, Record, run_missing
+from ..common.reproduction import BaseSpec, Cache, Record, n_seeds, run_missing
 from .contestants import state_of
 from .course import Judge
 from .data import available, parts
@@ -152,9 +152,9 @@ QUICK = Size(corpora=("drawn",), topics=(3,), seeds=1)
 
 
 def render(size: Size, cache: Cache) -> str:
-    """The page."""
+    """The page, of the seeds that all cells have."""
     cells = {cell: Spec.of(*cell) for cell in size.cells()}
-    records = cache.records(cells, size.seeds)
+    records = cache.of_common_seeds(cells, size.seeds)
     page = Page()
     page.lines += [
         "# Choices behind the defaults of sampled topics",
@@ -166,7 +166,7 @@ def render(size: Size, cache: Cache) -> str:
         + ". Held-out log-likelihood (completion of documents that were split off the training "
         "documents) and lower bound of the training documents, both in nats per token, and "
         "processor time are means over seeds, in brackets what the default gains over the row. "
-        f"Bounds of different η are those of different models. Seeds: {size.seeds}.",
+        f"Bounds of different η are those of different models. Seeds: {n_seeds(records)}.",
         "",
     ]
     rows = []
@@ -199,6 +199,8 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--quick needs --output, so that it does not replace the full page")
     size = QUICK if arguments.quick else FULL
     found = Cache(arguments.records, Spec)
+    if arguments.write and not found.n_seeds((Spec.of(*cell) for cell in size.cells()), size.seeds):
+        parser.error(f"{arguments.records} has no seed of all fits")
     if arguments.write:
         page = arguments.output or RESULTS / OUTPUT
         page.write_text(render(size, found), encoding="utf-8")
