@@ -49,7 +49,7 @@ class Job:
     update (structured inference).
     """
 
-    batch_size: int | None = None
+    batch_size: int | str | None = None
     draws: bool = False
 
     def __str__(self) -> str:
@@ -73,12 +73,13 @@ def measure_jobs(size: Size) -> list[str]:
     page = Page()
     page.section(
         "Two jobs",
-        "Passes in batch mode and in minibatches of a number of documents, without annealing and "
+        "Passes in batch mode and in minibatches of a number of documents (auto: a quarter of "
+        "them, at most 1,024), without annealing and "
         f"with structured inference, 10 iterations per document; wall time per pass (a fit of "
         f"{many} passes less one of {few}) with `n_jobs=1` over that with `n_jobs=2`, median and "
         f"quartiles of {size.rounds} rounds. {undisturbed()}. {machine_words()}.",
     )
-    sizes: tuple[int | None, ...] = (None, 16) if size.quick else (None, 128, 256)
+    sizes: tuple[int | str | None, ...] = (None, 16) if size.quick else (None, 128, "auto")
     jobs = [Job(batch, draws) for draws in (False, True) for batch in sizes]
     rows = [
         _jobs_row(name, dtype, k, job, few, many, size.rounds)
