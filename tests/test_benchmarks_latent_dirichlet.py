@@ -224,9 +224,9 @@ def test_choices_reach_the_fit(monkeypatch):
     X, seen = choices.prepared("drawn")[0], []
     original = SampledDirichlet.of_mean
 
-    def spy(self, mean, prior):
+    def spy(self, *parameters):
         seen.append(self.smallest)
-        return original(self, mean, prior)
+        return original(self, *parameters)
 
     monkeypatch.setattr(SampledDirichlet, "of_mean", spy)
     usual = choices.CHOICES[choices.DEFAULT].fit(X, 3, 0)

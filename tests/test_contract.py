@@ -315,7 +315,7 @@ def test_targets_of_minibatches_average_to_that_of_the_batch(entry, params, rng)
         one_update(ctx, method, batch, minibatch=True)
         return {key: ctx.q[key] for key in block.keys}
 
-    found = [target(units.take(index)) for index in units.batches(15, rng)]
+    found = [target(units.batch(index)) for index in units.batches(15, rng)]
     assert len(found) == 4
     mean = {key: np.mean([one[key] for one in found], axis=0) for key in block.keys}
     assert largest_difference(mean, target(units)) < 1e-12

@@ -16,6 +16,7 @@ from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.kernels import load
+from sklearn_anneal.models import _topic_sampling
 from sklearn_anneal.models._topic_sampling import Assignments, SampledTopicsVisit
 from sklearn_anneal.models._topic_visits import TOPICS
 from sklearn_anneal.models.latent_dirichlet import SAMPLER, LatentDirichlet
@@ -166,16 +167,27 @@ def test_a_fit_returns_a_mean_that_favours_the_last_passes(X):
 def test_traces_go_to_the_other_topics_of_a_word(prior):
     counts = np.array([[5.0, 0.09, 0.04], [0.05, 0.3, 0.02]])
     eta = np.atleast_2d(prior)
-    mean = {TOPICS: np.asfortranarray(counts + eta)}
+    mean, before, after = (
+        {TOPICS: np.asfortranarray(array)} for array in (counts + 2 * eta, 2 * eta, eta)
+    )
     sampled = LatentDirichlet(2, 3, ALPHA, prior, local_step=SAMPLER)
-    sampled.mass_of_draw = 1.0
-    found = sampled.factors().of_mean(mean, {TOPICS: eta})[TOPICS]
+    sampled.mass_of_token = 1.0
+    found = sampled.factors().of_mean(mean, before, after)[TOPICS]
     # The last word has no more than traces, and keeps them.
     assert_allclose(found - eta, [[5.05, 0.0, 0.04], [0.0, 0.39, 0.02]], atol=1e-15)
     assert_array_equal(found[[1, 0], [0, 1]], np.broadcast_to(eta, (2, 3))[[1, 0], [0, 1]])
-    others = LatentDirichlet(2, 3, ALPHA, prior).factors().of_mean(mean, {TOPICS: eta})
+    others = LatentDirichlet(2, 3, ALPHA, prior).factors().of_mean(mean, before, after)
     assert_array_equal(others[TOPICS], mean[TOPICS])
     assert not np.shares_memory(others[TOPICS], mean[TOPICS])
+
+
+def test_a_mean_keeps_all_tokens_while_the_prior_of_words_is_learned(X):
+    how = {"method": {"average": True, "learn_priors_after": 0.3}, "topic_word_prior": "auto"}
+    est = sampler(30, **how).fit(X)
+    assert est.topic_word_prior_ != sampler(1, **how).fit(X).topic_word_prior_
+    counts = est.components_ - est.topic_word_prior_
+    assert_allclose(counts.sum(axis=0), np.asarray(X.sum(axis=0)).ravel(), rtol=1e-10)
+    assert counts.min() > -1e-12
 
 
 def test_traces_are_measured_in_tokens_whatever_these_weigh(X, rng):
@@ -190,15 +202,21 @@ def test_traces_are_measured_in_tokens_whatever_these_weigh(X, rng):
     assert (topics == few * 0.2).any()
 
 
-def test_a_pass_draws_a_topic_for_each_token_and_for_the_fraction_of_a_count():
+def test_the_mean_weight_of_a_token(monkeypatch):
+    monkeypatch.setattr(_topic_sampling, "_AT_A_TIME", 2)
     model = model_of_two_topics()
-    units = Documents(np.array([2.0, 0.5, 1.25]), np.array([0, 1, 2]), np.array([0, 2, 3]))
+    data = np.array([2.0, 0.5, 1.25, 5e6]), np.array([0, 1, 2, 0]), np.array([0, 2, 3, 4])
+    units = Documents(*data)
     summary = model.summary(units)
-    assert summary.draws == 2 + 1 + 2
-    parts = [model.summary(units.take(slice(i, i + 1))) for i in (0, 1)]
-    assert parts[0].merge(parts[1]).draws == summary.draws
-    assert model.resolved(summary).mass_of_draw == 3.75 / 5
-    assert LatentDirichlet(2, 3, ALPHA, ETA).summary(units).draws == 0
+    assert summary.whole_tokens == 2 + 1 + 2 + 5e6
+    parts = [model.summary(units.take(slice(i, i + 1))) for i in range(3)]
+    assert parts[0].merge(parts[1]).merge(parts[2]).whole_tokens == summary.whole_tokens
+    # A count that is sampled as 1024 tokens weighs as many as it has.
+    assert model.resolved(summary).mass_of_token == pytest.approx(1.0, rel=1e-6)
+    weighted = model.summary(Documents(*data, np.array([0.0, 4.0, -0.0])))
+    assert weighted.whole_tokens == 2
+    assert model.resolved(weighted).mass_of_token == 4 * 1.25 / 2
+    assert LatentDirichlet(2, 3, ALPHA, ETA).summary(units).whole_tokens == 0
 
 
 def test_the_first_passes_enter_no_mean(X):

@@ -26,17 +26,20 @@ from threadpoolctl import threadpool_limits
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import StructuredVI
+from sklearn_anneal.estimators._priors import prior_of_words
 from sklearn_anneal.models import latent_dirichlet
 
 from ..common import RESULTS
 from ..common.report import Page, machine
 from ..common.reproduction import BaseSpec, Cache, Record, n_seeds, run_missing
-from .contestants import state_of
+from .contestants import in_words, state_of
 from .course import Judge
 from .data import available, parts
 
 OUTPUT = "topics_choices.md"
-# Every so manieth training document judges.
+# For these numbers of words the default η is a part of the key of a fit.
+VOCABULARIES = 1_000, 16_000
+# One in so many training documents judges.
 EVERY = {"AP": 8, "NIPS": 8, "20 Newsgroups": 16, "drawn": 4}
 
 
@@ -114,7 +117,17 @@ class Spec(BaseSpec):
     @classmethod
     def of(cls, corpus: str, n_components: int, choice: str) -> Spec:
         how = CHOICES[choice]
-        return cls(corpus, n_components, choice, f"{how.parameters(n_components)} {how.smallest}")
+        smallest = latent_dirichlet._SMALLEST_MEAN if how.smallest is None else how.smallest
+        # Defaults are part of the key, so that fits are made again when they change.
+        settings = {
+            "topic_word_prior": [
+                float(prior_of_words("scaled", n_components, v)[0]) for v in VOCABULARIES
+            ],
+            **latent_dirichlet._RECOMMENDED_FOR_SAMPLER,
+            **how.parameters(n_components),
+            "smallest mean": smallest,
+        }
+        return cls(corpus, n_components, choice, in_words(settings))
 
     @property
     def label(self) -> str:

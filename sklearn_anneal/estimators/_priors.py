@@ -10,9 +10,9 @@ from sklearn.utils import check_array
 from ..families import COVARIANCE_TYPES, get_structure
 
 SCALED = "scaled"
-# From so many words on, η falls with the square root of their number.
+"""The name of a prior of words that falls with the number of topics, and with many words."""
+# From so many words on, it falls with the square root of their number.
 _WORDS_OF_SCALED = 4_000
-"""The name of a prior of words that falls with the number of topics."""
 
 
 def is_auto(value: Any) -> bool:

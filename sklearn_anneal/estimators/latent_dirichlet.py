@@ -53,9 +53,10 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
       by it. In scikit-learn it is a bound on the log-likelihood of the whole of X.
     - ``perplexity`` does not contain the divergence of the topics from their prior. scikit-learn
       adds all of it to any test set, so that its result depends on the number of test documents.
-    - By default α is learned, η is 2 / ``n_components``^(3/4), and structured inference makes 300
-      passes that draw the topic of each token; ``max_iter`` and ``tol`` are for other methods. The
-      model and the algorithm of scikit-learn are ``annealing="none"`` with both priors None.
+    - By default α is learned, η is 2 / ``n_components``^(3/4), or less with more than 4,000 words,
+      and structured inference makes 300 passes that draw the topic of each token; ``max_iter`` and
+      ``tol`` are for other methods. The model and the algorithm of scikit-learn are
+      ``annealing="none"`` with both priors None.
     - ``max_iter`` is 100 instead of 10, and counts only the passes at T = 1, which follow those
       of the annealing schedule. The fit stops earlier if ``tol`` is reached.
     - ``total_samples`` defaults to the number of documents seen so far instead of a million, and

@@ -321,15 +321,18 @@ class Family(ABC):
         linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
         return float(linear - np.sum(self.log_normalizer(q)) + np.sum(self.log_normalizer(p)))
 
-    def of_mean(self, mean: Natural, prior: Natural) -> Natural:
+    def of_mean(self, mean: Natural, prior_of_mean: Natural, prior: Natural) -> Natural:
         """Return, in new arrays, the parameters that a fit returns for a mean over its passes.
 
         Parameters
         ----------
         mean : dict of ndarray
             The mean of the natural parameters after the passes.
+        prior_of_mean : dict of ndarray
+            The same mean of the natural parameters of the prior, which may have been learned,
+            broadcastable to those of `mean`.
         prior : dict of ndarray
-            The natural parameters of the prior, broadcastable to those of `mean`.
+            Those of the prior after the last pass.
 
         Returns
         -------

@@ -75,11 +75,12 @@ class Factors(tuple[Factor, ...]):
         """Return whether all natural parameters lie in their domains."""
         return all(bool(np.all(f.family.valid(f.pick(q)))) for f in self)
 
-    def of_mean(self, mean: Natural, prior: Natural) -> Natural:
-        """Return, in new arrays, the parameters that a fit returns for a mean over its passes."""
+    def of_mean(self, mean: Natural, prior_of_mean: Natural, prior: Natural) -> Natural:
+        """Return the parameters that a fit returns for a mean (:meth:`Family.of_mean`)."""
         result: Natural = {}
         for f in self:
-            result.update(f.rename(f.family.of_mean(f.pick(mean), f.pick(prior))))
+            picked = (f.pick(natural) for natural in (mean, prior_of_mean, prior))
+            result.update(f.rename(f.family.of_mean(*picked)))
         return result
 
     def backoff(

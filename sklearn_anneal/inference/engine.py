@@ -138,9 +138,9 @@ class Progress:
         that pickles leave them out.
     best : dict of ndarray or None
         The parameters with the highest bound of the data for validation so far, if there are any.
-    mean : dict of ndarray or None
-        A mean of the parameters after the passes so far, if the method asks for one and there have
-        been enough passes.
+    mean, prior_of_mean : dict of ndarray or None
+        A mean of the parameters after the passes so far, and the same mean of those of the prior.
+        They are there if the method asks for them and there have been enough passes.
     """
 
     ctx: Context
@@ -153,16 +153,18 @@ class Progress:
     known: Any = None
     best: Natural | None = None
     mean: Natural | None = None
+    prior_of_mean: Natural | None = None
 
     def as_returned(self) -> Context:
         """The context with the parameters that the fit would return if it ended now.
 
-        Later passes do not change these parameters, so that whoever sees them can keep them.
+        Those of a mean are in new arrays, which later passes do not change.
         """
         ctx = self.ctx
-        if self.mean is None:
+        if self.mean is None or self.prior_of_mean is None:
             return ctx
-        return replace(ctx, q=ctx.model.factors().of_mean(self.mean, ctx.prior))
+        found = ctx.model.factors().of_mean(self.mean, self.prior_of_mean, ctx.prior)
+        return replace(ctx, q=found)
 
     def average(self) -> None:
         """Add the parameters after a pass to the mean, if the method asks for one."""
@@ -170,9 +172,14 @@ class Progress:
             q, later = settled(self.ctx.q), self.passes - _FIRST_OF_MEAN
             if later == 0:
                 self.mean = {key: value.copy(order="K") for key, value in q.items()}
+                self.prior_of_mean = self.ctx.prior
             elif later > 0:
                 assert self.mean is not None
-                self.mean = mix(q, self.mean, later / (later + _RECENT), overwrite=True)
+                assert self.prior_of_mean is not None
+                kept = later / (later + _RECENT)
+                self.mean = mix(q, self.mean, kept, overwrite=True)
+                if self.prior_of_mean is not self.ctx.prior:
+                    self.prior_of_mean = mix(self.ctx.prior, self.prior_of_mean, kept)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "known": None}
@@ -438,7 +445,8 @@ def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
     trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
     if not progress.strategy.finish:
         trace.converged = not trace.stopped
-    progress.local = progress.known = progress.best = progress.mean = None
+    progress.local = progress.known = progress.best = None
+    progress.mean = progress.prior_of_mean = None
     progress.finished = True
 
 

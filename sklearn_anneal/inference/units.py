@@ -145,7 +145,7 @@ class Units(ABC):
 
     def batch(self, index: np.ndarray | slice) -> Units:
         """Return the data points of an index of :meth:`batches`, ready for a visit."""
-        return self.take(index)
+        return self if isinstance(index, slice) else self.take(index)
 
     def chunks(self) -> list[slice]:
         """Return contiguous parts for parallel work.
@@ -161,13 +161,15 @@ class Units(ABC):
     def batches(self, size: int, rng: np.random.Generator) -> Iterator[np.ndarray | slice]:
         """Yield indices of random batches, in which all data points occur once.
 
+        The index is a slice if all data points are one batch.
+
         Blocks of consecutive data points are visited in random order, and the points of each
         block are shuffled, so that no permutation of all data points has to be in memory. The
         last batch has the points that are left, and can be smaller than the others.
         """
         n = self.n_units
         if size >= n:
-            yield slice(0, n)
+            yield slice(None)
             return
         length = max(_SHUFFLE_BLOCK, 8 * size)
         left = np.empty(0, dtype=np.intp)
@@ -507,7 +509,7 @@ class Documents(Ragged):
     @cached_property
     def _met(self) -> np.ndarray:
         words = self.words[: self.indptr[-1]]
-        met = np.zeros(int(words.max(initial=-1)) + 1, dtype=bool)
+        met = np.zeros(int(words.max()) + 1 if len(words) else 0, dtype=bool)
         met[words] = True
         return np.flatnonzero(met).astype(np.int32)
 
@@ -515,7 +517,7 @@ class Documents(Ragged):
         return self._met
 
     def batch(self, index: np.ndarray | slice) -> Documents:
-        batch = self.take(index)
+        batch = self if isinstance(index, slice) else self.take(index)
         # A thread can make a batch before it is visited, and then finds its words too.
         _ = batch._met
         return batch
@@ -604,7 +606,7 @@ class SparseCounts(Documents):
 
     def batch(self, index: np.ndarray | slice) -> SparseCounts:
         # No model of these rows asks which columns they have.
-        return self.take(index)
+        return self if isinstance(index, slice) else self.take(index)
 
     def by_column(self, n_columns: int, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return counts and their rows, column by column, and where each column begins."""

@@ -187,24 +187,24 @@ def sample_topics(
     theta[n_topics + 1] += normalizers
 
 
-@kernel("out_rows rows matrix float", dtypes=("float64",))
-def move_traces(out, mean, prior, smallest):
+@kernel("out_rows rows matrix matrix float", dtypes=("float64",))
+def move_traces(out, mean, prior_of_mean, prior, smallest):
     """Give the counts of a word that are below ``smallest`` to its other topics, in proportion.
 
-    ``mean`` is λ with one row per word, and ``prior`` is η with as many columns or one; the counts
-    are their difference. A word without a larger count keeps its counts.
+    ``mean`` is a mean of λ with one row per word, and ``prior_of_mean`` is the same mean of η, with
+    as many columns or one; the counts are their difference. A word without a larger count keeps
+    its counts. ``out`` is the sum of ``prior`` and the counts.
     """
     last = prior.shape[1] - 1
     for w in range(mean.shape[0]):
         total = 0.0
         kept = 0.0
         for k in range(mean.shape[1]):
-            count = mean[w, k] - prior[w, min(k, last)]
+            count = mean[w, k] - prior_of_mean[w, min(k, last)]
             total += max(count, 0.0)
             kept += count if count >= smallest else 0.0
         factor = total / kept if kept > 0.0 else 1.0
         least = smallest if kept > 0.0 else 0.0
         for k in range(mean.shape[1]):
-            of_prior = prior[w, min(k, last)]
-            count = mean[w, k] - of_prior
-            out[w, k] = of_prior + (factor * count if count >= least else 0.0)
+            count = mean[w, k] - prior_of_mean[w, min(k, last)]
+            out[w, k] = prior[w, min(k, last)] + (factor * count if count >= least else 0.0)

@@ -17,6 +17,8 @@ from ._topic_visits import TOPICS, Addends, Concentrations, TopicsVisit
 _NOTHING = np.empty(0)
 # Smallest number of words for which a task of the workers prepares the counts.
 _WORDS = 256
+# Counts are rounded up so many at a time, because the result takes memory.
+_AT_A_TIME = 1 << 18
 # Smallest number of documents in a chunk, if there are several.
 _SMALLEST_CHUNK = 4_096
 
@@ -53,27 +55,29 @@ class Assignments(NamedTuple):
 
 
 class SampledDirichlet(Dirichlet):
-    """The distributions of topics whose parameters are η and the tokens that were drawn.
+    """The distributions of topics whose parameters are the sum of η and of the tokens drawn.
 
     The sampler tries many topics for a word, so that the mean over passes has small fractions of a
-    token in most of them. They hardly change predictions, but lower the bound. Their tokens go to
-    the other topics of the word.
+    token in most of them. They hardly change predictions, but lower the bound. They go to the other
+    topics of the word.
 
     Parameters
     ----------
     smallest : float
-        The smallest number of tokens of a word that a topic keeps in the mean, in units of weight.
+        The smallest count of a word that a topic keeps in the mean.
     """
 
     def __init__(self, smallest: float):
         self.smallest = smallest
 
-    def of_mean(self, mean: Natural, prior: Natural) -> Natural:
-        """Return λ of shape (n_topics, n_words) without the numbers below the smallest."""
-        topics = mean["concentration"].T
-        of_words = np.ascontiguousarray(prior["concentration"].T, dtype=np.float64)
+    def of_mean(self, mean: Natural, prior_of_mean: Natural, prior: Natural) -> Natural:
+        """Return the prior and the mean counts, without those below the smallest."""
+        topics, eta_of_mean, eta = (
+            np.ascontiguousarray(natural["concentration"].T, dtype=np.float64)
+            for natural in (mean, prior_of_mean, prior)
+        )
         out = np.empty(topics.shape)
-        kernels().move_traces(out, np.ascontiguousarray(topics), of_words, float(self.smallest))
+        kernels().move_traces(out, topics, eta_of_mean, eta, float(self.smallest))
         return {"concentration": out.T}
 
 
@@ -135,7 +139,7 @@ class SampledTopicsVisit(TopicsVisit):
     ) -> LocalStep:
         model, expected = self.model, self.expected
         arrays = self._arrays(units, model.dtype)
-        starts = tokens_of(arrays[0])[arrays[2]]
+        starts = _tokens_of(arrays[0])[arrays[2]]
         fresh = local.topics is None
         topics = np.empty(starts[-1], np.int32) if fresh else np.array(local.topics)
         if len(topics) != starts[-1]:
@@ -167,7 +171,22 @@ class SampledTopicsVisit(TopicsVisit):
         return self._of_all_words(step)
 
 
-def tokens_of(counts: np.ndarray) -> np.ndarray:
+def number_of_tokens(units: Documents) -> float:
+    """Return Σ ⌈c⌉ over the counts c of all documents whose weight is positive."""
+    total, stop = 0.0, int(units.indptr[-1])
+    counted = None
+    if units.weights is not None:
+        counted = np.repeat(units.weights > 0, np.diff(units.indptr))
+    for begin in range(0, stop, _AT_A_TIME):
+        part = slice(begin, min(begin + _AT_A_TIME, stop))
+        counts = np.ceil(units.counts[part])
+        total += float(
+            counts.sum(dtype=np.float64, where=True if counted is None else counted[part])
+        )
+    return total
+
+
+def _tokens_of(counts: np.ndarray) -> np.ndarray:
     """Return where the tokens of each count begin, as the kernel counts them, and their number."""
     tokens = np.zeros(len(counts) + 1, dtype=np.int64)
     most = np.float64(kernels().MOST_TOKENS)

@@ -22,16 +22,16 @@ class Summary(DataSummary):
     lengths, documents : ndarray of shape (n_lengths,)
         A histogram of the documents seen: numbers of tokens N_d, rounded to three digits, and the
         total weight of the documents of each length.
-    draws : int
-        The number of topics that the sampler draws in a pass: one for each token, whatever its
-        weight is, and one for the fraction of a count. 0 with other local steps.
+    whole_tokens : float
+        Σ ⌈c⌉ over the counts of the documents seen that have a positive weight: the number of
+        tokens if none had a weight, and fractions were whole. 0 unless topics are sampled.
     """
 
     weight: float
     tokens: float
     lengths: np.ndarray
     documents: np.ndarray
-    draws: int
+    whole_tokens: float
 
     @property
     def mean_length(self) -> float:
@@ -45,7 +45,8 @@ class Summary(DataSummary):
             np.concatenate([self.documents, other.documents]),
         )
         weight, tokens = self.weight + other.weight, self.tokens + other.tokens
-        return Summary(weight, tokens, lengths, documents, self.draws + other.draws)
+        whole = self.whole_tokens + other.whole_tokens
+        return Summary(weight, tokens, lengths, documents, whole)
 
     def continued(self, other: Summary) -> Summary:
         """Return the summary of the other documents, because no prior depends on earlier ones."""

@@ -28,7 +28,7 @@ from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
 from ._topic_draws import TopicsDraw
 from ._topic_priors import first_of_sampler, fixed_point
-from ._topic_sampling import SampledDirichlet, SampledTopicsVisit, counts_of, tokens_of
+from ._topic_sampling import SampledDirichlet, SampledTopicsVisit, counts_of, number_of_tokens
 from ._topic_starts import make_like_documents
 from ._topic_summary import Summary, histogram
 from ._topic_visits import (
@@ -51,7 +51,8 @@ _WORDS = 256
 _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
 # The local step that keeps the topics of all tokens.
 SAMPLER = "collapsed_gibbs"
-# A topic of which a word has fewer tokens than this, in the mean over passes, is left out.
+# In the mean over passes, a topic loses a word of which it has fewer tokens than this. A token has
+# the mean weight of all tokens.
 _SMALLEST_MEAN = 0.1
 # Topics count as equal if their squared distance is below this share of their squared lengths.
 _SAME_TOPIC = 1e-6
@@ -171,7 +172,7 @@ class LatentDirichlet(ConjugateModel):
         self.init_components = init_components
         self.init_params = init_params
         self.dtype = np.dtype(dtype)
-        self.mean_length = self.mass_of_draw = np.nan
+        self.mean_length = self.mass_of_token = np.nan
         if local_step == SAMPLER:
             self.recommended = {**self.recommended, "structured": _RECOMMENDED_FOR_SAMPLER}
 
@@ -200,7 +201,7 @@ class LatentDirichlet(ConjugateModel):
     def factors(self) -> Factors:
         family = Dirichlet()
         if self.local_step_name == SAMPLER:
-            family = SampledDirichlet(_SMALLEST_MEAN * self.mass_of_draw)
+            family = SampledDirichlet(_SMALLEST_MEAN * self.mass_of_token)
         return Factors([Factor(family, {"concentration": TOPICS})])
 
     def operations(self, units: Documents) -> float:
@@ -213,17 +214,15 @@ class LatentDirichlet(ConjugateModel):
 
     def summary(self, units: Documents) -> Summary:
         weights = np.ones(units.n_units) if units.weights is None else units.weights
-        draws = 0
-        if self.local_step_name == SAMPLER:
-            draws = int(tokens_of(units.counts[: units.indptr[-1]])[-1])
+        whole = number_of_tokens(units) if self.local_step_name == SAMPLER else 0.0
         return Summary(
-            units.total_weight, units.n_observations, *histogram(units.lengths, weights), draws
+            units.total_weight, units.n_observations, *histogram(units.lengths, weights), whole
         )
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> LatentDirichlet:
         model = copy(self)
         model.mean_length = summary.mean_length
-        model.mass_of_draw = summary.tokens / max(summary.draws, 1)
+        model.mass_of_token = summary.tokens / max(summary.whole_tokens, 1.0)
         if self.local_step_name == SAMPLER and self.learn_doc_topic_prior:
             model.doc_topic_prior = first_of_sampler(self.doc_topic_prior, summary.mean_length)
         return model
