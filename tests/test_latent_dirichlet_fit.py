@@ -19,7 +19,7 @@ from cases_latent_dirichlet import (
     small,
     spread,
 )
-from harness import quick
+from harness import make_threads_worthwhile, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, vstack
 from sklearn.base import clone
@@ -33,6 +33,9 @@ from sklearn_anneal.annealing import (
 )
 from sklearn_anneal.estimators import _base
 from sklearn_anneal.estimators._priors import prior_of_words
+from sklearn_anneal.inference import units as _units
+from sklearn_anneal.inference.parallel import Workers
+from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.models.latent_dirichlet import TopicsVisit
 
 
@@ -601,3 +604,29 @@ def test_sampled_documents_have_the_moments_of_the_model(X):
 def test_the_scaled_prior_of_words_falls_with_topics_and_large_vocabularies(n_words, factor):
     eta = prior_of_words("scaled", 16, n_words)
     np.testing.assert_allclose(eta, np.full(n_words, factor * 2 / 8), rtol=1e-15)
+
+
+def test_minibatches_of_several_blocks_do_not_depend_on_the_number_of_threads(X, monkeypatch):
+    """Blocks are shuffled while a thread makes the next batch, and draws use the same generator."""
+    make_threads_worthwhile(monkeypatch)
+    monkeypatch.setattr(_units, "_SHUFFLE_BLOCK", 8)
+    made, original = [], Workers.ahead
+
+    def spy(self, function, items):
+        made.append(self.n_workers)
+        return original(self, function, items)
+
+    monkeypatch.setattr(Workers, "ahead", spy)
+    how = {"annealing": "structured", "learning_method": "online", "batch_size": 1}
+    one, two = (small(n_jobs=n_jobs, **how).fit(X) for n_jobs in (1, 2))
+    assert set(made) == {1, 2}
+    assert_array_equal(one.components_, two.components_)
+
+
+def test_a_batch_of_documents_comes_with_its_words(X):
+    units = Documents(X.data, X.indices, X.indptr)
+    batch = units.batch(np.array([3, 0]))
+    assert_array_equal(vars(batch)["_met"], np.unique(X[[0, 3]].indices))
+    assert units.batch(slice(None)) is units
+    none = Documents(X.data[:0], X.indices[:0].astype(np.uint32), np.zeros(2, np.int64))
+    assert none.met(X.shape[1]).shape == (0,)
