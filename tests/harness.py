@@ -274,15 +274,22 @@ def has_local_variables(estimator: Any, X: Any) -> bool:
 def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[int]]:
     """Record the functions that threads run from now on.
 
-    Returns names with numbers of calls, and the ids of the threads; both are filled in later.
+    Returns names with numbers of calls, and the ids of the threads; both are filled in later. The
+    first task of the calling thread waits until another thread has one, because on a busy machine
+    the calling thread could else do all tasks before the other is awake.
     """
     tasks: Counter[str] = Counter()
     threads: set[int] = set()
-    original = parallel._in_thread
+    original, caller, others = parallel._in_thread, threading.get_ident(), threading.Event()
 
     def spy(over: Any, config: Any, function: Callable[..., Any], *task: Any) -> Any:
         tasks[function.__qualname__] += 1
+        first = threading.get_ident() not in threads
         threads.add(threading.get_ident())
+        if threading.get_ident() != caller:
+            others.set()
+        elif first:
+            others.wait(10)
         return original(over, config, function, *task)
 
     monkeypatch.setattr(parallel, "_in_thread", spy)
