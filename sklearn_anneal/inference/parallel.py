@@ -460,6 +460,12 @@ def _in_order(
 
     Where the calling thread would have to wait, it takes the next task that nobody has begun.
     """
+    tasks = iter(tasks)
+    first_tasks = list(islice(tasks, 2))
+    if len(first_tasks) < 2:
+        # A task that is alone can share its own work among the workers.
+        yield from _one_by_one(function, first_tasks)
+        return
     waiting: deque[tuple[Future, Callable[[], Any]]] = deque()
     config, over = get_config(), threading.Event()
 
@@ -469,7 +475,7 @@ def _in_order(
         return waiting.popleft()[0].result()
 
     try:
-        for task in tasks:
+        for task in chain(first_tasks, tasks):
             call = partial(_in_thread, over, config, function, *task)
             waiting.append((pool.submit(call), call))
             if len(waiting) >= ahead:

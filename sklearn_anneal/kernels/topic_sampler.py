@@ -69,13 +69,36 @@ def _drawn_topic(weights, row, sums, u, n_topics, otherwise):
     return otherwise
 
 
-@kernel("values index pointer pointer vector vector out_rows out1 out_index int int out2 out1")
+@kernel("values index pointer out_int out1")
+def count_tokens(counts, indices, indptr, starts, of_rows):
+    """Count the tokens that are drawn.
+
+    ``starts`` (n_documents + 1,) receives where the tokens of each document begin, and their
+    number. Entry i + 1 of ``of_rows`` (n_rows + 1,) receives the sum of the counts of row i.
+    """
+    t = 0
+    for d in range(indptr.shape[0] - 1):
+        starts[d] = t
+        for i in range(indptr[d], indptr[d + 1]):
+            t += _n_tokens(counts[i])
+            of_rows[indices[i] + 1] += np.float64(counts[i])
+    starts[indptr.shape[0] - 1] = t
+
+
+@kernel(
+    "values index pointer pointer vector pointer pointer int int vector out_rows out1 out_index "
+    "int int out2 out1"
+)
 def sample_topics(
     counts,
     indices,
     indptr,
     starts,
     weights,
+    documents,
+    rows,
+    part,
+    turn,
     alpha,
     table,
     totals,
@@ -85,26 +108,32 @@ def sample_topics(
     out,
     theta,
 ):
-    """Draw the topic of every token given the topics of all other tokens.
+    """Draw the topics of the tokens of a block, given those of all other tokens.
 
     p(z = k) ∝ (n_dk + α_k) λ_kw / Σ_w λ_kw, where n_dk is the number of the document's other tokens
     of topic k, and λ contains all other tokens. Documents follow one another, and each draw changes
     the counts at once.
 
+    A block has some documents and the words of some rows. Blocks of the same turn share neither.
+
     Parameters
     ----------
     counts, indices, indptr
-        The documents; ``indices`` are rows of the table.
+        All documents; ``indices`` are rows of the table.
     starts : (n_documents + 1,)
         Where the tokens of each document begin.
     weights : (n_documents,), or empty
+    documents, rows : (n_parts + 1,)
+        Where the parts of the documents and of the rows begin, and where the last of them end.
+    part, turn : int
+        The block of these documents in this turn, from 0 to ``n_parts`` − 1.
     alpha : (n_topics,)
     table : (n_rows, width)
         λ of each word. It is changed, as the tokens change their topics.
     totals : (n_topics,)
         Σ_w λ_kw, which is changed too.
     topics : (n_tokens,)
-        The topic of each token, before and after.
+        The topic of each token, before and after; negative if it has none yet.
     fresh : bool
         Whether the tokens have no topics yet, and are not in λ. They are then assigned as if each
         document had equally many tokens of each topic.
@@ -113,8 +142,12 @@ def sample_topics(
     out : (n_rows, width)
         Receives the weight of the tokens of each word and topic.
     theta : (n_topics + 2,)
-        Receives Σ w (ψ(α_k + n_dk) − ψ(Σ α + N_d)), Σ w and Σ w ψ(Σ α + N_d).
+        Receives Σ w (ψ(α_k + n_dk) − ψ(Σ α + N_d)), Σ w and Σ w ψ(Σ α + N_d) in the last turn,
+        when the documents are complete.
     """
+    n_parts = documents.shape[0] - 1
+    of_words = (part + turn) % n_parts
+    first, last = rows[of_words], rows[of_words + 1]
     n_topics = alpha.shape[0]
     width = table.shape[1]
     size = table.dtype.type
@@ -129,33 +162,36 @@ def sample_topics(
         concentration += alpha[k]
     of_all = 0.0
     normalizers = 0.0
-    for d in range(indptr.shape[0] - 1):
+    for d in range(documents[part], documents[part + 1]):
         begin = indptr[d]
         end = indptr[d + 1]
         weight = weights[d] if weights.shape[0] > 0 else 1.0
-        stream, drawn = stream_of(seed, d), np.uint64(0)
+        stream = stream_of(seed, d)
         for k in range(n_topics):
             held[k] = 0.0
         n_tokens = 0.0
         t = starts[d]
         for i in range(begin, end):
             n_tokens += np.float64(counts[i])
-            if fresh == 0:
-                for j in range(_n_tokens(counts[i])):
+            for j in range(_n_tokens(counts[i])):
+                if topics[t] >= 0:
                     held[topics[t]] += _mass(counts[i], j)
-                    t += 1
+                t += 1
         for k in range(n_topics):
             ratios[k] = (1.0 if fresh != 0 else held[k] + alpha[k]) / totals[k]
         t = starts[d]
         for i in range(begin, end):
+            if not first <= indices[i] < last:
+                t += _n_tokens(counts[i])
+                continue
             row = table[indices[i]]
             ahead = min(i + _ROWS_AHEAD, indptr[-1] - 1)
-            fetch_rows(table, indices, ahead, ahead + 1)
+            if first <= indices[ahead] < last:
+                fetch_rows(table, indices, ahead, ahead + 1)
             for j in range(_n_tokens(counts[i])):
                 mass = _mass(counts[i], j)
                 moved = weight * mass
-                u = uniform(stream, drawn)
-                drawn += np.uint64(1)
+                u = uniform(stream, np.uint64(t - starts[d]))
                 if fresh != 0:
                     k = int(u * n_topics)
                 else:
@@ -173,9 +209,14 @@ def sample_topics(
                 t += 1
         t = starts[d]
         for i in range(begin, end):
+            if not first <= indices[i] < last:
+                t += _n_tokens(counts[i])
+                continue
             for j in range(_n_tokens(counts[i])):
                 out[indices[i], topics[t]] += weight * _mass(counts[i], j)
                 t += 1
+        if turn < n_parts - 1:
+            continue
         for k in range(n_topics):
             if held[k] > 0.0:
                 theta[k] += weight * (digamma(alpha[k] + held[k]) - of_prior[k])

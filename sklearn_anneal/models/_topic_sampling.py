@@ -21,6 +21,9 @@ _WORDS = 256
 _AT_A_TIME = 1 << 18
 # Smallest number of documents in a chunk, if there are several.
 _SMALLEST_CHUNK = 4_096
+# A chunk that has no others and so many tokens is sampled in so many parts at once. More parts
+# would serve more workers, but each turn reads all topics again.
+_TOKENS_OF_PARTS, _N_PARTS = 100_000, 2
 
 kernels = partial(compiled, "topic_sampler")
 
@@ -94,6 +97,13 @@ class DocumentsInFewChunks(Documents):
         return max(1, min(super()._most_chunks, self.n_units // _SMALLEST_CHUNK))
 
 
+def number_of_parts(units: Documents) -> int:
+    """Return into how many parts the documents and the words of a visit are cut."""
+    if units.in_parts or units.n_units >= 2 * _SMALLEST_CHUNK:
+        return 1
+    return _N_PARTS if units.lengths.sum() >= _TOKENS_OF_PARTS else 1
+
+
 def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Workers) -> Counts:
     """Return λ of some words as the sampler reads it."""
     columns = kernels().COLUMNS
@@ -118,8 +128,19 @@ class SampledTopicsVisit(TopicsVisit):
     its own copy of the counts, and changes it as its tokens change their topics (approximate
     distributed LDA, Newman et al., 2009).
 
+    With P parts, documents are cut into P parts, and so are words. Of these P² blocks, P that share
+    neither documents nor words are sampled at a time, in P turns (Yan, Xu and Qi, 2009). A draw
+    knows all draws before it but for Σ_w λ_kw, which lacks those of the other blocks of its turn.
+
     Its ``expected`` is of class :class:`Counts`.
+
+    Parameters
+    ----------
+    n_parts : int, default=1
+        P. The draws depend on it, and not on the number of workers.
     """
+
+    n_parts: int = 1
 
     tells_bound = False
 
@@ -139,29 +160,43 @@ class SampledTopicsVisit(TopicsVisit):
     ) -> LocalStep:
         model, expected = self.model, self.expected
         arrays = self._arrays(units, model.dtype)
-        starts = _tokens_of(arrays[0])[arrays[2]]
+        n_parts, shape = self.n_parts, expected.table.shape
+        starts, of_rows = np.zeros(units.n_units + 1, np.int64), np.zeros(shape[0] + 1)
+        kernels().count_tokens(*arrays, starts, of_rows)
         fresh = local.topics is None
-        topics = np.empty(starts[-1], np.int32) if fresh else np.array(local.topics)
+        topics = np.full(starts[-1], -1, np.int32) if fresh else np.array(local.topics)
         if len(topics) != starts[-1]:
             raise ValueError(
                 f"The documents have {starts[-1]} tokens, but topics of {len(topics)} are given."
             )
-        out = np.zeros(expected.table.shape)
-        theta = np.zeros(model.n_components + 2)
-        kernels().sample_topics(
-            *arrays,
-            starts,
-            _NOTHING if units.weights is None else units.weights,
-            model.doc_topic_prior,
-            expected.table.copy(),
-            expected.totals.copy(),
-            topics,
-            fresh,
-            local.seed,
-            out,
-            theta,
-        )
-        statistics: dict[str, Any] = {TOPICS: Addends([out]), "doc_topic": theta}
+        documents = *arrays, starts, _NOTHING if units.weights is None else units.weights
+        parts = _cut(starts, n_parts), _cut(of_rows.cumsum(), n_parts)
+        table, totals, out = expected.table.copy(), expected.totals.copy(), np.zeros(shape)
+        of_part = np.empty((n_parts, model.n_components))
+        theta = np.zeros((n_parts, model.n_components + 2))
+
+        def sample(turn: int, which: slice) -> None:
+            for part in range(which.start, which.stop):
+                of_part[part] = totals
+                kernels().sample_topics(
+                    *documents,
+                    *parts,
+                    part,
+                    turn,
+                    model.doc_topic_prior,
+                    table,
+                    of_part[part],
+                    topics,
+                    fresh,
+                    local.seed,
+                    out,
+                    theta[part],
+                )
+
+        for turn in range(n_parts):
+            self.workers.share(partial(sample, turn), n_parts, 1)
+            totals += (of_part - totals).sum(axis=0)
+        statistics: dict[str, Any] = {TOPICS: Addends([out]), "doc_topic": theta.sum(axis=0)}
         return LocalStep(statistics, energy=np.nan, entropy=np.nan, local=topics)
 
     def finish(self, step: LocalStep) -> LocalStep:
@@ -186,9 +221,10 @@ def number_of_tokens(units: Documents) -> float:
     return total
 
 
-def _tokens_of(counts: np.ndarray) -> np.ndarray:
-    """Return where the tokens of each count begin, as the kernel counts them, and their number."""
-    tokens = np.zeros(len(counts) + 1, dtype=np.int64)
-    most = np.float64(kernels().MOST_TOKENS)
-    np.cumsum(np.ceil(np.minimum(counts, most)), out=tokens[1:])
-    return tokens
+def _cut(sums: np.ndarray, n_parts: int) -> np.ndarray:
+    """Return where parts with about equal shares of a sum begin, and where the last one ends.
+
+    Entry i of ``sums`` is the sum of all elements before i; the last entry is that of all.
+    """
+    inner = np.searchsorted(sums, sums[-1] / n_parts * np.arange(1, n_parts))
+    return np.array([0, *inner, len(sums) - 1], dtype=np.int64)

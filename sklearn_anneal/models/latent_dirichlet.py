@@ -28,7 +28,13 @@ from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
 from ._topic_draws import TopicsDraw
 from ._topic_priors import first_of_sampler, fixed_point
-from ._topic_sampling import SampledDirichlet, SampledTopicsVisit, counts_of, number_of_tokens
+from ._topic_sampling import (
+    SampledDirichlet,
+    SampledTopicsVisit,
+    counts_of,
+    number_of_parts,
+    number_of_tokens,
+)
 from ._topic_starts import make_like_documents
 from ._topic_summary import Summary, histogram
 from ._topic_visits import (
@@ -300,7 +306,9 @@ class LatentDirichlet(ConjugateModel):
         if rng is not None and self.local_step_name == SAMPLER:
             counts = counts_of(expected, self.n_components, self.dtype, workers)
             return SampledTopicsVisit(
-                *(self, counts, t, None, separate_noise, SAMPLER, words), workers=workers
+                *(self, counts, t, None, separate_noise, SAMPLER, words),
+                workers=workers,
+                n_parts=number_of_parts(units),
             )
         if rng is not None:
             draw = TopicsDraw.of(expected, words.met, q[TOPICS], rng, workers)
