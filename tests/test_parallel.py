@@ -98,6 +98,19 @@ def test_the_calling_thread_works_where_it_would_wait():
     assert threads.count(threading.get_ident()) == 3
 
 
+def test_a_task_that_is_alone_can_share_its_work():
+    """The calling thread runs it, so that other threads are free for the parts."""
+    barrier = threading.Barrier(2, timeout=20)
+
+    def task():
+        workers.share(lambda part: barrier.wait(), 2, 1)
+        return threading.get_ident()
+
+    with Workers(2) as workers:
+        assert workers.map(task, [()]) == [threading.get_ident()]
+        assert workers.map(task, []) == []
+
+
 def test_error_of_a_task_that_the_calling_thread_took_comes_in_its_turn():
     release = threading.Event()
 

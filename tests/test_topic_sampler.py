@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -35,10 +37,11 @@ def sampler(n_passes: int = 3, **params):
     )
 
 
-def visited(model, q, X, topics=None, seed=0, weights=None):
+def visited(model, q, X, topics=None, seed=0, weights=None, n_parts=1):
     """The sampler's step of all documents in one chunk."""
     units = Documents(X.data, X.indices, X.indptr, weights)
     visit = model.visit(q, units, rng=np.random.default_rng(seed))
+    visit = replace(visit, n_parts=n_parts)
     return visit.finish(visit.step(units, local=Assignments(topics, seed)))
 
 
@@ -60,10 +63,23 @@ def log_joint(documents, topics):
     return found + gammaln(words + ETA).sum() - gammaln((words + ETA).sum(axis=1)).sum()
 
 
-@each_dtype
-def test_topics_are_drawn_from_their_posterior_distribution(dtype):
+THREE_DOCUMENTS, ONE_DOCUMENT = [(0, 0, 1), (1, 2), (2,)], [(0, 0, 1, 1, 2, 2)]
+
+
+# The expected distance of as many independent draws is below 0.03. Two parts of one document are
+# sampled one after the other. Those of several are sampled at once and do not know each other's
+# number of tokens, which matters because there are six.
+@pytest.mark.parametrize(
+    ("documents", "n_parts", "largest", "dtype"),
+    [
+        (THREE_DOCUMENTS, 1, 0.05, np.float64),
+        (THREE_DOCUMENTS, 1, 0.05, np.float32),
+        (ONE_DOCUMENT, 2, 0.05, np.float64),
+        (THREE_DOCUMENTS, 2, 0.1, np.float32),
+    ],
+)
+def test_topics_are_drawn_from_their_posterior_distribution(documents, n_parts, largest, dtype):
     """Visit after visit, assignments occur as often as an enumeration of all of them says."""
-    documents = [(0, 0, 1), (1, 2), (2,)]
     X = csr_matrix([np.bincount(words, minlength=3) for words in documents]).astype(dtype)
     every = list(product(range(2), repeat=6))
     exact = np.array([log_joint(documents, topics) for topics in every])
@@ -73,7 +89,7 @@ def test_topics_are_drawn_from_their_posterior_distribution(dtype):
     found = np.zeros(len(every))
     powers = 2 ** np.arange(6)[::-1]
     for i in range(20_000):
-        step = visited(model, q, X, topics, seed=i)
+        step = visited(model, q, X, topics, seed=i, n_parts=n_parts)
         topics = step.local
         q = {
             TOPICS: np.asfortranarray(
@@ -82,16 +98,24 @@ def test_topics_are_drawn_from_their_posterior_distribution(dtype):
         }
         found[topics @ powers] += 1
     found /= found.sum()
-    # The expected distance of as many independent draws is below 0.03.
-    assert 0.5 * np.abs(found - exact).sum() < 0.05
+    assert 0.5 * np.abs(found - exact).sum() < largest
 
 
 @each_dtype
-def test_statistics_are_those_of_the_topics_of_tokens(dtype, rng):
+@pytest.mark.parametrize("n_parts", [1, 2, 3])
+@pytest.mark.parametrize("n_visits", [1, 2])
+def test_statistics_are_those_of_the_topics_of_tokens(n_visits, n_parts, dtype, rng):
     X = csr_matrix(rng.poisson(0.8, size=(20, 3))).astype(dtype)
+    # The words of a document need not be in order.
+    X.indices[:], X.has_sorted_indices = X.indices[::-1].copy(), False
+    X.indptr[:] = X.nnz - X.indptr[::-1]
     weights = rng.uniform(0.5, 2.0, size=20)
-    model = model_of_two_topics(dtype)
-    step = visited(model, {TOPICS: np.ones((2, 3)) + ETA}, X, weights=weights)
+    model, topics = model_of_two_topics(dtype), None
+    q = {TOPICS: np.ones((2, 3)) + ETA}
+    for seed in range(n_visits):
+        step = visited(model, q, X, topics, seed, weights, n_parts)
+        words = model.block_statistics(None, step.statistics, q)[TOPICS]
+        topics, q = step.local, {TOPICS: np.asfortranarray(ETA + words)}
     words, held = np.zeros((2, 3)), np.zeros((20, 2))
     t = 0
     for d in range(20):
@@ -109,10 +133,11 @@ def test_statistics_are_those_of_the_topics_of_tokens(dtype, rng):
     assert_allclose([n, normalizer], [weights.sum(), weights @ totals], rtol=1e-9)
 
 
-def test_fractions_of_counts_and_large_counts_keep_their_mass(rng):
+@pytest.mark.parametrize("n_parts", [1, 2])
+def test_fractions_of_counts_and_large_counts_keep_their_mass(n_parts):
     """A fraction is a smaller token, and a count beyond a thousand is cut into equal ones."""
     X = csr_matrix([[0.25, 2.5, 0.0], [0.0, 1e9, 3.0], [0.0, 0.0, 0.0]])
-    step = visited(model_of_two_topics(), {TOPICS: np.ones((2, 3)) + ETA}, X)
+    step = visited(model_of_two_topics(), {TOPICS: np.ones((2, 3)) + ETA}, X, n_parts=n_parts)
     assert len(step.local) == 1 + 3 + load("topic_sampler").MOST_TOKENS + 3
     found = model_of_two_topics().block_statistics(None, step.statistics, None)[TOPICS]
     assert_allclose(found.sum(axis=0), np.asarray(X.sum(axis=0)).ravel(), rtol=1e-12)
@@ -289,6 +314,45 @@ def test_results_do_not_depend_on_workers(rng, monkeypatch):
     one, two = (sampler(3, n_jobs=n).fit(X) for n in (1, 2))
     assert len(one._make_units(X, None).chunks()) > 1
     assert_identical(one, two)
+
+
+class MeetingKernels:
+    """The kernels, of which the sampler waits until two threads have called it."""
+
+    def __init__(self):
+        self.barrier = threading.Barrier(2, timeout=20)
+
+    def __getattr__(self, name):
+        return getattr(load("topic_sampler"), name)
+
+    def sample_topics(self, *arguments):
+        self.barrier.wait()
+        load("topic_sampler").sample_topics(*arguments)
+
+
+def test_two_workers_sample_the_parts_of_small_data(rng, monkeypatch):
+    """Draws depend on the parts, and not on the workers that sample them."""
+    make_threads_worthwhile(monkeypatch)
+    X = csr_matrix(rng.poisson(0.5, size=(400, 50)))
+    whole = sampler().fit(X)
+    monkeypatch.setattr(_topic_sampling, "_TOKENS_OF_PARTS", X.sum())
+    one = sampler().fit(X)
+    kernels = MeetingKernels()
+    monkeypatch.setattr(_topic_sampling, "kernels", lambda: kernels)
+    assert_identical(one, sampler(n_jobs=2).fit(X))
+    assert (whole.components_ != one.components_).any()
+
+
+def test_only_single_chunks_of_many_tokens_are_cut_into_parts():
+    def parts(n_documents, length):
+        words = np.zeros(n_documents, np.int32)
+        units = Documents(np.full(n_documents, length), words, np.arange(n_documents + 1))
+        chunks = SampledTopicsVisit(None, None, None).view(units).chunks()
+        return _topic_sampling.number_of_parts(units), len(chunks)
+
+    assert parts(8191, 100.0) == (2, 1)
+    assert parts(8192, 100.0) == (1, 2)
+    assert parts(999, 100.0) == (1, 1)
 
 
 def test_priors_are_learned_from_whole_tokens(X):
