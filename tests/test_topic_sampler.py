@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -19,7 +18,11 @@ from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.kernels import load
 from sklearn_anneal.models import _topic_sampling
-from sklearn_anneal.models._topic_sampling import Assignments, SampledTopicsVisit
+from sklearn_anneal.models._topic_sampling import (
+    Assignments,
+    DocumentsInFewChunks,
+    SampledTopicsVisit,
+)
 from sklearn_anneal.models._topic_visits import TOPICS
 from sklearn_anneal.models.latent_dirichlet import SAMPLER, LatentDirichlet
 
@@ -37,12 +40,14 @@ def sampler(n_passes: int = 3, **params):
     )
 
 
-def visited(model, q, X, topics=None, seed=0, weights=None, n_parts=1):
+def visited(model, q, X, topics=None, seed=0, weights=None, n_turns=1):
     """The sampler's step of all documents in one chunk."""
-    units = Documents(X.data, X.indices, X.indptr, weights)
+    units = DocumentsInFewChunks(X.data, X.indices, X.indptr, weights)
     visit = model.visit(q, units, rng=np.random.default_rng(seed))
-    visit = replace(visit, n_parts=n_parts)
-    return visit.finish(visit.step(units, local=Assignments(topics, seed)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_topic_sampling, "_TURNS", n_turns)
+        patch.setattr(_topic_sampling, "_TOKENS_OF_TURNS", 0)
+        return visit.finish(visit.step(units, local=Assignments(topics, seed)))
 
 
 def model_of_two_topics(dtype=np.float64):
@@ -66,11 +71,11 @@ def log_joint(documents, topics):
 THREE_DOCUMENTS, ONE_DOCUMENT = [(0, 0, 1), (1, 2), (2,)], [(0, 0, 1, 1, 2, 2)]
 
 
-# The expected distance of as many independent draws is below 0.03. Two parts of one document are
-# sampled one after the other. Those of several are sampled at once and do not know each other's
-# number of tokens, which matters because there are six.
+# The expected distance of as many independent draws is below 0.03. Two turns of one document are
+# exact. Several documents are sampled at once and do not know each other's number of tokens, which
+# matters because there are six.
 @pytest.mark.parametrize(
-    ("documents", "n_parts", "largest", "dtype"),
+    ("documents", "n_turns", "largest", "dtype"),
     [
         (THREE_DOCUMENTS, 1, 0.05, np.float64),
         (THREE_DOCUMENTS, 1, 0.05, np.float32),
@@ -78,7 +83,7 @@ THREE_DOCUMENTS, ONE_DOCUMENT = [(0, 0, 1), (1, 2), (2,)], [(0, 0, 1, 1, 2, 2)]
         (THREE_DOCUMENTS, 2, 0.1, np.float32),
     ],
 )
-def test_topics_are_drawn_from_their_posterior_distribution(documents, n_parts, largest, dtype):
+def test_topics_are_drawn_from_their_posterior_distribution(documents, n_turns, largest, dtype):
     """Visit after visit, assignments occur as often as an enumeration of all of them says."""
     X = csr_matrix([np.bincount(words, minlength=3) for words in documents]).astype(dtype)
     every = list(product(range(2), repeat=6))
@@ -89,7 +94,7 @@ def test_topics_are_drawn_from_their_posterior_distribution(documents, n_parts, 
     found = np.zeros(len(every))
     powers = 2 ** np.arange(6)[::-1]
     for i in range(20_000):
-        step = visited(model, q, X, topics, seed=i, n_parts=n_parts)
+        step = visited(model, q, X, topics, seed=i, n_turns=n_turns)
         topics = step.local
         q = {
             TOPICS: np.asfortranarray(
@@ -102,9 +107,9 @@ def test_topics_are_drawn_from_their_posterior_distribution(documents, n_parts, 
 
 
 @each_dtype
-@pytest.mark.parametrize("n_parts", [1, 2, 3])
+@pytest.mark.parametrize("n_turns", [1, 2, 3])
 @pytest.mark.parametrize("n_visits", [1, 2])
-def test_statistics_are_those_of_the_topics_of_tokens(n_visits, n_parts, dtype, rng):
+def test_statistics_are_those_of_the_topics_of_tokens(n_visits, n_turns, dtype, rng):
     X = csr_matrix(rng.poisson(0.8, size=(20, 3))).astype(dtype)
     # The words of a document need not be in order.
     X.indices[:], X.has_sorted_indices = X.indices[::-1].copy(), False
@@ -113,7 +118,7 @@ def test_statistics_are_those_of_the_topics_of_tokens(n_visits, n_parts, dtype, 
     model, topics = model_of_two_topics(dtype), None
     q = {TOPICS: np.ones((2, 3)) + ETA}
     for seed in range(n_visits):
-        step = visited(model, q, X, topics, seed, weights, n_parts)
+        step = visited(model, q, X, topics, seed, weights, n_turns)
         words = model.block_statistics(None, step.statistics, q)[TOPICS]
         topics, q = step.local, {TOPICS: np.asfortranarray(ETA + words)}
     words, held = np.zeros((2, 3)), np.zeros((20, 2))
@@ -133,11 +138,11 @@ def test_statistics_are_those_of_the_topics_of_tokens(n_visits, n_parts, dtype, 
     assert_allclose([n, normalizer], [weights.sum(), weights @ totals], rtol=1e-9)
 
 
-@pytest.mark.parametrize("n_parts", [1, 2])
-def test_fractions_of_counts_and_large_counts_keep_their_mass(n_parts):
+@pytest.mark.parametrize("n_turns", [1, 2])
+def test_fractions_of_counts_and_large_counts_keep_their_mass(n_turns):
     """A fraction is a smaller token, and a count beyond a thousand is cut into equal ones."""
     X = csr_matrix([[0.25, 2.5, 0.0], [0.0, 1e9, 3.0], [0.0, 0.0, 0.0]])
-    step = visited(model_of_two_topics(), {TOPICS: np.ones((2, 3)) + ETA}, X, n_parts=n_parts)
+    step = visited(model_of_two_topics(), {TOPICS: np.ones((2, 3)) + ETA}, X, n_turns=n_turns)
     assert len(step.local) == 1 + 3 + load("topic_sampler").MOST_TOKENS + 3
     found = model_of_two_topics().block_statistics(None, step.statistics, None)[TOPICS]
     assert_allclose(found.sum(axis=0), np.asarray(X.sum(axis=0)).ravel(), rtol=1e-12)
@@ -330,12 +335,12 @@ class MeetingKernels:
         load("topic_sampler").sample_topics(*arguments)
 
 
-def test_two_workers_sample_the_parts_of_small_data(rng, monkeypatch):
-    """Draws depend on the parts, and not on the workers that sample them."""
+def test_two_workers_sample_small_data_in_turns(rng, monkeypatch):
+    """Draws depend on the turns, and not on the number of workers."""
     make_threads_worthwhile(monkeypatch)
     X = csr_matrix(rng.poisson(0.5, size=(400, 50)))
     whole = sampler().fit(X)
-    monkeypatch.setattr(_topic_sampling, "_TOKENS_OF_PARTS", X.sum())
+    monkeypatch.setattr(_topic_sampling, "_TOKENS_OF_TURNS", X.sum())
     one = sampler().fit(X)
     kernels = MeetingKernels()
     monkeypatch.setattr(_topic_sampling, "kernels", lambda: kernels)
@@ -343,16 +348,22 @@ def test_two_workers_sample_the_parts_of_small_data(rng, monkeypatch):
     assert (whole.components_ != one.components_).any()
 
 
-def test_only_single_chunks_of_many_tokens_are_cut_into_parts():
-    def parts(n_documents, length):
-        words = np.zeros(n_documents, np.int32)
-        units = Documents(np.full(n_documents, length), words, np.arange(n_documents + 1))
-        chunks = SampledTopicsVisit(None, None, None).view(units).chunks()
-        return _topic_sampling.number_of_parts(units), len(chunks)
-
-    assert parts(8191, 100.0) == (2, 1)
-    assert parts(8192, 100.0) == (1, 2)
-    assert parts(999, 100.0) == (1, 1)
+@pytest.mark.parametrize(
+    ("n_documents", "length", "n_turns"), [(8191, 13, 2), (8192, 13, 1), (999, 100, 1)]
+)
+def test_only_single_chunks_of_many_tokens_have_turns(n_documents, length, n_turns, monkeypatch):
+    words = np.arange(n_documents, dtype=np.int32) % 2
+    units = Documents(np.full(n_documents, float(length)), words, np.arange(n_documents + 1))
+    cuts, original = [], _topic_sampling._cut
+    monkeypatch.setattr(
+        _topic_sampling, "_cut", lambda *args: cuts.append(args[1]) or original(*args)
+    )
+    model = LatentDirichlet(2, 2, ALPHA, ETA[:2], local_step=SAMPLER)
+    visit = model.visit({TOPICS: np.ones((2, 2), order="F")}, units, rng=np.random.default_rng(0))
+    view = visit.view(units)
+    for index in view.chunks():
+        visit.step(view.take(index), local=Assignments(None, 0))
+    assert cuts == [n_turns, n_turns] * len(view.chunks())
 
 
 def test_priors_are_learned_from_whole_tokens(X):

@@ -114,7 +114,8 @@ def sample_topics(
     of topic k, and λ contains all other tokens. Documents follow one another, and each draw changes
     the counts at once.
 
-    A block has some documents and the words of some rows. Blocks of the same turn share neither.
+    A block has a part of the documents, and of their words those of a part of the rows. Blocks of
+    the same turn share neither, so that they can be sampled at once.
 
     Parameters
     ----------
@@ -123,10 +124,11 @@ def sample_topics(
     starts : (n_documents + 1,)
         Where the tokens of each document begin.
     weights : (n_documents,), or empty
-    documents, rows : (n_parts + 1,)
+    documents, rows : (n_turns + 1,)
         Where the parts of the documents and of the rows begin, and where the last of them end.
     part, turn : int
-        The block of these documents in this turn, from 0 to ``n_parts`` − 1.
+        The part of the documents and the turn, from 0 to ``n_turns`` − 1. The part of the rows is
+        their sum, modulo ``n_turns``.
     alpha : (n_topics,)
     table : (n_rows, width)
         λ of each word. It is changed, as the tokens change their topics.
@@ -145,8 +147,8 @@ def sample_topics(
         Receives Σ w (ψ(α_k + n_dk) − ψ(Σ α + N_d)), Σ w and Σ w ψ(Σ α + N_d) in the last turn,
         when the documents are complete.
     """
-    n_parts = documents.shape[0] - 1
-    of_words = (part + turn) % n_parts
+    n_turns = documents.shape[0] - 1
+    of_words = (part + turn) % n_turns
     first, last = rows[of_words], rows[of_words + 1]
     n_topics = alpha.shape[0]
     width = table.shape[1]
@@ -215,7 +217,7 @@ def sample_topics(
             for j in range(_n_tokens(counts[i])):
                 out[indices[i], topics[t]] += weight * _mass(counts[i], j)
                 t += 1
-        if turn < n_parts - 1:
+        if turn < n_turns - 1:
             continue
         for k in range(n_topics):
             if held[k] > 0.0:

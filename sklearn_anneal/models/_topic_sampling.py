@@ -21,9 +21,9 @@ _WORDS = 256
 _AT_A_TIME = 1 << 18
 # Smallest number of documents in a chunk, if there are several.
 _SMALLEST_CHUNK = 4_096
-# A chunk that has no others and so many tokens is sampled in so many parts at once. More parts
-# would serve more workers, but each turn reads all topics again.
-_TOKENS_OF_PARTS, _N_PARTS = 100_000, 2
+# A chunk that is the only one and has so many tokens is sampled in so many turns. With more turns
+# more workers would be of use, but each turn reads all topics again.
+_TOKENS_OF_TURNS, _TURNS = 100_000, 2
 
 kernels = partial(compiled, "topic_sampler")
 
@@ -89,19 +89,17 @@ class DocumentsInFewChunks(Documents):
 
     Within a chunk, every draw knows those before it; of other chunks it knows the result of the
     last visit. Where single documents decide what a topic is, this costs more quality than several
-    workers would save time.
+    workers would save time. A single chunk is sampled in turns instead, in which several workers
+    are of use too.
     """
 
     @cached_property
     def _most_chunks(self) -> int:
         return max(1, min(super()._most_chunks, self.n_units // _SMALLEST_CHUNK))
 
-
-def number_of_parts(units: Documents) -> int:
-    """Return into how many parts the documents and the words of a visit are cut."""
-    if units.in_parts or units.n_units >= 2 * _SMALLEST_CHUNK:
-        return 1
-    return _N_PARTS if units.lengths.sum() >= _TOKENS_OF_PARTS else 1
+    def take(self, index: np.ndarray | slice) -> Documents:
+        every = isinstance(index, slice) and index.indices(self.n_units) == (0, self.n_units, 1)
+        return self if every else super().take(index)
 
 
 def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Workers) -> Counts:
@@ -128,19 +126,13 @@ class SampledTopicsVisit(TopicsVisit):
     its own copy of the counts, and changes it as its tokens change their topics (approximate
     distributed LDA, Newman et al., 2009).
 
-    With P parts, documents are cut into P parts, and so are words. Of these P² blocks, P that share
-    neither documents nor words are sampled at a time, in P turns (Yan, Xu and Qi, 2009). A draw
-    knows all draws before it but for Σ_w λ_kw, which lacks those of the other blocks of its turn.
+    In P turns, documents are cut into P parts, and so are words. Of these P² blocks, P that share
+    neither documents nor words are sampled in each turn, by as many workers as there are (Yan, Xu
+    and Qi, 2009). A draw then knows all draws before it but for Σ_w λ_kw, which lacks those of the
+    other blocks of its turn. The draws depend on P, and not on the number of workers.
 
     Its ``expected`` is of class :class:`Counts`.
-
-    Parameters
-    ----------
-    n_parts : int, default=1
-        P. The draws depend on it, and not on the number of workers.
     """
-
-    n_parts: int = 1
 
     tells_bound = False
 
@@ -160,7 +152,7 @@ class SampledTopicsVisit(TopicsVisit):
     ) -> LocalStep:
         model, expected = self.model, self.expected
         arrays = self._arrays(units, model.dtype)
-        n_parts, shape = self.n_parts, expected.table.shape
+        shape = expected.table.shape
         starts, of_rows = np.zeros(units.n_units + 1, np.int64), np.zeros(shape[0] + 1)
         kernels().count_tokens(*arrays, starts, of_rows)
         fresh = local.topics is None
@@ -169,11 +161,13 @@ class SampledTopicsVisit(TopicsVisit):
             raise ValueError(
                 f"The documents have {starts[-1]} tokens, but topics of {len(topics)} are given."
             )
+        alone = isinstance(units, DocumentsInFewChunks)
+        n_turns = _TURNS if alone and starts[-1] >= _TOKENS_OF_TURNS else 1
         documents = *arrays, starts, _NOTHING if units.weights is None else units.weights
-        parts = _cut(starts, n_parts), _cut(of_rows.cumsum(), n_parts)
+        parts = _cut(starts, n_turns), _cut(of_rows.cumsum(), n_turns)
         table, totals, out = expected.table.copy(), expected.totals.copy(), np.zeros(shape)
-        of_part = np.empty((n_parts, model.n_components))
-        theta = np.zeros((n_parts, model.n_components + 2))
+        of_part = np.empty((n_turns, model.n_components))
+        theta = np.zeros((n_turns, model.n_components + 2))
 
         def sample(turn: int, which: slice) -> None:
             for part in range(which.start, which.stop):
@@ -193,8 +187,8 @@ class SampledTopicsVisit(TopicsVisit):
                     theta[part],
                 )
 
-        for turn in range(n_parts):
-            self.workers.share(partial(sample, turn), n_parts, 1)
+        for turn in range(n_turns):
+            self.workers.share(partial(sample, turn), n_turns, 1)
             totals += (of_part - totals).sum(axis=0)
         statistics: dict[str, Any] = {TOPICS: Addends([out]), "doc_topic": theta.sum(axis=0)}
         return LocalStep(statistics, energy=np.nan, entropy=np.nan, local=topics)

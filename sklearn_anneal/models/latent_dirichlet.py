@@ -32,7 +32,6 @@ from ._topic_sampling import (
     SampledDirichlet,
     SampledTopicsVisit,
     counts_of,
-    number_of_parts,
     number_of_tokens,
 )
 from ._topic_starts import make_like_documents
@@ -308,7 +307,6 @@ class LatentDirichlet(ConjugateModel):
             return SampledTopicsVisit(
                 *(self, counts, t, None, separate_noise, SAMPLER, words),
                 workers=workers,
-                n_parts=number_of_parts(units),
             )
         if rng is not None:
             draw = TopicsDraw.of(expected, words.met, q[TOPICS], rng, workers)
