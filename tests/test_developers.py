@@ -371,13 +371,6 @@ def imported(path, package):
                 yield ".".join(base)
 
 
-def test_data_points_and_workers_know_no_model():
-    """Models import these, so that they cannot import models, not even their base classes."""
-    for name in ("units", "tables", "parallel"):
-        found = imported(PACKAGE / "inference" / f"{name}.py", ("inference",))
-        assert {target.split(".")[0] for target in found} <= {"inference", "kernels"}
-
-
 def test_page_names_the_hooks_of_annealing_and_the_methods_of_models():
     """What can be overridden is explained, so that the page is not silent about a new hook."""
     text = PAGE.read_text(encoding="utf-8")

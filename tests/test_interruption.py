@@ -16,8 +16,9 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 from sklearn_anneal import kernels
-from sklearn_anneal.inference import parallel
-from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers, one_thread
+from sklearn_anneal.inference import thread_limits
+from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
+from sklearn_anneal.inference.thread_limits import one_thread
 from sklearn_anneal.inference.units import Sequences
 
 PATIENCE = 60.0
@@ -227,7 +228,7 @@ def test_fork_while_another_thread_holds_a_lock(lock):
     """The child can do what the lock protects, whatever the other thread was about to do."""
     sequences = Sequences(np.zeros(3), np.array([0, 1, 3]))
     held = {
-        "limit": parallel._BLAS_LIMIT._lock,
+        "limit": thread_limits._BLAS_LIMIT._lock,
         "kernels": kernels.LOADING,
         # From Python 3.12 on these locks do not exist.
         "property": getattr(vars(Sequences)["n_observations"], "lock", nullcontext()),

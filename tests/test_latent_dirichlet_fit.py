@@ -33,9 +33,9 @@ from sklearn_anneal.annealing import (
 )
 from sklearn_anneal.estimators import _base
 from sklearn_anneal.estimators._priors import prior_of_words
-from sklearn_anneal.inference import units as _units
 from sklearn_anneal.inference.parallel import Workers
 from sklearn_anneal.inference.units import Documents
+from sklearn_anneal.inference.units import _base as _units
 from sklearn_anneal.models.latent_dirichlet import TopicsVisit
 
 

@@ -16,7 +16,9 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.estimators import _base
-from sklearn_anneal.inference.parallel import SharedRows, Workers, one_thread
+from sklearn_anneal.inference.parallel import Workers
+from sklearn_anneal.inference.shared_rows import SharedRows
+from sklearn_anneal.inference.thread_limits import one_thread
 from sklearn_anneal.inference.units import Sequences
 
 

@@ -35,9 +35,10 @@ from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint, fingerprint, fingerprint_of
 from ..inference.engine import Progress, Settings, Trace
 from ..inference.messages import Messages, described, number
-from ..inference.parallel import Workers, one_thread
+from ..inference.parallel import Workers
 from ..inference.restarts import Plan, Search, finite, prepare, search
 from ..inference.stopping import RiseOfBound
+from ..inference.thread_limits import one_thread
 from ..inference.units import Units
 from ..kernels import COMPILATIONS, load
 from ..models._base import Model

@@ -15,7 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..families import Dirichlet
-from ..inference.parallel import Workers, one_thread
+from ..inference.parallel import Workers
+from ..inference.thread_limits import one_thread
 from ..inference.units import Documents
 from ..metrics import document_completion_log_likelihood, split_documents
 from ..models.latent_dirichlet import TOPICS

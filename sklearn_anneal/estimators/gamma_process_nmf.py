@@ -14,7 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_non_negative, validate_data
 
-from ..inference.parallel import Workers, one_thread
+from ..inference.parallel import Workers
+from ..inference.thread_limits import one_thread
 from ..inference.units import DenseCounts, SparseCounts, cell_patterns
 from ..metrics import LARGEST_COUNT, split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF

@@ -19,7 +19,7 @@ from ..families import (
     Natural,
     Tempering,
 )
-from ..inference.parallel import one_thread
+from ..inference.thread_limits import one_thread
 from ..inference.units import Ratings
 from ..models.matrix_factorization import MatrixFactorization
 from ._base import BaseAnnealed

@@ -26,8 +26,9 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
-from .parallel import Workers, one_thread, pickled
+from .parallel import Workers, pickled
 from .parts import Errand, Node, Part, Place, copied, run
+from .thread_limits import one_thread
 from .units import Units
 
 # The client is asked to send the parameters of a visit as an argument of a task.

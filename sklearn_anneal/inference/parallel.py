@@ -1,4 +1,4 @@
-"""Parallel work through joblib: chunks and restarts, seeds, and the limit on BLAS threads."""
+"""Parallel work through joblib: chunks and restarts, and seeds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from functools import cache, cached_property, partial
+from contextlib import nullcontext
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any
 
@@ -20,118 +20,14 @@ import numpy as np
 from joblib.parallel import LokyBackend, MultiprocessingBackend, get_active_backend
 from sklearn import config_context, get_config
 from sklearn.utils.parallel import Parallel, delayed
-from threadpoolctl import ThreadpoolController
+
+from .thread_limits import one_thread
 
 try:
     from cloudpickle import CloudPickler  # type: ignore[import-untyped]
 except ImportError:
     # joblib before 1.6 brings a copy of its own.
     from joblib.externals.cloudpickle import CloudPickler
-
-
-@cache
-def _controller(api: str) -> ThreadpoolController:
-    return ThreadpoolController().select(user_api=api)
-
-
-class _Holder:
-    """One context that asks for the limit of :class:`_BlasLimit`."""
-
-    left = False
-
-
-class _BlasLimit:
-    """Limits BLAS to one thread for as long as any context asks for it.
-
-    The number of BLAS threads belongs to the whole process. If each fit restored what it had
-    found, the first fit to end would lift the limit of the others, and the last one would restore
-    the limit itself. So the first holder sets the limit, and the last one to leave lifts it.
-
-    Holders are members of a set and are not counted, because an interrupt can come at any moment:
-    leaving is right whether or not the holder had entered, and however often it leaves.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders: set[_Holder] = set()
-        self._limiter: Any = None
-        if hasattr(os, "register_at_fork"):
-            # The lock is held during a fork. The child would otherwise inherit changes that are
-            # half made, and a lock whose owner does not exist there.
-            os.register_at_fork(
-                before=lambda: self._lock.acquire(),
-                after_in_parent=lambda: self._lock.release(),
-                after_in_child=self._after_fork,
-            )
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Context in which the limit is set, unless no thread can be started to set it."""
-        holder = _Holder()
-        try:
-            _in_passing_thread(partial(self._enter, holder))
-            yield
-        finally:
-            try:
-                self._end(holder)
-            except BaseException:
-                # The interrupt may have come before the holder had left.
-                self._end(holder)
-                raise
-
-    def _end(self, holder: _Holder) -> None:
-        leave = partial(self._leave, holder)
-        if not _in_passing_thread(leave):
-            leave()
-
-    def _enter(self, holder: _Holder) -> None:
-        with self._lock:
-            # After an interrupt, the thread that enters can come later than the one that leaves.
-            if holder.left:
-                return
-            self._holders.add(holder)
-            if self._limiter is None:
-                self._limiter = _controller("blas").limit(limits=1)
-
-    def _leave(self, holder: _Holder) -> None:
-        with self._lock:
-            holder.left = True
-            self._holders.discard(holder)
-            if not self._holders:
-                self._lift()
-
-    def _lift(self) -> None:
-        if self._limiter is not None:
-            # The end of the context restores the number of threads. It also gives up the right
-            # to change that number, which threadpoolctl grants to one thread at a time.
-            with self._limiter:
-                pass
-            self._limiter = None
-
-    def _after_fork(self) -> None:
-        """Lift the limit in a child process: the fits that asked for it run in the parent."""
-        self._lock = threading.Lock()
-        self._holders = set()
-        self._lift()
-
-
-def _in_passing_thread(function: Callable[[], None]) -> bool:
-    """Call a function in a thread that ends at once; False if no thread can be started.
-
-    Interrupts reach the main thread only, so that the function is never cut short. And the thread
-    must end, because threadpoolctl lets only one living thread change the number of BLAS threads:
-    that right should stay with the user. The end of the interpreter does not wait for the thread.
-    """
-    thread = threading.Thread(target=function, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:
-        return False
-    thread.join()
-    return True
-
-
-_BLAS_LIMIT = _BlasLimit()
 
 
 def _renew_locks_of_properties() -> None:
@@ -149,40 +45,6 @@ def _renew_locks_of_properties() -> None:
 
 if hasattr(os, "register_at_fork") and sys.version_info < (3, 12):
     os.register_at_fork(after_in_child=_renew_locks_of_properties)
-
-
-@contextmanager
-def _limited(api: str) -> Iterator[None]:
-    """Context in which the calling thread itself sets the limit of one thread."""
-    # Without limits, threadpoolctl changes nothing but notes what it has to restore. The limit is
-    # set afterwards, so that an interrupt cannot leave it behind.
-    before = _controller(api).limit(limits=None)
-    try:
-        before.__enter__()
-        _controller(api).limit(limits=1)
-        yield
-    finally:
-        try:
-            before.__exit__(None, None, None)
-        except BaseException:
-            # The interrupt may have come before everything was restored.
-            before.__exit__(None, None, None)
-            raise
-
-
-def one_openmp_thread() -> Any:
-    """Context in which OpenMP runs one thread; that setting belongs to the calling thread."""
-    return _limited("openmp")
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Context in which BLAS and OpenMP run one thread: parallelism is this module's task."""
-    with _BLAS_LIMIT.held(), one_openmp_thread():
-        # If the caller's thread has set a limit of its own, no other thread can change it.
-        own = any(library["num_threads"] != 1 for library in _controller("blas").info())
-        with _limited("blas") if own else nullcontext():
-            yield
 
 
 def seed_sequence(random_state: np.random.RandomState) -> np.random.SeedSequence:
@@ -568,49 +430,3 @@ def pickled(result: Any) -> bytes:
 
 SEQUENTIAL = Workers(1)
 """Workers that do everything in the calling thread."""
-
-
-class SharedRows:
-    """Arrays with as many rows, into which the tasks of one step write side by side.
-
-    The threads of a process share the arrays, which are made when they are first asked for. A
-    task in another process writes into arrays of that process, and returns its rows, which are
-    then copied.
-
-    Parameters
-    ----------
-    n_rows : int
-    columns : dict of int
-        The number of columns of each array.
-    dtype : dtype
-    """
-
-    def __init__(self, n_rows: int, columns: dict[str, int], dtype: Any):
-        self._asked = n_rows, columns, dtype
-        self._made: dict[str, dict[str, np.ndarray]] = {}
-
-    def __reduce__(self) -> Any:
-        return SharedRows, self._asked
-
-    def _whole(self) -> dict[str, np.ndarray]:
-        if not self._made:
-            n_rows, columns, dtype = self._asked
-            arrays = {key: np.empty((n_rows, n), dtype) for key, n in columns.items()}
-            # If several threads come here together, the arrays of the first are everybody's. A
-            # lock would do the same, but a fork could leave it locked in the child for ever.
-            self._made.setdefault("arrays", arrays)
-        return self._made["arrays"]
-
-    def of(self, rows: slice | np.ndarray) -> dict[str, np.ndarray]:
-        """Arrays for some rows, to be written: views, or copies if ``rows`` are indices."""
-        return {key: array[rows] for key, array in self._whole().items()}
-
-    def joined(self, *parts: tuple[slice, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """The rows of consecutive parts, each given as its rows and the arrays of a task."""
-        whole = self._whole()
-        for rows, part in parts:
-            for key, array in whole.items():
-                if part[key].base is not array:
-                    array[rows] = part[key]
-        every = slice(parts[0][0].start, parts[-1][0].stop)
-        return {key: array[every] for key, array in whole.items()}

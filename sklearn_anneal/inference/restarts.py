@@ -21,10 +21,10 @@ from .parallel import (
     Workers,
     generator,
     legacy_generator,
-    one_openmp_thread,
     seed_sequence,
 )
 from .stopping import OutOfReach, Rule
+from .thread_limits import one_openmp_thread
 from .units import Units
 
 # Methods are calibrated on no more than this many data points.

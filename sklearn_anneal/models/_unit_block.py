@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..families import Factor, Family, Natural, Tempering, posterior
-from ..inference.parallel import SharedRows
+from ..inference.shared_rows import SharedRows
 from ._visit import LocalStep
 
 

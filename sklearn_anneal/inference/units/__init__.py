@@ -1,0 +1,26 @@
+"""Data sets of different kinds, with one interface to count, weigh and divide their data points.
+
+The loop of inference knows data points only as *units*, which are rows, documents, sequences, or
+users with their ratings.
+"""
+
+from __future__ import annotations
+
+from ._base import Ragged, Units
+from ._counts import DenseCounts, SparseCounts
+from ._documents import Documents
+from ._ratings import Ratings
+from ._rows import Rows, cell_patterns
+from ._sequences import Sequences
+
+__all__ = [
+    "DenseCounts",
+    "Documents",
+    "Ragged",
+    "Ratings",
+    "Rows",
+    "Sequences",
+    "SparseCounts",
+    "Units",
+    "cell_patterns",
+]

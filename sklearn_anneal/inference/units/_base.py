@@ -1,0 +1,277 @@
+"""What the loop of inference asks of data points, and their division into chunks and batches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.random import sample_without_replacement
+
+# Data points are divided into at most this many chunks. They have at least the given size, and
+# consist of whole blocks of the kernels.
+MOST_CHUNKS = 16
+_SMALLEST_CHUNK = 1024
+_BLOCK = 256
+# Smallest number of consecutive data points that are shuffled together for random batches.
+_SHUFFLE_BLOCK = 65_536
+# From this many chunks on, the chunks of the last quarter are halved, to balance the workers.
+_HALVED_FROM = 16
+
+
+class Units(ABC):
+    """Data points that the loop can count, weigh and divide.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n_units,) or None
+        Sample weights; None if all of them are 1.
+    """
+
+    weights: np.ndarray | None
+    in_parts = False
+    """Whether the data points are not in the memory of this process."""
+
+    @property
+    @abstractmethod
+    def n_units(self) -> int:
+        """Number of data points."""
+
+    @property
+    def _most_chunks(self) -> int:
+        """Largest number of chunks."""
+        return MOST_CHUNKS
+
+    @property
+    def n_weight_units(self) -> int:
+        """Number of weight units, each of which gets a random weight of its own.
+
+        They are the data points, or smaller parts of the data, such as single ratings.
+        """
+        return self.n_units
+
+    def weight_units(self, part: slice) -> slice:
+        """Return the weight units that belong to the data points of a slice."""
+        return part
+
+    @property
+    def n_observations(self) -> float:
+        """Weighted number of observations (rows, tokens, frames, ratings).
+
+        Tolerances are multiplied by it.
+        """
+        return self.total_weight
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing can be learned from the data points, so that updates leave them out."""
+        return self.n_observations == 0
+
+    @property
+    def total_weight(self) -> float:
+        """Σ w, the weighted number of data points."""
+        return float(self.n_units) if self.weights is None else float(self.weights.sum())
+
+    @abstractmethod
+    def take(self, index: np.ndarray | slice) -> Units:
+        """Return the data points of an index; they are copied unless the index is a slice."""
+
+    def batch(self, index: np.ndarray | slice) -> Units:
+        """Return the data points of an index of :meth:`batches`, ready for a visit."""
+        return self if isinstance(index, slice) else self.take(index)
+
+    def chunks(self) -> list[slice]:
+        """Return contiguous parts for parallel work.
+
+        They depend only on the number of units, and not on the number of workers, so that results
+        do not depend on it either.
+        """
+        n = self.n_units
+        # Chunks consist of whole blocks of the kernels; only the last one may end with a part.
+        size = max(_SMALLEST_CHUNK, -(-n // (self._most_chunks * _BLOCK)) * _BLOCK)
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+    def batches(self, size: int, rng: np.random.Generator) -> Iterator[np.ndarray | slice]:
+        """Yield indices of random batches, in which all data points occur once.
+
+        The index is a slice if all data points are one batch.
+
+        Blocks of consecutive data points are visited in random order, and the points of each
+        block are shuffled, so that no permutation of all data points has to be in memory. The
+        last batch has the points that are left, and can be smaller than the others.
+        """
+        n = self.n_units
+        if size >= n:
+            yield slice(None)
+            return
+        length = max(_SHUFFLE_BLOCK, 8 * size)
+        left = np.empty(0, dtype=np.intp)
+        for b in rng.permutation(-(-n // length)):
+            block = np.arange(b * length, min((b + 1) * length, n))
+            rng.shuffle(block)
+            left = np.concatenate([left, block])
+            stop = len(left) // size * size
+            for start in range(0, stop, size):
+                yield left[start : start + size]
+            left = left[stop:]
+        if len(left):
+            yield left
+
+    def swept(
+        self, sweep: Any, rng: np.random.Generator, local: Any, workers: Any
+    ) -> tuple[Any, Any]:
+        """Return the local step of all data points, and the local variables that are kept.
+
+        ``sweep`` is a :class:`~sklearn_anneal.inference.visits.Sweep`, and ``local`` what the last
+        sweep over the same data points has returned.
+        """
+        return sweep.over(self, rng, local, workers)
+
+    def in_turn(self, rng: np.random.Generator) -> Iterator[Callable[[Any, Any], Any]]:
+        """Yield a function for each part of the data that minibatches are drawn from, in turn.
+
+        The function takes an errand and workers, and returns ``errand.at(part, workers)``. Data in
+        memory are one part.
+        """
+        yield lambda errand, workers: errand.at(self, workers)
+
+    @property
+    def example(self) -> Units:
+        """Data points in memory that show how all are stored: all, or some of data in parts."""
+        return self
+
+    def summary(self, model: Any) -> Any:
+        """Return the model's summary of all data points."""
+        return model.summary(self)
+
+    def total(self, function: Callable[[Units], float]) -> float:
+        """Return the sum of a function over the parts of the data; those in memory are one part."""
+        return function(self)
+
+    def operations(self, model: Any) -> float:
+        """Return the model's estimate of the floating-point operations of one local step."""
+        return float(model.operations(self))
+
+    def sample(self, size: int | None, random_state: np.random.RandomState) -> Units:
+        """Return data points in memory from which starts are computed: all, or ``size``."""
+        return self if size is None else self.subset(size, random_state)
+
+    def together(self, n: int) -> tuple[Units, Any]:
+        """Return these data for n restarts that visit them together, and what runs these restarts.
+
+        Only data in parts offer it.
+        """
+        raise NotImplementedError
+
+    def divided(self, share: float) -> tuple[Units, Units]:
+        """Return a share of the data points, at random places, and all others."""
+        order = np.random.RandomState(0).permutation(self.n_units)
+        n = max(1, round(share * self.n_units))
+        return self.take(np.sort(order[:n])), self.take(np.sort(order[n:]))
+
+    def identity(self) -> Any:
+        """Return values that differ for other data points, to be hashed."""
+        given = {
+            name: value
+            for name, value in vars(self).items()
+            if not isinstance(getattr(type(self), name, None), cached_property)
+        }
+        return type(self).__name__, sorted(given.items())
+
+    def met(self, n_columns: int) -> np.ndarray:
+        """Return the numbers of the columns with an entry, in ascending order.
+
+        They are all columns, unless data points have entries for some columns only.
+        """
+        return np.arange(n_columns, dtype=np.int32)
+
+    def marked(self) -> Units:
+        """Return the same data points, which say of every cell whether it is missing.
+
+        Data points without missing cells need not say it. But if they are a part of data with
+        missing cells, they are treated as the others.
+        """
+        return self
+
+    @abstractmethod
+    def centered(self, summary: Any) -> Units:
+        """Return the same data points, relative to the center that this summary has, if any."""
+
+    def spread(self, size: int) -> Units:
+        """Return at most ``size`` data points of positive weight, at equal distances."""
+        return self._choose(size, lambda n: np.arange(size) * n // size)
+
+    def subset(self, size: int, random_state: np.random.RandomState) -> Units:
+        """Return at most ``size`` random data points of positive weight, in their order."""
+
+        def draw(n: int) -> np.ndarray:
+            # Sorted numbers let a memory-mapped array be read from its beginning to its end.
+            return np.sort(sample_without_replacement(n, size, random_state=random_state))
+
+        return self._choose(size, draw)
+
+    def _choose(self, size: int, choose: Callable[[int], np.ndarray]) -> Units:
+        """Return ``size`` data points of positive weight; all data points if they are no more.
+
+        ``choose(n)`` returns the positions of those to take among n data points.
+        """
+        if self.n_units <= size:
+            return self
+        if self.weights is None:
+            return self.take(choose(self.n_units))
+        positive = np.flatnonzero(self.weights)
+        return self.take(positive if len(positive) <= size else positive[choose(len(positive))])
+
+
+class Ragged(Units):
+    """Data points with different numbers of entries, whose entries are joined in flat arrays.
+
+    Attributes
+    ----------
+    indptr : ndarray of shape (n_units + 1,)
+        The position at which each data point begins, and as the last entry the end.
+    """
+
+    indptr: np.ndarray
+    _parts: ClassVar[dict[int, int]]
+
+    @property
+    def n_units(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def _most_chunks(self) -> int:
+        """Largest number of chunks, but for those that are halved."""
+        n_entries = int(self.indptr[-1])
+        return max((n for n, least in self._parts.items() if n_entries >= least), default=1)
+
+    def chunks(self) -> list[slice]:
+        """Return contiguous parts with about equal numbers of entries, for parallel work.
+
+        They depend only on the data, and not on the number of workers, so that results do not
+        depend on it either.
+        """
+        n, n_entries = self._most_chunks, int(self.indptr[-1])
+        if n == 1:
+            return [slice(0, self.n_units)]
+        ends = np.arange(1, n + 1) * (n_entries / n)
+        if n >= _HALVED_FROM:
+            # Smaller parts at the end let all workers finish at about the same time.
+            halves = ends[-(n // 4) :] - 0.5 * n_entries / n
+            ends = np.sort(np.append(ends, halves))
+        cuts = np.searchsorted(self.indptr, ends[:-1])
+        edges = sorted({0, *cuts.tolist(), self.n_units})
+        return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+    def _cut(self, index: np.ndarray | slice) -> tuple[np.ndarray, Any]:
+        """Return the ``indptr`` of the data points of an index, and the index of their entries."""
+        if isinstance(index, slice):
+            first, last, _ = index.indices(self.n_units)
+            indptr = self.indptr[first : max(first, last) + 1]
+            return indptr - indptr[0], slice(indptr[0], indptr[-1])
+        starts = self.indptr[:-1][index]
+        sizes = self.indptr[1:][index] - starts
+        indptr = np.concatenate([[0], np.cumsum(sizes)])
+        return indptr, np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)

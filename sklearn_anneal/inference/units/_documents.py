@@ -1,0 +1,132 @@
+"""Documents as bags of words."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...kernels import load
+from ._base import Ragged, Units
+
+# Number of chunks → smallest number of entries of documents that are divided into as many. Every
+# chunk needs an array of statistics as large as the topics of all words that are met, so that there
+# are few of them; but a minibatch of short documents should occupy two workers.
+_DOCUMENT_CHUNKS = {2: 4_096, 4: 131_072, 8: 2_097_152}
+
+
+def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
+    """Return the entries of data points that begin at the given positions, one after another."""
+    # Entries are copied, whatever they mean, so that a kernel can take numbers of the same size.
+    float_type: Any = {4: np.float32, 8: np.float64}.get(entries.itemsize)
+    plain = entries.dtype.kind in "iuf" and entries.dtype.isnative and entries.flags.c_contiguous
+    if float_type is None or not plain:
+        positions = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
+        return entries[positions]
+    out = np.empty(indptr[-1], dtype=entries.dtype)
+    load("ragged").take_entries(
+        *(out.view(float_type), np.asarray(entries).view(float_type)),
+        np.ascontiguousarray(starts, dtype=np.int64),
+        indptr,
+    )
+    return out
+
+
+class Documents(Ragged):
+    """Documents as bags of words, which are the rows of a sparse matrix of counts.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (nnz,)
+        The counts, of any real dtype. Each part of them is converted when a kernel reads it.
+    words : ndarray of shape (nnz,)
+        The number of the word, its column in the matrix, for each of the counts.
+    indptr : ndarray of shape (n_documents + 1,)
+        The position in ``counts`` and ``words`` at which each document begins.
+    weights : ndarray of shape (n_documents,) or None, default=None
+    """
+
+    _parts = _DOCUMENT_CHUNKS
+
+    def __init__(
+        self,
+        counts: np.ndarray,
+        words: np.ndarray,
+        indptr: np.ndarray,
+        weights: np.ndarray | None = None,
+    ):
+        self.counts = counts
+        self.words = words
+        self.indptr = indptr
+        self.weights = weights
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of each document, of shape (n_documents,)."""
+        lengths = np.zeros(self.n_units)
+        filled = np.flatnonzero(np.diff(self.indptr))
+        if len(filled):
+            starts = self.indptr[:-1][filled]
+            stop = self.indptr[-1]
+            lengths[filled] = np.add.reduceat(self.counts[:stop], starts, dtype=np.float64)
+        return lengths
+
+    @cached_property
+    def _n_tokens(self) -> float:
+        lengths = self.lengths
+        return float(lengths.sum() if self.weights is None else lengths @ self.weights)
+
+    @property
+    def n_observations(self) -> float:
+        """Weighted number of tokens."""
+        return self._n_tokens
+
+    @property
+    def is_empty(self) -> bool:
+        if self.weights is None:
+            return not self.counts[: self.indptr[-1]].any()
+        return super().is_empty
+
+    @cached_property
+    def _met(self) -> np.ndarray:
+        words = self.words[: self.indptr[-1]]
+        met = np.zeros(int(words.max()) + 1 if len(words) else 0, dtype=bool)
+        met[words] = True
+        return np.flatnonzero(met).astype(np.int32)
+
+    def met(self, n_columns: int) -> np.ndarray:
+        return self._met
+
+    def batch(self, index: np.ndarray | slice) -> Documents:
+        batch = self if isinstance(index, slice) else self.take(index)
+        # A thread can make a batch before it is visited, and then finds its words too.
+        _ = batch._met
+        return batch
+
+    def take(self, index: np.ndarray | slice) -> Documents:
+        weights = None if self.weights is None else self.weights[index]
+        if isinstance(index, slice):
+            indptr, part = self._cut(index)
+            return Documents(self.counts[part], self.words[part], indptr, weights)
+        starts = self.indptr[:-1][index]
+        indptr = np.zeros(len(starts) + 1, dtype=np.int64)
+        np.cumsum(self.indptr[1:][index] - starts, out=indptr[1:])
+        counts, words = (_taken(array, starts, indptr) for array in (self.counts, self.words))
+        return Documents(counts, words, indptr, weights)
+
+    def centered(self, summary: Any) -> Documents:
+        return self
+
+    def subset(self, size: int, random_state: np.random.RandomState) -> Units:
+        # Subsets serve to compute starts. Topics do not start from documents, so that it would be
+        # a waste to draw and copy some.
+        return self
+
+    def arrays(self, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return counts, words and indptr as kernels read them; they are copied if necessary."""
+        return (
+            np.ascontiguousarray(self.counts, dtype=dtype),
+            np.ascontiguousarray(self.words, dtype=np.int32),
+            np.ascontiguousarray(self.indptr, dtype=np.int64),
+        )

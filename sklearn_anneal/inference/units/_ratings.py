@@ -1,0 +1,142 @@
+"""Users with their ratings."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ._base import Ragged
+
+# Number of chunks → smallest number of ratings that are divided into as many.
+_RATING_CHUNKS = {2: 8_192, 4: 32_768, 8: 524_288, 16: 4_194_304}
+
+
+class Ratings(Ragged):
+    """Users with the items that they rated, or items with the users who rated them.
+
+    If units are users, columns are items, and the other way round.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_ratings,)
+        The ratings, float64 or float32.
+    columns : ndarray of int32, shape (n_ratings,)
+        The number of the item, or of the user, that each rating belongs to.
+    indptr : ndarray of int64, shape (n_units + 1,)
+        The position in ``values`` and ``columns`` at which the ratings of each unit begin.
+    n_columns : int
+        Number of items, or of users, including those without ratings.
+    weights : ndarray of shape (n_units,) or None, default=None
+        Sample weights of the units.
+    rating_weights : ndarray of shape (n_ratings,) or None, default=None
+        Sample weights of single ratings, which multiply those of their units; None for ones.
+    counts_ratings : bool, default=False
+        Whether the total weight of the data is that of their ratings, and not of their units.
+    known : dict of ndarray or None, default=None
+        Statistics of earlier ratings, which are no longer in ``values``, with one row per unit.
+    rows : slice or ndarray of int, default=slice(None)
+        The positions of these units in the larger data set from which they were taken.
+    """
+
+    _parts = _RATING_CHUNKS
+
+    def __init__(
+        self,
+        values: np.ndarray,
+        columns: np.ndarray,
+        indptr: np.ndarray,
+        n_columns: int,
+        weights: np.ndarray | None = None,
+        rating_weights: np.ndarray | None = None,
+        counts_ratings: bool = False,
+        known: dict[str, np.ndarray] | None = None,
+        rows: slice | np.ndarray = slice(None),
+    ):
+        self.values = values
+        self.columns = columns
+        self.indptr = indptr
+        self.n_columns = n_columns
+        self.weights = weights
+        self.rating_weights = rating_weights
+        self.counts_ratings = counts_ratings
+        self.known = known
+        self.rows = rows
+
+    @property
+    def n_weight_units(self) -> int:
+        """Number of ratings."""
+        return len(self.values)
+
+    def weight_units(self, part: slice) -> slice:
+        return slice(int(self.indptr[part.start]), int(self.indptr[part.stop]))
+
+    @cached_property
+    def n_observations(self) -> float:
+        """Weighted number of ratings."""
+        weights = self.entry_weights()
+        return float(len(self.values) if weights is None else weights.sum())
+
+    @property
+    def total_weight(self) -> float:
+        return self.n_observations if self.counts_ratings else super().total_weight
+
+    def entry_weights(self) -> np.ndarray | None:
+        """Return the weight of each rating times that of its unit; None if all of them are 1."""
+        if self.weights is None:
+            return self.rating_weights
+        each = np.repeat(self.weights, np.diff(self.indptr))
+        return each if self.rating_weights is None else each * self.rating_weights
+
+    def take(self, index: np.ndarray | slice) -> Ratings:
+        indptr, part = self._cut(index)
+        return Ratings(
+            self.values[part],
+            self.columns[part],
+            indptr,
+            self.n_columns,
+            None if self.weights is None else self.weights[index],
+            None if self.rating_weights is None else self.rating_weights[part],
+            self.counts_ratings,
+            None if self.known is None else {k: v[index] for k, v in self.known.items()},
+            index,
+        )
+
+    def centered(self, summary: Any) -> Ratings:
+        return self
+
+    def subset(self, size: int, random_state: np.random.RandomState) -> Ratings:
+        # Subsets serve to compute starts. Factors do not start from users, so that it would be a
+        # waste to draw and copy some.
+        return self
+
+    @cached_property
+    def by_column(self) -> Ratings:
+        """The same ratings with the columns as units.
+
+        The weights of the former units become weights of their ratings.
+        """
+        order, users, indptr = self.transposed()
+        weights = self.entry_weights()
+        return Ratings(
+            self.values[order],
+            users,
+            indptr,
+            self.n_units,
+            rating_weights=None if weights is None else weights[order],
+            counts_ratings=True,
+        )
+
+    def transposed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sort the ratings by column.
+
+        Returns the positions of the sorted ratings among the given ones, the unit of each sorted
+        rating, and the position at which each column begins.
+        """
+        kind = np.int32 if len(self.values) < 2**31 else np.int64
+        positions = np.arange(len(self.values), dtype=kind)
+        shape = (self.n_units, self.n_columns)
+        matrix = csr_array((positions, self.columns, self.indptr), shape=shape).tocsc()
+        return matrix.data, matrix.indices.astype(np.int32, copy=False), matrix.indptr.astype(int)

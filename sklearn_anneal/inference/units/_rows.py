@@ -1,0 +1,143 @@
+"""Rows of a dense array, and which of their cells are missing."""
+
+from __future__ import annotations
+
+import copy
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ._base import MOST_CHUNKS, Units
+
+# Number of entries of an array that are read at a time.
+CELLS_AT_A_TIME = 1 << 20
+
+
+def cell_patterns(X: np.ndarray) -> np.ndarray | None:
+    """Return a number for each row that says which of its cells are missing, that is NaN.
+
+    The number is 0 where no cell is missing, and not 0 elsewhere. Rows in which the same cells are
+    missing have the same number. Different numbers mean different cells, and so do equal numbers
+    only with up to 64 columns.
+
+    Returns
+    -------
+    patterns : ndarray of uint64, shape (n_rows,), or None
+        None if no cell of ``X`` is missing, which takes no more than a sum to find out.
+    """
+    if X.ndim != 2 or X.dtype.kind != "f":
+        return None
+    n, d = X.shape
+    size = max(CELLS_AT_A_TIME // max(d, 1), 1)
+    parts = [X[start : start + size] for start in range(0, n, size)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspects = [bool(np.isnan(part.sum())) for part in parts]
+    if not any(suspects):
+        return None
+    factors = np.random.default_rng(0).integers(1, 2**63, size=d // 64 + 1, dtype=np.uint64)
+    factors = 2 * factors + np.uint64(1) if d > 64 else np.ones(1, dtype=np.uint64)
+    patterns = np.zeros(n, dtype=np.uint64)
+    for i, part in enumerate(parts):
+        missing = np.isnan(part) if suspects[i] else None
+        if missing is None or not missing.any():
+            continue
+        packed = np.packbits(missing, axis=1, bitorder="little")
+        words = np.zeros((len(part), -(-d // 64) * 8), dtype=np.uint8)
+        words[:, : packed.shape[1]] = packed
+        codes = (words.view(np.uint64) * factors[: words.shape[1] // 8]).sum(axis=1)
+        codes[missing.any(axis=1) & (codes == 0)] = 1
+        patterns[i * size : i * size + len(part)] = codes
+    return patterns if patterns.any() else None
+
+
+class Rows(Units):
+    """Rows of a dense array, which models read relative to a center.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        float64 or float32; a memory-mapped array is never copied whole.
+    weights : ndarray of shape (n_samples,) or None, default=None
+    center : ndarray of shape (n_features,) or None, default=None
+        A vector that models subtract from every row when they read it, so that sums of squares
+        do not lose digits; None for zeros.
+    patterns : ndarray of uint64, shape (n_samples,) or None, default=None
+        The result of :func:`cell_patterns` for these rows, or for more rows of which these are a
+        part; None if no cell is missing.
+    """
+
+    def __init__(
+        self,
+        X: np.ndarray,
+        weights: np.ndarray | None = None,
+        center: np.ndarray | None = None,
+        patterns: np.ndarray | None = None,
+    ):
+        self.X = X
+        self.weights = weights
+        self.patterns = patterns
+        self.center = np.zeros(X.shape[1:]) if center is None else center
+
+    @property
+    def n_units(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def _most_chunks(self) -> int:
+        return getattr(self.X, "most_chunks", MOST_CHUNKS)
+
+    def take(self, index: np.ndarray | slice) -> Rows:
+        weights = None if self.weights is None else self.weights[index]
+        patterns = None if self.patterns is None else self.patterns[index]
+        return Rows(self.X[index], weights, self.center, patterns)
+
+    def centered(self, summary: Any) -> Rows:
+        return Rows(self.X, self.weights, summary.center, self.patterns)
+
+    def marked(self) -> Rows:
+        if self.patterns is not None:
+            return self
+        marked = copy.copy(self)
+        marked.patterns = np.zeros(self.n_units, dtype=np.uint64)
+        vars(marked).pop("by_completeness", None)
+        return marked
+
+    def whole(self, index: np.ndarray | slice) -> Rows:
+        """Return the rows of an index, in which no cell may be missing."""
+        weights = None if self.weights is None else self.weights[index]
+        return Rows(self.X[index], weights, self.center)
+
+    @cached_property
+    def by_completeness(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The numbers of the rows without missing cells, with some, and with nothing else.
+
+        Rows with the same missing cells follow each other among those with some.
+        """
+        if self.patterns is None:
+            return np.arange(self.n_units), np.empty(0, dtype=int), np.empty(0, dtype=int)
+        affected = np.flatnonzero(self.patterns)
+        blank = np.isnan(self.X[affected]).all(axis=1)
+        some = affected[~blank]
+        order = np.argsort(self.patterns[some], kind="stable")
+        return np.flatnonzero(self.patterns == 0), some[order], affected[blank]
+
+    def completed(self, dtype: Any = None) -> np.ndarray:
+        """Return the rows with the column's mean in the place of missing cells.
+
+        The mean of a column is the weighted one of its observed cells. The result is ``X`` itself
+        if no cell is missing and the dtype is right, and a copy otherwise.
+        """
+        if self.patterns is None:
+            return np.asarray(self.X, dtype=dtype)
+        X = np.array(self.X, dtype=dtype)
+        missing = np.isnan(X)
+        X[missing] = 0.0
+        weights = np.ones(len(X)) if self.weights is None else self.weights
+        observed = np.maximum(weights @ ~missing, np.finfo(np.float64).tiny)
+        means = weights @ X / observed
+        return np.where(missing, means.astype(X.dtype), X)
+
+    def contiguous(self) -> np.ndarray:
+        """Return the rows as a C-contiguous array for kernels; they are copied if necessary."""
+        return np.ascontiguousarray(self.X)

@@ -1,0 +1,123 @@
+"""Sequences of frames."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ._base import Ragged
+from ._rows import Rows
+
+# Number of chunks → smallest number of frames of sequences that are divided into as many.
+_SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
+
+
+class Sequences(Ragged):
+    """Sequences of frames, which are joined in one array.
+
+    Parameters
+    ----------
+    frames : ndarray of shape (n_frames, n_features) or (n_frames,)
+        The frames in the form in which the emission of a model reads them. Missing frames have
+        arbitrary but finite values.
+    indptr : ndarray of int64, shape (n_sequences + 1,)
+        The position in ``frames`` at which each sequence begins.
+    weights : ndarray of shape (n_sequences,) or None, default=None
+    missing : ndarray of bool, shape (n_frames,) or None, default=None
+        Whether each frame is missing, that is, was not observed; None if no frame is missing.
+    center : ndarray of shape (n_features,) or None, default=None
+        The vector that models subtract from every frame, as in :class:`Rows`.
+    patterns : ndarray of uint64, shape (n_frames,) or None, default=None
+        Which cells of each frame are missing, as in :class:`Rows`. It is 0 for frames that are
+        missing as a whole.
+    states : ndarray of intp, shape (n_frames,) or None, default=None
+        The state of each frame where it is known, and −1 elsewhere; None if no state is known.
+    """
+
+    _parts = _SEQUENCE_CHUNKS
+
+    def __init__(
+        self,
+        frames: np.ndarray,
+        indptr: np.ndarray,
+        weights: np.ndarray | None = None,
+        missing: np.ndarray | None = None,
+        center: np.ndarray | None = None,
+        patterns: np.ndarray | None = None,
+        states: np.ndarray | None = None,
+    ):
+        self.frames = frames
+        self.states = states
+        self.patterns = patterns
+        self.indptr = indptr
+        self.weights = weights
+        self.missing = missing
+        self.center = center
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of frames of each sequence, of shape (n_sequences,)."""
+        return np.diff(self.indptr)
+
+    @cached_property
+    def n_observations(self) -> float:
+        """Weighted number of frames."""
+        lengths = self.lengths
+        return float(lengths.sum() if self.weights is None else lengths @ self.weights)
+
+    def take(self, index: np.ndarray | slice) -> Sequences:
+        indptr, part = self._cut(index)
+        weights = None if self.weights is None else self.weights[index]
+        missing = None if self.missing is None else self.missing[part]
+        patterns = None if self.patterns is None else self.patterns[part]
+        states = None if self.states is None else self.states[part]
+        return Sequences(self.frames[part], indptr, weights, missing, self.center, patterns, states)
+
+    def parts(self, n_frames: int) -> Iterator[slice]:
+        """Yield contiguous parts of at most ``n_frames`` frames, or of one longer sequence."""
+        begin = 0
+        while begin < self.n_units:
+            stop = int(np.searchsorted(self.indptr, self.indptr[begin] + n_frames, "right")) - 1
+            stop = max(stop, begin + 1)
+            yield slice(begin, stop)
+            begin = stop
+
+    def centered(self, summary: Any) -> Sequences:
+        center, also = summary.center, (self.patterns, self.states)
+        return Sequences(self.frames, self.indptr, self.weights, self.missing, center, *also)
+
+    def marked(self) -> Sequences:
+        if self.patterns is not None:
+            return self
+        marked = copy.copy(self)
+        marked.patterns = np.zeros(len(self.frames), dtype=np.uint64)
+        return marked
+
+    def per_frame(self, values: np.ndarray) -> np.ndarray:
+        """Return one value per frame, given one value per sequence."""
+        return np.repeat(values, self.lengths)
+
+    def present(self) -> np.ndarray:
+        """Return the frames that are not missing, of sequences of positive weight."""
+        if self.missing is None and self.weights is None:
+            return self.frames
+        chosen = np.ones(len(self.frames), dtype=bool)
+        if self.missing is not None:
+            chosen &= ~self.missing
+        if self.weights is not None:
+            chosen &= self.per_frame(self.weights > 0)
+        return self.frames[chosen]
+
+    def rows(self) -> Rows:
+        """Return all frames as rows, including missing frames."""
+        return Rows(self.frames, None, self.center, self.patterns)
+
+    def observed(self) -> Rows:
+        """Return the frames that are not missing as rows, with the weights of their sequences."""
+        weights = None if self.weights is None else self.per_frame(self.weights)
+        rows = Rows(self.frames, weights, self.center, self.patterns)
+        return rows if self.missing is None else rows.take(~self.missing)
