@@ -138,14 +138,16 @@ def test_statistics_are_those_of_the_topics_of_tokens(n_visits, n_turns, dtype, 
     assert_allclose([n, normalizer], [weights.sum(), weights @ totals], rtol=1e-9)
 
 
-@pytest.mark.parametrize("n_turns", [1, 2])
-def test_fractions_of_counts_and_large_counts_keep_their_mass(n_turns):
+def test_fractions_of_counts_and_large_counts_keep_their_mass():
     """A fraction is a smaller token, and a count beyond a thousand is cut into equal ones."""
     X = csr_matrix([[0.25, 2.5, 0.0], [0.0, 1e9, 3.0], [0.0, 0.0, 0.0]])
-    step = visited(model_of_two_topics(), {TOPICS: np.ones((2, 3)) + ETA}, X, n_turns=n_turns)
-    assert len(step.local) == 1 + 3 + load("topic_sampler").MOST_TOKENS + 3
-    found = model_of_two_topics().block_statistics(None, step.statistics, None)[TOPICS]
-    assert_allclose(found.sum(axis=0), np.asarray(X.sum(axis=0)).ravel(), rtol=1e-12)
+    model, q, topics = model_of_two_topics(), {TOPICS: np.ones((2, 3)) + ETA}, None
+    for n_turns in (1, 1, 2):
+        step = visited(model, q, X, topics, n_turns=n_turns)
+        assert len(step.local) == 1 + 3 + load("topic_sampler").MOST_TOKENS + 3
+        found = model.block_statistics(None, step.statistics, None)[TOPICS]
+        assert_allclose(found.sum(axis=0), np.asarray(X.sum(axis=0)).ravel(), rtol=1e-12)
+        topics, q = step.local, {TOPICS: np.asfortranarray(ETA + found)}
 
 
 def test_a_topic_without_weight_is_never_drawn():
@@ -322,7 +324,7 @@ def test_results_do_not_depend_on_workers(rng, monkeypatch):
 
 
 class MeetingKernels:
-    """The kernels, of which the sampler waits until two threads have called it."""
+    """The kernels, of which the sampler waits until two threads go on from topics."""
 
     def __init__(self):
         self.barrier = threading.Barrier(2, timeout=20)
@@ -331,7 +333,9 @@ class MeetingKernels:
         return getattr(load("topic_sampler"), name)
 
     def sample_topics(self, *arguments):
-        self.barrier.wait()
+        *_, fresh, _seed, _out, _theta = arguments
+        if not fresh:
+            self.barrier.wait()
         load("topic_sampler").sample_topics(*arguments)
 
 
@@ -351,7 +355,10 @@ def test_two_workers_sample_small_data_in_turns(rng, monkeypatch):
 @pytest.mark.parametrize(
     ("n_documents", "length", "n_turns"), [(8191, 13, 2), (8192, 13, 1), (999, 100, 1)]
 )
-def test_only_single_chunks_of_many_tokens_have_turns(n_documents, length, n_turns, monkeypatch):
+@pytest.mark.parametrize("first", [True, False])
+def test_later_visits_of_single_chunks_of_many_tokens_have_turns(
+    first, n_documents, length, n_turns, monkeypatch
+):
     words = np.arange(n_documents, dtype=np.int32) % 2
     units = Documents(np.full(n_documents, float(length)), words, np.arange(n_documents + 1))
     cuts, original = [], _topic_sampling._cut
@@ -362,8 +369,10 @@ def test_only_single_chunks_of_many_tokens_have_turns(n_documents, length, n_tur
     visit = model.visit({TOPICS: np.ones((2, 2), order="F")}, units, rng=np.random.default_rng(0))
     view = visit.view(units)
     for index in view.chunks():
-        visit.step(view.take(index), local=Assignments(None, 0))
-    assert cuts == [n_turns, n_turns] * len(view.chunks())
+        chunk = view.take(index)
+        topics = None if first else np.zeros(length * chunk.n_units, np.int32)
+        visit.step(chunk, local=Assignments(topics, 0))
+    assert cuts == [1 if first else n_turns] * 2 * len(view.chunks())
 
 
 def test_priors_are_learned_from_whole_tokens(X):

@@ -129,7 +129,9 @@ class SampledTopicsVisit(TopicsVisit):
     In P turns, documents are cut into P parts, and so are words. Of these P² blocks, P that share
     neither documents nor words are sampled in each turn, by as many workers as there are (Yan, Xu
     and Qi, 2009). A draw then knows all draws before it but for Σ_w λ_kw, which lacks those of the
-    other blocks of its turn. The draws depend on P, and not on the number of workers.
+    other blocks of its turn. The first visit has one turn: a topic begins as what its first tokens
+    have in common, and the blocks of a turn would begin it each in its own way. The draws depend
+    on P, and not on the number of workers.
 
     Its ``expected`` is of class :class:`Counts`.
     """
@@ -162,7 +164,8 @@ class SampledTopicsVisit(TopicsVisit):
                 f"The documents have {starts[-1]} tokens, but topics of {len(topics)} are given."
             )
         alone = isinstance(units, DocumentsInFewChunks)
-        n_turns = _TURNS if alone and starts[-1] >= _TOKENS_OF_TURNS else 1
+        in_turns = alone and not fresh and starts[-1] >= _TOKENS_OF_TURNS
+        n_turns = _TURNS if in_turns else 1
         documents = *arrays, starts, _NOTHING if units.weights is None else units.weights
         parts = _cut(starts, n_turns), _cut(of_rows.cumsum(), n_turns)
         table, totals, out = expected.table.copy(), expected.totals.copy(), np.zeros(shape)
