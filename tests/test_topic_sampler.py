@@ -372,7 +372,9 @@ def test_later_visits_of_single_chunks_of_many_tokens_have_turns(
         chunk = view.take(index)
         topics = None if first else np.zeros(length * chunk.n_units, np.int32)
         visit.step(chunk, local=Assignments(topics, 0))
-    assert cuts == [1 if first else n_turns] * 2 * len(view.chunks())
+    n_turns = 1 if first else n_turns
+    n_pieces = n_turns * _topic_sampling._MEETINGS if n_turns > 1 else 1
+    assert cuts == [n_pieces, n_turns] * len(view.chunks())
 
 
 def test_priors_are_learned_from_whole_tokens(X):

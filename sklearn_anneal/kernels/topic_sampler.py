@@ -86,7 +86,7 @@ def count_tokens(counts, indices, indptr, starts, of_rows):
 
 
 @kernel(
-    "values index pointer pointer vector pointer pointer int int vector out_rows out1 out_index "
+    "values index pointer pointer vector int int int int int vector out_rows out1 out_index "
     "int int out2 out1"
 )
 def sample_topics(
@@ -95,10 +95,11 @@ def sample_topics(
     indptr,
     starts,
     weights,
-    documents,
-    rows,
-    part,
-    turn,
+    first,
+    last,
+    first_row,
+    last_row,
+    complete,
     alpha,
     table,
     totals,
@@ -114,8 +115,8 @@ def sample_topics(
     of topic k, and λ contains all other tokens. Documents follow one another, and each draw changes
     the counts at once.
 
-    A block has a part of the documents, and of their words those of a part of the rows. Blocks of
-    the same turn share neither, so that they can be sampled at once.
+    A block has some of the documents, and of their words those of some rows. Blocks that share
+    neither can be sampled at once.
 
     Parameters
     ----------
@@ -124,11 +125,10 @@ def sample_topics(
     starts : (n_documents + 1,)
         Where the tokens of each document begin.
     weights : (n_documents,), or empty
-    documents, rows : (n_turns + 1,)
-        Where the parts of the documents and of the rows begin, and where the last of them end.
-    part, turn : int
-        The part of the documents and the turn, from 0 to ``n_turns`` − 1. The part of the rows is
-        their sum, modulo ``n_turns``.
+    first, last, first_row, last_row : int
+        The block: the first document, the one after the last, and the same of the rows.
+    complete : bool
+        Whether all other words of these documents have been sampled before.
     alpha : (n_topics,)
     table : (n_rows, width)
         λ of each word. It is changed, as the tokens change their topics.
@@ -144,12 +144,9 @@ def sample_topics(
     out : (n_rows, width)
         Receives the weight of the tokens of each word and topic.
     theta : (n_topics + 2,)
-        Receives Σ w (ψ(α_k + n_dk) − ψ(Σ α + N_d)), Σ w and Σ w ψ(Σ α + N_d) in the last turn,
-        when the documents are complete.
+        Receives Σ w (ψ(α_k + n_dk) − ψ(Σ α + N_d)), Σ w and Σ w ψ(Σ α + N_d), if the
+        documents are complete.
     """
-    n_turns = documents.shape[0] - 1
-    of_words = (part + turn) % n_turns
-    first, last = rows[of_words], rows[of_words + 1]
     n_topics = alpha.shape[0]
     width = table.shape[1]
     size = table.dtype.type
@@ -164,7 +161,7 @@ def sample_topics(
         concentration += alpha[k]
     of_all = 0.0
     normalizers = 0.0
-    for d in range(documents[part], documents[part + 1]):
+    for d in range(first, last):
         begin = indptr[d]
         end = indptr[d + 1]
         weight = weights[d] if weights.shape[0] > 0 else 1.0
@@ -183,12 +180,12 @@ def sample_topics(
             ratios[k] = (1.0 if fresh != 0 else held[k] + alpha[k]) / totals[k]
         t = starts[d]
         for i in range(begin, end):
-            if not first <= indices[i] < last:
+            if not first_row <= indices[i] < last_row:
                 t += _n_tokens(counts[i])
                 continue
             row = table[indices[i]]
             ahead = min(i + _ROWS_AHEAD, indptr[-1] - 1)
-            if first <= indices[ahead] < last:
+            if first_row <= indices[ahead] < last_row:
                 fetch_rows(table, indices, ahead, ahead + 1)
             for j in range(_n_tokens(counts[i])):
                 mass = _mass(counts[i], j)
@@ -211,13 +208,13 @@ def sample_topics(
                 t += 1
         t = starts[d]
         for i in range(begin, end):
-            if not first <= indices[i] < last:
+            if not first_row <= indices[i] < last_row:
                 t += _n_tokens(counts[i])
                 continue
             for j in range(_n_tokens(counts[i])):
                 out[indices[i], topics[t]] += weight * _mass(counts[i], j)
                 t += 1
-        if turn < n_turns - 1:
+        if complete == 0:
             continue
         for k in range(n_topics):
             if held[k] > 0.0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ _SMALLEST_CHUNK = 4_096
 # A chunk that is the only one and has so many tokens is sampled in so many turns. With more turns
 # more workers would be of use, but each turn reads all topics again.
 _TOKENS_OF_TURNS, _TURNS = 100_000, 2
+# How often the blocks of a turn tell each other their numbers of tokens.
+_MEETINGS = 8
 
 kernels = partial(compiled, "topic_sampler")
 
@@ -128,10 +131,10 @@ class SampledTopicsVisit(TopicsVisit):
 
     In P turns, documents are cut into P parts, and so are words. Of these P² blocks, P that share
     neither documents nor words are sampled in each turn, by as many workers as there are (Yan, Xu
-    and Qi, 2009). A draw then knows all draws before it but for Σ_w λ_kw, which lacks those of the
-    other blocks of its turn. The first visit has one turn: a topic begins as what its first tokens
-    have in common, and the blocks of a turn would begin it each in its own way. The draws depend
-    on P, and not on the number of workers.
+    and Qi, 2009). A draw then knows all draws before it but for Σ_w λ_kw, which lacks the last ones
+    of the other blocks: the sums are brought together several times in a turn. The first visit has
+    one turn: a topic begins as what its first tokens have in common, and the blocks of a turn would
+    begin it each in its own way. The draws depend on P, and not on the number of workers.
 
     Its ``expected`` is of class :class:`Counts`.
     """
@@ -165,21 +168,22 @@ class SampledTopicsVisit(TopicsVisit):
             )
         alone = isinstance(units, DocumentsInFewChunks)
         in_turns = alone and not fresh and starts[-1] >= _TOKENS_OF_TURNS
-        n_turns = _TURNS if in_turns else 1
+        n_turns, n_meetings = (_TURNS, _MEETINGS) if in_turns else (1, 1)
         documents = *arrays, starts, _NOTHING if units.weights is None else units.weights
-        parts = _cut(starts, n_turns), _cut(of_rows.cumsum(), n_turns)
+        cuts, rows = _cut(starts, n_turns * n_meetings), _cut(of_rows.cumsum(), n_turns)
         table, totals, out = expected.table.copy(), expected.totals.copy(), np.zeros(shape)
         of_part = np.empty((n_turns, model.n_components))
         theta = np.zeros((n_turns, model.n_components + 2))
 
-        def sample(turn: int, which: slice) -> None:
+        def sample(turn: int, meeting: int, which: slice) -> None:
             for part in range(which.start, which.stop):
+                i, j = part * n_meetings + meeting, (part + turn) % n_turns
                 of_part[part] = totals
                 kernels().sample_topics(
                     *documents,
-                    *parts,
-                    part,
-                    turn,
+                    *cuts[i : i + 2],
+                    *rows[j : j + 2],
+                    turn == n_turns - 1,
                     model.doc_topic_prior,
                     table,
                     of_part[part],
@@ -190,8 +194,8 @@ class SampledTopicsVisit(TopicsVisit):
                     theta[part],
                 )
 
-        for turn in range(n_turns):
-            self.workers.share(partial(sample, turn), n_turns, 1)
+        for turn, meeting in product(range(n_turns), range(n_meetings)):
+            self.workers.share(partial(sample, turn, meeting), n_turns, 1)
             totals += (of_part - totals).sum(axis=0)
         statistics: dict[str, Any] = {TOPICS: Addends([out]), "doc_topic": theta.sum(axis=0)}
         return LocalStep(statistics, energy=np.nan, entropy=np.nan, local=topics)
