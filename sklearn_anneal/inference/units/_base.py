@@ -74,6 +74,10 @@ class Units(ABC):
         """Σ w, the weighted number of data points."""
         return float(self.n_units) if self.weights is None else float(self.weights.sum())
 
+    def _weighted_sum(self, values: np.ndarray) -> float:
+        """Return Σ w x for one value of each data point."""
+        return float(values.sum() if self.weights is None else values @ self.weights)
+
     @abstractmethod
     def take(self, index: np.ndarray | slice) -> Units:
         """Return the data points of an index; they are copied unless the index is a slice."""

@@ -142,8 +142,7 @@ class DenseCounts(Rows):
     @property
     def n_observations(self) -> float:
         """Weighted sum of all counts."""
-        lengths = self.lengths
-        return float(lengths.sum() if self.weights is None else lengths @ self.weights)
+        return self._weighted_sum(self.lengths)
 
     @property
     def is_empty(self) -> bool:

@@ -74,8 +74,7 @@ class Documents(Ragged):
 
     @cached_property
     def _n_tokens(self) -> float:
-        lengths = self.lengths
-        return float(lengths.sum() if self.weights is None else lengths @ self.weights)
+        return self._weighted_sum(self.lengths)
 
     @property
     def n_observations(self) -> float:

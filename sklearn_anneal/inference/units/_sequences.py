@@ -66,8 +66,7 @@ class Sequences(Ragged):
     @cached_property
     def n_observations(self) -> float:
         """Weighted number of frames."""
-        lengths = self.lengths
-        return float(lengths.sum() if self.weights is None else lengths @ self.weights)
+        return self._weighted_sum(self.lengths)
 
     def take(self, index: np.ndarray | slice) -> Sequences:
         indptr, part = self._cut(index)
