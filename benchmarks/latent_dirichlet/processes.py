@@ -83,7 +83,7 @@ def measure_jobs(size: Size) -> list[str]:
     jobs = [Job(batch, draws) for draws in (False, True) for batch in sizes]
     rows = [
         _jobs_row(name, dtype, k, job, few, many, size.rounds)
-        for name in names(size, ("20 Newsgroups", "NIPS"))
+        for name in names(size, ("20 Newsgroups", "NIPS", "AP"))
         for dtype in DTYPES
         for k in sorted({size.online_topics, size.many})
         for job in jobs
