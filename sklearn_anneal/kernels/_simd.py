@@ -268,6 +268,21 @@ def fetch_rows(typingctx, table, rows, first, last):
 
 
 @intrinsic
+def fetch_entries(typingctx, values, first, last):
+    """Prefetch ``values[first:last]``, which will be read soon."""
+
+    def codegen(context, builder, signature, args):
+        emit = _Emitter(context, builder, signature.args[0].dtype)
+        values, _ = emit.array(signature.args[0], args[0])
+        line = ir.Constant(_INDEX, _LINE // emit.alignment)
+        with cgutils.for_range_slice(builder, args[1], args[2], line) as (index, _):
+            emit.fetch(values, index, level=2)
+        return context.get_dummy_value()
+
+    return types.void(values, first, last), codegen
+
+
+@intrinsic
 def multiplicative_step(typingctx, base, factor, e, acc, x):
     """``acc *= e`` and ``x = base + factor * acc``; returns the sum of |change of x|."""
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from ._compile import kernel
+from ._simd import fetch_entries
+
+# The entries of a data point are prefetched while those of this many others are copied.
+_AHEAD = 4
 
 
 @kernel("out_values values pointer pointer")
@@ -11,7 +15,18 @@ def take_entries(out, entries, starts, indptr):
 
     Those of data point i go to ``indptr[i]``, …, ``indptr[i + 1] - 1``.
     """
-    for i in range(len(starts)):
+    n = len(starts)
+    for i in range(n):
+        if i + _AHEAD < n:
+            later = starts[i + _AHEAD]
+            fetch_entries(entries, later, later + indptr[i + _AHEAD + 1] - indptr[i + _AHEAD])
         shift = starts[i] - indptr[i]
         for j in range(indptr[i], indptr[i + 1]):
             out[j] = entries[j + shift]
+
+
+@kernel("out_values index", dtypes=("uint8",))
+def mark(seen, columns):
+    """Set ``seen[column]`` to 1 for each of the columns."""
+    for j in range(len(columns)):
+        seen[columns[j]] = 1
