@@ -11,7 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any
@@ -21,6 +21,7 @@ from joblib.parallel import LokyBackend, MultiprocessingBackend, get_active_back
 from sklearn import config_context, get_config
 from sklearn.utils.parallel import Parallel, delayed
 
+from .kept_memory import keep_memory, memory_kept
 from .thread_limits import one_thread
 
 try:
@@ -99,7 +100,8 @@ class Workers:
     Threads are those of a pool of this class. joblib looks every 10 ms whether a result has
     arrived, which is as long as a pass over small data takes. The calling thread is one of the
     workers: a thread that only waited for the others would wake up at every result, and hold the
-    interpreter's lock when they need it.
+    interpreter's lock when they need it. All these threads keep the memory of large temporary
+    arrays (:mod:`kept_memory`) until the pool is closed.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Workers:
         self.n_workers = 1
         self._running = False
         self._pool: ThreadPoolExecutor | None = None
+        self._memory = ExitStack()
         if n_jobs == 1:
             return
         how = {"prefer": "threads"}
@@ -155,15 +158,17 @@ class Workers:
             self._sends_once = type(backend).__module__ == "joblib._dask"
 
     def __enter__(self) -> Workers:
+        self._memory.enter_context(memory_kept())
         if self.n_workers > 1:
             if self._threads:
-                self._pool = ThreadPoolExecutor(self.n_workers - 1)
+                self._pool = ThreadPoolExecutor(self.n_workers - 1, initializer=keep_memory)
             else:
                 self._parallel.__enter__()
             self._running = True
         return self
 
     def __exit__(self, *exception: Any) -> None:
+        self._memory.close()
         if not self._running:
             return
         self._running = False

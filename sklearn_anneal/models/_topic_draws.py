@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..families import Dirichlet, PooledDirichlet, SparseColumns, log_standard_gamma
+from ..inference import kept_memory
 from ..inference.parallel import Workers
 from ._base import compiled
 
@@ -75,7 +76,7 @@ class TopicsDraw(NamedTuple):
         """
         concentration, rows = expected.values, expected.rows
         seed = int(rng.integers(2**62))
-        log_gamma = np.empty((len(words), concentration.shape[1]), _PRECISION)
+        log_gamma = kept_memory.empty((len(words), concentration.shape[1]), _PRECISION)
         n_parts = -(-len(words) // _WORDS)
         log_sums, sums = np.zeros((2, n_parts, concentration.shape[1]))
         all_words = len(words) == topics.shape[1]

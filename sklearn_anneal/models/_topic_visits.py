@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ..families import STRONG, LazyColumns, Natural, SparseColumns, dirichlet_divergence
+from ..inference import kept_memory
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import LocalStep, Visit, compiled
@@ -257,9 +258,9 @@ class TopicsVisit(Visit):
             return self._locally_tempered_step(units, noise, local)
         model, t = self.model, self.t
         shape = self.expected.table.shape
-        out = np.zeros(shape) if self.statistics else _NO_MATRIX
+        out = kept_memory.zeros(shape) if self.statistics else _NO_MATRIX
         # The energy is computed from statistics without noise, even if the result has noise.
-        noiseless = _NO_MATRIX if noise is None else np.zeros(shape)
+        noiseless = _NO_MATRIX if noise is None else kept_memory.zeros(shape)
         theta, sums = np.zeros(model.n_components + 2), np.zeros(4)
         how: tuple[Any, ...] = (local.n_iter, model.mean_change_tol)
         if self.kind == "gibbs":
@@ -309,7 +310,7 @@ class TopicsVisit(Visit):
         """
         if local.gamma is not None:
             return np.array(local.gamma, dtype=np.float64, order="C")
-        return np.empty((units.n_units, self.model.n_components))
+        return kept_memory.empty((units.n_units, self.model.n_components))
 
     def finish(self, step: LocalStep) -> LocalStep:
         """Multiply the statistics S by the table, and add Σ S E log β to the energy."""
@@ -375,7 +376,7 @@ class TopicsVisit(Visit):
         """Make the local step with one temperature per document, always in float64."""
         assert self.unit_temperatures is not None
         model, (_, log_partition, n_rounds) = self.model, self.unit_temperatures
-        out = np.zeros(self.expected.table.shape)
+        out = kept_memory.zeros(self.expected.table.shape)
         theta, sums, found = np.zeros(model.n_components + 2), np.zeros(6), np.empty(units.n_units)
         gamma = self._gamma_array(units, local)
         kernels().locally_tempered(

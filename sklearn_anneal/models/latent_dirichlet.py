@@ -23,6 +23,7 @@ from ..families import (
     gammaln_divergence,
     settled,
 )
+from ..inference import kept_memory
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
@@ -340,7 +341,7 @@ class LatentDirichlet(ConjugateModel):
             rows = np.arange(len(words.met), dtype=np.int32)
             topics: Any = q[TOPICS]
             if isinstance(topics, LazyColumns):
-                values = np.empty((len(rows), self.n_components))
+                values = kept_memory.empty((len(rows), self.n_components))
                 return Concentrations(values, topics.sums(), rows, topics, words.met)
             return Concentrations(topics.T[words.met], topics.T.sum(axis=0), rows)
         values = np.ascontiguousarray(q[TOPICS].T)
@@ -356,7 +357,7 @@ class LatentDirichlet(ConjugateModel):
 
     def _empty_topics(self, expected: Concentrations, dtype: Any) -> Topics:
         n_rows = len(expected.values)
-        return Topics(np.empty((n_rows, self.width), dtype), np.empty(n_rows))
+        return Topics(kept_memory.empty((n_rows, self.width), dtype), np.empty(n_rows))
 
     def _expected_topics(self, expected: Concentrations, x: float, workers: Workers) -> Topics:
         """Return exp{x (E log β − m)}."""

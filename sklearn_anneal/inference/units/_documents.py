@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...kernels import load
+from ..kept_memory import empty
 from ._base import Ragged, Units
 
 # Number of chunks → smallest number of entries of documents that are divided into as many. Every
 # chunk needs an array of statistics as large as the topics of all words that are met, so that there
-# are few of them; but a minibatch of short documents should occupy two workers.
-_DOCUMENT_CHUNKS = {2: 4_096, 4: 131_072, 8: 2_097_152}
+# are few of them. Two chunks of fewer entries take as long in two threads as one chunk in one:
+# each core waits for rows of topics that the other one has written.
+_DOCUMENT_CHUNKS = {2: 16_384, 4: 131_072, 8: 2_097_152}
 
 
 def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
@@ -24,7 +26,7 @@ def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.nd
     if float_type is None or not plain:
         positions = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
         return entries[positions]
-    out = np.empty(indptr[-1], dtype=entries.dtype)
+    out = empty((int(indptr[-1]),), entries.dtype)
     load("ragged").take_entries(
         *(out.view(float_type), np.asarray(entries).view(float_type)),
         np.ascontiguousarray(starts, dtype=np.int64),
@@ -90,9 +92,9 @@ class Documents(Ragged):
     @cached_property
     def _met(self) -> np.ndarray:
         words = self.words[: self.indptr[-1]]
-        met = np.zeros(int(words.max()) + 1 if len(words) else 0, dtype=bool)
-        met[words] = True
-        return np.flatnonzero(met).astype(np.int32)
+        met = np.zeros(int(words.max()) + 1 if len(words) else 0, dtype=np.uint8)
+        load("ragged").mark(met, np.ascontiguousarray(words, dtype=np.int32))
+        return np.flatnonzero(met.view(bool)).astype(np.int32)
 
     def met(self, n_columns: int) -> np.ndarray:
         return self._met
