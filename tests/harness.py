@@ -298,7 +298,7 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
 
 def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let fits use as many threads as they are allowed, however little work there is."""
-    monkeypatch.setattr(base, "_WORTH_THREADS", 0.0)
+    monkeypatch.setattr(base, "_WORTH_THREADS", dict.fromkeys(base._WORTH_THREADS, 0.0))
 
 
 def largest_difference(a: Any, b: Any) -> float:

@@ -347,7 +347,7 @@ import joblib, numpy as np
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 import sklearn_anneal.estimators._base as base
 
-base._WORTH_THREADS = 0
+base._WORTH_THREADS = {{True: 0, False: 0}}
 X = np.random.default_rng(0).normal(size=(2000, 5))
 mixture = AnnealedBayesianGaussianMixture(
     n_components=10, n_init=4, n_jobs=2, max_iter=10**7, tol=0, random_state=0

@@ -62,9 +62,8 @@ _WITHOUT_WEIGHT = (
     "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
     "least one row, or leave sample_weight out."
 )
-# Below this number of operations per update, or per pass of several restarts, threads cost more
-# time than they save. It is about three milliseconds of a core.
-_WORTH_THREADS = 2e7
+# Below these numbers of operations per update or pass, threads cost more time than they save.
+_WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 # The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
 # Low noise suffices for most data, and high noise leads out of optima of data in many dimensions.
 _NOISE_OF_REHEATS = (0.1, 0.5)
@@ -466,7 +465,7 @@ class BaseAnnealed(
                 self.n_jobs,
                 shared_memory=monitor is not None,
                 restarts=restarts,
-                worth=worth >= _WORTH_THREADS,
+                worth=worth >= _WORTH_THREADS[not restarts],
                 # The reheats that follow several restarts have nothing new to say.
                 announce=restarts or plan.n_init == 1,
             )
@@ -624,7 +623,7 @@ class BaseAnnealed(
         # A data point of a stream may be seen only once. Without exploring, its local variables
         # get as many iterations as they need.
         ctx.exploring = False
-        worth = ctx.model.operations(units) >= _WORTH_THREADS
+        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with Workers(self.n_jobs if worth else 1) as workers:
             bound, temperature = engine.stream(
                 ctx,

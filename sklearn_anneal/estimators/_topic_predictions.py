@@ -318,7 +318,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
     @contextmanager
     def _workers_for(self, ctx: Context, units: Documents) -> Iterator[Workers]:
         self._load_kernels()
-        worth = ctx.model.operations(units) >= _WORTH_THREADS
+        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             yield workers
 

@@ -552,7 +552,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     ) -> np.ndarray:
         """E h of rows, of shape (n_rows, n_components)."""
         self._load_kernels()
-        worth = ctx.model.operations(units) >= _WORTH_THREADS
+        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             return finite(ctx.model.infer(units, ctx.q, workers, exposure)[0], _OVERFLOW)
 
