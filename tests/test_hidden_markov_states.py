@@ -17,7 +17,7 @@ from cases_hidden_markov import (
     small,
     with_priors,
 )
-from harness import Fixed, context_of, one_update, open_run, quick
+from harness import Fixed, context_of, make_threads_worthwhile, one_update, open_run, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.exceptions import UnsetMetadataPassedError
@@ -25,7 +25,6 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 
 from sklearn_anneal import AnnealedHMM, concat_sequences
 from sklearn_anneal.annealing import ANNEALING
-from sklearn_anneal.estimators import _base
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.models._tempered_chains import Gaps
 
@@ -175,7 +174,7 @@ def test_results_with_states_follow_from_a_fit_and_frames(rng):
 
 
 def test_threads_change_nothing(rng, monkeypatch):
-    monkeypatch.setattr(_base, "_WORTH_THREADS", {True: 0.0, False: 0.0})
+    make_threads_worthwhile(monkeypatch)
     X, _, known = far_apart(rng, 400, size=12)
     assert len(open_run(small(), X)[2].chunks()) > 1
     one, two = (

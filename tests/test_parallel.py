@@ -9,13 +9,13 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
+from harness import make_threads_worthwhile
 from joblib import parallel_config, register_parallel_backend
 from joblib.parallel import BACKENDS, ParallelBackendBase
 from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
-from sklearn_anneal.estimators import _base
 from sklearn_anneal.inference.parallel import Workers
 from sklearn_anneal.inference.shared_rows import SharedRows
 from sklearn_anneal.inference.thread_limits import one_thread
@@ -371,7 +371,7 @@ def far(request):
 @pytest.fixture
 def worth(monkeypatch):
     """Every fit is large enough for several workers."""
-    monkeypatch.setattr(_base, "_WORTH_THREADS", {True: 0.0, False: 0.0})
+    make_threads_worthwhile(monkeypatch)
 
 
 def make_mixture(**parameters):

@@ -6,7 +6,16 @@ import re
 
 import numpy as np
 import pytest
-from harness import assert_identical, context_of, crossed, models, quick, units_of, variants
+from harness import (
+    assert_identical,
+    context_of,
+    crossed,
+    make_threads_worthwhile,
+    models,
+    quick,
+    units_of,
+    variants,
+)
 from joblib import parallel_config
 from sklearn.exceptions import ConvergenceWarning
 from test_callbacks import Recorder
@@ -196,7 +205,7 @@ def test_races_of_every_method(entry, params, name, rng):
 
 @pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_workers_do_not_change_the_result(backend, monkeypatch):
-    monkeypatch.setattr("sklearn_anneal.estimators._base._WORTH_THREADS", {True: 0.0, False: 0.0})
+    make_threads_worthwhile(monkeypatch)
     params = {"n_init": 4, "restarts": "race", "n_reheats": 2, "init_params": "random"}
     alone = mixture(**params).fit(rows())
     with parallel_config(backend=backend):
