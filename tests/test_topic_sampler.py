@@ -353,7 +353,7 @@ def test_two_workers_sample_small_data_in_turns(rng, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("n_documents", "length", "n_turns"), [(16_383, 7, 2), (16_384, 7, 1), (999, 100, 1)]
+    ("n_documents", "length", "n_turns"), [(8191, 13, 2), (8192, 13, 1), (999, 100, 1)]
 )
 @pytest.mark.parametrize("first", [True, False])
 def test_later_visits_of_single_chunks_of_many_tokens_have_turns(

@@ -13,11 +13,9 @@ from ..families import Dirichlet, Natural
 from ..inference.parallel import Workers
 from ..inference.units import Documents
 from ._base import LocalStep, compiled
-from ._topic_visits import TOPICS, Addends, Concentrations, TopicsVisit
+from ._topic_visits import TOPICS, Addends, Concentrations, TopicsVisit, words_of_task
 
 _NOTHING = np.empty(0)
-# Smallest number of words for which a task of the workers prepares the counts.
-_WORDS = 256
 # Counts are rounded up so many at a time, because the result takes memory.
 _AT_A_TIME = 1 << 18
 # Smallest number of documents in a chunk, if there are several.
@@ -116,7 +114,7 @@ def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Work
         rows = part if len(expected.rows) == len(table) else expected.rows[part]
         table[rows, :n_topics] = expected.values[rows]
 
-    workers.share(fill, len(expected.rows), _WORDS)
+    workers.share(fill, len(expected.rows), words_of_task(table.shape[1]))
     return Counts(table, expected.totals)
 
 
@@ -202,7 +200,8 @@ class SampledTopicsVisit(TopicsVisit):
 
     def finish(self, step: LocalStep) -> LocalStep:
         addends: Any = step.statistics[TOPICS]
-        self.workers.share(addends.add_up, len(self.expected.table), _WORDS)
+        n, width = self.expected.table.shape
+        self.workers.share(addends.add_up, n, words_of_task(width))
         step.statistics[TOPICS] = addends.place()
         return self._of_all_words(step)
 

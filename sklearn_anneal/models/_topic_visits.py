@@ -24,8 +24,12 @@ _NOISELESS = "topic_word_without_noise"
 # many, or if its documents have fewer entries than so many per word: updates of λ then take less
 # time, which counts if documents take little.
 _FEW_WORDS, _FEW_ENTRIES = 2, 32
-# Smallest number of words for which a task of the workers completes the statistics.
+# The sum of the energies has one addend for each part of so many words.
 _WORDS = 512
+# A task of the workers computes at least so many entries of a table, which takes up to a quarter of
+# a millisecond. With less work, another thread would save less than it takes to wake up and to wait
+# for entries that the first one has written.
+_ENTRIES_OF_TASK = 2**16
 # Sweeps of the Gibbs sampler over a document: first those of the burn-in, which are discarded,
 # then those whose assignments are averaged.
 _GIBBS_SWEEPS = (10, 20)
@@ -33,6 +37,11 @@ _GIBBS_SWEEPS = (10, 20)
 
 kernels = partial(compiled, "latent_dirichlet")
 tables = partial(compiled, "counts")
+
+
+def words_of_task(width: int) -> int:
+    """Return the smallest number of words for a task, given the number of topics."""
+    return max(1, _ENTRIES_OF_TASK // width)
 
 
 class Concentrations(NamedTuple):
@@ -356,7 +365,8 @@ class TopicsVisit(Visit):
                     energies[i],
                 )
 
-        self.workers.share(complete, len(energies), 1)
+        at_least = max(1, words_of_task(table.shape[1]) // _WORDS)
+        self.workers.share(complete, len(energies), at_least)
         statistics[TOPICS] = total
         return float(energies.sum())
 

@@ -46,12 +46,11 @@ from ._topic_visits import (
     Words,
     kernels,
     tables,
+    words_of_task,
 )
 
 # Tables are padded to a multiple of this many topics, which kernels process at a time.
 _LANES = 8
-# Smallest number of words for which a task of the workers prepares the topics.
-_WORDS = 256
 # Default number of iterations over a document: few at visits that start anew in order to explore,
 # many at other visits.
 _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
@@ -374,7 +373,7 @@ class LatentDirichlet(ConjugateModel):
                 topics.largest,
             )
 
-        workers.share(find, len(expected.rows), _WORDS)
+        workers.share(find, len(expected.rows), words_of_task(self.width))
         return topics
 
     def _mean_topics(self, expected: Concentrations, workers: Workers) -> Topics:
@@ -390,7 +389,7 @@ class LatentDirichlet(ConjugateModel):
             topics.table[rows, : self.n_components] = means / largest[:, None]
             topics.largest[rows] = np.log(largest)
 
-        workers.share(find, len(expected.rows), _WORDS)
+        workers.share(find, len(expected.rows), words_of_task(self.width))
         return topics
 
     def _drawn_topics(
@@ -409,7 +408,7 @@ class LatentDirichlet(ConjugateModel):
                 topics.largest,
             )
 
-        workers.share(find, len(expected.rows), _WORDS)
+        workers.share(find, len(expected.rows), words_of_task(self.width))
         return topics
 
     def n_iter(self, exploring: bool) -> int:

@@ -13,9 +13,8 @@ from ._base import Ragged, Units
 
 # Number of chunks → smallest number of entries of documents that are divided into as many. Every
 # chunk needs an array of statistics as large as the topics of all words that are met, so that there
-# are few of them. Two chunks of fewer entries take as long in two threads as one chunk in one:
-# each core waits for rows of topics that the other one has written.
-_DOCUMENT_CHUNKS = {2: 16_384, 4: 131_072, 8: 2_097_152}
+# are few of them; but a minibatch of short documents should occupy two workers.
+_DOCUMENT_CHUNKS = {2: 4_096, 4: 131_072, 8: 2_097_152}
 
 
 def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
