@@ -101,6 +101,7 @@ def test_a_block_returns_to_its_thread_from_any_other():
 
 
 def test_little_is_kept(monkeypatch):
+    monkeypatch.setattr(kept_memory, "_LARGEST", 1_000_000)
     monkeypatch.setattr(kept_memory, "_MOST_KEPT", 1_000_000)
     with memory_kept():
         arrays = [empty(LARGE) for _ in range(4)]

@@ -35,7 +35,7 @@ from sklearn_anneal.estimators._priors import prior_of_words
 from sklearn_anneal.inference.parallel import Workers
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.inference.units import _base as _units
-from sklearn_anneal.models import _topic_visits
+from sklearn_anneal.models import _topic_starts, _topic_visits
 from sklearn_anneal.models.latent_dirichlet import TopicsVisit
 
 
@@ -631,3 +631,13 @@ def test_a_batch_of_documents_comes_with_its_words(X):
     assert units.batch(slice(None)) is units
     none = Documents(X.data[:0], X.indices[:0].astype(np.uint32), np.zeros(2, np.int64))
     assert none.met(X.shape[1]).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32])
+def test_a_start_counts_the_words_of_all_documents_in_parts(dtype, X, rng, monkeypatch):
+    monkeypatch.setattr(_topic_starts, "_AT_A_TIME", 7)
+    given = X.astype(dtype)
+    weights = rng.uniform(0.5, 2.0, X.shape[0])
+    units = Documents(given.data, given.indices, given.indptr)
+    found = _topic_starts._tokens_of_words(units, weights, X.shape[1])
+    assert_allclose(found, weights @ X.toarray(), rtol=1e-13)

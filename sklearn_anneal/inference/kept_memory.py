@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-# Allocators keep smaller blocks themselves, bytes.
-_SMALLEST = 2**16
+# Allocators keep smaller blocks themselves; those who need larger ones have the time to wait for
+# them, bytes.
+_SMALLEST, _LARGEST = 2**16, 2**23
 # A thread keeps at most this much memory that is not in use, bytes.
-_MOST_KEPT = 2**25
+_MOST_KEPT = 2**24
 # The share by which a block is larger than the first array in it, so that it has room for the next
 # one, which may be a little larger; and the number of times that a block may be larger than needed.
 _SPARE, _MOST_SPARE = 8, 4
@@ -61,7 +62,7 @@ def empty(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
     dtype = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     blocks = _KEPT.blocks
-    if blocks is None or not _SMALLEST <= size <= _MOST_KEPT:
+    if blocks is None or not _SMALLEST <= size <= _LARGEST:
         return np.empty(shape, dtype)
     block = _free(blocks, size)
     array = np.frombuffer(block.data, np.uint8, size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ._compile import kernel
 from ._simd import fetch_entries
 
@@ -30,3 +32,11 @@ def mark(seen, columns):
     """Set ``seen[column]`` to 1 for each of the columns."""
     for j in range(len(columns)):
         seen[columns[j]] = 1
+
+
+@kernel("values index pointer vector out1")
+def add_entries(entries, columns, indptr, weights, out):
+    """Add the entries of data points, times the weight of their data point, to their columns."""
+    for d in range(indptr.shape[0] - 1):
+        for i in range(indptr[d], indptr[d + 1]):
+            out[columns[i]] += weights[d] * np.float64(entries[i])

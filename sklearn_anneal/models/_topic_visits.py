@@ -319,7 +319,7 @@ class TopicsVisit(Visit):
         """
         if local.gamma is not None:
             return np.array(local.gamma, dtype=np.float64, order="C")
-        return kept_memory.empty((units.n_units, self.model.n_components))
+        return np.empty((units.n_units, self.model.n_components))
 
     def finish(self, step: LocalStep) -> LocalStep:
         """Multiply the statistics S by the table, and add Σ S E log β to the energy."""
