@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
+from ._emitter import ROWS
 from ._math import digamma, exp, exp_digamma, log
-from ._simd import ROWS
 
 # These are added to normalisers, so that none is 0. A normaliser is as small as this only if all
 # components of a word are switched off in the document.

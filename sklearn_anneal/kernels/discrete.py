@@ -14,7 +14,7 @@ import numpy as np
 
 from ._compile import CODES, helper, kernel
 from ._math import log
-from ._simd import add_to_rows, subtract_maxima, sum_rows, sums_and_products
+from ._simd_rows import add_to_rows, subtract_maxima, sum_rows, sums_and_products
 from .mixture_steps import BLOCK, exponentials
 
 # The log weight of the columns that are padding: their responsibilities are zero.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import exp, log
-from ._simd import subtract_rows
+from ._simd_rows import subtract_rows
 
 # Number of data points that are processed at a time.
 _LANES = 64

@@ -14,10 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
+from ._emitter import LANES, ROWS
 from ._math import digamma, digamma_and_log_gamma, exp, exp_digamma, log
 from ._simd import (
-    LANES,
-    ROWS,
     add_shares_of_rows,
     add_shares_to_row,
     fetch_rows,

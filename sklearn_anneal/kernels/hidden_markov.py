@@ -22,15 +22,10 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
+from ._emitter import DOUBLES
 from ._math import exp, log
-from ._simd import (
-    DOUBLES,
-    add_outer_products,
-    center_rows,
-    finish_rows,
-    make_steps,
-    total,
-)
+from ._simd import total
+from ._simd_chains import add_outer_products, center_rows, finish_rows, make_steps
 
 _SMALLEST = 1e-75
 # Messages are used twice. Blocks of this many frames are small enough that the messages are still

@@ -9,17 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
+from ._emitter import LANES, ROWS
 from ._math import digamma, exp, exp_digamma, log, log_gamma
 from ._random import stream_of, uniform
-from ._simd import (
-    LANES,
-    ROWS,
-    fetch_rows,
-    multiplicative_step,
-    ratio_update,
-    ratio_update_of_rows,
-    total,
-)
+from ._simd import fetch_rows, multiplicative_step, ratio_update, ratio_update_of_rows, total
 from .counts import (
     SMALLEST_LOG,
     TINY,

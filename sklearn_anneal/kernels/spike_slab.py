@@ -12,7 +12,7 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import exp, log
-from ._simd import subtract_rows
+from ._simd_rows import subtract_rows
 from .factorial_mixture import _entropies
 
 # Number of data points that are processed at a time.

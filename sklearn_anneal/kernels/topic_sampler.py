@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import helper, kernel
+from ._emitter import LANES, QUARTERS
 from ._math import digamma
 from ._random import stream_of, uniform
-from ._simd import LANES, QUARTERS, fetch_rows, lane_products
+from ._simd import fetch_rows, lane_products
 from .counts import TINY, TINY_SINGLE
 
 # A count above this is sampled as so many tokens of equal mass.
