@@ -152,7 +152,7 @@ def _method(page: Page, found: Found) -> None:
     page.section(
         "Clock and evaluation",
         "The clock is processor time of all threads of the process (wall time is recorded beside "
-        "it, and includes pauses in which other work had the machine), "
+        "it, and counts pauses of a process that was stopped meanwhile), "
         "with numerical libraries limited to one thread. It begins before the file of the "
         "training documents is read, so that it counts whatever a library needs to be given them: "
         "lists of tokens, texts or a file. It does not count imports and compiled kernels, which a "

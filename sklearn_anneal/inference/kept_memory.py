@@ -1,8 +1,8 @@
 """Large temporary arrays, whose memory a thread keeps for the next ones.
 
 A minibatch needs arrays of some megabytes for a few milliseconds. Memory allocators give blocks of
-this size back to the operating system as soon as they are free, and it hands out new pages one
-after another, each of them filled with zeros: of some fits this was a quarter of the time. Each
+this size back to the operating system as soon as they are free. It hands out new pages one after
+another, each of them filled with zeros, which can take a good part of the time of a minibatch. Each
 thread keeps blocks of its own, because a core that writes into memory which another core has just
 written must wait for it.
 """
@@ -59,25 +59,31 @@ def empty(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
     Its memory is free for another array of the same thread when no array refers to it any more,
     in whichever thread that happens.
     """
-    dtype = np.dtype(dtype)
+    array = _from_blocks(shape, np.dtype(dtype))
+    return np.empty(shape, dtype) if array is None else array
+
+
+def zeros(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
+    """Return a new array of zeros, whose memory is that of :func:`empty`."""
+    array = _from_blocks(shape, np.dtype(dtype))
+    if array is None:
+        # The operating system fills the pages of a large array with zeros when they are used.
+        return np.zeros(shape, dtype)
+    array.fill(0)
+    return array
+
+
+def _from_blocks(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
+    """Return an array in memory that this thread keeps; None if it keeps none of this size."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     blocks = _KEPT.blocks
     if blocks is None or not _SMALLEST <= size <= _LARGEST:
-        return np.empty(shape, dtype)
+        return None
     block = _free(blocks, size)
     array = np.frombuffer(block.data, np.uint8, size)
     # Every view of the array refers to this memoryview, and none to an array in between.
     weakref.finalize(array.base, _give_back, blocks, block).atexit = False
     return array.view(dtype).reshape(shape)
-
-
-def zeros(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
-    """Return a new array of zeros, whose memory is that of :func:`empty`."""
-    if _KEPT.blocks is None:
-        return np.zeros(shape, dtype)
-    array = empty(shape, dtype)
-    array.fill(0)
-    return array
 
 
 def _free(blocks: list[np.ndarray], size: int) -> np.ndarray:
