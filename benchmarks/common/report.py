@@ -138,15 +138,29 @@ def compared(
     return Claim(source, text, verdict(wins), f"{count} Median differences: {figures}")
 
 
+def processor() -> str:
+    """The processor, as the operating system names it, its cache, and the number of its cores.
+
+    Virtual machines on different processors may name them alike; their caches often differ.
+    """
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    found = {name.strip(): value.strip() for name, _, value in (s.partition(":") for s in lines)}
+    model = found.get("model name") or platform.processor() or platform.machine()
+    if "cache size" in found:
+        model += f" with {found['cache size']} of cache"
+    return f"{model}, {os.cpu_count()} logical cores"
+
+
 def machine() -> str:
     """The machine and the versions, in one sentence."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].partition(":")[2].strip() if names else model
+    return f"{processor()}, one thread used; {software()}"
+
+
+def software() -> str:
+    """The operating system and the versions, in one sentence."""
     return (
-        f"{model}, {os.cpu_count()} logical cores, one thread used; {platform.system()}, Python "
+        f"{platform.system()}, Python "
         f"{platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}, "
         f"scikit-learn {sklearn.__version__}, sklearn_anneal {sklearn_anneal.__version__}."
     )

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.sparse import save_npz
 from threadpoolctl import threadpool_limits
 
+from ..common.report import processor
 from ..common.reproduction import BaseSpec
 from .contestants import SETTINGS, Contestant, ours
 from .course import INFERENCE, Course, Judge
@@ -90,6 +91,8 @@ class Spec(BaseSpec):
         How the proportions of held-out documents were inferred.
     code : str
         The state of the package, in the words of whoever measures it; empty for peers.
+    machine : str
+        The processor, because times on different ones do not compare.
     budget : float or None
         Processor seconds after which the run stops; not a part of the key.
     """
@@ -101,16 +104,17 @@ class Spec(BaseSpec):
     seed: int = 0
     inference: str = INFERENCE
     code: str = ""
+    machine: str = ""
     budget: float | None = None
 
     @classmethod
     def of(
         cls, corpus: str, n_components: int, contestant: str, seed: int = 0, code: str = ""
     ) -> Spec:
-        """The specification of a run by a contestant with its present settings."""
+        """The specification of a run on this machine by a contestant with its present settings."""
         settings = CONTESTANTS[contestant].settings
         kept = code if contestant in SETTINGS else ""
-        return cls(corpus, n_components, contestant, settings, seed, code=kept)
+        return cls(corpus, n_components, contestant, settings, seed, code=kept, machine=processor())
 
     @property
     def key(self) -> str:

@@ -116,20 +116,37 @@ def _is_made(result: dict[str, Any] | None, budget: float | None) -> bool:
 class Found:
     """The records of a file, by corpus, number of topics and contestant.
 
+    Processor times of different machines do not compare. Of each cell, only the records of one
+    machine count: of that which has the most.
+
     Parameters
     ----------
     cache : Cache
     size : Size
+
+    Attributes
+    ----------
+    machines : dict of str
+        The machine of each cell that has records.
     """
 
     def __init__(self, cache: Cache, size: Size):
         self.size = size
+        self.machines: dict[tuple[str, int], str] = {}
         self._results: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
-        for spec in size.specs():
-            result = cache.result(spec)
-            if result is not None:
-                key = spec.corpus, spec.n_components, spec.contestant
-                self._results.setdefault(key, []).append(result)
+        names = sorted({spec.machine for spec in cache.specs.values()})
+        planned = list(size.specs())
+        for cell in size.cells:
+            specs = [spec for spec in planned if (spec.corpus, spec.n_components) == cell]
+            of_machines = {name: [replace(spec, machine=name) for spec in specs] for name in names}
+            most = max(
+                names, key=lambda name: sum(s in cache for s in of_machines[name]), default=""
+            )
+            for spec in of_machines.get(most, []):
+                result = cache.result(spec)
+                if result is not None:
+                    self.machines[cell] = most
+                    self._results.setdefault((*cell, spec.contestant), []).append(result)
 
     def results(self, corpus: str, k: int, contestant: str) -> list[dict[str, Any]]:
         """The records of all seeds that there are."""

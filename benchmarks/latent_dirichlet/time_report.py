@@ -10,7 +10,7 @@ import numpy as np
 
 from ..common.measuring import reached
 from ..common.peers import versions
-from ..common.report import Page, machine
+from ..common.report import Page, software
 from .contestants import RECOMMENDED, SETTINGS
 from .course import INFERENCE, N_ITER, OTHER_INFERENCE, TOL
 from .data import SHORT, SHORT_DOCUMENTS
@@ -62,8 +62,10 @@ def _head(found: Found) -> str:
     results = list(found.every())
     minutes = sum(result["seconds"] for result in results) / 60
     planned = len(list(found.size.specs()))
+    machines = sorted(set(found.machines.values()))
     return (
-        f"{machine()} {versions(LIBRARIES)}. Written by `{COMMAND}`, from {len(results)} of "
+        f"{'; '.join(machines)}, one thread used; {software()} {versions(LIBRARIES)}. Written by "
+        f"`{COMMAND}` from the records beside this page, {len(results)} of "
         f"{planned} runs (corpora, numbers of topics, contestants and {found.size.seeds} seeds). "
         f"The last fits of these runs took {minutes:.0f} minutes of processor time, evaluations "
         "not counted."
@@ -222,10 +224,12 @@ def _ends(page: Page, found: Found) -> None:
     )
     header = ["name", "seeds", "iterations or passes", "seconds", "wall, s", "held-out"]
     header += [f"held-out, {OTHER_INFERENCE}", "averaged", "bound", "empty", "time to tomotopy's"]
+    machines = set(found.machines.values())
     for corpus, k in found.size.cells:
         names = found.contestants(corpus, k)
         if names:
-            page.lines += [f"**{corpus}, K = {k}**", ""]
+            where = f" ({found.machines[corpus, k]})" if len(machines) > 1 else ""
+            page.lines += [f"**{corpus}, K = {k}**{where}", ""]
             page.table(header, (_end_row(found, corpus, k, name) for name in names))
 
 

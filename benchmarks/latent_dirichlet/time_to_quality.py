@@ -3,11 +3,14 @@
 Records of runs are appended to a file, so that an interrupted run goes on; the page and its figure
 are written from the file.
 
-    python -m benchmarks.latent_dirichlet.time_to_quality --records FILE
-    python -m benchmarks.latent_dirichlet.time_to_quality --records FILE --only corpus=AP K=50
-    python -m benchmarks.latent_dirichlet.time_to_quality --records FILE --budget 600
-    python -m benchmarks.latent_dirichlet.time_to_quality --records FILE --write
+    python -m benchmarks.latent_dirichlet.time_to_quality
+    python -m benchmarks.latent_dirichlet.time_to_quality --only corpus=AP K=50
+    python -m benchmarks.latent_dirichlet.time_to_quality --budget 600 --jobs 2
+    python -m benchmarks.latent_dirichlet.time_to_quality --write
 
+The records lie beside the page, so that runs can be added on another day. On another machine, a
+cell (a corpus with a number of topics) has to be run as a whole, because times do not compare: the
+page has, for each cell, the records of the machine that made the most of them.
 The settings of ours are at the top of ``contestants.py``, those of the peers at the end of
 ``topic_peers.py``. A run whose settings have changed since it was recorded is made again; for one
 whose code has changed, ``--code`` gives the new state of the package another name.
@@ -26,15 +29,17 @@ from .runs import Spec
 from .time_plan import FILTERS, FULL, QUICK, Filter, Found, chosen, missing
 from .time_report import render
 
-OUTPUT = "topics_time.md"
+OUTPUT, RECORDS = "topics_time.md", "topics_time.jsonl"
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--records", type=Path, required=True, help="JSON lines, one per run")
+    records = f"JSON lines, one per run (default: {RECORDS} beside the page)"
+    parser.add_argument("--records", type=Path, default=RESULTS / RECORDS, help=records)
     only = f"NAME=PATTERN, where NAME is one of {', '.join(FILTERS)}"
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME=PATTERN", help=only)
     parser.add_argument("--budget", type=float, help="processor seconds after which a run stops")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side (default: 1)")
     parser.add_argument("--code", default="", help="name of the measured state of the package")
     parser.add_argument("--quick", action="store_true", help="a small run that tells nothing")
     parser.add_argument("--write", action="store_true", help=f"write {OUTPUT}, and fit nothing")
@@ -42,6 +47,8 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     if arguments.quick and arguments.write and arguments.output is None:
         parser.error("--quick needs --output, so that it does not replace the full page")
+    if arguments.quick and arguments.records == RESULTS / RECORDS:
+        parser.error("--quick needs --records, so that the records of the page stay what they are")
     size = replace(QUICK if arguments.quick else FULL, code=arguments.code)
     cache = Cache(arguments.records, Spec)
     if arguments.write:
@@ -53,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
         filters = [Filter.of(text) for text in arguments.only]
     except ValueError as error:
         parser.error(str(error))
-    run_all(missing(chosen(size.specs(), filters), cache, arguments.budget), cache)
+    run_all(missing(chosen(size.specs(), filters), cache, arguments.budget), cache, arguments.jobs)
 
 
 if __name__ == "__main__":
