@@ -60,7 +60,10 @@ MODELS = (
 )
 
 
-GROUND_FLOOR = ("units", "tables", "parallel", "kept_memory", "shared_rows", "thread_limits")
+GROUND_FLOOR = (
+    *("units", "tables", "parallel", "threads"),
+    *("kept_memory", "shared_rows", "thread_limits"),
+)
 
 
 @pytest.mark.parametrize("module", GROUND_FLOOR)

@@ -10,6 +10,7 @@ represent, so that code that knows only arrays remains right.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,18 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 # Below this, the factor of the stored columns is about to underflow, and all are computed anew.
 _SMALLEST_FACTOR = 1e-100
+# The sum over all columns has one addend for each part of so many columns.
+_COLUMNS = 512
+# A task that shares such work has at least so many entries, which take about a tenth of a
+# millisecond.
+_ENTRIES_OF_TASK = 2**17
+
+Share = Callable[[Callable[[slice], None], int, int], None]
+
+
+def alone(function: Callable[[slice], None], n: int, at_least: int) -> None:
+    """Call a function that writes into arrays, for 0, …, n − 1."""
+    function(slice(0, n))
 
 
 class _Represented(NDArrayOperatorsMixin):
@@ -65,6 +78,10 @@ class SparseColumns(_Represented):
         None: every entry of the table counts.
     factor : float, default=1.0
         The statistics are the table times this factor.
+    share : callable, default=alone
+        ``share(function, n, at_least)`` calls a function that writes into arrays, for slices of
+        0, …, n − 1, which threads can do at the same time. Parameters to which the statistics are
+        added work in this way.
     """
 
     def __init__(
@@ -74,10 +91,12 @@ class SparseColumns(_Represented):
         n_columns: int,
         n_rows: int | None = None,
         factor: float = 1.0,
+        share: Share = alone,
     ):
         self.columns = columns
         self.table = table
         self.factor = factor
+        self.share = share
         self.shape = (table.shape[1] if n_rows is None else n_rows, n_columns)
 
     @property
@@ -93,13 +112,15 @@ class SparseColumns(_Represented):
 
     def head(self, n_rows: int) -> SparseColumns:
         """Return the first rows."""
-        return SparseColumns(self.columns, self.table, self.shape[1], n_rows, self.factor)
+        return self._with(self.table, n_rows, self.factor)
+
+    def _with(self, table: np.ndarray, n_rows: int | None, factor: float) -> SparseColumns:
+        return SparseColumns(self.columns, table, self.shape[1], n_rows, factor, self.share)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         factors = [x for x in inputs if not isinstance(x, _Represented)]
         if ufunc is np.multiply and method == "__call__" and [np.ndim(f) for f in factors] == [0]:
-            factor = self.factor * float(factors[0])
-            return SparseColumns(self.columns, self.table, *self.shape[::-1], factor)
+            return self._with(self.table, self.shape[0], self.factor * float(factors[0]))
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
 
@@ -135,8 +156,7 @@ class SparsePosterior(_Represented):
             and isinstance(other, SparseColumns)
             and other.columns is self.stats.columns
         ):
-            values = ufunc(self.stats.values, other.values)
-            stats = SparseColumns(other.columns, values, other.shape[1])
+            stats = other._with(ufunc(self.stats.values, other.values), None, 1.0)
             return SparsePosterior(self.prior, self.base, self.share, stats)
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
@@ -149,7 +169,7 @@ class SparsePosterior(_Represented):
         if rho == 1.0:
             return self.whole()
         if not isinstance(start, LazyColumns) or start.prior is not self.prior:
-            start = LazyColumns(np.asarray(start), self.prior, self.base)
+            start = LazyColumns(np.asarray(start), self.prior, self.base, self.stats.share)
         return start.moved(self, rho)
 
 
@@ -161,13 +181,27 @@ class LazyColumns(_Represented):
     values : ndarray of shape (n_rows, n_columns)
         λ; it is copied.
     prior, base : ndarray, broadcastable to the shape of λ
+    share : callable, default=alone
+        How threads share the work on the columns (:class:`SparseColumns`).
     """
 
-    def __init__(self, values: np.ndarray, prior: np.ndarray, base: np.ndarray):
+    def __init__(
+        self, values: np.ndarray, prior: np.ndarray, base: np.ndarray, share: Share = alone
+    ):
         self.shape = values.shape
         self.prior = prior
-        self._stored = np.array(values.T, order="C")
-        self._stored_sums = self._stored.sum(axis=0)
+        self._share = share
+        self._stored = np.empty(values.shape[::-1])
+        sums = np.empty((-(-values.shape[1] // _COLUMNS), values.shape[0]))
+
+        def copy(parts: slice) -> None:
+            for i in range(parts.start, parts.stop):
+                part = slice(_COLUMNS * i, _COLUMNS * (i + 1))
+                self._stored[part] = values.T[part]
+                self._stored[part].sum(axis=0, out=sums[i])
+
+        share(copy, len(sums), _parts_of_task(values.shape[0]))
+        self._stored_sums = sums.sum(axis=0)
         self._factor = 1.0
         of_all = (max(1, prior.shape[0]), values.shape[1])
         self._others = [(0.0, np.broadcast_to(array, of_all)) for array in (prior, base)]
@@ -179,10 +213,16 @@ class LazyColumns(_Represented):
         return self._stored
 
     def whole(self) -> np.ndarray:
-        found = self._factor * self._buffer()
-        for weight, array in self._others:
-            if weight:
-                found += weight * array.T
+        stored = self._buffer()
+        found = np.empty_like(stored)
+
+        def compute(columns: slice) -> None:
+            np.multiply(stored[columns], self._factor, out=found[columns])
+            for weight, array in self._others:
+                if weight:
+                    found[columns] += weight * array.T[columns]
+
+        self._share(compute, len(stored), _COLUMNS * _parts_of_task(self.shape[0]))
         return found.T
 
     def take(self, columns: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -219,9 +259,9 @@ class LazyColumns(_Represented):
         """Return (1 − ρ) λ + ρ λ̂; this object must not be used any more."""
         new = self
         if (1.0 - rho) * self._factor < _SMALLEST_FACTOR:
-            new = LazyColumns(self.whole(), self.prior, self._others[1][1])
+            new = LazyColumns(self.whole(), self.prior, self._others[1][1], self._share)
         result = object.__new__(LazyColumns)
-        result.shape, result.prior = new.shape, new.prior
+        result.shape, result.prior, result._share = new.shape, new.prior, target.stats.share
         result._stored, result._sums = new._buffer(), new._sums
         result._factor = (1.0 - rho) * new._factor
         shares = (target.share, 1.0 - target.share)
@@ -229,13 +269,27 @@ class LazyColumns(_Represented):
             ((1.0 - rho) * weight + rho * share, array)
             for share, (weight, array) in zip(shares, new._others, strict=True)
         ]
-        stats, added = target.stats, np.zeros(self.shape[0])
+        stats = target.stats
         table = np.ascontiguousarray(stats.table, dtype=np.float64)
         factor = rho / result._factor * stats.factor
-        _kernels().add_to_columns(result._stored, table, stats.columns, factor, added)
-        result._stored_sums = new._stored_sums + added
+        added = np.zeros((-(-len(stats.columns) // _COLUMNS), self.shape[0]))
+
+        def add(parts: slice) -> None:
+            part = slice(_COLUMNS * parts.start, _COLUMNS * parts.stop)
+            columns = stats.columns[part]
+            _kernels().add_to_columns(
+                result._stored, table[part], columns, factor, _COLUMNS, added[parts]
+            )
+
+        stats.share(add, len(added), _parts_of_task(self.shape[0]))
+        result._stored_sums = new._stored_sums + added.sum(axis=0)
         self._stored = new._stored = None  # type: ignore[assignment]
         return result
+
+
+def _parts_of_task(n_rows: int) -> int:
+    """Return the smallest number of parts of columns that a task has."""
+    return max(1, _ENTRIES_OF_TASK // (_COLUMNS * n_rows))
 
 
 def _kernels() -> Any:

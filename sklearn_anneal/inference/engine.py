@@ -489,7 +489,7 @@ def _bound(
     ctx = progress.ctx
     # Visits see the last parameters, and not a mean.
     if method.exact_bound and progress.mean is None:
-        return step.bound - ctx.model.kl(ctx.q, ctx.prior, known)
+        return step.bound - ctx.model.kl(ctx.q, ctx.prior, known, run.workers)
     # That of the result is evaluated when the fit ends.
     if 0 < p < run.n_passes and p % method.evaluate_every == 0:
         return lower_bound(progress.as_returned(), run.units, run.workers)
@@ -505,7 +505,8 @@ def evaluate(ctx: Context, units: Units, workers: Workers) -> Visited:
 def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:
     """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
     visited = evaluate(ctx, units, workers)
-    return visited.step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
+    kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
+    return visited.step.bound - kl
 
 
 def rehearse(
@@ -585,7 +586,8 @@ def stream(
         step = visited.step
         if not method.exact_bound:
             step = visits.visit(ctx, PLAIN, batch, workers).step
-        bound = ctx.scale * step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
+        kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
+        bound = ctx.scale * step.bound - kl
         if not np.isfinite(bound):
             raise np.linalg.LinAlgError("a lower bound that is not finite")
     update = UPDATES[ctx.model.update_rule]

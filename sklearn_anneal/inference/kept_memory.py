@@ -9,6 +9,7 @@ written must wait for it.
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ _MOST_KEPT = 2**24
 # The share by which a block is larger than the first array in it, so that it has room for the next
 # one, which may be a little larger; and the number of times that a block may be larger than needed.
 _SPARE, _MOST_SPARE = 8, 4
+# Numbers between two arrays that have no cache line in common. Processors fetch lines in pairs.
+_APART = 16
 
 
 class _Kept(threading.local):
@@ -73,9 +76,19 @@ def zeros(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
     return array
 
 
+def zeros_apart(*shape: int) -> np.ndarray:
+    """Return zeros, float64, whose rows have no cache line in common with any other array.
+
+    Threads that add to small arrays which lie next to each other would wait for each other: a core
+    that writes a number takes the whole line from all others.
+    """
+    *rows, n = shape
+    return np.zeros((*rows, n + 2 * _APART))[..., _APART : _APART + n]
+
+
 def _from_blocks(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
     """Return an array in memory that this thread keeps; None if it keeps none of this size."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size = math.prod(shape) * dtype.itemsize
     blocks = _KEPT.blocks
     if blocks is None or not _SMALLEST <= size <= _LARGEST:
         return None

@@ -10,9 +10,9 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, nullcontext
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any
 
@@ -23,6 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from .kept_memory import keep_memory, memory_kept
 from .thread_limits import one_thread
+from .threads import Call, Threads
 
 try:
     from cloudpickle import CloudPickler  # type: ignore[import-untyped]
@@ -115,7 +116,8 @@ class Workers:
     ):
         self.n_workers = 1
         self._running = False
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Threads | None = None
+        self._ahead: Ahead | None = None
         self._memory = ExitStack()
         if n_jobs == 1:
             return
@@ -161,7 +163,7 @@ class Workers:
         self._memory.enter_context(memory_kept())
         if self.n_workers > 1:
             if self._threads:
-                self._pool = ThreadPoolExecutor(self.n_workers - 1, initializer=keep_memory)
+                self._pool = Threads(self.n_workers - 1, keep_memory)
             else:
                 self._parallel.__enter__()
             self._running = True
@@ -171,12 +173,12 @@ class Workers:
         self._memory.close()
         if not self._running:
             return
-        self._running = False
+        self._running, self._ahead = False, None
         pool, self._pool = self._pool, None
         if pool is None:
             self._parallel.__exit__(*exception)
         else:
-            pool.shutdown(cancel_futures=True)
+            pool.close()
 
     def __reduce__(self) -> Any:
         # A pool stays where it is: in another process its tasks run one after another.
@@ -204,17 +206,21 @@ class Workers:
     def share(self, function: Callable[[slice], None], n: int, at_least: int) -> None:
         """Call a function that writes into arrays of this process, for all parts of 0, …, n − 1.
 
-        In threads there are up to four parts for each worker, of ``at_least`` elements or more.
+        In threads there are up to four parts for each worker, of ``at_least`` elements or more, and
+        as many for one worker as for another.
         A worker takes another part when it is free, the calling thread from one end and others from
         the other end, so that in consecutive steps over the same rows most rows stay in the cache
         of one core. The calling thread does not wait for workers that have not begun when no part
         is left. This costs far less than a list of tasks, but the function is called without the
         caller's configuration of scikit-learn.
         """
-        if self._pool is None or n <= at_least:
+        if self._pool is None or n < 2 * at_least:
             function(slice(0, n))
             return
-        size = max(at_least, -(-n // (4 * self.n_workers)))
+        n_parts = min(n // at_least, 4 * self.n_workers)
+        if n_parts > self.n_workers:
+            n_parts -= n_parts % self.n_workers
+        size = -(-n // n_parts)
         left = deque(slice(start, min(start + size, n)) for start in range(0, n, size))
 
         def work(following: Callable[[], slice]) -> None:
@@ -238,39 +244,17 @@ class Workers:
             for other in others:
                 other.cancel()
 
-    def ahead(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """``function(item)`` for each item; a thread makes the next one while one is in use.
-
-        With one worker, too, an item is asked for before the result of the last one is in use, so
-        that items which draw random numbers do not depend on the number of workers.
-        """
-        items, waiting = iter(items), deque[tuple[Any, Future | None]]()
-
-        def ask() -> None:
-            for item in islice(items, 1):
-                future = None if self._pool is None else self._pool.submit(function, item)
-                waiting.append((item, future))
-
-        ask()
-        try:
-            while waiting:
-                item, future = waiting.popleft()
-                # A thread that has not begun by now is busy with other work.
-                begun = future is not None and not future.cancel()
-                result = future.result() if begun and future is not None else function(item)
-                ask()
-                yield result
-        finally:
-            for _, future in waiting:
-                if future is not None:
-                    future.cancel()
+    def ahead(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Ahead:
+        """``function(item)`` for each item, as :class:`Ahead` makes them."""
+        self._ahead = Ahead(self._pool, function, items)
+        return self._ahead
 
     def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
         """``function(*task)`` for each task, as soon as it and all before it are there."""
         if not self._running:
             return _one_by_one(function, tasks)
         if self._pool is not None:
-            return _in_order(self._pool, 2 * self.n_workers, function, tasks)
+            return _in_order(self._pool, 2 * self.n_workers, function, tasks, self._ahead)
         calls = (delayed(_in_worker)(function, [task]) for task in tasks)
         if self._lazy:
             found = self._parallel(calls)
@@ -279,6 +263,56 @@ class Workers:
             groups = iter(lambda: list(islice(calls, 2 * self.n_workers)), [])
             found = chain.from_iterable(map(self._parallel, groups))
         return (pickle.loads(packed) for (packed,) in found)
+
+
+class Ahead(Iterator[Any]):
+    """Results of a function for each item; a thread makes the next one while one is in use.
+
+    It does so when it has done its share of the next tasks (:meth:`Workers.imap`), and then often
+    has to wait for others anyway.
+
+    With one worker, too, an item is asked for before the result of the last one is in use, so that
+    items which draw random numbers do not depend on the number of workers.
+
+    Parameters
+    ----------
+    pool : Threads or None
+        None makes every result when it is asked for.
+    function : callable
+    items : iterable
+    """
+
+    def __init__(
+        self,
+        pool: Threads | None,
+        function: Callable[[Any], Any],
+        items: Iterable[Any],
+    ):
+        self._pool, self._function, self._items = pool, function, iter(items)
+        self._next = list(islice(self._items, 1))
+        self._call: Call | None = None
+
+    def prepare(self) -> None:
+        """Let a thread make the next result when it has done all tasks that there are now."""
+        if self._pool is not None and self._next and self._call is None:
+            self._call = self._pool.submit(self._function, *self._next)
+
+    def __next__(self) -> Any:
+        if not self._next:
+            raise StopIteration
+        # A thread that has not begun by now is busy with other work.
+        (item,), call = self._next, self._call
+        self._next, self._call = [], None
+        begun = call is not None and not call.cancel()
+        result = call.result() if begun and call is not None else self._function(item)
+        self._next = list(islice(self._items, 1))
+        return result
+
+    def close(self) -> None:
+        """Give up the result that a thread has not begun to make."""
+        self._next = []
+        if self._call is not None:
+            self._call.cancel()
 
 
 def _say_that_work_stays(backend: Any, reason: str) -> None:
@@ -321,9 +355,13 @@ def _one_by_one(function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
 
 
 def _in_order(
-    pool: ThreadPoolExecutor, ahead: int, function: Callable, tasks: Iterable[tuple]
+    pool: Threads,
+    most: int,
+    function: Callable,
+    tasks: Iterable[tuple],
+    ahead: Ahead | None,
 ) -> Iterator[Any]:
-    """Results of tasks in their order; a task is made when fewer than ``ahead`` others wait.
+    """Results of tasks in their order; a task is made when fewer than ``most`` others wait.
 
     Where the calling thread would have to wait, it takes the next task that nobody has begun.
     """
@@ -333,41 +371,28 @@ def _in_order(
         # A task that is alone can share its own work among the workers.
         yield from _one_by_one(function, first_tasks)
         return
-    waiting: deque[tuple[Future, Callable[[], Any]]] = deque()
+    waiting: deque[Call] = deque()
     config, over = get_config(), threading.Event()
 
     def first() -> Any:
-        while not waiting[0][0].done() and _take_over(waiting):
+        while not waiting[0].done() and any(call.run() for call in waiting):
             pass
-        return waiting.popleft()[0].result()
+        return waiting.popleft().result()
 
     try:
         for task in chain(first_tasks, tasks):
-            call = partial(_in_thread, over, config, function, *task)
-            waiting.append((pool.submit(call), call))
-            if len(waiting) >= ahead:
+            waiting.append(pool.submit(_in_thread, over, config, function, *task))
+            if len(waiting) >= most:
                 yield first()
+        if ahead is not None:
+            ahead.prepare()
         while waiting:
             yield first()
     finally:
         # After an error or an interrupt, tasks that still run should end as soon as they can.
         over.set()
-        for future, _ in waiting:
-            future.cancel()
-
-
-def _take_over(waiting: deque[tuple[Future, Callable[[], Any]]]) -> bool:
-    """Do the first task that no thread of the pool has begun; False if there is none."""
-    for i, (future, call) in enumerate(waiting):
-        if not future.done() and future.cancel():
-            done: Future = Future()
-            try:
-                done.set_result(call())
-            except Exception as error:
-                done.set_exception(error)
-            waiting[i] = done, call
-            return True
-    return False
+        for call in waiting:
+            call.cancel()
 
 
 def _in_thread(

@@ -132,29 +132,36 @@ def drawn_table(table, logs, words, log_totals, factor, largest):
             table[w, k] = size(0)
 
 
-@kernel("rows vector float float int out2 out1")
-def expected_statistics(table, largest, local, factor, multiply, out, energy):
+@kernel("rows vector float float int matrix out2 int out1")
+def expected_statistics(table, largest, local, factor, multiply, addend, out, n_words, energies):
     """Complete the statistics S after the sum over documents, and compute Σ S E log β.
 
-    At first ``out`` holds Σ_d (c_w / n_w) e_k, which is multiplied by the table, or the statistics
-    themselves if ``multiply`` is 0. In the end it holds ``factor`` times the statistics.
-    ``energy[0]`` belongs to the statistics without the factor.
+    At first ``out`` plus the ``addend``, unless that has no rows, holds Σ_d (c_w / n_w) e_k, which
+    is multiplied by the table, or the statistics themselves if ``multiply`` is 0. In the end
+    ``out`` holds ``factor`` times the statistics. To each of the ``energies``, the sum over
+    ``n_words`` words is added, which belongs to the statistics without the factor.
     """
-    n_topics = out.shape[1]
-    part = np.zeros(n_topics)
-    for w in range(out.shape[0]):
-        mass = 0.0
+    n_rows, n_topics = out.shape
+    part = np.empty(n_topics)
+    for i in range(energies.shape[0]):
         for k in range(n_topics):
-            mass += abs(out[w, k])
-        if mass == 0.0:
-            continue
+            part[k] = 0.0
+        for w in range(i * n_words, min((i + 1) * n_words, n_rows)):
+            mass = 0.0
+            if addend.shape[0] > 0:
+                for k in range(n_topics):
+                    out[w, k] += addend[w, k]
+            for k in range(n_topics):
+                mass += abs(out[w, k])
+            if mass == 0.0:
+                continue
+            for k in range(n_topics):
+                weight = max(np.float64(table[w, k]), SMALLEST_LOG)
+                value = out[w, k] * weight if multiply else out[w, k]
+                part[k] += value * (log(weight) / local + largest[w])
+                out[w, k] = factor * value
         for k in range(n_topics):
-            weight = max(np.float64(table[w, k]), SMALLEST_LOG)
-            value = out[w, k] * weight if multiply else out[w, k]
-            part[k] += value * (log(weight) / local + largest[w])
-            out[w, k] = factor * value
-    for k in range(n_topics):
-        energy[0] += part[k]
+            energies[i] += part[k]
 
 
 @helper

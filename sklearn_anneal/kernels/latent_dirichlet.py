@@ -43,7 +43,7 @@ _COPIED_WIDTH = 128
 
 @kernel("rows vector out2", dtypes=("float64",))
 def dirichlet_sums(concentration, prior, out):
-    """Add Σ_w log Γ(λ_w) and Σ_w (λ_w − η_w) ψ(λ_w) of each topic to the two rows of ``out``.
+    """Add Σ log Γ(λ_w), Σ (λ_w − η_w) ψ(λ_w) and Σ λ_w of each topic to the rows of ``out``.
 
     ``concentration`` has shape (n_words, n_topics), ``prior`` (n_words,).
     """
@@ -53,6 +53,7 @@ def dirichlet_sums(concentration, prior, out):
             value = concentration[w, k]
             out[0, k] += log_gamma(value)
             out[1, k] += (value - eta) * digamma(value)
+            out[2, k] += value
 
 
 @helper

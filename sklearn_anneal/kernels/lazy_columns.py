@@ -5,6 +5,8 @@ Matrices have one row in memory per column, so that the entries of a column foll
 
 from __future__ import annotations
 
+import numpy as np
+
 from ._compile import kernel
 
 
@@ -18,16 +20,22 @@ def take_columns(out, stored, columns, factor, offsets):
             out[i, k] = factor * stored[c, k] + offset
 
 
-@kernel("out_rows rows index float out1", dtypes=("float64",))
-def add_to_columns(stored, values, columns, factor, sums):
-    """Add ``factor * values[i]`` to ``stored[columns[i]]`` and to ``sums``.
+@kernel("out_rows rows index float int out2", dtypes=("float64",))
+def add_to_columns(stored, values, columns, factor, n_columns, sums):
+    """Add ``factor * values[i]`` to ``stored[columns[i]]`` and to ``sums[i // n_columns]``.
 
     Rows of ``values`` can be longer than those of ``stored``; what is beyond them is not read.
     """
     n = stored.shape[1]
-    for i in range(len(columns)):
-        c = columns[i]
+    total = np.empty(n)
+    for part in range(sums.shape[0]):
         for k in range(n):
-            added = factor * values[i, k]
-            stored[c, k] += added
-            sums[k] += added
+            total[k] = 0.0
+        for i in range(part * n_columns, min((part + 1) * n_columns, len(columns))):
+            c = columns[i]
+            for k in range(n):
+                added = factor * values[i, k]
+                stored[c, k] += added
+                total[k] += added
+        for k in range(n):
+            sums[part, k] += total[k]

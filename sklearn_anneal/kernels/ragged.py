@@ -34,6 +34,13 @@ def mark(seen, columns):
         seen[columns[j]] = 1
 
 
+@kernel("out_values index index", dtypes=("uint32",))
+def renumber(out, numbers, columns):
+    """``out[j] = numbers[columns[j]]``, where numbers are not negative."""
+    for j in range(len(columns)):
+        out[j] = numbers[columns[j]]
+
+
 @kernel("values index pointer vector out1")
 def add_entries(entries, columns, indptr, weights, out):
     """Add the entries of data points, times the weight of their data point, to their columns."""

@@ -307,12 +307,14 @@ class ConjugateModel(Model):
         """
         raise NotImplementedError
 
-    def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
+    def kl(
+        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+    ) -> float:
         """Return KL(q(β) ‖ p(β)) in nats, with every constant.
 
         Parameters of single data points are not included, because visits add their terms to the
         local step. ``known`` has results about the same q that a visit computed
-        (:attr:`Visit.known`).
+        (:attr:`Visit.known`). The ``workers`` may share the work.
         """
         return self.factors().kl(q, prior)
 
@@ -345,7 +347,9 @@ class GradientModel(Model):
         """One block with all parameters, because every step moves all of them."""
         return (Block(self.keys),)
 
-    def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
+    def kl(
+        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+    ) -> float:
         """Return KL(q(β) ‖ p(β)) in nats; 0 for parameters that are points."""
         return 0.0
 

@@ -508,8 +508,9 @@ class CountsVisit(Visit):
             return step
 
         def complete(counts: np.ndarray, energy: np.ndarray) -> None:
+            table, largest = self.expected.table, self.expected.largest
             tables().expected_statistics(
-                self.expected.table, self.expected.largest, x, factor, 1, counts, energy
+                table, largest, x, factor, 1, _NO_MATRIX, counts, len(table), energy
             )
 
         noiseless = step.statistics.pop(_NOISELESS, None)

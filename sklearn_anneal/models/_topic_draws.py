@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..families import Dirichlet, PooledDirichlet, SparseColumns, log_standard_gamma
+from ..families import Dirichlet, LazyColumns, PooledDirichlet, SparseColumns, log_standard_gamma
 from ..inference import kept_memory
 from ..inference.parallel import Workers
 from ._base import compiled
@@ -152,7 +152,7 @@ class TopicsDraw(NamedTuple):
         )["concentration"]
         if sparse:
             values = found[:, : len(self.words)].T
-            return SparseColumns(stats.columns, values, concentration.shape[1])
+            return SparseColumns(stats.columns, values, concentration.shape[1], share=stats.share)
         result = np.zeros(concentration.shape[::-1]).T
         result[:, self.words] = found[:, : len(self.words)]
         return result
@@ -176,7 +176,9 @@ def pooled_sums(
     """
     pooled = totals - given
     if (pooled < _SMALLEST_SHARE * totals).any():
-        others = np.ones(topics.shape[1])
-        others[words] = 0.0
-        pooled = np.asarray(topics) @ others
+        is_other = np.ones(topics.shape[1], dtype=bool)
+        is_other[words] = False
+        others = np.flatnonzero(is_other)
+        found = topics.take(others) if isinstance(topics, LazyColumns) else topics.T[others]
+        pooled = found.sum(axis=0)
     return np.asarray(pooled)

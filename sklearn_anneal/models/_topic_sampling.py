@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..families import Dirichlet, Natural
+from ..inference import kept_memory
 from ..inference.parallel import Workers
 from ..inference.units import Documents
 from ._base import LocalStep, compiled
@@ -35,7 +36,8 @@ class Counts(NamedTuple):
     Attributes
     ----------
     table : ndarray of shape (n_rows, width)
-        λ of the words that a visit meets, padded with zeros.
+        λ of the words that a visit meets, padded with zeros. Rows of other words, if there are any,
+        are uninitialised.
     totals : ndarray of shape (n_topics,)
         Σ_w λ_kw over all words.
     """
@@ -106,13 +108,15 @@ class DocumentsInFewChunks(Documents):
 def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Workers) -> Counts:
     """Return λ of some words as the sampler reads it."""
     columns = kernels().COLUMNS
-    table = np.zeros((len(expected.values), -(-n_topics // columns) * columns), dtype)
+    shape = len(expected.values), -(-n_topics // columns) * columns
+    table = kept_memory.empty(shape, dtype)
 
     def fill(part: slice) -> None:
         expected.fill(part)
         # Slices are copied faster than rows that are picked.
         rows = part if len(expected.rows) == len(table) else expected.rows[part]
         table[rows, :n_topics] = expected.values[rows]
+        table[rows, n_topics:] = 0.0
 
     workers.share(fill, len(expected.rows), words_of_task(table.shape[1]))
     return Counts(table, expected.totals)
@@ -169,9 +173,19 @@ class SampledTopicsVisit(TopicsVisit):
         n_turns, n_meetings = (_TURNS, _MEETINGS) if in_turns else (1, 1)
         documents = *arrays, starts, _NOTHING if units.weights is None else units.weights
         cuts, rows = _cut(starts, n_turns * n_meetings), _cut(of_rows.cumsum(), n_turns)
-        table, totals, out = expected.table.copy(), expected.totals.copy(), np.zeros(shape)
-        of_part = np.empty((n_turns, model.n_components))
-        theta = np.zeros((n_turns, model.n_components + 2))
+        table, totals = kept_memory.empty(shape, expected.table.dtype), expected.totals.copy()
+        out = kept_memory.empty(shape)
+
+        def begin(rows: slice) -> None:
+            table[rows] = expected.table[rows]
+            out[rows] = 0.0
+
+        if alone:
+            self.workers.share(begin, len(table), words_of_task(shape[1]))
+        else:
+            begin(slice(None))
+        of_part = kept_memory.zeros_apart(n_turns, model.n_components)
+        theta = kept_memory.zeros_apart(n_turns, model.n_components + 2)
 
         def sample(turn: int, meeting: int, which: slice) -> None:
             for part in range(which.start, which.stop):

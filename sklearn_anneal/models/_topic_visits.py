@@ -24,8 +24,8 @@ _NOISELESS = "topic_word_without_noise"
 # many, or if its documents have fewer entries than so many per word: updates of λ then take less
 # time, which counts if documents take little.
 _FEW_WORDS, _FEW_ENTRIES = 2, 32
-# The sum of the energies has one addend for each part of so many words.
-_WORDS = 512
+# Sums over all words have one addend for each part of so many words.
+WORDS_OF_PART = 512
 # A task of the workers computes at least so many entries of a table, which takes up to a quarter of
 # a millisecond. With less work, another thread would save less than it takes to wake up and to wait
 # for entries that the first one has written.
@@ -138,12 +138,17 @@ class Words(NamedTuple):
     rows: np.ndarray | None
 
     @classmethod
-    def of(cls, units: Documents, n_words: int) -> Words:
-        """Return the words of some documents."""
+    def of(cls, units: Documents, topics: Any) -> Words:
+        """Return the words of some documents, given λ of shape (n_components, n_words).
+
+        If λ is lazy, an update of all words takes less time in that form, too.
+        """
+        n_words = topics.shape[1]
         met = units.met(n_words)
         # Data in parts, which are always all data, do not know the number of their entries.
         n_entries = np.inf if units.in_parts else units.indptr[-1]
-        few = n_entries < _FEW_ENTRIES * n_words and len(met) < n_words
+        lazy = len(met) < n_words or isinstance(topics, LazyColumns)
+        few = n_entries < _FEW_ENTRIES * n_words and lazy
         if not few and _FEW_WORDS * len(met) > n_words:
             return cls(met, None)
         rows = np.empty(n_words, dtype=np.int32)
@@ -185,10 +190,14 @@ class Addends:
         """Return the array, the first of all, into which :meth:`add_up` writes the sum."""
         return self.arrays[0]
 
-    def add_up(self, rows: slice) -> None:
-        """Write some rows of the sum."""
+    def last(self, rows: slice) -> np.ndarray:
+        """Return some rows of the last array; none if it is the only one."""
+        return self.arrays[-1][rows] if len(self.arrays) > 1 else _NO_MATRIX
+
+    def add_up(self, rows: slice, but_last: bool = False) -> None:
+        """Write some rows of the sum, which may leave out the last array."""
         first, *rest = self.arrays
-        for array in rest:
+        for array in rest[:-1] if but_last else rest:
             first[rows] += array[rows]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -270,7 +279,8 @@ class TopicsVisit(Visit):
         out = kept_memory.zeros(shape) if self.statistics else _NO_MATRIX
         # The energy is computed from statistics without noise, even if the result has noise.
         noiseless = _NO_MATRIX if noise is None else kept_memory.zeros(shape)
-        theta, sums = np.zeros(model.n_components + 2), np.zeros(4)
+        theta = kept_memory.zeros_apart(model.n_components + 2)
+        sums = kept_memory.zeros_apart(4)
         how: tuple[Any, ...] = (local.n_iter, model.mean_change_tol)
         if self.kind == "gibbs":
             how = (*_GIBBS_SWEEPS, local.seed)
@@ -309,7 +319,9 @@ class TopicsVisit(Visit):
         """Return counts, rows of words and indptr of some documents, as kernels read them."""
         counts, words, indptr = units.arrays(dtype)
         if self.words is not None and self.words.rows is not None:
-            words = self.words.rows[words]
+            rows = kept_memory.empty(words.shape, np.int32)
+            compiled("ragged").renumber(rows.view(np.uint32), self.words.rows, words)
+            words = rows
         return counts, words, indptr
 
     def _gamma_array(self, units: Documents, local: LocalStart) -> np.ndarray:
@@ -349,23 +361,24 @@ class TopicsVisit(Visit):
         addends, (table, largest) = statistics[TOPICS], self.expected
         total, n = addends.place(), len(table)
         x, factor = float(self.t.local), float(self.t.statistics)
-        energies = np.zeros((-(-n // _WORDS), 1))
+        energies = np.zeros(-(-n // WORDS_OF_PART))
 
         def complete(parts: slice) -> None:
-            for i in range(parts.start, parts.stop):
-                rows = slice(_WORDS * i, _WORDS * (i + 1))
-                addends.add_up(rows)
-                tables().expected_statistics(
-                    table[rows],
-                    largest[rows],
-                    x,
-                    factor,
-                    int(self.kind == "mean_field"),
-                    total[rows],
-                    energies[i],
-                )
+            rows = slice(WORDS_OF_PART * parts.start, WORDS_OF_PART * parts.stop)
+            addends.add_up(rows, but_last=True)
+            tables().expected_statistics(
+                table[rows],
+                largest[rows],
+                x,
+                factor,
+                int(self.kind == "mean_field"),
+                addends.last(rows),
+                total[rows],
+                WORDS_OF_PART,
+                energies[parts],
+            )
 
-        at_least = max(1, words_of_task(table.shape[1]) // _WORDS)
+        at_least = max(1, words_of_task(table.shape[1]) // WORDS_OF_PART)
         self.workers.share(complete, len(energies), at_least)
         statistics[TOPICS] = total
         return float(energies.sum())
@@ -377,7 +390,9 @@ class TopicsVisit(Visit):
             parts: tuple[dict[str, Any], ...] = (step.statistics, step.deviation or {})
             for statistics in parts:
                 if TOPICS in statistics:
-                    statistics[TOPICS] = SparseColumns(met, statistics[TOPICS], n_words)
+                    statistics[TOPICS] = SparseColumns(
+                        met, statistics[TOPICS], n_words, share=self.workers.share
+                    )
         return step
 
     def _locally_tempered_step(

@@ -442,7 +442,9 @@ class GammaProcessNMF(ConjugateModel):
             setattr(model, name, damped(old, best, rho))
         return model, model._prior(), q
 
-    def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
+    def kl(
+        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+    ) -> float:
         shape, rate, a = q["components_shape"], q["components_rate"], self.component_prior
         weights, components = self.factors()
         of_weights = weights.family.kl(weights.pick(q), weights.pick(prior))

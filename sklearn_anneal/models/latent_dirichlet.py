@@ -39,6 +39,7 @@ from ._topic_starts import make_like_documents
 from ._topic_summary import Summary, histogram
 from ._topic_visits import (
     TOPICS,
+    WORDS_OF_PART,
     Concentrations,
     LocalStart,
     Topics,
@@ -300,7 +301,7 @@ class LatentDirichlet(ConjugateModel):
         known: Any = None,
         workers: Workers = SEQUENTIAL,
     ) -> TopicsVisit:
-        draw, words = None, Words.of(units, self.n_words)
+        draw, words = None, Words.of(units, q[TOPICS])
         expected = self.expectations_of(q, words)
         if rng is not None and self.local_step_name == SAMPLER:
             counts = counts_of(expected, self.n_components, self.dtype, workers)
@@ -447,7 +448,7 @@ class LatentDirichlet(ConjugateModel):
         if not self.collapsed_predictions:
             self.infer(units, q, workers, gamma)
             return gamma
-        words = Words.of(units, self.n_words)
+        words = Words.of(units, q[TOPICS])
         topics = self._mean_topics(self.expectations_of(q, words), workers)
         visit = TopicsVisit(
             *(self, topics, Tempering(), None, False, "cvb0", words), statistics=False
@@ -505,15 +506,25 @@ class LatentDirichlet(ConjugateModel):
             prior = model.prior(None)  # type: ignore[arg-type]
         return model, prior, q
 
-    def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
+    def kl(
+        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+    ) -> float:
         eta = self.topic_word_prior
         if eta.ndim == 2 or eta.sum() > STRONG:
             return super().kl(q, prior)
         concentration = np.ascontiguousarray(q[TOPICS].T)
-        sums = np.zeros((2, self.n_components))
-        kernels().dirichlet_sums(concentration, eta, sums)
-        total = concentration.sum(axis=0)
-        per_topic = sums[1] - psi(total) * (total - eta.sum()) - sums[0] + gammaln(total)
+        parts = np.zeros((-(-self.n_words // WORDS_OF_PART), 3, self.n_components))
+
+        def add(which: slice) -> None:
+            for i in range(which.start, which.stop):
+                part = slice(WORDS_OF_PART * i, WORDS_OF_PART * (i + 1))
+                kernels().dirichlet_sums(concentration[part], eta[part], parts[i])
+
+        workers.share(
+            add, len(parts), max(1, words_of_task(self.n_components) // (4 * WORDS_OF_PART))
+        )
+        log_gammas, products, total = parts.sum(axis=0)
+        per_topic = products - psi(total) * (total - eta.sum()) - log_gammas + gammaln(total)
         constant = gammaln(eta).sum() - gammaln(eta.sum())
         return float(per_topic.sum() + self.n_components * constant)
 

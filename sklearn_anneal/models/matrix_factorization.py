@@ -633,7 +633,13 @@ class MatrixFactorization(ConjugateModel):
 
     # Bounds
 
-    def kl(self, q: Natural, prior: Natural, known: Known | None = None) -> float:
+    def kl(
+        self,
+        q: Natural,
+        prior: Natural,
+        known: Known | None = None,
+        workers: Workers = SEQUENTIAL,
+    ) -> float:
         items = self._moments_of_items(q, known)
         return float(-(self.log_priors(items.squares) + self.entropies(items.log_det)).sum())
 

@@ -173,7 +173,9 @@ class SpikeSlabByGradients(GradientModel):
             loading = np.exp(q["log_loading_variance"])
         return Hyper(noise, loading, q.get("prior_logits", logits))
 
-    def kl(self, q: Natural, prior: Natural, known: Any = None) -> float:
+    def kl(
+        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+    ) -> float:
         """Return KL(q(W) ‖ p(W)) in nats."""
         loading = self.hyper(q).loading[:, None]
         squares = (q[MEANS] ** 2 + np.exp(2.0 * q[LOG_SDS])) / loading
