@@ -57,7 +57,7 @@ def measure_jobs(size: Size) -> list[str]:
             same = passes(1) == passes(2)
             q = models[2].ctx.q
             same &= all(np.array_equal(value, q[key]) for key, value in models[1].ctx.q.items())
-            independent = Independent(k, repetitions=2 if size.quick else 1500)
+            independent = Independent(0.001 if size.quick else 0.05)
             runs: dict[Any, Any] = {jobs: partial(passes, jobs) for jobs in models}
             runs |= {"alone": independent.alone, "at once": independent.at_once}
             times = interleaved(runs, size.rounds, undisturbed_wall_seconds)

@@ -98,7 +98,7 @@ def _jobs_row(
     X = corpus(name).astype(dtype)
     progress(f"jobs, {name}, {X.dtype.name}, K = {k}, {job}")
     job.fit(X, k, 1, 2)
-    independent = Independent(10, 200)
+    independent = Independent()
     runs: dict[Any, Callable[[], object]] = {
         (n_jobs, n): partial(job.fit, X, k, n, n_jobs) for n_jobs in (1, 2) for n in (few, many)
     }

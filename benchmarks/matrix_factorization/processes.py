@@ -68,7 +68,7 @@ def _two_jobs(
     same, and the verdict.
     """
     fits = {n_jobs: our_fit(X, d, n_jobs=n_jobs) for n_jobs in (1, 2)}
-    independent = Independent(10, repetitions=2 if quick else 500)
+    independent = Independent(0.001 if quick else 0.05)
     others = {"alone": independent.alone, "at once": independent.at_once}
     times, machine = pass_times(fits, passes, rounds, undisturbed_wall_seconds, others)
     ratios = times[1] / times[2]
