@@ -20,9 +20,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 _SMALLEST_FACTOR = 1e-100
 # The sum over all columns has one addend for each part of so many columns.
 _COLUMNS = 512
-# A task that shares such work has at least so many entries, which take about a tenth of a
+# A task that shares such work has at least so many entries, which take about a twentieth of a
 # millisecond.
-_ENTRIES_OF_TASK = 2**17
+_ENTRIES_OF_TASK = 2**16
 
 Share = Callable[[Callable[[slice], None], int, int], None]
 

@@ -26,10 +26,10 @@ _NOISELESS = "topic_word_without_noise"
 _FEW_WORDS, _FEW_ENTRIES = 2, 32
 # Sums over all words have one addend for each part of so many words.
 WORDS_OF_PART = 512
-# A task of the workers computes at least so many entries of a table, which takes up to a quarter of
-# a millisecond. With less work, another thread would save less than it takes to wake up and to wait
-# for entries that the first one has written.
-_ENTRIES_OF_TASK = 2**16
+# A task of the workers computes at least so many entries of a table, which takes about a tenth of a
+# millisecond. With less work, another thread would save less than it takes to begin and to wait for
+# entries that the first one has written.
+_ENTRIES_OF_TASK = 2**15
 # Sweeps of the Gibbs sampler over a document: first those of the burn-in, which are discarded,
 # then those whose assignments are averaged.
 _GIBBS_SWEEPS = (10, 20)
