@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix, hstack
 from scipy.special import logsumexp, polygamma, psi
 
 from sklearn_anneal.annealing import StructuredVI
-from sklearn_anneal.families import Dirichlet, PooledDirichlet
+from sklearn_anneal.families import Dirichlet, LazyColumns, PooledDirichlet
 from sklearn_anneal.families._implicit import log_gamma_derivative
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.kernels import gamma_draws
@@ -163,7 +163,9 @@ def test_the_others_are_summed_without_loss_of_digits():
     concentration[7] = 1e-9
     words = np.delete(np.arange(50), 7).astype(np.int32)
     totals, given = concentration.sum(axis=0), concentration[words].sum(axis=0)
-    assert_allclose(pooled_sums(totals, given, words, concentration.T), 1e-9, rtol=1e-12)
+    lazy = LazyColumns(concentration.T, np.ones((1, 50)), np.ones(()))
+    for topics in (concentration.T, lazy):
+        assert_allclose(pooled_sums(totals, given, words, topics), 1e-9, rtol=1e-12)
     everything = np.arange(50, dtype=np.int32)
     log_beta = drawn(concentration, everything, 0)
     assert log_beta.pooled is None

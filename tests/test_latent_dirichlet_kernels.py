@@ -12,7 +12,8 @@ from scipy import special
 from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
 
 from sklearn_anneal.families import Dirichlet, Tempering, UnitTemperatures
-from sklearn_anneal.kernels import _math, counts
+from sklearn_anneal.inference.parallel import Workers
+from sklearn_anneal.kernels import _math, counts, ragged
 from sklearn_anneal.models import _topic_visits
 from sklearn_anneal.models.latent_dirichlet import (
     LatentDirichlet,
@@ -509,6 +510,45 @@ def test_divergence_of_the_topics(eta, rng):
     # Terms of the size of λ log λ cancel.
     assert_allclose(found, expected, rtol=1e-12, atol=1e-15 * (lam * np.log1p(lam)).sum())
     assert abs(model.kl({"topic_word": np.asfortranarray(same)}, prior)) < 1e-9
+
+
+@pytest.mark.parametrize("n_words", [511, 513, 1600])
+def test_threads_share_the_divergence_of_the_topics(n_words, rng, monkeypatch):
+    """The result does not depend on their number, and is that of the family."""
+    monkeypatch.setattr(_topic_visits, "_ENTRIES_OF_TASK", 1)
+    lam = rng.gamma(0.5, size=(5, n_words)) + 0.3
+    model = model_of(lam, 0.1, np.full(n_words, 0.3))
+    q, prior = {"topic_word": np.asfortranarray(lam)}, model.prior(None)
+    same = np.broadcast_to(prior["topic_word"], lam.shape)
+    with Workers(2) as workers:
+        found = model.kl(q, prior, None, workers)
+    assert found == model.kl(q, prior)
+    assert found == pytest.approx(
+        Dirichlet().kl({"concentration": lam}, {"concentration": same}), rel=1e-11
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_rows", [4, 7, 12])
+def test_statistics_are_completed_in_parts(n_rows, dtype, rng):
+    """A second array is added, empty words stay empty, and every part has an energy of its own."""
+    table, largest = rng.uniform(0.1, 1.0, (n_rows, 8)).astype(dtype), -rng.gamma(1.0, size=n_rows)
+    out, addend = rng.gamma(1.0, size=(2, n_rows, 8))
+    out[2] = addend[2] = 0.0
+    energies = np.full(-(-n_rows // 4), 0.25)
+    expected = (out + addend) * table
+    logs = np.log(table.astype(float)) / 0.5 + largest[:, None]
+    sums = np.add.reduceat((expected * logs).sum(axis=1), np.arange(0, n_rows, 4))
+    counts.expected_statistics(table, largest, 0.5, 2.0, 1, addend, out, 4, energies)
+    assert_allclose(out, 2.0 * expected, rtol=1e-6 if dtype == np.float32 else 1e-12)
+    assert_allclose(energies, 0.25 + sums, rtol=1e-6 if dtype == np.float32 else 1e-12)
+
+
+def test_columns_are_renumbered(rng):
+    numbers = rng.permutation(40).astype(np.int32)
+    columns, out = rng.integers(0, 40, 100).astype(np.int32), np.empty(100, np.int32)
+    ragged.renumber(out.view(np.uint32), numbers, columns)
+    assert_array_equal(out, numbers[columns])
 
 
 # Elementary functions

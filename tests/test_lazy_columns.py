@@ -17,10 +17,12 @@ from sklearn_anneal.families import (
     SparseColumns,
     SparsePosterior,
     Tempering,
+    _lazy,
     mix,
     posterior,
     settled,
 )
+from sklearn_anneal.inference.parallel import Workers
 from sklearn_anneal.models import _topic_visits
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -63,6 +65,31 @@ def test_lazy_updates_are_those_of_whole_arrays(rho, prior, rng):
             assert_allclose(lazy["x"].take(some), dense["x"][:, some].T, rtol=1e-12)
             assert_allclose(lazy["x"].sums(), dense["x"].sum(axis=1), rtol=1e-12)
         assert_allclose(settled(lazy)["x"], dense["x"], rtol=1e-12)
+
+
+def test_threads_that_share_an_update_change_no_bit(prior, rng, monkeypatch):
+    """Each of them computes parts of the columns, and sums have one addend for each part."""
+    monkeypatch.setattr(_lazy, "_COLUMNS", 3)
+    monkeypatch.setattr(_lazy, "_ENTRIES_OF_TASK", 1)
+    start, updates = rng.gamma(1.0, size=(K, V)), [sparse(rng, n=20) for _ in range(5)]
+    found = []
+    for n_jobs in (1, 2):
+        lazy, calls = {"x": start}, []
+        with Workers(n_jobs) as workers:
+
+            def share(function, n, at_least, calls=calls, workers=workers):
+                calls.append(n)
+                workers.share(function, n, at_least)
+
+            for stats in updates:
+                stats = SparseColumns(stats.columns, stats.table, V, share=share)
+                lazy = mix(lazy, posterior(prior, {"x": 2.0 * stats}, BASE, Tempering()), 0.3)
+            found.append((lazy["x"].whole(), lazy["x"].sums()))
+        # The copy of the start has 14 parts, each update 7, and the last computation 40 columns.
+        assert calls == [14, 7, 7, 7, 7, 7, V]
+    for one, other in zip(*found, strict=True):
+        assert_array_equal(one, other)
+    assert_allclose(found[0][1], found[0][0].sum(axis=1), rtol=1e-12)
 
 
 def test_the_start_of_a_lazy_update_is_not_changed(prior, rng):

@@ -1,0 +1,126 @@
+"""Threads that are ready for the next call, and arrays that they can write to side by side."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from functools import partial
+
+import numpy as np
+import pytest
+
+from sklearn_anneal.inference import threads as module
+from sklearn_anneal.inference.kept_memory import zeros_apart
+from sklearn_anneal.inference.threads import Call, Threads
+
+
+@pytest.fixture(params=["watching", "sleeping"])
+def one(request, monkeypatch):
+    """One thread; it watches for calls only if there is a processor for it."""
+    monkeypatch.setattr(module, "cpu_count", lambda: 2 if request.param == "watching" else 1)
+    threads = Threads(1, lambda: None)
+    assert threads._watched == (request.param == "watching")
+    yield threads
+    threads.close()
+
+
+def test_calls_are_made_in_their_order(one):
+    made = []
+    calls = [one.submit(made.append, i) for i in range(200)]
+    assert all(call.result() is None for call in calls)
+    assert made == list(range(200))
+
+
+def test_results_and_errors_reach_whoever_waits(one):
+    ident, quotient = one.submit(threading.get_ident), one.submit(lambda x: 1 / x, 0)
+    assert ident.result() != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        quotient.result()
+    assert quotient.done()
+    assert one.submit(abs, -1).result() == 1
+
+
+def test_a_thread_that_sleeps_is_woken(one, monkeypatch):
+    """It sleeps at once if it does not watch, and after a while if it does."""
+    monkeypatch.setattr(module, "_WATCH", 1)
+    assert one.submit(abs, -1).result() == 1
+    # Nothing can be seen of a thread that sleeps; it has had the time to begin.
+    threading.Event().wait(0.05)
+    assert one.submit(abs, -2).result() == 2
+
+
+def test_a_call_is_made_once(one):
+    """By the thread, or by the caller, or by nobody if it is taken back before it has begun."""
+    begun, release, made = threading.Event(), threading.Event(), []
+
+    def wait():
+        begun.set()
+        release.wait(20)
+
+    first = one.submit(wait)
+    assert begun.wait(20)
+    own, back = one.submit(made.append, "own"), one.submit(made.append, "back")
+    assert own.run()
+    assert own.done()
+    assert back.cancel()
+    assert not back.run()
+    assert not first.cancel()
+    assert not first.run()
+    release.set()
+    first.result()
+    assert one.submit(made.append, "last").result() is None
+    assert made == ["own", "last"]
+
+
+def test_calls_that_have_not_begun_are_taken_back_at_the_end():
+    begun, release, made = threading.Event(), threading.Event(), []
+
+    def wait():
+        begun.set()
+        release.wait(20)
+
+    threads = Threads(2, lambda: None)
+    running = [threads.submit(wait), threads.submit(wait)]
+    assert begun.wait(20)
+    waiting = [threads.submit(made.append, i) for i in range(5)]
+    threading.Timer(0.05, release.set).start()
+    threads.close()
+    assert not any(thread.is_alive() for thread in threads._threads)
+    assert made == []
+    # One of the two may not have begun either.
+    assert any(call.done() for call in running)
+    assert not any(call.done() or call.run() for call in waiting)
+
+
+def test_every_thread_begins_with_the_initializer():
+    local = threading.local()
+    threads = Threads(1, partial(setattr, local, "ready", True))
+    assert threads.submit(lambda: local.ready).result()
+    threads.close()
+    assert not hasattr(local, "ready")
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_call_that_is_over_refers_to_nothing_but_its_result(watched):
+    array = np.zeros(3)
+    gone = weakref.ref(array)
+    call = Call(np.sum, (array,), watched)
+    assert call.run()
+    del array
+    gc.collect()
+    assert gone() is None
+    assert call.result() == 0
+
+
+@pytest.mark.parametrize("shape", [(1,), (4,), (2, 50), (3, 8)])
+def test_arrays_apart_share_no_pair_of_cache_lines(shape):
+    arrays = [zeros_apart(*shape) for _ in range(3)]
+    rows = [row for array in arrays for row in np.atleast_2d(array)]
+    pairs = []
+    for row in rows:
+        assert row.flags.c_contiguous
+        assert (row == 0).all()
+        first = row.__array_interface__["data"][0]
+        pairs.append(set(range(first // 128, (first + row.nbytes - 1) // 128 + 1)))
+    assert len(set.union(*pairs)) == sum(map(len, pairs))
