@@ -18,10 +18,11 @@ from joblib import cpu_count
 
 from ..kernels import load
 
-# How long to watch before sleeping, in rounds of about ten nanoseconds; and how long to wait after
-# a call has come. The thread that made it needs the interpreter's lock until it begins with work of
-# its own, and a thread that asked for the lock before that would sleep.
-_WATCH, _LET_GO = 25_000, 400
+# How long to watch before sleeping, in rounds of about ten nanoseconds.
+_WATCH = 25_000
+# How long to wait after a call has come. The thread that made it needs the interpreter's lock until
+# it begins with work of its own, and a thread that asked for the lock before that would sleep.
+_LET_GO = 800
 
 
 @cache
@@ -38,9 +39,9 @@ class _Signal:
     def give(self) -> None:
         self.number += 1
 
-    def watch(self, value: int) -> None:
-        """Return when the number is no longer this value, or when this takes too long."""
-        _wait()(self.number, value, _WATCH, _LET_GO, np.ones(1))
+    def watch(self, value: int, n_more: int = 0) -> None:
+        """Return some rounds after the number has changed, or when this takes too long."""
+        _wait()(self.number, value, _WATCH, n_more, np.ones(1))
 
 
 class Call:
@@ -167,5 +168,5 @@ class Threads:
             try:
                 return self._calls.get_nowait()
             except Empty:
-                self._signal.watch(value)
+                self._signal.watch(value, _LET_GO)
         return self._calls.get()
