@@ -98,8 +98,8 @@ class Workers:
     joblib's own for threads and local processes; Dask, Ray and Spark are remote. Results come in
     the order of the tasks, so that sums do not depend on the number of workers.
 
-    Threads are those of a pool of this class. joblib looks every 10 ms whether a result has
-    arrived, which is as long as a pass over small data takes. The calling thread is one of the
+    Threads are those of this package (:mod:`threads`). joblib looks every 10 ms whether a result
+    has arrived, which is as long as a pass over small data takes. The calling thread is one of the
     workers: a thread that only waited for the others would wake up at every result, and hold the
     interpreter's lock when they need it. All these threads keep the memory of large temporary
     arrays (:mod:`kept_memory`) until the pool is closed.
