@@ -172,6 +172,28 @@ def test_an_interrupted_run_goes_on_and_a_cut_run_is_made_again(records, tmp_pat
     assert {spec.contestant for spec in again} == set(SETTINGS)
 
 
+def test_a_cell_has_the_runs_of_one_machine(records, tmp_path):
+    from benchmarks.common.report import processor
+    from benchmarks.common.reproduction import Cache
+    from benchmarks.latent_dirichlet import runs, time_plan
+
+    rows = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
+    assert {row["spec"]["machine"] for row in rows} == {processor()}
+    elsewhere = [{**row, "spec": {**row["spec"], "machine": "another"}} for row in rows]
+    path, size = tmp_path / "records.jsonl", time_plan.QUICK
+    specs = list(size.specs())
+    for here, there in ((len(rows), 5), (5, len(rows)), (0, 3), (0, len(rows))):
+        chosen = rows[:here] + elsewhere[:there]
+        path.write_text("".join(json.dumps(row) + "\n" for row in chosen), encoding="utf-8")
+        cache = Cache(path, runs.Spec)
+        found = time_plan.Found(cache, size)
+        assert found.machines == {("drawn", 3): processor() if here > there else "another"}
+        assert len(list(found.every())) == max(here, there)
+        # What another machine has completed is not run again.
+        left = time_plan.left_to(processor(), specs, cache, size)
+        assert left == ([] if there == len(rows) else specs)
+
+
 def test_runs_are_chosen_by_name_and_pattern(records, capsys):
     from benchmarks.latent_dirichlet.time_plan import FULL, Filter, chosen
 

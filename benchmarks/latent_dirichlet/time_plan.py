@@ -113,6 +113,24 @@ def _is_made(result: dict[str, Any] | None, budget: float | None) -> bool:
     return not result["cut"] or (budget is not None and result["budget"] >= budget)
 
 
+def by_machine(cache: Cache, size: Size, cell: tuple[str, int]) -> dict[str, list[Spec]]:
+    """The runs of a cell, on each of the machines that have made runs."""
+    specs = [spec for spec in size.specs() if (spec.corpus, spec.n_components) == cell]
+    names = sorted({spec.machine for spec in cache.specs.values()})
+    return {name: [replace(spec, machine=name) for spec in specs] for name in names}
+
+
+def left_to(machine: str, specs: Iterable[Spec], cache: Cache, size: Size) -> list[Spec]:
+    """The runs of cells that no other machine has completed."""
+    done = {
+        cell
+        for cell in size.cells
+        for name, every in by_machine(cache, size, cell).items()
+        if name != machine and all(spec in cache for spec in every)
+    }
+    return [spec for spec in specs if (spec.corpus, spec.n_components) not in done]
+
+
 class Found:
     """The records of a file, by corpus, number of topics and contestant.
 
@@ -134,18 +152,14 @@ class Found:
         self.size = size
         self.machines: dict[tuple[str, int], str] = {}
         self._results: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
-        names = sorted({spec.machine for spec in cache.specs.values()})
-        planned = list(size.specs())
         for cell in size.cells:
-            specs = [spec for spec in planned if (spec.corpus, spec.n_components) == cell]
-            of_machines = {name: [replace(spec, machine=name) for spec in specs] for name in names}
-            most = max(
-                names, key=lambda name: sum(s in cache for s in of_machines[name]), default=""
-            )
-            for spec in of_machines.get(most, []):
+            every = by_machine(cache, size, cell)
+            made = {name: [s for s in specs if s in cache] for name, specs in every.items()}
+            most = max(made, key=lambda name: len(made[name]), default="")
+            for spec in made.get(most, []):
+                self.machines[cell] = most
                 result = cache.result(spec)
                 if result is not None:
-                    self.machines[cell] = most
                     self._results.setdefault((*cell, spec.contestant), []).append(result)
 
     def results(self, corpus: str, k: int, contestant: str) -> list[dict[str, Any]]:

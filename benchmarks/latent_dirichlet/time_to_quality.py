@@ -9,8 +9,8 @@ are written from the file.
     python -m benchmarks.latent_dirichlet.time_to_quality --write
 
 The records lie beside the page, so that runs can be added on another day. On another machine, a
-cell (a corpus with a number of topics) has to be run as a whole, because times do not compare: the
-page has, for each cell, the records of the machine that made the most of them.
+cell (a corpus with a number of topics) is run as a whole unless it is complete, because times do
+not compare: the page has, for each cell, the records of the machine that made the most of them.
 The settings of ours are at the top of ``contestants.py``, those of the peers at the end of
 ``topic_peers.py``. A run whose settings have changed since it was recorded is made again; for one
 whose code has changed, ``--code`` gives the new state of the package another name.
@@ -24,9 +24,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..common import RESULTS
+from ..common.report import processor
 from ..common.reproduction import Cache, run_all
 from .runs import Spec
-from .time_plan import FILTERS, FULL, QUICK, Filter, Found, chosen, missing
+from .time_plan import FILTERS, FULL, QUICK, Filter, Found, chosen, left_to, missing
 from .time_report import render
 
 OUTPUT, RECORDS = "topics_time.md", "topics_time.jsonl"
@@ -60,7 +61,8 @@ def main(argv: list[str] | None = None) -> None:
         filters = [Filter.of(text) for text in arguments.only]
     except ValueError as error:
         parser.error(str(error))
-    run_all(missing(chosen(size.specs(), filters), cache, arguments.budget), cache, arguments.jobs)
+    specs = left_to(processor(), chosen(size.specs(), filters), cache, size)
+    run_all(missing(specs, cache, arguments.budget), cache, arguments.jobs)
 
 
 if __name__ == "__main__":
