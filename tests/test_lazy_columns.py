@@ -92,6 +92,23 @@ def test_threads_that_share_an_update_change_no_bit(prior, rng, monkeypatch):
     assert_allclose(found[0][1], found[0][0].sum(axis=1), rtol=1e-12)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_threads_that_share_a_mix_change_no_bit(order, rng):
+    """Large arrays are mixed in parts."""
+    a, b = ({"x": np.asarray(rng.gamma(1.0, size=(70, 1500)), order=order)} for _ in range(2))
+    expected, into, shared = mix(a, b, 0.3), {"x": b["x"].copy(order="K")}, []
+
+    def share(function, n, at_least):
+        shared.append(n)
+        workers.share(function, n, at_least)
+
+    with Workers(2) as workers:
+        found = mix(a, into, 0.3, overwrite=True, share=share)
+    assert shared[0] > 1
+    assert found["x"] is into["x"]
+    assert_array_equal(found["x"], expected["x"])
+
+
 def test_the_start_of_a_lazy_update_is_not_changed(prior, rng):
     start = rng.gamma(1.0, size=(K, V))
     before = start.copy()

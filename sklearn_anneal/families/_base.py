@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ._divergence import STRONG
-from ._lazy import SparseColumns, SparsePosterior
+from ._lazy import Share, SparseColumns, SparsePosterior, alone
 
 Natural = dict[str, np.ndarray]
 
@@ -105,13 +106,15 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
     return {key: of(key) for key in prior}
 
 
-def mix(a: Natural, b: Natural, rho: float, overwrite: bool = False) -> Natural:
+def mix(
+    a: Natural, b: Natural, rho: float, overwrite: bool = False, share: Share = alone
+) -> Natural:
     """Return ``(1 - rho) * a + rho * b``, key by key.
 
     If `rho` is 1, the result has the arrays of `b` themselves, not copies. With `overwrite`, the
     result is written into the arrays of `b`, so that no other arrays of their size are needed.
     Where `b` is a :class:`SparsePosterior`, the result is lazy, and takes over the memory of an `a`
-    that is lazy too.
+    that is lazy too. With `overwrite`, threads can share the work (:class:`SparseColumns`).
     """
     targets: dict[str, Any] = {key: b[key] for key in a}
     lazy = {
@@ -133,10 +136,16 @@ def mix(a: Natural, b: Natural, rho: float, overwrite: bool = False) -> Natural:
             # Transposed views make every part contiguous in memory. Topics, for example, are
             # stored in columns.
             start, end = start.T, end.T
-        for part, goal in zip(_parts(start), _parts(end), strict=True):
-            goal *= rho
-            goal += (1.0 - rho) * part
+        parts = list(zip(_parts(start), _parts(end), strict=True))
+        share(partial(_mix_into, parts, rho), len(parts), 1)
     return {key: b[key] for key in a} | lazy
+
+
+def _mix_into(parts: list[tuple[np.ndarray, np.ndarray]], rho: float, which: slice) -> None:
+    """Mix the first arrays of some pairs into the second ones."""
+    for part, goal in parts[which]:
+        goal *= rho
+        goal += (1.0 - rho) * part
 
 
 def _parts(x: np.ndarray) -> list[np.ndarray]:

@@ -166,7 +166,7 @@ class Progress:
         found = ctx.model.factors().of_mean(self.mean, self.prior_of_mean, ctx.prior)
         return replace(ctx, q=found)
 
-    def average(self) -> None:
+    def average(self, workers: Workers) -> None:
         """Add the parameters after a pass to the mean, if the method asks for one."""
         if self.strategy.returns_mean:
             q, later = settled(self.ctx.q), self.passes - _FIRST_OF_MEAN
@@ -177,7 +177,7 @@ class Progress:
                 assert self.mean is not None
                 assert self.prior_of_mean is not None
                 kept = later / (later + _RECENT)
-                self.mean = mix(q, self.mean, kept, overwrite=True)
+                self.mean = mix(q, self.mean, kept, overwrite=True, share=workers.share)
                 if self.prior_of_mean is not self.ctx.prior:
                     self.prior_of_mean = mix(self.ctx.prior, self.prior_of_mean, kept)
 
@@ -323,7 +323,7 @@ def _update(progress: Progress, run: _Run, method: Annealing, visited: Visited) 
         ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
     )
     progress.local, progress.known = visited.local, visited.visit.known
-    progress.average()
+    progress.average(run.workers)
     progress.passes += 1
 
 
@@ -355,7 +355,7 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
             vars(ctx).update(vars(taught.ctx))
         data, heat, warm = data + taught.data, heat + taught.heat, warm + taught.weight
     ctx.scale, ctx.q = 1.0, settled(ctx.q)
-    progress.average()
+    progress.average(run.workers)
     progress.passes += 1
     _record(progress, run, _bound(progress, method, data, run, p + 1), heat / warm, data)
     stop = run.settings.stop
