@@ -104,5 +104,6 @@ def warm_up(*families: str) -> None:
                 f"{family!r} is no family of models. The families are "
                 f"{', '.join(map(repr, sorted(known)))}.{did_you_mean(family, known)}"
             )
-    for module in sorted({name for family in families or known for name in known[family]}):
+    modules = {name for family in families or known for name in known[family]}
+    for module in sorted({"waiting"} | modules):
         compile_all(load(module))

@@ -234,6 +234,17 @@ def test_a_quick_run_does_not_replace_the_full_page(tmp_path, capsys):
     assert "--output" in capsys.readouterr().err
 
 
+def test_a_page_is_not_replaced_by_one_without_records(tmp_path, capsys):
+    from benchmarks.latent_dirichlet import time_to_quality
+
+    with pytest.raises(SystemExit):
+        time_to_quality.main(["--records", str(tmp_path / "none.jsonl"), "--write"])
+    assert "no records" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        time_to_quality.main(["--quick"])
+    assert "--records" in capsys.readouterr().err
+
+
 def curve(points):
     from benchmarks.latent_dirichlet.time_verdicts import Curve
 

@@ -173,6 +173,7 @@ def test_shared_work_covers_everything_once(n, n_jobs):
     with Workers(n_jobs) as workers:
         workers.share(count, n, 100)
     assert (counts == 1).all()
+    assert all(part.stop - part.start >= min(n, 100) for part in parts)
     assert len(parts) == (8 if n_jobs == 2 and n == 1000 else 1)
 
 
@@ -204,10 +205,18 @@ def test_work_ahead_is_in_order_and_asks_for_one_more_item(n_jobs):
             assert result == 10 * i
             assert asked == list(range(min(i + 2, 5)))
         assert list(workers.ahead(abs, ())) == []
+        # What has been given up is not made later, and is not referred to.
+        results = workers.ahead(asked.append, iter(range(5, 8)))
+        next(results)
+        results.close()
+        assert workers._ahead is None
+        assert workers.map(abs, ((i,) for i in (-1, 2))) == [1, 2]
     assert i == 4
+    assert asked == list(range(6))
 
 
-def test_the_next_item_is_made_while_the_last_is_in_use():
+@pytest.mark.parametrize("tasks", [(-1,), (-1, -2)])
+def test_the_next_item_is_made_while_the_last_is_in_use(tasks):
     made = threading.Event()
 
     def make(i):
@@ -218,8 +227,8 @@ def test_the_next_item_is_made_while_the_last_is_in_use():
     with Workers(2) as workers:
         results = workers.ahead(make, (0, 1, 2))
         next(results)
-        # It is begun when the tasks of the next step are under way.
-        assert workers.map(abs, ((i,) for i in (-1, 2))) == [1, 2]
+        # It is begun when the tasks of the next step are under way, however few they are.
+        assert workers.map(abs, ((i,) for i in tasks)) == [-i for i in tasks]
         assert made.wait(20)
         assert next(results) != threading.get_ident()
         results.close()
@@ -232,7 +241,7 @@ def test_the_caller_makes_an_item_that_busy_threads_have_not_begun():
         try:
             results = workers.ahead(lambda i: threading.get_ident(), (0, 1))
             found = [next(results)]
-            results.prepare()
+            workers._ahead.prepare()
             found += results
         finally:
             release.set()
@@ -267,6 +276,26 @@ def test_an_error_of_shared_work_reaches_the_caller(in_caller):
             workers.share(fail, 800, 1)
         assert len(begun) <= 3 if in_caller else len(begun) == 8
         assert workers.map(abs, ((i,) for i in (-1, 2))) == [1, 2]
+
+
+def test_an_interrupt_of_the_caller_stops_it_at_once():
+    """It begins with no further task, whichever of the first two it was in."""
+
+    class Interrupt(BaseException):
+        pass
+
+    begun, barrier = [], threading.Barrier(2, timeout=20)
+
+    def task(i):
+        begun.append(threading.get_ident())
+        if i < 2:
+            barrier.wait()
+            if threading.get_ident() == threading.main_thread().ident:
+                raise Interrupt
+
+    with Workers(2) as workers, pytest.raises(Interrupt):
+        list(workers.imap(task, ((i,) for i in range(20))))
+    assert begun.count(threading.get_ident()) == 1
 
 
 def test_parts_of_sequences_follow_each_other_and_the_last_are_halves(rng):

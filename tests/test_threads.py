@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from concurrent.futures import CancelledError
 from functools import partial
 
 import numpy as np
@@ -65,6 +66,9 @@ def test_a_call_is_made_once(one):
     assert own.done()
     assert back.cancel()
     assert not back.run()
+    assert back.cancel()
+    with pytest.raises(CancelledError):
+        back.result()
     assert not first.cancel()
     assert not first.run()
     release.set()
@@ -89,8 +93,65 @@ def test_calls_that_have_not_begun_are_taken_back_at_the_end():
     assert not any(thread.is_alive() for thread in threads._threads)
     assert made == []
     # One of the two may not have begun either.
-    assert any(call.done() for call in running)
-    assert not any(call.done() or call.run() for call in waiting)
+    assert all(call.done() for call in running)
+    for call in waiting:
+        assert call.cancel()
+        assert not call.run()
+        with pytest.raises(CancelledError):
+            call.result()
+
+
+class Interrupt(BaseException):
+    """Something that is no error of a task, as KeyboardInterrupt is."""
+
+
+def interrupt():
+    raise Interrupt
+
+
+def test_an_interrupt_ends_what_its_thread_does(one):
+    """One of the caller is raised at once; one of a thread reaches whoever waits for the call."""
+    begun, release = threading.Event(), threading.Event()
+    busy = one.submit(lambda: (begun.set(), release.wait(20)))
+    assert begun.wait(20)
+    own, other = one.submit(interrupt), one.submit(interrupt)
+    with pytest.raises(Interrupt):
+        own.run()
+    assert own.done()
+    release.set()
+    assert busy.result()
+    with pytest.raises(Interrupt):
+        other.result()
+    assert one.submit(abs, -1).result() == 1
+
+
+def test_threads_end_with_the_object():
+    threads = Threads(2, lambda: None)
+    started, gone = threads._threads, weakref.ref(threads)
+    assert threads.submit(abs, -1).result() == 1
+    del threads
+    gc.collect()
+    assert gone() is None
+    for thread in started:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_no_thread_is_left_if_one_cannot_be_started(monkeypatch):
+    started, start = [], threading.Thread.start
+
+    def fail(thread):
+        if started:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+        started.append(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError):
+        Threads(2, lambda: None)
+    gc.collect()
+    started[0].join(20)
+    assert not started[0].is_alive()
 
 
 def test_every_thread_begins_with_the_initializer():

@@ -50,6 +50,8 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--quick needs --output, so that it does not replace the full page")
     if arguments.quick and arguments.records == RESULTS / RECORDS:
         parser.error("--quick needs --records, so that the records of the page stay what they are")
+    if arguments.write and arguments.output is None and not arguments.records.exists():
+        parser.error(f"no records at {arguments.records}, so that the page would lose all figures")
     size = replace(QUICK if arguments.quick else FULL, code=arguments.code)
     cache = Cache(arguments.records, Spec)
     if arguments.write:

@@ -64,7 +64,7 @@ class BernoulliFactors(GradientModel):
 
     random_natural = init
 
-    def kl(self, q: dict, prior: Any, known: Any = None) -> float:
+    def kl(self, q: dict, prior: Any, known: Any = None, workers: Any = None) -> float:
         squares = q[MEANS] ** 2 + np.exp(2.0 * q[LOG_SDS])
         return float(0.5 * (squares - 1.0 - 2.0 * q[LOG_SDS]).sum())
 

@@ -301,7 +301,10 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     }
 
     _most_reheats = {"deterministic": 4, "reheating": 4}
-    _kernel_modules = ("latent_dirichlet", "counts", "gamma", "gamma_draws", "topic_sampler")
+    _kernel_modules = (
+        *("latent_dirichlet", "counts", "gamma", "gamma_draws", "topic_sampler"),
+        *("lazy_columns", "ragged"),
+    )
     _data_in_words = "{units} documents with {observations} tokens of {columns} words"
     _advice = (
         "the Dirichlet parameters of some topics are not positive numbers: counts or priors are "

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, nullcontext
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -117,7 +117,7 @@ class Workers:
         self.n_workers = 1
         self._running = False
         self._pool: Threads | None = None
-        self._ahead: Ahead | None = None
+        self._ahead: _Ahead | None = None
         self._memory = ExitStack()
         if n_jobs == 1:
             return
@@ -173,7 +173,7 @@ class Workers:
         self._memory.close()
         if not self._running:
             return
-        self._running, self._ahead = False, None
+        self._running = False
         pool, self._pool = self._pool, None
         if pool is None:
             self._parallel.__exit__(*exception)
@@ -207,7 +207,7 @@ class Workers:
         """Call a function that writes into arrays of this process, for all parts of 0, …, n − 1.
 
         In threads there are up to four parts for each worker, of ``at_least`` elements or more, and
-        as many for one worker as for another.
+        the number of parts is a multiple of that of workers, unless there are fewer.
         A worker takes another part when it is free, the calling thread from one end and others from
         the other end, so that in consecutive steps over the same rows most rows stay in the cache
         of one core. The calling thread does not wait for workers that have not begun when no part
@@ -220,8 +220,8 @@ class Workers:
         n_parts = min(n // at_least, 4 * self.n_workers)
         if n_parts > self.n_workers:
             n_parts -= n_parts % self.n_workers
-        size = -(-n // n_parts)
-        left = deque(slice(start, min(start + size, n)) for start in range(0, n, size))
+        edges = [n * i // n_parts for i in range(n_parts + 1)]
+        left = deque(slice(*edge) for edge in pairwise(edges))
 
         def work(following: Callable[[], slice]) -> None:
             while True:
@@ -244,10 +244,22 @@ class Workers:
             for other in others:
                 other.cancel()
 
-    def ahead(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Ahead:
-        """``function(item)`` for each item, as :class:`Ahead` makes them."""
-        self._ahead = Ahead(self._pool, function, items)
-        return self._ahead
+    def ahead(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        """``function(item)`` for each item; a thread makes the next one while one is in use.
+
+        It does so when it has done its share of the next tasks (:meth:`imap`), and then often has
+        to wait for others anyway. With one worker, too, an item is asked for before the result of
+        the last one is in use, so that items which draw random numbers do not depend on the number
+        of workers.
+        """
+        results = _Ahead(self._pool, function, items)
+        if self._pool is not None:
+            self._ahead = results
+        try:
+            yield from results
+        finally:
+            self._ahead = None
+            results.close()
 
     def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
         """``function(*task)`` for each task, as soon as it and all before it are there."""
@@ -265,14 +277,8 @@ class Workers:
         return (pickle.loads(packed) for (packed,) in found)
 
 
-class Ahead(Iterator[Any]):
-    """Results of a function for each item; a thread makes the next one while one is in use.
-
-    It does so when it has done its share of the next tasks (:meth:`Workers.imap`), and then often
-    has to wait for others anyway.
-
-    With one worker, too, an item is asked for before the result of the last one is in use, so that
-    items which draw random numbers do not depend on the number of workers.
+class _Ahead(Iterator[Any]):
+    """Results of a function for each item, of which a thread can make the next one.
 
     Parameters
     ----------
@@ -293,7 +299,7 @@ class Ahead(Iterator[Any]):
         self._call: Call | None = None
 
     def prepare(self) -> None:
-        """Let a thread make the next result when it has done all tasks that there are now."""
+        """Let a thread make the next result when it has made all calls that there are now."""
         if self._pool is not None and self._next and self._call is None:
             self._call = self._pool.submit(self._function, *self._next)
 
@@ -309,7 +315,7 @@ class Ahead(Iterator[Any]):
         return result
 
     def close(self) -> None:
-        """Give up the result that a thread has not begun to make."""
+        """Take back the call that has not begun."""
         self._next = []
         if self._call is not None:
             self._call.cancel()
@@ -359,7 +365,7 @@ def _in_order(
     most: int,
     function: Callable,
     tasks: Iterable[tuple],
-    ahead: Ahead | None,
+    ahead: _Ahead | None,
 ) -> Iterator[Any]:
     """Results of tasks in their order; a task is made when fewer than ``most`` others wait.
 
@@ -368,6 +374,8 @@ def _in_order(
     tasks = iter(tasks)
     first_tasks = list(islice(tasks, 2))
     if len(first_tasks) < 2:
+        if ahead is not None:
+            ahead.prepare()
         # A task that is alone can share its own work among the workers.
         yield from _one_by_one(function, first_tasks)
         return

@@ -8,7 +8,9 @@ next call, or for a result, for a short time before they sleep. Meanwhile they h
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from functools import cache
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -20,9 +22,10 @@ from ..kernels import load
 
 # How long to watch before sleeping, in rounds of about ten nanoseconds.
 _WATCH = 25_000
-# How long to wait after a call has come. The thread that made it needs the interpreter's lock until
-# it begins with work of its own, and a thread that asked for the lock before that would sleep.
-_LET_GO = 800
+# How many rounds a thread lets pass between a call and its beginning. The thread that has made the
+# call holds the interpreter's lock until it begins with work of its own. Whoever asks for a lock
+# that is held goes to sleep.
+_BEFORE_CALL = 800
 
 
 @cache
@@ -31,21 +34,24 @@ def _wait() -> Callable:
 
 
 class _Signal:
-    """A number that one thread increases, and that others watch."""
+    """A number that threads increase, and that others watch."""
 
     def __init__(self) -> None:
         self.number = np.zeros(1, np.uint32)
 
-    def give(self) -> None:
+    def increase(self) -> None:
         self.number += 1
 
     def watch(self, value: int, n_more: int = 0) -> None:
-        """Return some rounds after the number has changed, or when this takes too long."""
+        """Wait until the number is no longer this value, but not for long.
+
+        Once it has changed, ``n_more`` further rounds pass.
+        """
         _wait()(self.number, value, _WATCH, n_more, np.ones(1))
 
 
 class Call:
-    """A call of a function, which a thread makes unless the caller takes it back before.
+    """A call of a function, which a thread makes unless it is taken back before.
 
     Parameters
     ----------
@@ -61,41 +67,63 @@ class Call:
         # Whoever can acquire the first lock makes the call. The second one is held until its end.
         self._begun, self._running = threading.Lock(), threading.Lock()
         self._running.acquire()
+        self._cancelled = False
         self._result: Any = None
         self._error: BaseException | None = None
 
     def cancel(self) -> bool:
-        """Take the call back; False if it has begun."""
-        return self._begun.acquire(blocking=False)
+        """Take the call back, and return whether it was taken back now or before."""
+        if self._begun.acquire(blocking=False):
+            self._cancelled = True
+            self._error = CancelledError("the call was taken back before it had begun")
+            self._end()
+        return self._cancelled
 
-    def run(self) -> bool:
-        """Make the call in this thread; False if it has begun or was taken back."""
+    def run(self, everything: bool = False) -> bool:
+        """Make the call in this thread; False if it has begun or was taken back.
+
+        An error belongs to the result. An interrupt of this thread is raised here, unless the
+        result is to have ``everything``.
+        """
         if not self._begun.acquire(blocking=False):
             return False
         try:
             self._result = self._function(*self._arguments)
+        except Exception as error:
+            self._error = error
         except BaseException as error:
             self._error = error
+            if not everything:
+                raise
         finally:
-            # What the function refers to can be large.
-            self._function, self._arguments = _nothing, ()
-            self._running.release()
-            if self._signal is not None:
-                self._signal.give()
+            self._end()
         return True
 
+    def _end(self) -> None:
+        # What the function refers to can be large.
+        self._function, self._arguments = _nothing, ()
+        self._running.release()
+        if self._signal is not None:
+            self._signal.increase()
+
     def done(self) -> bool:
-        """Whether the call is over."""
+        """Whether the call is over, or was taken back."""
         return not self._running.locked()
 
     def result(self) -> Any:
-        """Wait for the end of the call; return its result, or raise its error."""
+        """Wait for the end of the call; return its result, or raise its error.
+
+        Raises
+        ------
+        CancelledError
+            If the call was taken back.
+        """
         if self._signal is not None and not self.done():
             self._signal.watch(0)
         with self._running:
             pass
         if self._error is not None:
-            error, self._error = self._error, None
+            error = self._error
             try:
                 raise error
             finally:
@@ -112,7 +140,7 @@ class Threads:
     """Threads that make calls in the order in which they are submitted.
 
     They watch for calls only if there is a processor for each of them and for the thread that made
-    them; otherwise they would take time from those that work.
+    them; otherwise they would take time from those that work. They end when this object does.
 
     Parameters
     ----------
@@ -128,8 +156,11 @@ class Threads:
         if self._watched:
             # The kernel is compiled before a thread needs it.
             self._signal.watch(1)
-        self._initializer = initializer
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(n)]
+        # A thread must not refer to this object, which would then never end.
+        common = self._calls, self._signal
+        work = (*common, self._watched, initializer)
+        self._threads = [threading.Thread(target=_work, args=work, daemon=True) for _ in range(n)]
+        self._dismiss = weakref.finalize(self, _dismiss, *common, n)
         for thread in self._threads:
             thread.start()
 
@@ -137,36 +168,49 @@ class Threads:
         """Let a thread call ``function(*arguments)``."""
         call = Call(function, arguments, self._watched)
         self._calls.put(call)
-        self._signal.give()
+        self._signal.increase()
         return call
 
     def close(self) -> None:
         """Wait for the calls that have begun, take back all others, and end the threads."""
-        while True:
-            try:
-                call = self._calls.get_nowait()
-            except Empty:
-                break
-            if call is not None:
-                call.cancel()
-        for _ in self._threads:
-            self._calls.put(None)
-        self._signal.give()
+        self._dismiss()
         for thread in self._threads:
             thread.join()
 
-    def _work(self) -> None:
-        self._initializer()
-        while (call := self._following()) is not None:
-            call.run()
-            # The result can be large.
-            del call
 
-    def _following(self) -> Call | None:
-        if self._watched:
-            value = int(self._signal.number[0])
-            try:
-                return self._calls.get_nowait()
-            except Empty:
-                self._signal.watch(value, _LET_GO)
-        return self._calls.get()
+def _dismiss(calls: SimpleQueue[Call | None], signal: _Signal, n: int) -> None:
+    """Take back all calls that have not begun, and let threads end."""
+    try:
+        while True:
+            call = calls.get_nowait()
+            if call is not None:
+                call.cancel()
+    except Empty:
+        pass
+    for _ in range(n):
+        calls.put(None)
+    signal.increase()
+
+
+def _work(
+    calls: SimpleQueue[Call | None],
+    signal: _Signal,
+    watched: bool,
+    initializer: Callable[[], None],
+) -> None:
+    """Make calls, in a thread of its own."""
+    initializer()
+    while True:
+        call = None
+        value = int(signal.number[0])
+        try:
+            call = calls.get_nowait()
+        except Empty:
+            if watched:
+                signal.watch(value, _BEFORE_CALL)
+            call = calls.get()
+        if call is None:
+            return
+        call.run(everything=True)
+        # The result can be large.
+        del call

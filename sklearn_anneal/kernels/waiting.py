@@ -14,7 +14,7 @@ _STEPS_OF_ROUND = 8
 
 
 @intrinsic
-def _now(typingctx, number):
+def _read(typingctx, number):
     """Read a number that another thread writes."""
 
     def codegen(context, builder, signature, args):
@@ -34,7 +34,7 @@ def wait(number, value, n_rounds, n_more, unused):
     """
     x = unused[0]
     left = n_rounds
-    while left > 0 and _now(number) == value:
+    while left > 0 and _read(number) == value:
         for _ in range(_STEPS_OF_ROUND):
             x = x * 1.0000001 + 1e-9
         left -= 1
