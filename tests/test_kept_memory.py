@@ -74,20 +74,26 @@ def test_blocks_have_room_for_arrays_that_are_a_little_larger():
 
 
 def test_each_thread_has_blocks_of_its_own():
-    found = {}
+    found, ready, release = {}, threading.Event(), threading.Event()
 
     def work():
         with memory_kept():
-            found["array"] = array = empty(LARGE)
+            array = found["array"] = empty(LARGE)
             found["address"] = address(array)
+            del array
+            ready.set()
+            # The memory of a thread that has ended could be anybody's.
+            release.wait(20)
 
     with memory_kept():
         thread = threading.Thread(target=work)
         thread.start()
-        thread.join()
+        assert ready.wait(20)
         del found["array"]
         assert free_blocks() == []
         assert address(empty(LARGE)) != found["address"]
+        release.set()
+        thread.join()
 
 
 def test_a_block_returns_to_its_thread_from_any_other():

@@ -234,8 +234,9 @@ def test_one_family_is_compiled(monkeypatch):
     monkeypatch.setattr(_compile, "compile_all", lambda module: loaded.append(module.__name__))
     warm_up("mixture")
     of_mixture = {name.rpartition(".")[2] for name in loaded}
-    assert of_mixture == {"discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma"}
+    own = {"discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma"}
+    assert of_mixture == own | {"waiting"}
     warm_up("mixture", "sigmoid_belief_net")
-    assert loaded[-1].endswith("sigmoid_belief_net")
+    assert any(name.endswith("sigmoid_belief_net") for name in loaded)
     with pytest.raises(ValueError, match=r"no family of models.*Did you mean 'mixture'"):
         warm_up("mixtur")
