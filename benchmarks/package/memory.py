@@ -88,6 +88,14 @@ def fit_array(options: dict[str, Any]) -> dict[str, float]:
     return fit(mixture, X, anonymous_megabytes())
 
 
+def copy_array(options: dict[str, Any]) -> dict[str, float]:
+    """Growth of the anonymous memory while an array is copied, to test the measure itself."""
+    X = np.ones(options["values"])
+    with Sampler() as sampler:
+        copy = X.copy()
+    return {"growth": sampler.growth, "copy": copy.nbytes / 1e6}
+
+
 def fit(mixture: Any, X: np.ndarray, before: float) -> dict[str, float]:
     """Fit while a sampler measures the memory."""
     import warnings
@@ -157,6 +165,11 @@ def measure_array(
     )
 
 
+def measure_copy(*, values: int = 5_000_000) -> dict[str, float]:
+    """Copy an array in a fresh interpreter, and return the growth and the size of the copy."""
+    return in_fresh_interpreter("package.memory", "copy", values=values)
+
+
 def report(case: str, annealing: str, found: dict[str, float]) -> None:
     print(
         f"{case:7} {annealing:16} data {found['data']:7.1f} MB  before {found['before']:6.1f} MB  "
@@ -176,7 +189,8 @@ def main(argv: list[str] | None = None) -> None:
     if not STATUS.exists():
         parser.error(f"needs {STATUS}, which this system does not have")
     if arguments.task is not None:
-        run_task({"memmap": fit_memmap, "array": fit_array}, arguments.task)
+        tasks = {"memmap": fit_memmap, "array": fit_array, "copy": copy_array}
+        run_task(tasks, arguments.task)
         return
     for annealing in arguments.annealing:
         report("memmap", annealing, measure_memmap(annealing, rows=arguments.rows, passes=2))
