@@ -52,9 +52,9 @@ class Size:
         return [(corpus, k) for corpus in self.corpora for k in self.topics]
 
     def specs(self) -> Iterator[Spec]:
-        """Every run, one seed after the other, those of a corpus together."""
-        for seed in range(self.seeds):
-            for corpus, k in self.cells:
+        """Every run, one cell after the other, because one machine has to complete a cell."""
+        for corpus, k in self.cells:
+            for seed in range(self.seeds):
                 for contestant in CONTESTANTS:
                     yield Spec.of(corpus, k, contestant, seed, self.code)
 
