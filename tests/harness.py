@@ -196,11 +196,13 @@ def visit(
     *,
     block: Any = None,
     evaluation: bool = False,
+    bound: bool = True,
 ) -> Visited:
     """One local step over all units, for a block (by default the first), from ``local``."""
     # The loop empties the list of local parameters that it is given, so that it gets a copy.
     local = None if local is None else list(local)
-    return visits.visit(ctx, method, units, SEQUENTIAL, local, block=block, evaluation=evaluation)
+    how = {"block": block, "evaluation": evaluation, "bound": bound}
+    return visits.visit(ctx, method, units, SEQUENTIAL, local, **how)
 
 
 def update(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases_annealing import MIXTURE, VARIANTS, mixture, run
-from harness import FULL_STEPS, context_of, lower_bound, one_update, units_of
+from harness import FULL_STEPS, context_of, lower_bound, one_update, recorded_visits, units_of
 from scipy.special import softmax
 
+from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import DeterministicAnnealing, ProximityVI, StructuredVI
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -95,6 +96,21 @@ def test_the_bound_of_a_mean_is_evaluated(method, rng):
     assert est.lower_bound_ == pytest.approx(evaluated, rel=1e-12)
     plain = mixture(DeterministicAnnealing(n_passes=14), max_iter=20, tol=0.0).fit(X)
     assert (est.means_ != plain.means_).any()
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 20, "learning_method": "online"}])
+def test_topics_compute_the_bound_only_where_it_is_read(options, rng, monkeypatch):
+    """Every second pass of four is followed by a visit that evaluates the bound."""
+    visits = recorded_visits(monkeypatch)
+    structured = StructuredVI(n_passes=4, evaluate_every=2)
+    X = rng.poisson(1.0, size=(60, 9))
+    lda = AnnealedLatentDirichletAllocation(
+        3, annealing=structured, local_step="mean_field", random_state=0, **options
+    ).fit(X)
+    told = [bool(np.isfinite(seen.step.bound)) for seen in visits]
+    of_pass = [False] * (3 if options else 1)
+    assert told == [*of_pass, *of_pass, True, *of_pass, *of_pass, True]
+    assert np.isfinite(lda.lower_bounds_[[1, 3]]).all()
 
 
 def test_only_structured_inference_returns_means():

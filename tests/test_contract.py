@@ -186,6 +186,22 @@ def test_recorded_bounds_are_those_of_the_parameters(entry, params, name, rng, m
             assert est.lower_bounds_[-1] == est.lower_bound_
 
 
+@pytest.mark.parametrize(("entry", "params"), variants(heuristics=True))
+def test_visits_without_the_bound_have_the_same_statistics(entry, params, rng):
+    ctx, method, units = open_run(entry.make(annealing="none", **params), entry.data(rng, 40))
+    local = visit(ctx, method, units).local
+    for block in ctx.model.blocks:
+        found = []
+        for bound in (True, False):
+            ctx.rng = np.random.default_rng(0)
+            step = visit(ctx, method, units, local, block=block, bound=bound).step
+            found.append((step.bound, ctx.model.block_statistics(block, step.statistics, ctx.q)))
+        (told, expected), (silent, statistics) = found
+        for key in block.keys:
+            np.testing.assert_array_equal(statistics[key], expected[key])
+        assert silent == told or np.isnan(silent)
+
+
 # Gradients
 
 

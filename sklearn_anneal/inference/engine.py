@@ -307,7 +307,10 @@ def _batch_pass_without_bound(progress: Progress, run: _Run) -> None:
         _end(progress, run)
         return
     ctx, method = progress.ctx, progress.strategy
-    visited = visits.visit(ctx, method, run.units, run.workers, progress.local, progress.known)
+    visited = visits.visit(
+        *(ctx, method, run.units, run.workers, progress.local, progress.known),
+        bound=method.exact_bound,
+    )
     _update(progress, run, method, visited)
     bound = _bound(progress, method, visited.step, run, p + 1)
     _record(progress, run, bound, visited.temperature, visited.step)
@@ -422,7 +425,7 @@ class _Epoch(NamedTuple):
             ctx.scale = self.total / weight
             # Local variables are kept for the visits that later blocks need.
             keep = any(block.refresh for block in ctx.model.blocks[1:])
-            visited = visits.visit(ctx, method, batch, workers, keep=keep)
+            visited = visits.visit(ctx, method, batch, workers, keep=keep, bound=method.exact_bound)
             data += replace(visited.step, statistics={}, deviation=None, constraints=())
             heat += weight * visited.temperature
             warm += weight
@@ -580,7 +583,7 @@ def stream(
     passes = 1.0 if share is None else share * stream_length(strategy)
     ctx.state = {**ctx.state, "passes": ctx.state["passes"] + passes}
     method = strategy if strategy.is_annealing(ctx.state) else PLAIN
-    visited = visits.visit(ctx, method, batch, workers)
+    visited = visits.visit(ctx, method, batch, workers, bound=method.exact_bound)
     bound = np.nan
     if method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0:
         step = visited.step

@@ -139,7 +139,8 @@ def expected_statistics(table, largest, local, factor, multiply, addend, out, n_
     At first ``out`` plus the ``addend``, unless that has no rows, holds Σ_d (c_w / n_w) e_k, which
     is multiplied by the table, or the statistics themselves if ``multiply`` is 0. In the end
     ``out`` holds ``factor`` times the statistics. To each of the ``energies``, the sum over
-    ``n_words`` words is added, which belongs to the statistics without the factor.
+    ``n_words`` words is added, which belongs to the statistics without the factor. If ``largest``
+    has no entries, the energies are left as they are.
     """
     n_rows, n_topics = out.shape
     part = np.empty(n_topics)
@@ -155,11 +156,17 @@ def expected_statistics(table, largest, local, factor, multiply, addend, out, n_
                 mass += abs(out[w, k])
             if mass == 0.0:
                 continue
-            for k in range(n_topics):
-                weight = max(np.float64(table[w, k]), SMALLEST_LOG)
-                value = out[w, k] * weight if multiply else out[w, k]
-                part[k] += value * (log(weight) / local + largest[w])
-                out[w, k] = factor * value
+            if largest.shape[0] > 0:
+                for k in range(n_topics):
+                    weight = max(np.float64(table[w, k]), SMALLEST_LOG)
+                    value = out[w, k] * weight if multiply else out[w, k]
+                    part[k] += value * (log(weight) / local + largest[w])
+                    out[w, k] = factor * value
+            else:
+                for k in range(n_topics):
+                    weight = max(np.float64(table[w, k]), SMALLEST_LOG)
+                    value = out[w, k] * weight if multiply else out[w, k]
+                    out[w, k] = factor * value
         for k in range(n_topics):
             energies[i] += part[k]
 

@@ -151,32 +151,39 @@ def _chosen_columns(rows, indices, begin, n, n_words, chosen, n_chosen, width, m
 
 @helper
 def _document_sums(alpha, gamma, tokens_of_topics, weight, scratch, expected_log, theta, sums):
-    """Add Σ n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)]; returns ψ(Σ γ)."""
+    """Add Σ n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)]; returns ψ(Σ γ).
+
+    What belongs into an array without entries is not computed.
+    """
+    if theta.shape[0] == 0 and sums.shape[0] == 0:
+        return 0.0
     concentration = 0.0
     n_topics = alpha.shape[0]
     for k in range(n_topics):
         concentration += gamma[k]
     normalizer = digamma(concentration)
-    energy = 0.0
-    prior = 0.0
-    entropy = -log_gamma(concentration)
     # The loop covers the padding too, because entries that are left over from whole vectors would
     # be processed one by one, which is slow.
     for k in range(gamma.shape[0]):
         expected_log[k] = digamma(gamma[k]) - normalizer
-    for k in range(gamma.shape[0]):
-        scratch[k] = log_gamma(gamma[k])
-    for k in range(n_topics):
-        energy += tokens_of_topics[k] * expected_log[k]
-        prior += (alpha[k] - 1.0) * expected_log[k]
-        entropy += scratch[k] - (gamma[k] - 1.0) * expected_log[k]
-    sums[1] += weight * energy
-    sums[2] += weight * prior
-    sums[3] += weight * entropy
-    for k in range(n_topics):
-        theta[k] += weight * expected_log[k]
-    theta[n_topics] += weight
-    theta[n_topics + 1] += weight * normalizer
+    if sums.shape[0] > 0:
+        energy = 0.0
+        prior = 0.0
+        entropy = -log_gamma(concentration)
+        for k in range(gamma.shape[0]):
+            scratch[k] = log_gamma(gamma[k])
+        for k in range(n_topics):
+            energy += tokens_of_topics[k] * expected_log[k]
+            prior += (alpha[k] - 1.0) * expected_log[k]
+            entropy += scratch[k] - (gamma[k] - 1.0) * expected_log[k]
+        sums[1] += weight * energy
+        sums[2] += weight * prior
+        sums[3] += weight * entropy
+    if theta.shape[0] > 0:
+        for k in range(n_topics):
+            theta[k] += weight * expected_log[k]
+        theta[n_topics] += weight
+        theta[n_topics + 1] += weight * normalizer
     return normalizer
 
 
@@ -199,6 +206,8 @@ def _few_topics_sums(alpha, of_prior, gamma, tokens_of_topics, topics, m, weight
     The terms of the others are those of the prior, :func:`_sums_of_prior`. What is added to
     ``theta`` is E log θ without ψ of the prior and without the normaliser.
     """
+    if theta.shape[0] == 0 and sums.shape[0] == 0:
+        return 0.0
     n_topics = alpha.shape[0]
     concentration = of_prior[3, 0]
     for j in range(m):
@@ -211,13 +220,16 @@ def _few_topics_sums(alpha, of_prior, gamma, tokens_of_topics, topics, m, weight
         k = topics[j]
         value = digamma(gamma[j])
         change = value - of_prior[1, k]
-        energy += tokens_of_topics[j] * (value - normalizer)
-        prior += (alpha[k] - 1.0) * change
-        entropy += log_gamma(gamma[j]) - (gamma[j] - 1.0) * value - of_prior[2, k]
-        theta[k] += weight * change
-    sums[1] += weight * energy
-    sums[2] += weight * prior
-    sums[3] += weight * entropy
+        if sums.shape[0] > 0:
+            energy += tokens_of_topics[j] * (value - normalizer)
+            prior += (alpha[k] - 1.0) * change
+            entropy += log_gamma(gamma[j]) - (gamma[j] - 1.0) * value - of_prior[2, k]
+        if theta.shape[0] > 0:
+            theta[k] += weight * change
+    if sums.shape[0] > 0:
+        sums[1] += weight * energy
+        sums[2] += weight * prior
+        sums[3] += weight * entropy
     return normalizer
 
 
@@ -311,7 +323,8 @@ def mean_field(
     ``out`` and ``clean`` (n_words, width) receive Σ_d w_d (c_w / n_w) e_k with and without the
     ``noise``, unless they have no rows. ``theta`` (n_topics + 2,) receives Σ w E log θ, Σ w and
     Σ w ψ(Σ_k γ_k). ``sums`` receives Σ w times each of these: the log of the normaliser of φ,
-    Σ_k n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)].
+    Σ_k n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)]. What belongs into an array
+    without entries is not computed.
     """
     n_topics = alpha.shape[0]
     width = table.shape[1]
@@ -462,16 +475,18 @@ def mean_field(
                 add_shares(indices, begin, n, c, norms, e, noisy_weight, out)
             if clean.shape[0] > 0:
                 add_shares(indices, begin, n, c, norms, e, weight, clean)
-        log_norm = -local * normalizer * tokens
-        for i in range(n_words):
-            logs[i] = log(np.float64(norms[i]))
-        for i in range(n):
-            log_norm += np.float64(c[i]) * (logs[i] + local * largest[indices[begin + i]])
-        sums[0] += weight * log_norm
-    for k in range(n_topics):
-        theta[k] += few_weight * of_prior[1, k] - few_normalizer
-    theta[n_topics] += few_weight
-    theta[n_topics + 1] += few_normalizer
+        if sums.shape[0] > 0:
+            log_norm = -local * normalizer * tokens
+            for i in range(n_words):
+                logs[i] = log(np.float64(norms[i]))
+            for i in range(n):
+                log_norm += np.float64(c[i]) * (logs[i] + local * largest[indices[begin + i]])
+            sums[0] += weight * log_norm
+    if theta.shape[0] > 0:
+        for k in range(n_topics):
+            theta[k] += few_weight * of_prior[1, k] - few_normalizer
+        theta[n_topics] += few_weight
+        theta[n_topics + 1] += few_normalizer
 
 
 @helper
@@ -487,20 +502,23 @@ def _finish_assignments(
 ):  # fmt: skip
     """Compute the parameters, sums and statistics of a document from a given φ."""
     n_topics = alpha.shape[0]
-    entropy = 0.0
     for k in range(n_topics):
         assigned[k] = 0.0
     for i in range(n):
-        count = np.float64(c[i])
         for k in range(n_topics):
-            share = np.float64(phi[i, k])
-            assigned[k] += count * share
-            entropy -= count * share * log(max(share, SMALLEST_LOG))
+            assigned[k] += np.float64(c[i]) * np.float64(phi[i, k])
+    if sums.shape[0] > 0:
+        entropy = 0.0
+        for i in range(n):
+            count = np.float64(c[i])
+            for k in range(n_topics):
+                share = np.float64(phi[i, k])
+                entropy -= count * share * log(max(share, SMALLEST_LOG))
+        sums[0] += weight * entropy
     for k in range(n_topics):
         final[k] = np.float64(base[k]) + factor * assigned[k]
         gamma[d, k] = final[k]
     _document_sums(alpha, final, assigned, weight, scratch, expected_log, theta, sums)
-    sums[0] += weight * entropy
     if out.shape[0] > 0:
         for i in range(n):
             w = indices[begin + i]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -226,6 +226,8 @@ class TopicsVisit(Visit):
         Whether local steps compute statistics; the bound alone does not need them.
     workers : Workers, default=SEQUENTIAL
         They share the work on the statistics of all documents.
+    bound : bool, default=True
+        Whether local steps compute the terms of the lower bound.
     """
 
     kind: str = "mean_field"
@@ -233,10 +235,15 @@ class TopicsVisit(Visit):
     draw: TopicsDraw | None = None
     statistics: bool = True
     workers: Workers = SEQUENTIAL
+    bound: bool = True
 
     @property
     def tells_bound(self) -> bool:  # type: ignore[override]
         return self.kind == "mean_field"
+
+    def without_bound(self) -> TopicsVisit:
+        # The temperature of a document follows from terms of its bound.
+        return self if self.unit_temperatures is not None else replace(self, bound=False)
 
     def start(
         self,
@@ -279,8 +286,11 @@ class TopicsVisit(Visit):
         out = kept_memory.zeros(shape) if self.statistics else _NO_MATRIX
         # The energy is computed from statistics without noise, even if the result has noise.
         noiseless = _NO_MATRIX if noise is None else kept_memory.zeros(shape)
-        theta = kept_memory.zeros_apart(model.n_components + 2)
-        sums = kept_memory.zeros_apart(4)
+        theta = sums = _NOTHING
+        if self.bound or model.learn_doc_topic_prior:
+            theta = kept_memory.zeros_apart(model.n_components + 2)
+        if self.bound:
+            sums = kept_memory.zeros_apart(4)
         how: tuple[Any, ...] = (local.n_iter, model.mean_change_tol)
         if self.kind == "gibbs":
             how = (*_GIBBS_SWEEPS, local.seed)
@@ -307,7 +317,7 @@ class TopicsVisit(Visit):
             theta,
             sums,
         )
-        step = self._as_local_step(units, Addends([out]), theta, sums, float(sums[1]), gamma)
+        step = self._as_local_step(units, Addends([out]), theta, sums, gamma)
         if noise is not None and self.separate_noise:
             step.deviation = {TOPICS: cast(Any, Addends([out]))}
             step.statistics[TOPICS] = cast(Any, Addends([noiseless]))
@@ -356,7 +366,8 @@ class TopicsVisit(Visit):
     def _complete(self, statistics: dict[str, Any]) -> float:
         """Add up the statistics of all chunks, and multiply them by the table.
 
-        Returns Σ S E log β. The threads that share the work do not change the order of sums.
+        Returns Σ S E log β, or 0 if the bound is not wanted. The threads that share the work do not
+        change the order of sums.
         """
         addends, (table, largest) = statistics[TOPICS], self.expected
         total, n = addends.place(), len(table)
@@ -368,7 +379,7 @@ class TopicsVisit(Visit):
             addends.add_up(rows, but_last=True)
             tables().expected_statistics(
                 table[rows],
-                largest[rows],
+                largest[rows] if self.bound else _NOTHING,
                 x,
                 factor,
                 int(self.kind == "mean_field"),
@@ -421,7 +432,8 @@ class TopicsVisit(Visit):
             theta,
             sums,
         )
-        step = self._as_local_step(units, out, theta, sums, float(sums[4]), gamma)
+        step = self._as_local_step(units, out, theta, sums, gamma)
+        step.energy = float(sums[4])
         step.temperature, step.inverse_temperatures = float(sums[5]), found
         return step
 
@@ -431,10 +443,12 @@ class TopicsVisit(Visit):
         out: Any,
         theta: np.ndarray,
         sums: np.ndarray,
-        energy: float,
         gamma: np.ndarray,
     ) -> LocalStep:
         """Return the results that the kernels have written into their arrays as a local step."""
+        statistics = {TOPICS: out, "doc_topic": theta}
+        if not self.bound:
+            return LocalStep(statistics, np.nan, np.nan, np.nan, local=gamma)
         alpha = self.model.doc_topic_prior
         if alpha.sum() > STRONG:
             # E log p(θ) + H[q(θ)] is −KL, far smaller than the two that the kernel tells.
@@ -445,8 +459,8 @@ class TopicsVisit(Visit):
             constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
             log_prior = float(sums[2] + constant * theta[-2])
         return LocalStep(
-            {TOPICS: out, "doc_topic": theta},
-            energy=energy,
+            statistics,
+            energy=float(sums[1]),
             entropy=float(sums[0] + sums[3]),
             log_prior=log_prior,
             local=gamma,

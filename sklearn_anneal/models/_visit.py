@@ -167,9 +167,10 @@ class Visit:
     def without_bound(self) -> Visit:
         """Return a visit whose local steps need not compute the terms of the lower bound.
 
-        The loop takes the bound from the visit for the first block. It calls this method for visits
-        for later blocks, whose local variables start from those of the visit before. Models that
-        save time without the bound override it; its terms are then NaN.
+        The loop takes the bound from the visit for the first block, unless the method evaluates it
+        by extra visits. It calls this method for visits for later blocks, whose local variables
+        start from those of the visit before, and for all visits of such a method. Models that save
+        time without the bound override it; its terms are then NaN.
         """
         return self
 
