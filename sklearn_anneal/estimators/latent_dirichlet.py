@@ -302,8 +302,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     _most_reheats = {"deterministic": 4, "reheating": 4}
     _kernel_modules = (
-        *("latent_dirichlet", "counts", "gamma", "gamma_draws", "topic_sampler"),
-        *("lazy_columns", "ragged"),
+        *("latent_dirichlet", "assigned_tokens", "tempered_documents", "topic_sampler"),
+        *("counts", "gamma", "gamma_draws", "lazy_columns", "ragged"),
     )
     _data_in_words = "{units} documents with {observations} tokens of {columns} words"
     _advice = (

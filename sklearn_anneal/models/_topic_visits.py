@@ -36,6 +36,8 @@ _GIBBS_SWEEPS = (10, 20)
 
 
 kernels = partial(compiled, "latent_dirichlet")
+assigned = partial(compiled, "assigned_tokens")
+tempered = partial(compiled, "tempered_documents")
 tables = partial(compiled, "counts")
 
 
@@ -296,8 +298,8 @@ class TopicsVisit(Visit):
             how = (*_GIBBS_SWEEPS, local.seed)
         kernel = {
             "mean_field": kernels().mean_field,
-            "cvb0": kernels().collapsed,
-            "gibbs": kernels().gibbs,
+            "cvb0": assigned().collapsed,
+            "gibbs": assigned().gibbs,
         }[self.kind]
         gamma = self._gamma_array(units, local)
         kernel(
@@ -415,7 +417,7 @@ class TopicsVisit(Visit):
         out = kept_memory.zeros(self.expected.table.shape)
         theta, sums, found = np.zeros(model.n_components + 2), np.zeros(6), np.empty(units.n_units)
         gamma = self._gamma_array(units, local)
-        kernels().locally_tempered(
+        tempered().locally_tempered(
             *self._arrays(units, np.float64),
             *self.expected,
             model.doc_topic_prior,

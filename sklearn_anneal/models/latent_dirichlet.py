@@ -47,6 +47,7 @@ from ._topic_visits import (
     Words,
     kernels,
     tables,
+    tempered,
     words_of_task,
 )
 
@@ -544,7 +545,7 @@ class LatentDirichlet(ConjugateModel):
         np.maximum(table, -700.0, out=table)
         tables().exponentiate(table, table, 1.0)
         sums = np.zeros((len(x), self.width))
-        kernels().tempered_topic_sums(table, len(x), sums)
+        tempered().tempered_topic_sums(table, len(x), sums)
         log_sums = np.log(sums[:, : self.n_components])
         return np.ascontiguousarray(log_sums - np.multiply.outer(x, log_sums[-1]))
 
