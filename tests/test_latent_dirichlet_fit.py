@@ -19,7 +19,7 @@ from cases_latent_dirichlet import (
     small,
     spread,
 )
-from harness import make_threads_worthwhile, quick
+from harness import make_threads_worthwhile, open_run, quick, visit
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix, vstack
 from sklearn.base import clone
@@ -28,6 +28,7 @@ from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import (
     ANNEALING,
     DeterministicAnnealing,
+    NoAnnealing,
     StochasticAnnealing,
     StructuredVI,
 )
@@ -315,6 +316,24 @@ def test_restarts_keep_the_best(X):
     assert lda.lower_bound_ == lda.restart_lower_bounds_.max()
     assert len(set(lda.restart_lower_bounds_)) == 4
     assert lda.restart_lower_bounds_[0] == small(4, max_iter=10).fit(X).lower_bound_
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("local_step", ["mean_field", "cvb0", "collapsed_gibbs"])
+def test_evaluations_find_the_bound_without_statistics(local_step, weighted, X, rng):
+    """The bound is that of a visit of plain mean-field inference, whatever the local step is."""
+    weights = rng.uniform(0.5, 2.0, X.shape[0]) if weighted else None
+    plain_steps = small(annealing="none", local_step="mean_field")
+    ctx, method, units = open_run(plain_steps, X, weights)
+    whole = visit(ctx, method, units).step
+    lda = small(annealing="structured", local_step=local_step)
+    of_method, method, units = open_run(lda, X, weights, q=ctx.q)
+    of_method.model.doc_topic_prior = ctx.model.doc_topic_prior
+    evaluated = visit(of_method, NoAnnealing(), units, evaluation=True).step
+    assert evaluated.statistics == {}
+    assert whole.statistics["topic_word"].sum() > 0
+    assert evaluated.bound == pytest.approx(whole.bound, rel=1e-12)
+    assert evaluated.log_prior == whole.log_prior
 
 
 def test_the_perplexity_ends_a_fit(X):

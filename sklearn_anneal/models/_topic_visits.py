@@ -225,7 +225,8 @@ class TopicsVisit(Visit):
     draw : TopicsDraw or None, default=None
         The draw of the topics, if local steps use one instead of expectations.
     statistics : bool, default=True
-        Whether local steps compute statistics; the bound alone does not need them.
+        Whether local steps compute statistics. The bound at T = 1 alone does not need them; what
+        they would add to the energy is then contained in the entropy.
     workers : Workers, default=SEQUENTIAL
         They share the work on the statistics of all documents.
     bound : bool, default=True
@@ -351,7 +352,9 @@ class TopicsVisit(Visit):
             return self._of_all_words(step)
         x, mean_field = float(self.t.local), self.kind == "mean_field"
         noiseless = step.statistics.pop(_NOISELESS, None)
-        if noiseless is None:
+        if not self.statistics:
+            energy = 0.0
+        elif noiseless is None:
             energy = self._complete(step.statistics)
         else:
             energy = self._complete({TOPICS: noiseless})
@@ -363,7 +366,7 @@ class TopicsVisit(Visit):
             # So far the entropy holds the log normaliser of φ that the kernel has computed, which
             # is H[q(z)] + x E log p(x, z | θ, β).
             step.entropy -= x * step.energy
-        return self._of_all_words(step)
+        return self._of_all_words(step) if self.statistics else replace(step, statistics={})
 
     def _complete(self, statistics: dict[str, Any]) -> float:
         """Add up the statistics of all chunks, and multiply them by the table.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -323,6 +322,7 @@ class LatentDirichlet(ConjugateModel):
         kind = "mean_field" if evaluation or sampled else self.local_step_name
         return TopicsVisit(
             *(self, topics, t, unit_temperatures, separate_noise, kind, words, draw),
+            statistics=not evaluation,
             workers=workers,
         )
 
@@ -432,7 +432,7 @@ class LatentDirichlet(ConjugateModel):
         """
         visit = self.visit(q, units, evaluation=True, workers=workers)
         bound = 0.0
-        for index, step in self._inferred(replace(visit, statistics=False), units, workers):
+        for index, step in self._inferred(visit, units, workers):
             # These steps are not completed by `finish`, so that the entropy includes the energy.
             bound += step.entropy + step.log_prior
             if gamma is not None:
