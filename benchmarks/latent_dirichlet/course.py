@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,7 +88,7 @@ class Judge:
             dtype=np.float32,
         )
         q = {"topic_word": np.asfortranarray(state.topics, dtype=np.float64) * _WEIGHT}
-        visit = model.visit(q, self._observed)
+        visit = replace(model.visit(q, self._observed), statistics=False).without_bound()
         gamma = visit.step(self._observed, local=LocalStart(None, N_ITER)).local
         return gamma / gamma.sum(axis=1, keepdims=True)
 

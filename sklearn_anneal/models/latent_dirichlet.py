@@ -452,7 +452,9 @@ class LatentDirichlet(ConjugateModel):
         words = Words.of(units, q[TOPICS])
         topics = self._mean_topics(self.expectations_of(q, words), workers)
         visit = TopicsVisit(
-            *(self, topics, Tempering(), None, False, "cvb0", words), statistics=False
+            *(self, topics, Tempering(), None, False, "cvb0", words),
+            statistics=False,
+            bound=False,
         )
         for index, step in self._inferred(visit, units, workers):
             gamma[index] = step.local
