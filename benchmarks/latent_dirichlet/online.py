@@ -146,9 +146,7 @@ def our_proportions(X: csr_matrix, topics: np.ndarray) -> np.ndarray:
     model = model_of(*topics.shape, 100, np.float64, tol=1e-3)
     units = Documents(X.data, X.indices, X.indptr)
     q = {"topic_word": np.asfortranarray(topics, dtype=np.float64)}
-    gamma = np.empty((X.shape[0], len(topics)))
-    model.infer(units, q, SEQUENTIAL, gamma)
-    return gamma
+    return model.proportions(units, q, SEQUENTIAL)
 
 
 def libraries(X: csr_matrix) -> dict[str, tuple[Callable[..., Fit], csr_matrix]]:

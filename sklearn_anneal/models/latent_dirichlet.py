@@ -422,22 +422,12 @@ class LatentDirichlet(ConjugateModel):
             return self.max_doc_update_iter
         return _FEW_ITERATIONS if exploring else _MANY_ITERATIONS
 
-    def infer(
-        self, units: Documents, q: Natural, workers: Workers, gamma: np.ndarray | None = None
-    ) -> float:
-        """Return the bound on the log-likelihood of documents given q(β) at T = 1, in nats.
-
-        If ``gamma`` is given, the Dirichlet parameters γ of the documents are written into it;
-        its shape is (n_documents, n_components).
-        """
+    def infer(self, units: Documents, q: Natural, workers: Workers) -> float:
+        """Return the bound on the log-likelihood of documents given q(β) at T = 1, in nats."""
         visit = self.visit(q, units, evaluation=True, workers=workers)
-        bound = 0.0
-        for index, step in self._inferred(visit, units, workers):
-            # These steps are not completed by `finish`, so that the entropy includes the energy.
-            bound += step.entropy + step.log_prior
-            if gamma is not None:
-                gamma[index] = step.local
-        return bound
+        # These steps are not completed by `finish`, so that the entropy includes the energy.
+        steps = self._inferred(visit, units, workers)
+        return float(sum(step.entropy + step.log_prior for _, step in steps))
 
     def proportions(self, units: Documents, q: Natural, workers: Workers) -> np.ndarray:
         """Return the Dirichlet parameters γ of documents, of shape (n_documents, n_components).
@@ -445,18 +435,16 @@ class LatentDirichlet(ConjugateModel):
         They are those of the lower bound, or, with ``collapsed_predictions``, α and the expected
         tokens of each topic by CVB0 at the expected topics.
         """
+        if self.collapsed_predictions:
+            words = Words.of(units, q[TOPICS])
+            topics = self._mean_topics(self.expectations_of(q, words), workers)
+            visit = TopicsVisit(
+                *(self, topics, Tempering(), None, False, "cvb0", words), statistics=False
+            )
+        else:
+            visit = self.visit(q, units, evaluation=True, workers=workers)
         gamma = np.empty((units.n_units, self.n_components))
-        if not self.collapsed_predictions:
-            self.infer(units, q, workers, gamma)
-            return gamma
-        words = Words.of(units, q[TOPICS])
-        topics = self._mean_topics(self.expectations_of(q, words), workers)
-        visit = TopicsVisit(
-            *(self, topics, Tempering(), None, False, "cvb0", words),
-            statistics=False,
-            bound=False,
-        )
-        for index, step in self._inferred(visit, units, workers):
+        for index, step in self._inferred(visit.without_bound(), units, workers):
             gamma[index] = step.local
         return gamma
 
