@@ -151,17 +151,21 @@ def test_an_interrupted_run_goes_on_and_a_cut_run_is_made_again(records, tmp_pat
     from benchmarks.latent_dirichlet import runs, time_plan
     from benchmarks.latent_dirichlet.contestants import SETTINGS
 
-    lines = records.read_text(encoding="utf-8").splitlines(keepends=True)
-    cut = json.loads(lines[0])
-    cut["result"] |= {"cut": True, "budget": 1.0}
-    path = tmp_path / "records.jsonl"
-    path.write_text(json.dumps(cut) + "\n" + "".join(lines[1:-1]), encoding="utf-8")
-    specs = list(time_plan.QUICK.specs())
-    cache = Cache(path, runs.Spec)
-    last = runs.Spec(**json.loads(lines[-1])["spec"]).key
-    first = runs.Spec(**cut["spec"]).key
-    for budget, expected in ((None, [first, last]), (2.0, [first, last]), (1.0, [last])):
-        assert [spec.key for spec in time_plan.missing(specs, cache, budget)] == expected
+    rows = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
+    path, specs = tmp_path / "records.jsonl", list(time_plan.QUICK.specs())
+    last = runs.Spec(**rows[-1]["spec"]).key
+    # Samplers are never cut, and are made again as a whole if they were.
+    for contestant, again in (("plain", {None, 2.0}), ("default", {None, 2.0, 1.0})):
+        cut = next(i for i, row in enumerate(rows) if row["spec"]["contestant"] == contestant)
+        result = {**rows[cut]["result"], "cut": True, "budget": 1.0}
+        kept = [*rows[:cut], {**rows[cut], "result": result}, *rows[cut + 1 : -1]]
+        path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        cache, key = Cache(path, runs.Spec), runs.Spec(**rows[cut]["spec"]).key
+        for budget in (None, 2.0, 1.0):
+            missing = time_plan.missing(specs, cache, budget)
+            expected = [key, last] if budget in again else [last]
+            assert [spec.key for spec in missing] == expected
+            assert {spec.budget for spec in missing if spec.contestant == "default"} <= {None}
     other = runs.CONTESTANTS["plain"]._replace(settings="others")
     monkeypatch.setitem(runs.CONTESTANTS, "plain", other)
     changed = time_plan.missing(time_plan.QUICK.specs(), Cache(records, runs.Spec), None)

@@ -8,10 +8,14 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from ..common.reproduction import Cache
+from .contestants import RECOMMENDED
 from .data import SHORT, available
 from .runs import CONTESTANTS, Spec
 from .time_verdicts import Curve
+from .topic_peers import MALLET, TOMOTOPY, TWO_WORKERS
 
+# Samplers have no budget: the page compares their last states, and averages over some before these.
+UNCUT = {"default", RECOMMENDED, TOMOTOPY, TWO_WORKERS, MALLET}
 # What --only filters by: its names, and the attributes of the specifications.
 FILTERS = {
     "corpus": "corpus",
@@ -103,8 +107,12 @@ def missing(specs: Iterable[Spec], cache: Cache, budget: float | None) -> list[S
     """The runs that the file does not have, or only up to a smaller budget."""
     specs = list(specs)
     there = set(available({spec.corpus: None for spec in specs}))
-    budgeted = [replace(spec, budget=budget) for spec in specs if spec.corpus in there]
-    return [spec for spec in budgeted if not _is_made(cache.result(spec), budget)]
+    budgeted = [
+        replace(spec, budget=None if spec.contestant in UNCUT else budget)
+        for spec in specs
+        if spec.corpus in there
+    ]
+    return [spec for spec in budgeted if not _is_made(cache.result(spec), spec.budget)]
 
 
 def _is_made(result: dict[str, Any] | None, budget: float | None) -> bool:

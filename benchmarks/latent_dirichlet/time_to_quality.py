@@ -39,7 +39,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--records", type=Path, default=RESULTS / RECORDS, help=records)
     only = f"NAME=PATTERN, where NAME is one of {', '.join(FILTERS)}"
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME=PATTERN", help=only)
-    parser.add_argument("--budget", type=float, help="processor seconds after which a run stops")
+    budget = "processor seconds after which a run stops, unless it is that of a sampler"
+    parser.add_argument("--budget", type=float, help=budget)
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side (default: 1)")
     parser.add_argument("--code", default="", help="name of the measured state of the package")
     parser.add_argument("--quick", action="store_true", help="a small run that tells nothing")
