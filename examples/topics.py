@@ -4,9 +4,9 @@ Ten topics, and all of them found
 
 The words of 200 short documents are drawn from ten topics. Each topic is a row or a column of a
 square of 25 words, so that it can be seen whether it was found. Plain variational inference merges
-some topics and splits others. Deterministic annealing, the default, begins at a high temperature,
-at which the topics are still alike, and lowers it to 1. From the same start it finds all ten, and
-its lower bound is higher.
+some topics and splits others. Deterministic annealing begins at a high temperature, at which the
+topics are still alike, and lowers it to 1. From the same start it finds all ten, and its lower
+bound is higher.
 """
 
 import matplotlib.pyplot as plt

@@ -126,10 +126,13 @@ def model_of(estimator: Any, X: Any) -> Any:
 
 def change_models(monkeypatch: pytest.MonkeyPatch, cls: type, change: Callable[[Any], Any]) -> None:
     """Let estimators of a class fit ``change(model)`` in the place of each model that they make."""
-    make_model = cls._make_model  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        cls, "_make_model", lambda estimator, X, units: change(make_model(estimator, X, units))
-    )
+
+    def changed(make: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda estimator, X, units: change(make(estimator, X, units))
+
+    for name in ("_make_model", "_make_model_of_stream"):
+        if name in vars(cls):
+            monkeypatch.setattr(cls, name, changed(getattr(cls, name)))
 
 
 def units_of(estimator: Any, X: Any, weights: np.ndarray | None = None) -> Any:

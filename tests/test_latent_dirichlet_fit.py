@@ -336,15 +336,36 @@ def test_evaluations_find_the_bound_without_statistics(local_step, weighted, X, 
     assert evaluated.log_prior == whole.log_prior
 
 
-def test_the_perplexity_ends_a_fit(X):
-    lda = small(4, max_iter=60, tol=0.0, evaluate_every=2, perp_tol=0.5).fit(X)
+def test_the_perplexity_ends_a_fit(X, capsys):
+    lda = small(4, max_iter=60, tol=0.0, evaluate_every=2, perp_tol=0.5, verbose=1).fit(X)
     assert lda.converged_
+    assert "the perplexity of the training set changes by less than perp_tol=0.5" in (
+        capsys.readouterr().out
+    )
     assert 2 < lda.n_iter_ < 60
     assert lda.n_iter_ % 2 == 0
     before, after = np.exp(-lda.lower_bounds_[[-3, -1]] / X.sum())
     assert abs(after - before) < 0.5
     never = small(4, max_iter=60, tol=0.0, evaluate_every=0, perp_tol=0.5).fit(X)
     assert never.n_iter_ == 60
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_topics_cannot_be_changed_in_place(dtype, X):
+    """Predictions read the same memory, and would become those of other topics."""
+    lda = small(3).fit(X.astype(dtype))
+    before = lda.score(X)
+    with pytest.raises(ValueError, match="read-only"):
+        lda.components_ /= 2
+    assert lda.score(X) == before
+    assert lda.partial_fit(X.astype(dtype)).components_.shape == (3, X.shape[1])
+
+
+def test_sampling_huge_counts_takes_no_longer():
+    """A count of a word is at most 1024 tokens, whatever it is."""
+    X = np.array([[1e9, 0.0, 3.0], [0.0, 2e12, 1.5]])
+    lda = small(2, local_step="gibbs", max_iter=3).fit(X)
+    assert_allclose(lda.components_.sum(), X.sum(), rtol=1e-9)
 
 
 def test_a_number_of_local_iterations_holds_everywhere(X):

@@ -144,7 +144,7 @@ def test_fractions_of_counts_and_large_counts_keep_their_mass():
     model, q, topics = model_of_two_topics(), {TOPICS: np.ones((2, 3)) + ETA}, None
     for n_turns in (1, 1, 2):
         step = visited(model, q, X, topics, n_turns=n_turns)
-        assert len(step.local) == 1 + 3 + load("topic_sampler").MOST_TOKENS + 3
+        assert len(step.local) == 1 + 3 + load("document_steps").MOST_TOKENS + 3
         found = model.block_statistics(None, step.statistics, None)[TOPICS]
         assert_allclose(found.sum(axis=0), np.asarray(X.sum(axis=0)).ravel(), rtol=1e-12)
         topics, q = step.local, {TOPICS: np.asfortranarray(ETA + found)}
@@ -407,13 +407,45 @@ def test_streams_have_mean_field_steps(X):
     for _ in range(3):
         est.partial_fit(X)
     assert est.score(X) > before - 0.1
-    params = {"random_state": 0, "init_params": "random", "doc_topic_prior": 0.3}
-    streams = [
+
+
+@pytest.mark.parametrize("eta", ["scaled", "auto"])
+def test_a_stream_with_automatic_steps_is_one_with_mean_field_steps(eta, X):
+    params = {"topic_word_prior": eta, "random_state": 0, "batch_size": 20}
+    auto, fixed = (
         AnnealedLatentDirichletAllocation(3, local_step=step, **params).partial_fit(X)
         for step in ("auto", "mean_field")
-    ]
-    assert streams[0].annealing_.learning_rate == 0.5
-    assert_array_equal(streams[0].components_, streams[1].components_)
+    )
+    assert auto.annealing_.learning_rate == 0.5
+    assert_array_equal(auto.components_, fixed.components_)
+    assert_array_equal(auto.doc_topic_prior_, fixed.doc_topic_prior_)
+    assert auto.topic_word_prior_ == fixed.topic_word_prior_
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_stream_remembers_though_sampled_topics_need_a_rate_of_1(first, X):
+    """With that rate a batch would replace everything before it."""
+    params = {"random_state": 0, "max_doc_update_iter": 5}
+    given, auto = (
+        AnnealedLatentDirichletAllocation(
+            3, annealing=StructuredVI(learning_rate=rate, n_passes=3), **params
+        )
+        for rate in (1, "auto")
+    )
+    for est in (given, auto):
+        if not first:
+            est.fit(X)
+            assert est.annealing_.learning_rate == 1
+        est.partial_fit(X[:5]).partial_fit(X[5:9])
+    assert_array_equal(given.components_, auto.components_)
+
+
+@pytest.mark.parametrize("step", ["mean_field", "cvb0"])
+def test_a_rate_of_1_is_refused_in_minibatches(step, X):
+    method = StructuredVI(learning_rate=1, n_passes=2)
+    est = small(local_step=step, annealing=method, learning_method="online", batch_size=5)
+    with pytest.raises(ValueError, match="keeps nothing of earlier data"):
+        est.fit(X)
 
 
 def test_predictions_integrate_proportions_out(rng):
@@ -454,6 +486,9 @@ def test_what_makes_no_sense_is_refused(params, words, X):
         {"annealing": StructuredVI(gradient="exact", n_passes=2), "learning_method": "batch"},
         {"annealing": "deterministic", "max_iter": 2},
         {"annealing": StructuredVI(n_passes=2), "learning_method": "online"},
+        {"annealing": StructuredVI(n_passes=2, learning_rate=0.5)},
+        {"annealing": StructuredVI(n_passes=2, learning_rate="decay")},
+        {"annealing": StructuredVI(n_passes=2, gradient="exact")},
     ],
 )
 def test_where_the_sampler_cannot_work_auto_is_mean_field(params, X):

@@ -198,9 +198,9 @@ def _contestants(page: Page) -> None:
         "Contestants",
         "Ours are settings of `AnnealedLatentDirichletAllocation`; what they do not say is "
         "default. The defaults of sampled topics were chosen on AP, NIPS and 20 Newsgroups, first "
-        "by their test documents and later by a part of their training documents; no setting was "
-        "chosen on baseball and hockey. The step sizes and batches of the peers in minibatches are "
-        "the best of a few that were tried on AP with K = 50.",
+        "by their test documents and later by a part of their training documents, and not on "
+        "baseball and hockey. The step sizes and batches of the peers in minibatches are the best "
+        "of a few that were tried on AP with K = 50.",
     )
     rows = []
     for name, contestant in CONTESTANTS.items():

@@ -30,9 +30,9 @@ class StochasticAnnealing(Annealing):
         1/1000. Both are 0 from pass n on.
     n_passes : int or "auto", default="auto"
         Number of passes over the data until r = 0. On mixtures in many dimensions, 200 passes reach
-        better optima than the default, for four times the work. In few dimensions and with well
-        separated clusters, the method can end with a lower bound below that of plain inference from
-        k-means.
+        better optima than the default, for two to three times the time. In few dimensions and with
+        well separated clusters, the method can end with a lower bound below that of plain inference
+        from k-means.
     start : {"auto", "random", "init_params"}, default="auto"
         Whether the fit starts from a draw of η, or as the estimator's ``init_params`` says.
 

@@ -36,7 +36,8 @@ class StructuredVI(DampedMixin, Annealing):
         all data. An update from a share w of the data has the decaying step size, but at least
         w ρ / (w ρ + 1 − ρ): the weight of new data compared with what is kept is then in
         proportion to the share. Parameters therefore go on moving among good solutions, and are
-        averages over about one pass whatever the size of the batches is.
+        averages over about one pass whatever the size of the batches is. 1 keeps nothing of earlier
+        data, and is refused in minibatches and streams.
     evaluate_every : int or "auto", default="auto"
         Number of passes between two evaluations of the lower bound.
     average : bool or "auto", default="auto"
@@ -103,6 +104,12 @@ class StructuredVI(DampedMixin, Annealing):
     def minibatch_step(self, decaying: float, share: float) -> float:
         if self.learning_rate == "decay":
             return decaying
+        if self.learning_rate == 1 and share < 1:
+            raise ValueError(
+                "StructuredVI(learning_rate=1) keeps nothing of earlier data, so that each "
+                "minibatch would replace all that was learned before. Give a smaller number, "
+                "'decay' or 'auto', or fit to all data at once."
+            )
         # The weights of what is new and of what is kept, in an update from all data.
         new, kept = float(self.learning_rate), 1.0 - float(self.learning_rate)
         return max(decaying, share * new / (share * new + kept))

@@ -155,8 +155,12 @@ class BaseAnnealed(
         """Refuse parameters in a later batch of a stream that a first batch would refuse."""
         self._strategy(self._make_model(X, units))
 
+    def _make_model_of_stream(self, X: Any, units: Units) -> Model:
+        """Make the model with which a stream begins."""
+        return self._make_model(X, units)
+
     def _model_of_stream(self, model: Any) -> Any:
-        """The model with which a stream begins or goes on, given that of a fit."""
+        """The model with which a stream goes on, given that of a fit."""
         return model
 
     def _check_first_batch(self, units: Units, model: Model) -> None:
@@ -412,6 +416,13 @@ class BaseAnnealed(
                 f"{type(strategy).__name__} does not end with plain inference, and the lower "
                 "bound, by which reheats are judged, is not what it is chosen for"
             )
+        race = self.restarts == "race"
+        if race and self.n_init > 1 and not strategy.finish:
+            raise ValueError(
+                f"restarts='race' cannot be combined with annealing={self.annealing!r}: "
+                f"{type(strategy).__name__} does not end with plain inference, from the passes of "
+                "which a race leaves some out. Give restarts='full', or another annealing."
+            )
         n_reheats = patience = n_without_schedule = self.n_reheats
         if n_reheats == "auto":
             n_reheats, n_without_schedule, patience = 0, 0, _PATIENCE
@@ -435,7 +446,6 @@ class BaseAnnealed(
             )
             for noise in _NOISE_OF_REHEATS
         )
-        race = self.restarts == "race"
         return Plan(self.n_init, race, n_reheats, n_without_schedule, methods, patience)
 
     def _start_anew(
@@ -648,9 +658,10 @@ class BaseAnnealed(
 
     def _open_stream(self, X: Any, units: Units) -> tuple[Inference, Annealing]:
         """The start of a stream, and the method for the attribute ``annealing_``."""
-        model = self._make_model(X, units)
-        self._strategy(model)
-        model = self._model_of_stream(model)
+        # The method is checked with the model of a fit as well, so that a stream is not begun with
+        # parameters with which no fit can be made.
+        self._strategy(self._make_model(X, units))
+        model = self._make_model_of_stream(X, units)
         strategy = self._strategy(model)
         self._check_first_batch(units, model)
         self._load_kernels()

@@ -46,9 +46,14 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
 
     @property
     def components_(self) -> np.ndarray:
-        """λ, the pseudo-counts of words in topics, of shape (n_components, n_features)."""
+        """λ, the pseudo-counts of words in topics, of shape (n_components, n_features).
+
+        The array is read-only, because predictions read the same memory.
+        """
         ctx = self._context()
-        return ctx.q[TOPICS].astype(ctx.model.dtype, copy=False)
+        components = ctx.q[TOPICS].astype(ctx.model.dtype, copy=False).view()
+        components.flags.writeable = False
+        return components
 
     @property
     def exp_dirichlet_component_(self) -> np.ndarray:

@@ -55,7 +55,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
         factorial mixtures. ``"deterministic"`` cools from T = 100 in 200 passes. It found all parts
-        of drawn data in most fits, where plain inference and reheats found them in none.
+        of drawn data in most fits, where plain inference and reheats found them in few.
     local_step : {"mean_field", "enumerate"}, default="mean_field"
         How the activations of a row are inferred: as independent ones, which are updated in turn
         until they have converged, or exactly, over all 2^K combinations, for at most 10 components.
@@ -92,7 +92,8 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Whether all restarts run to convergence, or only the best one. In a race, which is
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
-        end. A race takes fewer passes, and can miss a restart that rises late.
+        end. A race takes fewer passes, and can miss a restart that rises late. With
+        ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and

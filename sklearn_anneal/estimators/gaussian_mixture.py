@@ -78,7 +78,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         Whether all restarts run to convergence, or only the best one. In a race, which is
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
-        end. A race takes fewer passes, and can miss a restart that rises late.
+        end. A race takes fewer passes, and can miss a restart that rises late. With
+        ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 _MOST_TOKENS = 2.0**53
 # Σ α with which a prior of the topic proportions begins that is learned.
 _TOKENS_OF_PRIOR = 5.0
-# The same for each α where topics are sampled, unless documents are short.
+# Each α where topics are sampled, unless documents are short.
 _FIRST_PRIOR_OF_SAMPLER = 0.1
+# The largest α with which a stream begins, which learns it late, if at all.
+_FIRST_PRIOR_OF_STREAM = 0.1
 # The default number of batches in a pass, and the smallest and largest number of their documents.
 _BATCHES = 4
 _DOCUMENTS_PER_BATCH = 128, 1024
@@ -78,7 +80,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
         with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 0.1 where topics are
         sampled (``local_step``), or less, so that Σ α is at most 0.3 of the mean length of a
-        document, and with 5 / ``n_components`` elsewhere. It then maximises the lower bound over
+        document, and with 5 / ``n_components`` elsewhere, but at most 0.1 in streams, most of which
+        is over when it is learned. It then maximises the lower bound over
         α, separately for each topic (empirical Bayes), but only once the topics have settled: in
         batch mode when documents no longer start anew, with ``annealing="structured"`` after a
         tenth of its passes or of a stream (a quarter where topics are sampled), and otherwise at
@@ -109,10 +112,11 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         the mean of 20 sweeps), which takes many times as long. ``"collapsed_gibbs"``: by one draw
         of the topic of each token per pass, given the topics of all other tokens, which tokens
         keep from pass to pass [5]_ [6]_. It needs ``annealing="structured"`` and
-        ``learning_method="batch"``; ``partial_fit`` has mean-field steps then. A fraction of a
-        count is treated as one token of that weight. ``"auto"``: ``"collapsed_gibbs"`` where it is
-        possible, else ``"mean_field"``. Lower bounds always use mean-field updates; ``transform``
-        and ``score`` use them after mean-field steps, and CVB0 after all others.
+        ``learning_method="batch"``; ``partial_fit`` has mean-field steps then. In both, a fraction
+        of a count is one token of that weight, and a count above 1024 is cut into as many equal
+        tokens. ``"auto"``: ``"collapsed_gibbs"`` where it is possible, else ``"mean_field"``.
+        ``lower_bound_`` always uses mean-field updates; ``transform`` and ``score`` use them if
+        ``fit`` has such steps, and CVB0, which predicts better, in all other cases.
     learning_method : {"auto", "batch", "online"}, default="auto"
         ``"batch"`` visits all documents before each update, ``"online"`` is stochastic variational
         inference over batches of documents. ``"auto"``: ``"online"`` for structured inference with
@@ -137,9 +141,10 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         More documents take less time per pass, above all with many topics, and fewer of them make
         more of the first passes.
     evaluate_every : int, default=-1
-        Number of passes at T = 1 between two evaluations of the perplexity of the training set. The
-        fit stops when the perplexity changes by less than ``perp_tol`` between two of them. With 0
-        or less it is not evaluated.
+        Number of passes between two evaluations of the perplexity of the training set, which
+        contains the divergence of the topics here, as in scikit-learn. A fit at T = 1 stops when it
+        changes by less than ``perp_tol`` between two of them. With 0 or less it is not evaluated.
+        Structured inference makes all of its passes whatever this is.
     total_samples : float or None, default=None
         Number of documents in the whole stream that ``partial_fit`` will see. The annealing
         schedule runs within the first tenth of them. With None the size is taken to be the number
@@ -171,7 +176,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Whether all restarts run to convergence, or only the best one. In a race, which is
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
-        end. A race takes fewer passes, and can miss a restart that rises late.
+        end. A race takes fewer passes, and can miss a restart that rises late. With
+        ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     n_reheats : int or "auto", default="auto"
         Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
         so far, with plain inference after it; it is kept only if the lower bound is higher, and
@@ -187,8 +193,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     random_state : int, RandomState instance or None, default=None
         Seed of the starts and of the random numbers that annealing uses.
     warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the fitted parameters, at T = 1, instead of
-        starting anew.
+        Whether another call of ``fit`` continues from the fitted parameters by plain inference at
+        T = 1 instead of starting anew. After structured inference this raises the bound, and gives
+        up some of what draws gained in predictions.
     verbose : int, default=0
         With 1, a fit says how it begins, where it is (passes, temperature, lower bound, seconds)
         and why it ends. With 2, every pass has a line, with the rise of the bound.
@@ -200,16 +207,19 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     ----------
     components_ : ndarray of shape (n_components, n_features)
         Dirichlet parameters λ of the topics, which are pseudo-counts of words. Divided by the sums
-        of their rows they are the expected topics.
+        of their rows they are the expected topics. The array is read-only; change a copy.
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
         exp(E log β) for the word probabilities β of the topics. It is computed when it is asked
         for.
     bound_ : float
         Perplexity of the training set. It is set by ``fit``.
     lower_bound_ : float
-        Evidence lower bound of the fitted model at T = 1, in nats, with all constants.
+        Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
+        it is an estimate from the last batch, before the update with it.
     lower_bounds_ : ndarray of shape (n_iter,)
-        The lower bound after each pass (in a stream, after each batch of ``partial_fit``).
+        The lower bound after each pass (in a stream, an estimate before the update with each
+        batch). NaN: it was not evaluated. With ``"cvb0"`` and ``"gibbs"`` steps all values but the
+        last are those of the local steps, which is why the last can be lower.
     temperatures_ : ndarray of shape (n_iter,)
         Temperature of each pass. For local tempering, the mean over documents.
     annealing_ : Annealing
@@ -393,16 +403,28 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     def _is_online(self) -> bool:
         if self.learning_method != "auto":
             return self.learning_method == "online"
-        return self._is_structured() and self.local_step not in ("auto", SAMPLER)
+        samples = self.local_step == "auto" and self._can_sample()
+        return self._is_structured() and not samples and self.local_step != SAMPLER
 
     def _is_structured(self) -> bool:
         return self.annealing == "structured" or isinstance(self.annealing, StructuredVI)
 
+    def _can_sample(self) -> bool:
+        """Whether the settings of the annealing are those with which tokens can keep topics."""
+        approximate = getattr(self.annealing, "gradient", "auto") != "exact"
+        whole = getattr(self.annealing, "learning_rate", "auto") in ("auto", 1)
+        return self._is_structured() and approximate and whole
+
     def _resolved_local_step(self) -> str:
+        """The local step of ``fit``."""
         if self.local_step != "auto":
             return self.local_step
-        draws = self._is_structured() and getattr(self.annealing, "gradient", None) != "exact"
-        return SAMPLER if draws and not self._is_online() else "mean_field"
+        return SAMPLER if self._can_sample() and not self._is_online() else "mean_field"
+
+    def _local_step_of_stream(self) -> str:
+        # Tokens of a stream are met once, and keep no topics.
+        step = self._resolved_local_step()
+        return "mean_field" if step == SAMPLER else step
 
     def _documents_per_batch(self, n_documents: float) -> int:
         if self.batch_size != "auto":
@@ -450,6 +472,10 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     def _strategy(self, model: Any) -> Annealing:
         strategy = super()._strategy(model)
+        goes_on = model.local_step_name != SAMPLER and self._resolved_local_step() == SAMPLER
+        if goes_on and isinstance(strategy, StructuredVI):
+            # The rate of 1 with which topics are sampled would forget all that a stream has seen.
+            strategy.learning_rate = model.recommended["structured"]["learning_rate"]
         if self.init_components is not None and not strategy.needs_start:
             raise ValueError(
                 f"annealing={self.annealing!r} starts from random topics, which leaves "
@@ -483,6 +509,14 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             raise ValueError(f"local_step={SAMPLER!r} {reason}, or local_step='auto'.")
 
     def _make_model(self, X: csr_matrix, units: Units) -> LatentDirichlet:
+        step, first = self._resolved_local_step(), _TOKENS_OF_PRIOR / self.n_components
+        return self._model_with(step, _FIRST_PRIOR_OF_SAMPLER if step == SAMPLER else first, X)
+
+    def _make_model_of_stream(self, X: csr_matrix, units: Units) -> LatentDirichlet:
+        first = min(_TOKENS_OF_PRIOR / self.n_components, _FIRST_PRIOR_OF_STREAM)
+        return self._model_with(self._local_step_of_stream(), first, X)
+
+    def _model_with(self, local_step: str, first_alpha: float, X: csr_matrix) -> LatentDirichlet:
         k, n_words = self.n_components, X.shape[1]
         start = self.init_components
         if start is not None:
@@ -494,9 +528,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
                     f"{start.min():g}. The components_ of a fit of this shape would do."
                 )
         dtype = np.float32 if X.dtype == np.float32 else np.float64
-        local_step, first, eta = self._resolved_local_step(), 1 / k, self.topic_word_prior
+        first, eta = 1 / k, self.topic_word_prior
         if is_auto(self.doc_topic_prior):
-            first = _FIRST_PRIOR_OF_SAMPLER if local_step == SAMPLER else _TOKENS_OF_PRIOR / k
+            first = first_alpha
         if is_auto(eta) and local_step == SAMPLER:
             eta = SCALED
         alpha = prior_vector(self.doc_topic_prior, k, first, "doc_topic_prior", "n_components")
@@ -514,7 +548,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             learn_doc_topic_prior=is_auto(self.doc_topic_prior),
             learn_topic_word_prior=is_auto(self.topic_word_prior),
             local_step=local_step,
-            collapsed_predictions=local_step != "mean_field",
+            collapsed_predictions=self._resolved_local_step() != "mean_field",
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
             init_components=start,
@@ -523,9 +557,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         )
 
     def _model_of_stream(self, model: LatentDirichlet) -> LatentDirichlet:
-        # Tokens of a stream are met once, and keep no topics.
-        sampled = self._resolved_local_step() == SAMPLER
-        return model.with_mean_field_steps() if sampled else model
+        return model.with_local_step(self._local_step_of_stream())
 
     def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]
         if not hasattr(self, "_inference"):
@@ -586,6 +618,14 @@ class ChangeOfPerplexity(RiseOfBound):
         with np.errstate(over="ignore"):
             old, new = np.exp(-pair / history.n_observations)
         return bool(abs(new - old) < self.perp_tol)
+
+    def reason(self, history: History) -> str:
+        if not self.converged(history):
+            return super().reason(history)
+        return (
+            f"the perplexity of the training set changes by less than perp_tol={self.perp_tol:g} "
+            f"in evaluate_every={self.evaluate_every} passes"
+        )
 
     def asks_for_bound(self, n_passes: int) -> bool:
         return self.evaluate_every > 0 and n_passes % self.evaluate_every == 0

@@ -588,7 +588,7 @@ def stream(
     if method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0:
         step = visited.step
         if not method.exact_bound:
-            step = visits.visit(ctx, PLAIN, batch, workers).step
+            step = evaluate(ctx, batch, workers).step
         kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
         bound = ctx.scale * step.bound - kl
         if not np.isfinite(bound):

@@ -14,7 +14,14 @@ from ._math import exp, log
 from ._random import stream_of, uniform
 from ._simd import total
 from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, open_row, padded
-from .document_steps import LOCAL_STEP, document_sums, scratch_arrays, tempered_prior
+from .document_steps import (
+    LOCAL_STEP,
+    document_sums,
+    scratch_arrays,
+    tempered_prior,
+    token_mass,
+    tokens_of,
+)
 
 
 @helper
@@ -25,7 +32,7 @@ def _powered(value, exponent):
 
 @helper
 def _finish_assignments(
-    indices, begin, n, c, phi, alpha, base, factor, tokens, weight, noisy_weight, gamma, d, scratch,
+    indices, begin, n, c, phi, alpha, base, factor, weight, noisy_weight, gamma, d, scratch,
     expected_log, final, assigned, out, clean, theta, sums,
 ):  # fmt: skip
     """Compute the parameters, sums and statistics of a document from a given φ."""
@@ -110,7 +117,7 @@ def collapsed(
     for d in range(indptr.shape[0] - 1):
         begin = indptr[d]
         n = indptr[d + 1] - begin
-        tokens = open_row(counts, indices, begin, n, table, rows, c)
+        open_row(counts, indices, begin, n, table, rows, c)
         for k in range(width):
             held[k] = size(0)
         for i in range(n):
@@ -152,8 +159,8 @@ def collapsed(
         weight = weights[d] if weights.shape[0] > 0 else 1.0
         noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
         _finish_assignments(
-            indices, begin, n, c, phi, alpha, base, factor, tokens, weight, noisy_weight, gamma, d,
-            scratch, expected_log, final, assigned, out, clean, theta, sums,
+            indices, begin, n, c, phi, alpha, base, factor, weight, noisy_weight, gamma, d, scratch,
+            expected_log, final, assigned, out, clean, theta, sums,
         )  # fmt: skip
 
 
@@ -196,10 +203,10 @@ def gibbs(
 ):
     """Collapsed Gibbs sampling of the topics of all tokens, p ∝ (n_k + α_k)^x B_wk.
 
-    φ is the mean over ``n_keep`` sweeps that follow ``n_burn`` others. The fractional part of a
-    count is treated as one smaller token. Each document has random numbers of its own, so that the
-    result depends on ``seed`` but not on how documents are grouped. The other arguments and the
-    results are those of :func:`collapsed`.
+    φ is the mean over ``n_keep`` sweeps that follow ``n_burn`` others. Counts become tokens by
+    :func:`~.document_steps.token_mass`. Each document has random numbers of its own, which depend
+    on ``seed`` and on its position among those of the call. The other arguments and the results are
+    those of :func:`collapsed`.
     """
     n_topics = alpha.shape[0]
     width = table.shape[1]
@@ -209,7 +216,7 @@ def gibbs(
     for d in range(indptr.shape[0] - 1):
         tokens = 0
         for i in range(indptr[d], indptr[d + 1]):
-            tokens += int(np.ceil(counts[i]))
+            tokens += tokens_of(counts[i])
         most = max(most, tokens)
     topic = np.empty(most, np.int32)
     rows = np.empty((longest, width), table.dtype)
@@ -225,7 +232,7 @@ def gibbs(
     for d in range(indptr.shape[0] - 1):
         begin = indptr[d]
         n = indptr[d + 1] - begin
-        n_tokens = open_row(counts, indices, begin, n, table, rows, c)
+        open_row(counts, indices, begin, n, table, rows, c)
         stream, drawn = stream_of(seed, d), np.uint64(0)
         for k in range(width):
             held[k] = size(0)
@@ -237,17 +244,17 @@ def gibbs(
                 start = size(gamma[d, k]) if given else one
                 found[k] = rows[i, k] * _powered(start, local)
             norm = total(found)
-            for j in range(int(np.ceil(c[i]))):
+            for j in range(tokens_of(c[i])):
                 k = _pick(found, norm, uniform(stream, drawn), n_topics)
                 drawn += np.uint64(1)
                 topic[t] = k
-                held[k] += min(one, c[i] - size(j))
+                held[k] += size(token_mass(c[i], j))
                 t += 1
         for sweep in range(n_burn + n_keep):
             t = 0
             for i in range(n):
-                for j in range(int(np.ceil(c[i]))):
-                    token = min(one, c[i] - size(j))
+                for j in range(tokens_of(c[i])):
+                    token = size(token_mass(c[i], j))
                     held[topic[t]] = max(held[topic[t]] - token, size(0))
                     if local == 1.0:
                         for k in range(width):
@@ -270,6 +277,6 @@ def gibbs(
         weight = weights[d] if weights.shape[0] > 0 else 1.0
         noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
         _finish_assignments(
-            indices, begin, n, c, phi, alpha, base, factor, n_tokens, weight, noisy_weight, gamma,
+            indices, begin, n, c, phi, alpha, base, factor, weight, noisy_weight, gamma,
             d, scratch, expected_log, final, assigned, out, clean, theta, sums,
         )  # fmt: skip

@@ -17,6 +17,21 @@ LOCAL_STEP = (
     "out2 out2 out2 out1 out1"
 )
 """The kinds of the arguments of a local step, which ``latent_dirichlet.mean_field`` explains."""
+# A count above this is sampled as so many tokens of equal mass.
+MOST_TOKENS = 1024
+
+
+@helper
+def tokens_of(count):
+    """The number of tokens that are sampled for a count of a word in a document."""
+    return int(np.ceil(min(np.float64(count), np.float64(MOST_TOKENS))))
+
+
+@helper
+def token_mass(count, j):
+    """The mass of token j of a count. The fraction of a count is one more, smaller token."""
+    whole = np.float64(count)
+    return whole / MOST_TOKENS if whole > MOST_TOKENS else min(1.0, whole - j)
 
 
 @helper

@@ -10,25 +10,12 @@ from ._math import digamma
 from ._random import stream_of, uniform
 from ._simd import fetch_rows, lane_products
 from .counts import TINY, TINY_SINGLE
+from .document_steps import token_mass, tokens_of
 
-# A count above this is sampled as so many tokens of equal mass.
-MOST_TOKENS = 1024
 # Tables have a multiple of so many columns.
 COLUMNS = LANES * QUARTERS
 # The row of the word that comes so many words later is prefetched.
 _ROWS_AHEAD = 4
-
-
-@helper
-def _n_tokens(count):
-    return int(np.ceil(min(np.float64(count), np.float64(MOST_TOKENS))))
-
-
-@helper
-def _mass(count, j):
-    """The mass of token j of a count. The fraction of a count is one more, smaller token."""
-    whole = np.float64(count)
-    return whole / MOST_TOKENS if whole > MOST_TOKENS else min(1.0, whole - j)
 
 
 @helper
@@ -81,7 +68,7 @@ def count_tokens(counts, indices, indptr, starts, of_rows):
     for d in range(indptr.shape[0] - 1):
         starts[d] = t
         for i in range(indptr[d], indptr[d + 1]):
-            t += _n_tokens(counts[i])
+            t += tokens_of(counts[i])
             of_rows[indices[i] + 1] += np.float64(counts[i])
     starts[indptr.shape[0] - 1] = t
 
@@ -173,23 +160,23 @@ def sample_topics(
         t = starts[d]
         for i in range(begin, end):
             n_tokens += np.float64(counts[i])
-            for j in range(_n_tokens(counts[i])):
+            for j in range(tokens_of(counts[i])):
                 if topics[t] >= 0:
-                    held[topics[t]] += _mass(counts[i], j)
+                    held[topics[t]] += token_mass(counts[i], j)
                 t += 1
         for k in range(n_topics):
             ratios[k] = (1.0 if fresh != 0 else held[k] + alpha[k]) / totals[k]
         t = starts[d]
         for i in range(begin, end):
             if not first_row <= indices[i] < last_row:
-                t += _n_tokens(counts[i])
+                t += tokens_of(counts[i])
                 continue
             row = table[indices[i]]
             ahead = min(i + _ROWS_AHEAD, indptr[-1] - 1)
             if first_row <= indices[ahead] < last_row:
                 fetch_rows(table, indices, ahead, ahead + 1)
-            for j in range(_n_tokens(counts[i])):
-                mass = _mass(counts[i], j)
+            for j in range(tokens_of(counts[i])):
+                mass = token_mass(counts[i], j)
                 moved = weight * mass
                 u = uniform(stream, np.uint64(t - starts[d]))
                 if fresh != 0:
@@ -210,10 +197,10 @@ def sample_topics(
         t = starts[d]
         for i in range(begin, end):
             if not first_row <= indices[i] < last_row:
-                t += _n_tokens(counts[i])
+                t += tokens_of(counts[i])
                 continue
-            for j in range(_n_tokens(counts[i])):
-                out[indices[i], topics[t]] += weight * _mass(counts[i], j)
+            for j in range(tokens_of(counts[i])):
+                out[indices[i], topics[t]] += weight * token_mass(counts[i], j)
                 t += 1
         if complete == 0:
             continue

@@ -19,7 +19,7 @@ from ._topic_visits import TOPICS, Addends, Concentrations, TopicsVisit, words_o
 _NOTHING = np.empty(0)
 # Counts are rounded up so many at a time, because the result takes memory.
 _AT_A_TIME = 1 << 18
-# Smallest number of documents in a chunk, if there are several.
+# Smallest mean number of documents in a chunk, if there are several.
 _SMALLEST_CHUNK = 4_096
 # A chunk that is the only one and has so many tokens is sampled in so many turns. With more turns
 # more workers would be of use, but each turn reads all topics again.
@@ -88,7 +88,7 @@ class SampledDirichlet(Dirichlet):
 
 
 class DocumentsInFewChunks(Documents):
-    """Documents in chunks of at least some thousands.
+    """Documents in chunks of some thousands or more on average.
 
     Within a chunk, every draw knows those before it; of other chunks it knows the result of the
     last visit. Where single documents decide what a topic is, this costs more quality than several

@@ -233,10 +233,12 @@ class LatentDirichlet(ConjugateModel):
             model.doc_topic_prior = first_of_sampler(self.doc_topic_prior, summary.mean_length)
         return model
 
-    def with_mean_field_steps(self) -> LatentDirichlet:
-        """Return this model with another local step in training."""
+    def with_local_step(self, name: str) -> LatentDirichlet:
+        """Return this model with a local step that is not the sampler's."""
+        if name == self.local_step_name:
+            return self
         model = copy(self)
-        model.local_step_name, model.recommended = "mean_field", type(self).recommended
+        model.local_step_name, model.recommended = name, type(self).recommended
         return model
 
     def prior(self, summary: Summary) -> Natural:

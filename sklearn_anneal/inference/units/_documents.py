@@ -119,8 +119,8 @@ class Documents(Ragged):
         return self
 
     def subset(self, size: int, random_state: np.random.RandomState) -> Units:
-        # Subsets serve to compute starts. Topics do not start from documents, so that it would be
-        # a waste to draw and copy some.
+        # Subsets serve to compute starts. Those of topics read the frequencies of words in all
+        # documents, and a few documents, so that nothing has to be copied.
         return self
 
     def arrays(self, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
