@@ -15,8 +15,9 @@ class StructuredVI(DampedMixin, Annealing):
     """Structured stochastic VI: the local step sees a draw of the global parameters.
 
     β ~ q(β) is drawn anew for every update, so that the local variables keep their dependence on
-    the global parameters (Hoffman & Blei [1]_). Otherwise the method is stochastic VI with a
-    decaying step size, in batch mode too.
+    the global parameters (Hoffman & Blei [1]_). Otherwise the method is stochastic VI with the step
+    size ``learning_rate``, in batch mode too. A fit of topics to all documents at once goes
+    further: topics and proportions are integrated out, and the topics of tokens are drawn.
 
     Plain inference does not follow its passes, because it would undo what the method gained. The
     estimator's ``max_iter`` and ``tol`` therefore have no effect. The local steps do not yield the

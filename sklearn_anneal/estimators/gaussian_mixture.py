@@ -62,7 +62,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
         mixtures. ``"reheating"`` had a better bound and a better held-out density than ten usual
-        restarts on most real data, and ``"deterministic"`` took longer.
+        restarts on most real data.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         row.

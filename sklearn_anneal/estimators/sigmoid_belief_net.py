@@ -56,9 +56,10 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         no method predicted held-out rows better than ``"none"`` on all data in as many passes;
         ``"deterministic"`` gained on digits with three layers and lost with one. ``"proximity"``
         leaves bad starts, at which ``"none"`` switches all hidden units off, but from a usual start
-        it costs much of the bound and of the prediction. ``"reheating"``, ``"stochastic"``,
-        ``"tempering"``, ``"local_tempering"`` and ``"structured"`` change natural parameters, which
-        this model does not have, and are refused.
+        it costs much of the bound and of the prediction. ``"reheating"``, ``"stochastic"`` and
+        ``"structured"`` change natural parameters, which this model does not have; ``"tempering"``
+        and ``"local_tempering"`` need a normaliser that would be a sum over all states of all
+        units. These five are refused.
     n_samples : int, default=5
         S, the number of draws of the hidden units per row and update. More draws make the bound
         tighter and the gradients less noisy, in proportionally more time.
