@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from sklearn.utils.validation import check_non_negative, validate_data
 
 from ..annealing.structured import StructuredVI
 from ..inference.engine import Trace
-from ..inference.stopping import History, RiseOfBound
+from ..inference.stopping import ChangeOfPerplexity, RiseOfBound
 from ..inference.units import Documents, Units
 from ..models.latent_dirichlet import SAMPLER, LatentDirichlet
 from ._base import BaseAnnealed
@@ -62,8 +61,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     - ``max_iter`` is 100 instead of 10, and counts only the passes at T = 1, which follow those
       of the annealing schedule. The fit stops earlier if ``tol`` is reached.
     - ``total_samples`` defaults to the number of documents seen so far instead of a million, and
-      a stream whose size is not given is not annealed. If a million were assumed, a smaller
-      stream would still be at a high temperature when it ends.
+      a stream whose size is not given has no schedule: structured inference runs in it, other
+      methods do not. If a million were assumed, a smaller stream would still be at a high
+      temperature when it ends.
     - With ``learning_method="batch"``, the local step of a document starts anew at every pass
       until the bound no longer rises. From then on it starts from the result of the last pass,
       so that the bound can no longer fall.
@@ -80,12 +80,11 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
         with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 0.1 where topics are
         sampled (``local_step``), or less, so that Σ α is at most 0.3 of the mean length of a
-        document, and with 5 / ``n_components`` elsewhere, but at most 0.1 in streams, most of which
-        is over when it is learned. It then maximises the lower bound over
-        α, separately for each topic (empirical Bayes), but only once the topics have settled: in
-        batch mode when documents no longer start anew, with ``annealing="structured"`` after a
-        tenth of its passes or of a stream (a quarter where topics are sampled), and otherwise at
-        T = 1 after 100 updates.
+        document, and with 5 / ``n_components`` elsewhere, but at most 0.1 in streams, in which the
+        start counts for longer. It then maximises the lower bound over α, separately for each topic
+        (empirical Bayes), but only once the topics have settled: in batch mode when documents no
+        longer start anew, with ``annealing="structured"`` after a tenth of its passes or of a
+        stream (a quarter where topics are sampled), and otherwise at T = 1 after 100 updates.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
@@ -148,7 +147,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     total_samples : float or None, default=None
         Number of documents in the whole stream that ``partial_fit`` will see. The annealing
         schedule runs within the first tenth of them. With None the size is taken to be the number
-        of documents so far, and the stream is not annealed.
+        of documents so far, and of all methods only structured inference runs, which needs no
+        schedule.
     perp_tol : float, default=0.1
         Change of the perplexity below which ``evaluate_every`` stops the fit.
     mean_change_tol : float, default=1e-3
@@ -591,41 +591,3 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         else:
             bound = units.total(partial(self._document_bound, ctx))
         self.bound_ = perplexity_of(bound, units)
-
-
-@dataclass(frozen=True)
-class ChangeOfPerplexity(RiseOfBound):
-    """A stopping rule that also ends a fit whose perplexity hardly changes.
-
-    Parameters
-    ----------
-    tol : float
-        Rise of the bound per token below which a fit has converged, as in :class:`RiseOfBound`.
-    evaluate_every : int, default=0
-        Number of passes between two evaluations of the perplexity. With 0 there are none.
-    perp_tol : float, default=0.0
-        Change of the perplexity between two evaluations below which a fit has converged.
-    """
-
-    evaluate_every: int = 0
-    perp_tol: float = 0.0
-
-    def converged(self, history: History) -> bool:
-        bounds, every = history.bounds, self.evaluate_every
-        if every == 0 or len(bounds) % every or len(bounds) <= every:
-            return False
-        pair = np.array([bounds[-1 - every], bounds[-1]])
-        with np.errstate(over="ignore"):
-            old, new = np.exp(-pair / history.n_observations)
-        return bool(abs(new - old) < self.perp_tol)
-
-    def reason(self, history: History) -> str:
-        if not self.converged(history):
-            return super().reason(history)
-        return (
-            f"the perplexity of the training set changes by less than perp_tol={self.perp_tol:g} "
-            f"in evaluate_every={self.evaluate_every} passes"
-        )
-
-    def asks_for_bound(self, n_passes: int) -> bool:
-        return self.evaluate_every > 0 and n_passes % self.evaluate_every == 0

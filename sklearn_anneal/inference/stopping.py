@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 # Number of passes in minibatches whose best bounds are compared.
 _WINDOW = 10
 # What a converging bound may still gain, in units of its last rise.
@@ -100,6 +102,47 @@ class RiseOfBound:
     def reason(self, history: History) -> str:
         """Return why a fit that the rule has ended was ended, as a part of a sentence."""
         return f"the bound rises by less than tol={self.tol:g} per observation"
+
+
+@dataclass(frozen=True)
+class ChangeOfPerplexity(RiseOfBound):
+    """A stopping rule that also ends a fit whose perplexity hardly changes.
+
+    Parameters
+    ----------
+    tol : float
+        Rise of the bound per token below which a fit has converged, as in :class:`RiseOfBound`.
+    evaluate_every : int, default=0
+        Number of passes between two evaluations of the perplexity. With 0 there are none.
+    perp_tol : float, default=0.0
+        Change of the perplexity between two evaluations below which a fit has converged.
+    """
+
+    evaluate_every: int = 0
+    perp_tol: float = 0.0
+
+    def converged(self, history: History) -> bool:
+        """Return whether the perplexity hardly changed since it was evaluated before."""
+        bounds, every = history.bounds, self.evaluate_every
+        if every == 0 or len(bounds) % every or len(bounds) <= every:
+            return False
+        pair = np.array([bounds[-1 - every], bounds[-1]])
+        with np.errstate(over="ignore"):
+            old, new = np.exp(-pair / history.n_observations)
+        return bool(abs(new - old) < self.perp_tol)
+
+    def reason(self, history: History) -> str:
+        """Return why a fit that the rule has ended was ended, as a part of a sentence."""
+        if not self.converged(history):
+            return super().reason(history)
+        return (
+            f"the perplexity of the training set changes by less than perp_tol={self.perp_tol:g} "
+            f"in evaluate_every={self.evaluate_every} passes"
+        )
+
+    def asks_for_bound(self, n_passes: int) -> bool:
+        """Return whether the perplexity is evaluated after a pass in minibatches."""
+        return self.evaluate_every > 0 and n_passes % self.evaluate_every == 0
 
 
 @dataclass(frozen=True)
