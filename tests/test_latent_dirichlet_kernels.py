@@ -51,10 +51,12 @@ def local_step(
     )  # fmt: skip
     t = Tempering(*form)
     topics = topics_of(log_beta, form[0], dtype)
-    visit = TopicsVisit(model, topics, t, None, separate_noise, name)
+    units = documents(X, weights)
+    words = _topic_visits.Words(units.met(n_words), None)
+    visit = TopicsVisit(model, topics, t, None, separate_noise, name, words=words)
     start = LocalStart(None if gammas is None else np.array(gammas), n_iter, seed)
     before = None if gammas is None else start.gamma.copy()
-    step = visit.finish(visit.step(documents(X, weights), noise, start))
+    step = visit.finish(visit.step(units, noise, start))
     assert gammas is None or np.array_equal(start.gamma, before), "the start has been changed"
     step.statistics["topic_word"] = model.block_statistics(None, step.statistics, {})["topic_word"]
     if step.deviation is not None:

@@ -22,6 +22,7 @@ from ._base import BaseAnnealed
 from ._counts import checked_counts, refuse_texts
 from ._priors import SCALED, is_auto, prior_of_words, prior_vector
 from ._topic_predictions import TopicPredictions, perplexity_of
+from ._topic_training import TopicTraining
 from ._validation import check_sparse, refuse_masked
 
 if TYPE_CHECKING:
@@ -29,15 +30,6 @@ if TYPE_CHECKING:
 
 # The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
-# Σ α with which a prior of the topic proportions begins that is learned.
-_TOKENS_OF_PRIOR = 5.0
-# Each α where topics are sampled, unless documents are short.
-_FIRST_PRIOR_OF_SAMPLER = 0.1
-# The largest α with which a stream begins, which learns it late, if at all.
-_FIRST_PRIOR_OF_STREAM = 0.1
-# The default number of batches in a pass, and the smallest and largest number of their documents.
-_BATCHES = 4
-_DOCUMENTS_PER_BATCH = 128, 1024
 # With a larger prior of the topic proportions, float32 would round away the words of a document.
 _LARGEST_SINGLE = 1e10
 
@@ -397,39 +389,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     # Methods that the base class calls
 
+    def _training(self) -> TopicTraining:
+        return TopicTraining(self.annealing, self.local_step, self.learning_method, self.batch_size)
+
     def _batch_size_of(self, n_units: float) -> int | None:
-        return self._documents_per_batch(n_units) if self._is_online() else None
-
-    def _is_online(self) -> bool:
-        if self.learning_method != "auto":
-            return self.learning_method == "online"
-        samples = self.local_step == "auto" and self._can_sample()
-        return self._is_structured() and not samples and self.local_step != SAMPLER
-
-    def _is_structured(self) -> bool:
-        return self.annealing == "structured" or isinstance(self.annealing, StructuredVI)
-
-    def _can_sample(self) -> bool:
-        """Whether the settings of the annealing are those with which tokens can keep topics."""
-        approximate = getattr(self.annealing, "gradient", "auto") != "exact"
-        whole = getattr(self.annealing, "learning_rate", "auto") in ("auto", 1)
-        return self._is_structured() and approximate and whole
-
-    def _resolved_local_step(self) -> str:
-        """The local step of ``fit``."""
-        if self.local_step != "auto":
-            return self.local_step
-        return SAMPLER if self._can_sample() and not self._is_online() else "mean_field"
-
-    def _local_step_of_stream(self) -> str:
-        # Tokens of a stream are met once, and keep no topics.
-        step = self._resolved_local_step()
-        return "mean_field" if step == SAMPLER else step
-
-    def _documents_per_batch(self, n_documents: float) -> int:
-        if self.batch_size != "auto":
-            return self.batch_size
-        return int(np.clip(-(-n_documents // _BATCHES), *_DOCUMENTS_PER_BATCH))
+        training = self._training()
+        return training.documents_per_batch(n_units) if training.is_online else None
 
     def _stopping_rule(self) -> RiseOfBound:
         return ChangeOfPerplexity(self.tol, max(0, self.evaluate_every), self.perp_tol)
@@ -471,9 +436,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         self._check_training(units)
 
     def _strategy(self, model: Any) -> Annealing:
-        strategy = super()._strategy(model)
-        goes_on = model.local_step_name != SAMPLER and self._resolved_local_step() == SAMPLER
-        if goes_on and isinstance(strategy, StructuredVI):
+        strategy, training = super()._strategy(model), self._training()
+        samples = model.local_step_name == SAMPLER
+        if not samples and training.local_step == SAMPLER and isinstance(strategy, StructuredVI):
             # The rate of 1 with which topics are sampled would forget all that a stream has seen.
             strategy.learning_rate = model.recommended["structured"]["learning_rate"]
         if self.init_components is not None and not strategy.needs_start:
@@ -482,39 +447,18 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
                 "init_components without a use. Give the method start='init_params', or leave "
                 "init_components out."
             )
-        if model.local_step_name == SAMPLER:
-            self._check_sampler(strategy)
+        if samples:
+            training.check(strategy)
         return strategy
 
-    def _check_sampler(self, strategy: Annealing) -> None:
-        """Refuse what cannot be combined with topics of tokens that are kept."""
-        reason = None
-        if not isinstance(strategy, StructuredVI):
-            reason = (
-                f"draws the topics of tokens, and annealing={self.annealing!r} works with their "
-                "expectations. Give annealing='structured'"
-            )
-        elif self._is_online():
-            reason = (
-                "keeps the topics of all tokens from pass to pass, and learning_method='online' "
-                "does not. Give learning_method='batch'"
-            )
-        elif strategy.learning_rate != 1:
-            reason = (
-                "needs parameters that contain all tokens with their last topics, which "
-                f"learning_rate={strategy.learning_rate!r} mixes with earlier ones. Give "
-                "StructuredVI(learning_rate=1) or 'auto'"
-            )
-        if reason is not None:
-            raise ValueError(f"local_step={SAMPLER!r} {reason}, or local_step='auto'.")
-
     def _make_model(self, X: csr_matrix, units: Units) -> LatentDirichlet:
-        step, first = self._resolved_local_step(), _TOKENS_OF_PRIOR / self.n_components
-        return self._model_with(step, _FIRST_PRIOR_OF_SAMPLER if step == SAMPLER else first, X)
+        training = self._training()
+        return self._model_with(training.local_step, training.first_prior(self.n_components), X)
 
     def _make_model_of_stream(self, X: csr_matrix, units: Units) -> LatentDirichlet:
-        first = min(_TOKENS_OF_PRIOR / self.n_components, _FIRST_PRIOR_OF_STREAM)
-        return self._model_with(self._local_step_of_stream(), first, X)
+        training = self._training()
+        first = training.first_prior_of_stream(self.n_components)
+        return self._model_with(training.local_step_of_stream, first, X)
 
     def _model_with(self, local_step: str, first_alpha: float, X: csr_matrix) -> LatentDirichlet:
         k, n_words = self.n_components, X.shape[1]
@@ -548,7 +492,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             learn_doc_topic_prior=is_auto(self.doc_topic_prior),
             learn_topic_word_prior=is_auto(self.topic_word_prior),
             local_step=local_step,
-            collapsed_predictions=self._resolved_local_step() != "mean_field",
+            collapsed_predictions=self._training().collapsed_predictions,
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
             init_components=start,
@@ -557,12 +501,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         )
 
     def _model_of_stream(self, model: LatentDirichlet) -> LatentDirichlet:
-        return model.with_local_step(self._local_step_of_stream())
+        return model.with_local_step(self._training().local_step_of_stream)
 
     def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]
         if not hasattr(self, "_inference"):
             self._check_training(units)
-        size = self._documents_per_batch(self.total_samples or units.n_units)
+        size = self._training().documents_per_batch(self.total_samples or units.n_units)
         for begin in range(0, units.n_units, size):
             batch = units.take(slice(begin, begin + size))
             if batch.n_observations > 0:

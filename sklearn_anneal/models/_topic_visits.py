@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -220,8 +220,8 @@ class TopicsVisit(Visit):
     ----------
     kind : {"mean_field", "cvb0", "gibbs"}
         The kind of local step.
-    words : Words or None, default=None
-        The words that are met; None if tables have rows for all words.
+    words : Words
+        The words that are met.
     draw : TopicsDraw or None, default=None
         The draw of the topics, if local steps use one instead of expectations.
     statistics : bool, default=True
@@ -234,7 +234,7 @@ class TopicsVisit(Visit):
     """
 
     kind: str = "mean_field"
-    words: Words | None = None
+    words: Words = field(kw_only=True)
     draw: TopicsDraw | None = None
     statistics: bool = True
     workers: Workers = SEQUENTIAL
@@ -331,7 +331,7 @@ class TopicsVisit(Visit):
     def _arrays(self, units: Documents, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return counts, rows of words and indptr of some documents, as kernels read them."""
         counts, words, indptr = units.arrays(dtype)
-        if self.words is not None and self.words.rows is not None:
+        if self.words.rows is not None:
             rows = kept_memory.empty(words.shape, np.int32)
             compiled("ragged").renumber(rows.view(np.uint32), self.words.rows, words)
             words = rows
@@ -401,7 +401,7 @@ class TopicsVisit(Visit):
 
     def _of_all_words(self, step: LocalStep) -> LocalStep:
         """Return statistics as matrices of all words, which are sparse if few words are met."""
-        if self.words is not None and self.words.rows is not None:
+        if self.words.rows is not None:
             met, n_words = self.words.met, len(self.words.rows)
             parts: tuple[dict[str, Any], ...] = (step.statistics, step.deviation or {})
             for statistics in parts:

@@ -308,7 +308,8 @@ class LatentDirichlet(ConjugateModel):
         if rng is not None and self.local_step_name == SAMPLER:
             counts = counts_of(expected, self.n_components, self.dtype, workers)
             return SampledTopicsVisit(
-                *(self, counts, t, None, separate_noise, SAMPLER, words),
+                *(self, counts, t, None, separate_noise, SAMPLER),
+                words=words,
                 workers=workers,
             )
         if rng is not None:
@@ -323,7 +324,8 @@ class LatentDirichlet(ConjugateModel):
         sampled = self.local_step_name == SAMPLER
         kind = "mean_field" if evaluation or sampled else self.local_step_name
         return TopicsVisit(
-            *(self, topics, t, unit_temperatures, separate_noise, kind, words, draw),
+            *(self, topics, t, unit_temperatures, separate_noise, kind, draw),
+            words=words,
             statistics=not evaluation,
             workers=workers,
         )
@@ -441,7 +443,7 @@ class LatentDirichlet(ConjugateModel):
             words = Words.of(units, q[TOPICS])
             topics = self._mean_topics(self.expectations_of(q, words), workers)
             visit = TopicsVisit(
-                *(self, topics, Tempering(), None, False, "cvb0", words), statistics=False
+                *(self, topics, Tempering(), None, False, "cvb0"), words=words, statistics=False
             )
         else:
             visit = self.visit(q, units, evaluation=True, workers=workers)

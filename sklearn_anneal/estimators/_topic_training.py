@@ -1,0 +1,131 @@
+"""How topics are trained: what several parameters of the estimator decide together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..annealing import Annealing
+from ..annealing.structured import StructuredVI
+from ..models.latent_dirichlet import SAMPLER
+
+_MEAN_FIELD = "mean_field"
+# Σ α with which a prior of the topic proportions begins that is learned.
+_TOKENS_OF_PRIOR = 5.0
+# Each α where topics are sampled, unless documents are short.
+_FIRST_PRIOR_OF_SAMPLER = 0.1
+# The largest α with which a stream begins, which learns it late, if at all.
+_FIRST_PRIOR_OF_STREAM = 0.1
+# The default number of batches in a pass, and the smallest and largest number of their documents.
+_BATCHES = 4
+_DOCUMENTS_PER_BATCH = 128, 1024
+
+
+@dataclass(frozen=True)
+class TopicTraining:
+    """The parameters of an estimator of topics on which its local step and its batches depend.
+
+    Parameters
+    ----------
+    annealing : str or Annealing
+        The method, as the user gave it.
+    given_step : {"auto", "mean_field", "cvb0", "gibbs", "collapsed_gibbs"}
+        ``local_step`` of the estimator.
+    learning_method : {"auto", "batch", "online"}
+        When the parameters of topics are updated.
+    batch_size : int or "auto"
+        Number of documents per update.
+    """
+
+    annealing: str | Annealing
+    given_step: str
+    learning_method: str
+    batch_size: int | str
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether local steps see draws."""
+        return self.annealing == "structured" or isinstance(self.annealing, StructuredVI)
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether the settings of the annealing are those with which tokens can keep topics."""
+        approximate = getattr(self.annealing, "gradient", "auto") != "exact"
+        whole = getattr(self.annealing, "learning_rate", "auto") in ("auto", 1)
+        return self.is_structured and approximate and whole
+
+    @property
+    def is_online(self) -> bool:
+        """Whether ``fit`` visits minibatches."""
+        if self.learning_method != "auto":
+            return self.learning_method == "online"
+        samples = self.given_step == "auto" and self.can_sample
+        return self.is_structured and not samples and self.given_step != SAMPLER
+
+    @property
+    def local_step(self) -> str:
+        """The local step of ``fit``."""
+        if self.given_step != "auto":
+            return self.given_step
+        return SAMPLER if self.can_sample and not self.is_online else _MEAN_FIELD
+
+    @property
+    def local_step_of_stream(self) -> str:
+        """The local step of ``partial_fit``, to which tokens come once, and keep no topics."""
+        return _MEAN_FIELD if self.local_step == SAMPLER else self.local_step
+
+    @property
+    def collapsed_predictions(self) -> bool:
+        """Whether documents are predicted with proportions and topics integrated out."""
+        return self.local_step != _MEAN_FIELD
+
+    def first_prior(self, n_components: int) -> float:
+        """Return each α with which ``fit`` begins, if it is learned."""
+        if self.local_step == SAMPLER:
+            return _FIRST_PRIOR_OF_SAMPLER
+        return _TOKENS_OF_PRIOR / n_components
+
+    def first_prior_of_stream(self, n_components: int) -> float:
+        """Return each α with which ``partial_fit`` begins, if it is learned."""
+        return min(_TOKENS_OF_PRIOR / n_components, _FIRST_PRIOR_OF_STREAM)
+
+    def documents_per_batch(self, n_documents: float) -> int:
+        """Return the number of documents of a minibatch, given that of all documents."""
+        if isinstance(self.batch_size, str):
+            return int(np.clip(-(-n_documents // _BATCHES), *_DOCUMENTS_PER_BATCH))
+        return self.batch_size
+
+    def check(self, strategy: Annealing) -> None:
+        """Refuse what cannot be combined with topics of tokens that are kept.
+
+        Parameters
+        ----------
+        strategy : Annealing
+            The method with its settings.
+
+        Raises
+        ------
+        ValueError
+            If the topics of tokens are to be kept from pass to pass by a method or with settings
+            that make no use of them.
+        """
+        reason = None
+        if not isinstance(strategy, StructuredVI):
+            reason = (
+                f"draws the topics of tokens, and annealing={self.annealing!r} works with their "
+                "expectations. Give annealing='structured'"
+            )
+        elif self.is_online:
+            reason = (
+                "keeps the topics of all tokens from pass to pass, and learning_method='online' "
+                "does not. Give learning_method='batch'"
+            )
+        elif strategy.learning_rate != 1:
+            reason = (
+                "needs parameters that contain all tokens with their last topics, which "
+                f"learning_rate={strategy.learning_rate!r} mixes with earlier ones. Give "
+                "StructuredVI(learning_rate=1) or 'auto'"
+            )
+        if reason is not None:
+            raise ValueError(f"local_step={SAMPLER!r} {reason}, or local_step='auto'.")
