@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from sklearn_anneal.models._topic_sampling import SampledDirichlet
+from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
 
@@ -212,10 +213,23 @@ def test_a_quick_run_of_choices_changes_what_it_says(tmp_path, capsys):
     choices.main(["--records", str(records), "--quick"])
     choices.main(["--records", str(records), "--quick", "--write", "--output", str(page)])
     rows = [line for line in page.read_text(encoding="utf-8").splitlines() if "drawn" in line]
-    assert [row.split(" | ")[3] for row in rows] == list(choices.CHOICES)
+    n = len(choices.CHOICES)
+    assert [row.split(" | ")[3] for row in rows[:n]] == list(choices.CHOICES)
+    assert [row.split(" | ")[2] for row in rows[n:]] == list(choices.WAYS)
     with pytest.raises(SystemExit):
         choices.main(["--records", str(records), "--quick", "--write"])
     assert "--quick needs --output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("way", ["stream", "plain stream", "online", "deterministic"])
+def test_a_first_prior_reaches_the_training(way, monkeypatch):
+    from benchmarks.latent_dirichlet import choices
+
+    monkeypatch.setattr(LatentDirichlet, "learned", lambda self, q, prior, *_: (self, prior, q))
+    X = choices.prepared("drawn")[0][:256]
+    for first, alpha in {"0.1": 0.1, "5 / K": 1.25}.items():
+        lda = choices.ALL[f"{way}, {first}"].fit(X, 4, 0)
+        np.testing.assert_array_equal(lda.doc_topic_prior_, alpha)
 
 
 def test_choices_reach_the_fit(monkeypatch):

@@ -1,10 +1,10 @@
-"""Choices behind the defaults of sampled topics, judged by bound and by held-out likelihood.
+"""Choices behind the defaults of topics, judged by bound and by held-out likelihood.
 
 The documents that judge are split off the training documents of the corpora, so that the test
 documents of other benchmarks play no part in the choice. Records of fits are appended to a file,
 from which the page is written.
 
-    python -m benchmarks.latent_dirichlet.choices --records FILE            # about an hour
+    python -m benchmarks.latent_dirichlet.choices --records FILE --jobs 2   # half an hour
     python -m benchmarks.latent_dirichlet.choices --records FILE --write
 """
 
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -35,8 +36,11 @@ from ..common.reproduction import BaseSpec, Cache, Record, n_seeds, run_missing
 from .contestants import in_words, state_of
 from .course import Judge
 from .data import available, parts
+from .first_prior import BATCH, PRIORS, WAYS, FirstPrior, default_of
 
 OUTPUT = "topics_choices.md"
+# A corpus, a number of topics and a choice.
+Cell = tuple[str, int, str]
 # For these numbers of words the default η is a part of the key of a fit.
 VOCABULARIES = 1_000, 16_000
 # One in so many training documents judges.
@@ -60,6 +64,17 @@ class Choice(NamedTuple):
     parameters: Callable[[int], dict[str, Any]] = lambda k: {}
     smallest: float | None = None
 
+    def settings(self, n_components: int) -> dict[str, Any]:
+        """What determines a fit, with defaults, whose change makes fits run again."""
+        etas = [float(prior_of_words("scaled", n_components, v)[0]) for v in VOCABULARIES]
+        smallest = latent_dirichlet._SMALLEST_MEAN if self.smallest is None else self.smallest
+        return {
+            "topic_word_prior": etas,
+            **latent_dirichlet._RECOMMENDED_FOR_SAMPLER,
+            **self.parameters(n_components),
+            "smallest mean": smallest,
+        }
+
     def fit(self, X: csr_matrix, k: int, seed: int) -> AnnealedLatentDirichletAllocation:
         """Fit K topics."""
         changed: Any = nullcontext()
@@ -79,13 +94,15 @@ def _of_few_passes(k: int) -> dict[str, Any]:
 
 
 DEFAULT = "default"
-CHOICES = {
+CHOICES: dict[str, Choice] = {
     DEFAULT: Choice("nothing"),
     "any vocabulary": Choice("η is 2 / K^(3/4), whatever the number of words is", _of_topics_alone),
     "all fractions": Choice("the mean keeps all fractions of tokens", smallest=0.0),
     "both": Choice("both of these", _of_topics_alone, smallest=0.0),
     "sixty passes": Choice("60 passes instead of 300", _of_few_passes),
 }
+FIRST_PRIORS = {f"{way}, {first}": FirstPrior(way, first) for way in WAYS for first in PRIORS}
+ALL: dict[str, Choice | FirstPrior] = {**CHOICES, **FIRST_PRIORS}
 
 
 @cache
@@ -99,9 +116,9 @@ def prepared(corpus: str) -> tuple[csr_matrix, Judge]:
 
 
 @cache
-def _warm() -> None:
+def _warm(choice: str) -> None:
     """Load or compile the kernels, before the clock starts."""
-    CHOICES[DEFAULT].fit(prepared("drawn")[0], 3, 0)
+    ALL[choice].fit(prepared("drawn")[0], 3, 0)
 
 
 @dataclass(frozen=True)
@@ -116,18 +133,7 @@ class Spec(BaseSpec):
 
     @classmethod
     def of(cls, corpus: str, n_components: int, choice: str) -> Spec:
-        how = CHOICES[choice]
-        smallest = latent_dirichlet._SMALLEST_MEAN if how.smallest is None else how.smallest
-        # Defaults are part of the key, so that fits are made again when they change.
-        settings = {
-            "topic_word_prior": [
-                float(prior_of_words("scaled", n_components, v)[0]) for v in VOCABULARIES
-            ],
-            **latent_dirichlet._RECOMMENDED_FOR_SAMPLER,
-            **how.parameters(n_components),
-            "smallest mean": smallest,
-        }
-        return cls(corpus, n_components, choice, in_words(settings))
+        return cls(corpus, n_components, choice, in_words(ALL[choice].settings(n_components)))
 
     @property
     def label(self) -> str:
@@ -135,10 +141,10 @@ class Spec(BaseSpec):
 
     def run(self) -> dict[str, Any]:
         X, judge = prepared(self.corpus)
-        _warm()
+        _warm(self.choice)
         with threadpool_limits(1):
             begun = time.process_time()
-            lda = CHOICES[self.choice].fit(X, self.n_components, self.seed)
+            lda = ALL[self.choice].fit(X, self.n_components, self.seed)
             seconds = time.process_time() - begun
             held_out = judge.log_likelihood(state_of(lda))
         bound = lda.lower_bound_ / float(X.sum())
@@ -147,51 +153,102 @@ class Spec(BaseSpec):
 
 @dataclass(frozen=True)
 class Size:
-    """The corpora, the numbers of topics, and the number of seeds."""
+    """The corpora, the numbers of topics, and the number of seeds.
+
+    The numbers of topics are those of sampled topics, and those for which streams and other fits
+    begin with one prior or another.
+    """
 
     corpora: tuple[str, ...] = ("AP", "NIPS", "20 Newsgroups")
     topics: tuple[int, ...] = (50, 200, 500)
+    topics_of_streams: tuple[int, ...] = (10, 25, 200, 500)
+    topics_of_fits: tuple[int, ...] = (10, 25)
     seeds: int = 2
 
-    def cells(self) -> Iterator[tuple[str, int, str]]:
-        for corpus in self.corpora:
-            for k in self.topics:
-                for choice in CHOICES:
-                    yield corpus, k, choice
+    def defaults(self) -> dict[Cell, Spec]:
+        """The fits, of one seed, that change the default of sampled topics."""
+        return _specs(product(self.corpora, self.topics, CHOICES))
+
+    def first_priors(self) -> dict[Cell, Spec]:
+        """The fits, of one seed, that begin with one prior or another."""
+        return _specs(
+            (corpus, k, f"{name}, {first}")
+            for corpus, (name, way) in product(self.corpora, WAYS.items())
+            for k in (self.topics_of_streams if way.is_stream else self.topics_of_fits)
+            for first in PRIORS
+        )
+
+    def all(self) -> dict[Cell, Spec]:
+        """All fits of one seed."""
+        return {**self.defaults(), **self.first_priors()}
+
+
+def _specs(cells: Iterable[Cell]) -> dict[Cell, Spec]:
+    return {cell: Spec.of(*cell) for cell in cells}
 
 
 FULL = Size()
-QUICK = Size(corpora=("drawn",), topics=(3,), seeds=1)
+QUICK = Size(("drawn",), (3,), (3,), (3,), seeds=1)
 
 
 def render(size: Size, cache: Cache) -> str:
-    """The page, of the seeds that all cells have."""
-    cells = {cell: Spec.of(*cell) for cell in size.cells()}
-    records = cache.of_common_seeds(cells, size.seeds)
+    """The page, of the seeds that all fits of a table have."""
     page = Page()
     page.lines += [
-        "# Choices behind the defaults of sampled topics",
+        "# Choices behind the defaults of topics",
         "",
         f"{machine()} Written by `python -m benchmarks.latent_dirichlet.choices`.",
         "",
-        "Each row changes the default: "
-        + "; ".join(f"*{name}*: {choice.words}" for name, choice in CHOICES.items())
-        + ". Held-out log-likelihood (completion of documents that were split off the training "
-        "documents) and lower bound of the training documents, both in nats per token, and "
-        "processor time are means over seeds, in brackets what the default gains over the row. "
-        f"Bounds of different η are those of different models. Seeds: {n_seeds(records)}.",
+        "Held-out log-likelihood is the completion of documents that were split off the training "
+        "documents. It and the lower bound of the training documents are in nats per token, and "
+        "means over seeds.",
         "",
     ]
-    rows = []
-    for (corpus, k, choice), record in records.items():
-        default = records.get((corpus, k, DEFAULT))
-        if default is not None:
-            rows.append(_row(corpus, k, choice, record, default))
-    page.table(["corpus", "words", "K", "choice", "held out", "bound", "seconds"], rows)
+    _add_defaults(page, cache.of_common_seeds(size.defaults(), size.seeds))
+    _add_first_priors(page, cache.of_common_seeds(size.first_priors(), size.seeds))
     return "\n".join(page.lines).rstrip() + "\n"
 
 
-def _row(corpus: str, k: int, choice: str, record: Record, default: Record) -> list[str]:
+def _add_defaults(page: Page, records: dict[Cell, Record]) -> None:
+    choices = "; ".join(f"*{name}*: {choice.words}" for name, choice in CHOICES.items())
+    page.section(
+        "Sampled topics",
+        f"Each row changes the default: {choices}. In brackets is what the default gains over the "
+        "row. Bounds of different η are those of different models. Seconds are processor time. "
+        f"Seeds: {n_seeds(records)}.",
+    )
+    rows = [_row(cell, record, records[(*cell[:2], DEFAULT)]) for cell, record in records.items()]
+    page.table(["corpus", "words", "K", "choice", "held out", "bound", "seconds"], rows)
+
+
+def _add_first_priors(page: Page, records: dict[Cell, Record]) -> None:
+    ways = "; ".join(f"*{name}*: {way.words}" for name, way in WAYS.items())
+    page.section(
+        "The first prior of topic proportions",
+        "Each α is 0.1 or 5 / K when training begins, and is learned later. The default is in bold "
+        f"type; where topics are sampled, it is 0.1. {ways}. A stream has batches of {BATCH} "
+        "documents, and its bound, an estimate from the last batch, is left out. "
+        f"Seeds: {n_seeds(records)}.",
+    )
+    rows = []
+    for corpus, k, name in {(c, k, n.partition(",")[0]): None for c, k, n in records}:
+        found = [records[corpus, k, f"{name}, {first}"] for first in PRIORS]
+        held_out = [record["held_out"].mean() for record in found]
+        words = [f"{mean:.3f}" for mean in held_out]
+        chosen = list(PRIORS).index(default_of(name, k))
+        words[chosen] = f"**{words[chosen]}**"
+        bounds = ["–"] * len(found)
+        if not WAYS[name].is_stream:
+            bounds = [f"{record['bound'].mean():.3f}" for record in found]
+        gain = f"{held_out[chosen] - held_out[1 - chosen]:+.3f}"
+        rows.append([corpus, str(k), name, *words, gain, *bounds])
+    header = [f"{what}, {first}" for what in ("held out", "bound") for first in PRIORS]
+    header.insert(len(PRIORS), "gain of the default")
+    page.table(["corpus", "K", "training", *header], rows)
+
+
+def _row(cell: Cell, record: Record, default: Record) -> list[str]:
+    corpus, k, choice = cell
     figures = []
     for name in ("held_out", "bound"):
         mean = record[name].mean()
@@ -204,6 +261,7 @@ def _row(corpus: str, k: int, choice: str, record: Record, default: Record) -> l
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--records", type=Path, required=True, help="JSON lines, one per fit")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--quick", action="store_true", help="a small run that tells nothing")
     parser.add_argument("--write", action="store_true", help=f"write {OUTPUT}, and fit nothing")
     parser.add_argument("--output", type=Path, help="another file for the page")
@@ -212,15 +270,15 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--quick needs --output, so that it does not replace the full page")
     size = QUICK if arguments.quick else FULL
     found = Cache(arguments.records, Spec)
-    if arguments.write and not found.n_seeds((Spec.of(*cell) for cell in size.cells()), size.seeds):
-        parser.error(f"{arguments.records} has no seed of all fits")
     if arguments.write:
+        if not found.n_seeds(size.all().values(), size.seeds):
+            parser.error(f"{arguments.records} has no seed of all fits")
         page = arguments.output or RESULTS / OUTPUT
         page.write_text(render(size, found), encoding="utf-8")
         return
     there = set(available(size.corpora))
-    specs = [Spec.of(*cell) for cell in size.cells() if cell[0] in there]
-    run_missing(specs, size.seeds, found)
+    specs = [spec for spec in size.all().values() if spec.corpus in there]
+    run_missing(specs, size.seeds, found, arguments.jobs)
 
 
 if __name__ == "__main__":
