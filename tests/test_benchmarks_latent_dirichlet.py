@@ -223,19 +223,19 @@ def test_a_quick_run_of_choices_changes_what_it_says(tmp_path, capsys):
 
 @pytest.mark.parametrize("way", ["stream", "plain stream", "online", "deterministic"])
 def test_a_first_prior_reaches_the_training(way, monkeypatch):
-    from benchmarks.latent_dirichlet import choices
+    from benchmarks.latent_dirichlet import choice_fits
 
     monkeypatch.setattr(LatentDirichlet, "learned", lambda self, q, prior, *_: (self, prior, q))
-    X = choices.prepared("drawn")[0][:256]
+    X = choice_fits.prepared("drawn")[0][:256]
     for first, alpha in {"0.1": 0.1, "5 / K": 1.25}.items():
-        lda = choices.ALL[f"{way}, {first}"].fit(X, 4, 0)
+        lda = choice_fits.ALL[f"{way}, {first}"].fit(X, 4, 0)
         np.testing.assert_array_equal(lda.doc_topic_prior_, alpha)
 
 
 def test_choices_reach_the_fit(monkeypatch):
-    from benchmarks.latent_dirichlet import choices
+    from benchmarks.latent_dirichlet import choice_fits
 
-    X, seen = choices.prepared("drawn")[0], []
+    X, seen = choice_fits.prepared("drawn")[0], []
     original = SampledDirichlet.of_mean
 
     def spy(self, *parameters):
@@ -243,10 +243,10 @@ def test_choices_reach_the_fit(monkeypatch):
         return original(self, *parameters)
 
     monkeypatch.setattr(SampledDirichlet, "of_mean", spy)
-    usual = choices.CHOICES[choices.DEFAULT].fit(X, 3, 0)
-    other = choices.CHOICES["both"].fit(X, 3, 0)
+    usual = choice_fits.CHOICES[choice_fits.DEFAULT].fit(X, 3, 0)
+    other = choice_fits.CHOICES["both"].fit(X, 3, 0)
     assert seen == [0.1, 0.0]
     assert other.topic_word_prior_ == 2 * 3**-0.75 == usual.topic_word_prior_
     wide = csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], 16_000))
-    assert choices.CHOICES[choices.DEFAULT].fit(wide, 3, 0).topic_word_prior_ == 3**-0.75
-    assert choices.CHOICES["any vocabulary"].fit(wide, 3, 0).topic_word_prior_ == 2 * 3**-0.75
+    assert choice_fits.CHOICES[choice_fits.DEFAULT].fit(wide, 3, 0).topic_word_prior_ == 3**-0.75
+    assert choice_fits.CHOICES["any vocabulary"].fit(wide, 3, 0).topic_word_prior_ == 2 * 3**-0.75
