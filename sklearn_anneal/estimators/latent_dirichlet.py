@@ -387,10 +387,10 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     def _n_features_out(self) -> int:
         return self._context().model.n_components
 
-    # Methods that the base class calls
-
     def _training(self) -> TopicTraining:
         return TopicTraining(self.annealing, self.local_step, self.learning_method, self.batch_size)
+
+    # Methods that the base class calls
 
     def _batch_size_of(self, n_units: float) -> int | None:
         training = self._training()
