@@ -18,7 +18,7 @@ from sklearn_anneal.families._implicit import log_gamma_derivative
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.kernels import gamma_draws
 from sklearn_anneal.models._topic_draws import TopicsDraw, pooled_sums
-from sklearn_anneal.models._topic_visits import Concentrations
+from sklearn_anneal.models._topic_tables import Concentrations
 from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
 
 # λ of three topics over six words, of which the visits of these tests meet four.

@@ -36,7 +36,7 @@ from sklearn_anneal.estimators._priors import prior_of_words
 from sklearn_anneal.inference.parallel import Workers
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.inference.units import _base as _units
-from sklearn_anneal.models import _topic_starts, _topic_visits
+from sklearn_anneal.models import _topic_starts, _topic_tables
 from sklearn_anneal.models.latent_dirichlet import TopicsVisit
 
 
@@ -296,7 +296,7 @@ def test_threads_share_all_parts_of_an_update_without_changing_a_bit(
 ):
     """Words, draws, statistics and batches are shared too, also where few words are met."""
     make_threads_worthwhile(monkeypatch)
-    monkeypatch.setattr(_topic_visits, "_ENTRIES_OF_TASK", 1)
+    monkeypatch.setattr(_topic_tables, "_ENTRIES_OF_TASK", 1)
     X = draw_corpus(rng, n_documents=900, n_words=1500, n_topics=8, length=60, eta=1.0)
     X = X.astype(dtype)
     size = how.get("batch_size", 900)

@@ -14,11 +14,10 @@ from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
 from sklearn_anneal.families import Dirichlet, Tempering, UnitTemperatures
 from sklearn_anneal.inference.parallel import Workers
 from sklearn_anneal.kernels import _math, counts, ragged
-from sklearn_anneal.models import _topic_visits
+from sklearn_anneal.models import _topic_tables
 from sklearn_anneal.models.latent_dirichlet import (
     LatentDirichlet,
     LocalStart,
-    Topics,
     TopicsVisit,
 )
 
@@ -36,7 +35,7 @@ def topics_of(log_beta, x=1.0, dtype=np.float64):
     table[:, :n_topics] = (log_beta - largest).T
     prepared = np.empty(table.shape, dtype)
     counts.exponentiate(prepared, table, x)
-    return Topics(prepared, largest)
+    return _topic_tables.Topics(prepared, largest)
 
 
 def local_step(
@@ -52,7 +51,7 @@ def local_step(
     t = Tempering(*form)
     topics = topics_of(log_beta, form[0], dtype)
     units = documents(X, weights)
-    words = _topic_visits.Words(units.met(n_words), None)
+    words = _topic_tables.Words(units.met(n_words), None)
     visit = TopicsVisit(model, topics, t, None, separate_noise, name, words=words)
     start = LocalStart(None if gammas is None else np.array(gammas), n_iter, seed)
     before = None if gammas is None else start.gamma.copy()
@@ -360,7 +359,7 @@ def test_expected_log_topics(n_topics, rng):
     lam = rng.gamma(0.1, size=(n_topics, 17)) + 1e-5
     model = model_of(lam, 1.0, 1.0)
     expected = model.expectations({"topic_word": np.asfortranarray(lam)})
-    topics = model.log_topics(expected)
+    topics = _topic_tables.log_topics(expected)
     found = (topics.table[:, :n_topics] + topics.largest[:, None]).T
     assert_allclose(found, plain.expected_log(lam), rtol=1e-13)
     assert topics.table.shape[1] % 8 == 0
@@ -396,7 +395,7 @@ def test_topics_of_tiny_concentrations_keep_their_largest_entry():
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_visit_prepares_the_words_that_it_meets(dtype, n_documents, mixed, rng, monkeypatch):
     """If the documents have few of the words, the table has rows for these alone."""
-    monkeypatch.setattr(_topic_visits, "_FEW_ENTRIES", 0)
+    monkeypatch.setattr(_topic_tables, "_FEW_ENTRIES", 0)
     lam = rng.gamma(0.5, size=(5, 60)) + 0.05
     model = model_of(lam, 0.4, 0.1, dtype=dtype)
     q, units = {"topic_word": np.asfortranarray(lam)}, documents(mixed[:n_documents])
@@ -517,7 +516,7 @@ def test_divergence_of_the_topics(eta, rng):
 @pytest.mark.parametrize("n_words", [511, 513, 1600])
 def test_threads_share_the_divergence_of_the_topics(n_words, rng, monkeypatch):
     """The result does not depend on their number, and is that of the family."""
-    monkeypatch.setattr(_topic_visits, "_ENTRIES_OF_TASK", 1)
+    monkeypatch.setattr(_topic_tables, "_ENTRIES_OF_TASK", 1)
     lam = rng.gamma(0.5, size=(5, n_words)) + 0.3
     model = model_of(lam, 0.1, np.full(n_words, 0.3))
     q, prior = {"topic_word": np.asfortranarray(lam)}, model.prior(None)

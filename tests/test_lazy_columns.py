@@ -23,7 +23,7 @@ from sklearn_anneal.families import (
     settled,
 )
 from sklearn_anneal.inference.parallel import Workers
-from sklearn_anneal.models import _topic_visits
+from sklearn_anneal.models import _topic_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 K, V = 3, 40
@@ -176,8 +176,8 @@ def online(**params):
 
 def whole_arrays(monkeypatch):
     """Let visits make tables of all words, so that updates are those of whole arrays."""
-    monkeypatch.setattr(_topic_visits, "_FEW_WORDS", np.inf)
-    monkeypatch.setattr(_topic_visits, "_FEW_ENTRIES", 0)
+    monkeypatch.setattr(_topic_tables, "_FEW_WORDS", np.inf)
+    monkeypatch.setattr(_topic_tables, "_FEW_ENTRIES", 0)
 
 
 @pytest.mark.parametrize(

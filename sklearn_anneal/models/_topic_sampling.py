@@ -14,7 +14,8 @@ from ..inference import kept_memory
 from ..inference.parallel import Workers
 from ..inference.units import Documents
 from ._base import LocalStep, compiled
-from ._topic_visits import TOPICS, Addends, Concentrations, TopicsVisit, words_of_task
+from ._topic_tables import Concentrations, words_of_task
+from ._topic_visits import TOPICS, Addends, TopicsVisit
 
 _NOTHING = np.empty(0)
 # Counts are rounded up so many at a time, because the result takes memory.

@@ -7,29 +7,22 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from scipy.special import gammaln, psi
+from scipy.special import gammaln
 
-from ..families import STRONG, LazyColumns, Natural, SparseColumns, dirichlet_divergence
+from ..families import STRONG, Natural, SparseColumns, dirichlet_divergence
 from ..inference import kept_memory
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import LocalStep, Visit, compiled
 from ._topic_draws import TopicsDraw
+from ._topic_tables import Words, tables, words_of_task
 
 TOPICS = "topic_word"
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
 _NOISELESS = "topic_word_without_noise"
-# The tables of a visit have rows for the words that it meets alone, if these are at most one in so
-# many, or if its documents have fewer entries than so many per word: updates of λ then take less
-# time, which counts if documents take little.
-_FEW_WORDS, _FEW_ENTRIES = 2, 32
 # Sums over all words have one addend for each part of so many words.
 WORDS_OF_PART = 512
-# A task of the workers computes at least so many entries of a table, which takes about a tenth of a
-# millisecond. With less work, another thread would save less than it takes to begin and to wait for
-# entries that the first one has written.
-_ENTRIES_OF_TASK = 2**15
 # Sweeps of the Gibbs sampler over a document: first those of the burn-in, which are discarded,
 # then those whose assignments are averaged.
 _GIBBS_SWEEPS = (10, 20)
@@ -38,71 +31,6 @@ _GIBBS_SWEEPS = (10, 20)
 kernels = partial(compiled, "latent_dirichlet")
 assigned = partial(compiled, "assigned_tokens")
 tempered = partial(compiled, "tempered_documents")
-tables = partial(compiled, "counts")
-
-
-def words_of_task(width: int) -> int:
-    """Return the smallest number of words for a task, given the number of topics."""
-    return max(1, _ENTRIES_OF_TASK // width)
-
-
-class Concentrations(NamedTuple):
-    """The parameters of q(β), from which a visit computes the topics of the words that it meets.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_rows, n_components)
-        They are λ of all words, or of the words that a visit meets.
-    totals : ndarray of shape (n_components,)
-        Σ_w λ_kw over all words.
-    rows : ndarray of int32, shape (n_met,)
-        The rows of the words that a visit meets.
-    source : LazyColumns or None, default=None
-        If given, ``values`` are empty until :meth:`fill` takes them from here.
-    met : ndarray of int32, shape (n_met,), or None, default=None
-        The words that are taken from the source.
-    """
-
-    values: np.ndarray
-    totals: np.ndarray
-    rows: np.ndarray
-    source: LazyColumns | None = None
-    met: np.ndarray | None = None
-
-    @property
-    def log_normalizer(self) -> np.ndarray:
-        """ψ(Σ_w λ_kw), of shape (n_components,)."""
-        return np.asarray(psi(self.totals))
-
-    def fill(self, part: slice = slice(None)) -> None:
-        """Make sure that the values of some of the words that a visit meets are there.
-
-        Whoever reads them first calls this method, so that the threads which share that work share
-        this work too.
-        """
-        if self.source is not None and self.met is not None:
-            self.source.take(self.met[part], self.values[part])
-
-
-class Topics(NamedTuple):
-    """E log β, or a draw of log β, in the layout of the kernels.
-
-    Attributes
-    ----------
-    table : ndarray of shape (n_words, width)
-        log β_kw − m_w, or exp{x (log β_kw − m_w)} if the table was prepared for a temperature.
-        The number of columns is padded to a multiple of 8.
-    largest : ndarray of shape (n_words,)
-        m_w, the largest log β_kw of each word.
-
-    Notes
-    -----
-    A visit that meets few words of the vocabulary has rows for these alone. Otherwise it fills only
-    their rows, and others are uninitialised.
-    """
-
-    table: np.ndarray
-    largest: np.ndarray
 
 
 class LocalStart(NamedTuple):
@@ -122,40 +50,6 @@ class LocalStart(NamedTuple):
     gamma: np.ndarray | None
     n_iter: int
     seed: int = 0
-
-
-class Words(NamedTuple):
-    """The words that occur in some documents.
-
-    Attributes
-    ----------
-    met : ndarray of int32, shape (n_met,)
-        Their numbers, in ascending order.
-    rows : ndarray of int32, shape (n_words,), or None
-        The row of each word in tables that have rows for these words alone; other entries are
-        uninitialised. None: tables have rows for all words.
-    """
-
-    met: np.ndarray
-    rows: np.ndarray | None
-
-    @classmethod
-    def of(cls, units: Documents, topics: Any) -> Words:
-        """Return the words of some documents, given λ of shape (n_components, n_words).
-
-        If λ is lazy, an update of all words takes less time in that form, too.
-        """
-        n_words = topics.shape[1]
-        met = units.met(n_words)
-        # Data in parts, which are always all data, do not know the number of their entries.
-        n_entries = np.inf if units.in_parts else units.indptr[-1]
-        lazy = len(met) < n_words or isinstance(topics, LazyColumns)
-        few = n_entries < _FEW_ENTRIES * n_words and lazy
-        if not few and _FEW_WORDS * len(met) > n_words:
-            return cls(met, None)
-        rows = np.empty(n_words, dtype=np.int32)
-        rows[met] = np.arange(len(met), dtype=np.int32)
-        return cls(met, rows)
 
 
 class Addends:

@@ -14,7 +14,6 @@ from ..families import (
     Dirichlet,
     Factor,
     Factors,
-    LazyColumns,
     Natural,
     SparseColumns,
     Tempering,
@@ -22,7 +21,6 @@ from ..families import (
     gammaln_divergence,
     settled,
 )
-from ..inference import kept_memory
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
@@ -36,22 +34,20 @@ from ._topic_sampling import (
 )
 from ._topic_starts import make_like_documents
 from ._topic_summary import Summary, histogram
-from ._topic_visits import (
-    TOPICS,
-    WORDS_OF_PART,
+from ._topic_tables import (
     Concentrations,
-    LocalStart,
-    Topics,
-    TopicsVisit,
     Words,
-    kernels,
+    concentrations_of,
+    drawn_topics,
+    expected_topics,
+    log_topics,
+    mean_topics,
     tables,
-    tempered,
+    width_of,
     words_of_task,
 )
+from ._topic_visits import TOPICS, WORDS_OF_PART, LocalStart, TopicsVisit, kernels, tempered
 
-# Tables are padded to a multiple of this many topics, which kernels process at a time.
-_LANES = 8
 # Default number of iterations over a document: few at visits that start anew in order to explore,
 # many at other visits.
 _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
@@ -185,7 +181,7 @@ class LatentDirichlet(ConjugateModel):
     @property
     def width(self) -> int:
         """Number of columns of the kernels' tables."""
-        return -(-self.n_components // _LANES) * _LANES
+        return width_of(self.n_components)
 
     def capabilities(self) -> dict[str, str | None]:
         can: dict[str, str | None] = dict.fromkeys(("draws", "log_partition", "assignments"))
@@ -304,7 +300,7 @@ class LatentDirichlet(ConjugateModel):
         workers: Workers = SEQUENTIAL,
     ) -> TopicsVisit:
         draw, words = None, Words.of(units, q[TOPICS])
-        expected = self.expectations_of(q, words)
+        expected = concentrations_of(q[TOPICS], words)
         if rng is not None and self.local_step_name == SAMPLER:
             counts = counts_of(expected, self.n_components, self.dtype, workers)
             return SampledTopicsVisit(
@@ -314,11 +310,11 @@ class LatentDirichlet(ConjugateModel):
             )
         if rng is not None:
             draw = TopicsDraw.of(expected, words.met, q[TOPICS], rng, workers)
-            topics = self._drawn_topics(draw, expected, float(t.local), workers)
+            topics = drawn_topics(draw, expected, self.dtype, float(t.local), workers)
         elif unit_temperatures is not None:
-            topics = self.log_topics(expected)
+            topics = log_topics(expected)
         else:
-            topics = self._expected_topics(expected, float(t.local), workers)
+            topics = expected_topics(expected, self.dtype, float(t.local), workers)
         # Only mean-field iterations maximise a bound, so that it is computed with them even if
         # the model is fitted with another local step. The sampler needs draws.
         sampled = self.local_step_name == SAMPLER
@@ -335,87 +331,7 @@ class LatentDirichlet(ConjugateModel):
 
         E log β is left to the visits, because each needs it only for the words that it meets.
         """
-        return self.expectations_of(q, None)
-
-    def expectations_of(self, q: Natural, words: Words | None) -> Concentrations:
-        """Return λ of the words of a visit, or of all words.
-
-        The result may have to be filled (:meth:`Concentrations.fill`).
-        """
-        if words is not None and words.rows is not None:
-            rows = np.arange(len(words.met), dtype=np.int32)
-            topics: Any = q[TOPICS]
-            if isinstance(topics, LazyColumns):
-                values = kept_memory.empty((len(rows), self.n_components))
-                return Concentrations(values, topics.sums(), rows, topics, words.met)
-            return Concentrations(topics.T[words.met], topics.T.sum(axis=0), rows)
-        values = np.ascontiguousarray(q[TOPICS].T)
-        rows = np.arange(self.n_words, dtype=np.int32) if words is None else words.met
-        return Concentrations(values, values.sum(axis=0), rows)
-
-    def log_topics(self, expected: Concentrations) -> Topics:
-        """Return E log β."""
-        expected.fill()
-        topics = self._empty_topics(expected, np.float64)
-        tables().expected_logs(expected.values, expected.rows, expected.log_normalizer, *topics)
-        return topics
-
-    def _empty_topics(self, expected: Concentrations, dtype: Any) -> Topics:
-        n_rows = len(expected.values)
-        return Topics(kept_memory.empty((n_rows, self.width), dtype), np.empty(n_rows))
-
-    def _expected_topics(self, expected: Concentrations, x: float, workers: Workers) -> Topics:
-        """Return exp{x (E log β − m)}."""
-        topics, log_normalizer = self._empty_topics(expected, self.dtype), expected.log_normalizer
-
-        def find(part: slice) -> None:
-            expected.fill(part)
-            tables().expected_table(
-                topics.table,
-                expected.values,
-                expected.rows[part],
-                log_normalizer,
-                x,
-                topics.largest,
-            )
-
-        workers.share(find, len(expected.rows), words_of_task(self.width))
-        return topics
-
-    def _mean_topics(self, expected: Concentrations, workers: Workers) -> Topics:
-        """Return E β divided by its largest entry of each word."""
-        topics = self._empty_topics(expected, self.dtype)
-        topics.table[:, self.n_components :] = 0.0
-
-        def find(part: slice) -> None:
-            expected.fill(part)
-            rows = expected.rows[part]
-            means = expected.values[rows] / expected.totals
-            largest = means.max(axis=1)
-            topics.table[rows, : self.n_components] = means / largest[:, None]
-            topics.largest[rows] = np.log(largest)
-
-        workers.share(find, len(expected.rows), words_of_task(self.width))
-        return topics
-
-    def _drawn_topics(
-        self, draw: TopicsDraw, expected: Concentrations, x: float, workers: Workers
-    ) -> Topics:
-        """Return exp{x (log β − m)} of the words of a draw."""
-        topics = self._empty_topics(expected, self.dtype)
-
-        def find(part: slice) -> None:
-            tables().drawn_table(
-                topics.table,
-                draw.log_gamma[part].astype(self.dtype, copy=False),
-                expected.rows[part],
-                draw.log_total,
-                x,
-                topics.largest,
-            )
-
-        workers.share(find, len(expected.rows), words_of_task(self.width))
-        return topics
+        return concentrations_of(q[TOPICS])
 
     def n_iter(self, exploring: bool) -> int:
         """Return the largest number of iterations over a document.
@@ -441,7 +357,7 @@ class LatentDirichlet(ConjugateModel):
         """
         if self.collapsed_predictions:
             words = Words.of(units, q[TOPICS])
-            topics = self._mean_topics(self.expectations_of(q, words), workers)
+            topics = mean_topics(concentrations_of(q[TOPICS], words), self.dtype, workers)
             visit = TopicsVisit(
                 *(self, topics, Tempering(), None, False, "cvb0"), words=words, statistics=False
             )
@@ -492,7 +408,7 @@ class LatentDirichlet(ConjugateModel):
             model.doc_topic_prior = (1.0 - rho) * alpha + rho * better
         if self.learn_topic_word_prior:
             q, eta = settled(q), self.topic_word_prior
-            topics = self.log_topics(self.expectations(q))
+            topics = log_topics(self.expectations(q))
             normalizer = psi(q[TOPICS].sum(axis=1)).sum()
             logs = topics.table[:, :k].sum() + k * topics.largest.sum() + v * normalizer
             better = fixed_point(eta[:1], logs / v, normalizer, k, v * eta[0])
@@ -532,7 +448,7 @@ class LatentDirichlet(ConjugateModel):
         makes a_k(1) zero, which is the log normaliser of an untempered topic, so that a document
         at T = 1 gets the plain local step.
         """
-        topics = self.log_topics(self.expectations(q))
+        topics = log_topics(self.expectations(q))
         table = topics.table
         table += topics.largest[:, None]
         table /= len(x)
