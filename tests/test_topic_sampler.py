@@ -446,6 +446,8 @@ def test_a_rate_of_1_is_refused_in_minibatches(step, X):
     est = small(local_step=step, annealing=method, learning_method="online", batch_size=5)
     with pytest.raises(ValueError, match="keeps nothing of earlier data"):
         est.fit(X)
+    with pytest.raises(ValueError, match="keeps nothing of earlier data"):
+        est.partial_fit(X)
 
 
 def test_predictions_integrate_proportions_out(rng):

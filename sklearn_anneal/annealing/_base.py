@@ -297,6 +297,9 @@ class Annealing(LinkedDocumentation, BaseEstimator):
         """
         return 1.0
 
+    def check_minibatches(self) -> None:
+        """Refuse settings that need updates from all the data, with a ValueError."""
+
     def minibatch_step(self, decaying: float, share: float) -> float:
         """The step size ρ of an update that sees a share of the data, by default ``decaying``.
 

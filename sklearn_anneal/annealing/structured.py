@@ -102,15 +102,17 @@ class StructuredVI(DampedMixin, Annealing):
         self.average = average
         self.learn_priors_after = learn_priors_after
 
-    def minibatch_step(self, decaying: float, share: float) -> float:
-        if self.learning_rate == "decay":
-            return decaying
-        if self.learning_rate == 1 and share < 1:
+    def check_minibatches(self) -> None:
+        if self.learning_rate == 1:
             raise ValueError(
                 "StructuredVI(learning_rate=1) keeps nothing of earlier data, so that each "
                 "minibatch would replace all that was learned before. Give a smaller number, "
                 "'decay' or 'auto', or fit to all data at once."
             )
+
+    def minibatch_step(self, decaying: float, share: float) -> float:
+        if self.learning_rate == "decay":
+            return decaying
         # The weights of what is new and of what is kept, in an update from all data.
         new, kept = float(self.learning_rate), 1.0 - float(self.learning_rate)
         return max(decaying, share * new / (share * new + kept))

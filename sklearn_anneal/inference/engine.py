@@ -259,6 +259,8 @@ def fit(
     first_test = n_annealed + (settings.passes_before_test if n_annealed else 1)
     if minibatches is None:
         minibatches = settings.batch_size is not None and settings.batch_size < units.n_units
+    if minibatches:
+        strategy.check_minibatches()
     run = _Run(units, settings, workers, monitor, n_annealed, n_passes, first_test, minibatches)
     tells_bound = strategy.exact_bound or strategy.finish
     batch_pass = _batch_pass if tells_bound else _batch_pass_without_bound
@@ -577,12 +579,15 @@ def stream(
     ------
     numpy.linalg.LinAlgError
         If the bound was evaluated and is not finite.
+    ValueError
+        If the settings of the method need updates from all the data.
     """
     # The clock is set to the end of the batch before the update. The schedule is therefore over
     # at the last batch of a stream, however large that batch is.
     passes = 1.0 if share is None else share * stream_length(strategy)
     ctx.state = {**ctx.state, "passes": ctx.state["passes"] + passes}
     method = strategy if strategy.is_annealing(ctx.state) else PLAIN
+    method.check_minibatches()
     visited = visits.visit(ctx, method, batch, workers, bound=method.exact_bound)
     bound = np.nan
     if method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0:
