@@ -221,7 +221,7 @@ def test_a_quick_run_of_choices_changes_what_it_says(tmp_path, capsys):
     assert "--quick needs --output" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("way", ["stream", "plain stream", "online", "deterministic"])
+@pytest.mark.parametrize("way", ["stream", "plain stream of known size", "online", "deterministic"])
 def test_a_first_prior_reaches_the_training(way, monkeypatch):
     from benchmarks.latent_dirichlet import choice_fits
 

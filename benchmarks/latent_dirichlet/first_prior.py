@@ -27,11 +27,14 @@ class Way(NamedTuple):
         Arguments of the estimator.
     is_stream : bool, default=False
         Whether ``partial_fit`` sees each document once; otherwise ``fit`` runs to its end.
+    knows_size : bool, default=False
+        Whether a stream is told how many documents will come.
     """
 
     words: str
     parameters: dict[str, Any]
     is_stream: bool = False
+    knows_size: bool = False
 
 
 class FirstPrior(NamedTuple):
@@ -53,8 +56,9 @@ class FirstPrior(NamedTuple):
         way = WAYS[self.way]
         recommended = LatentDirichlet.recommended.get(way.parameters.get("annealing", "structured"))
         batch = {"batch": BATCH} if way.is_stream else {}
+        size = {"total_samples": "all"} if way.knows_size else {}
         first = {"first": PRIORS[self.first](n_components)}
-        return {**(recommended or {}), **way.parameters, **batch, **first}
+        return {**(recommended or {}), **way.parameters, **batch, **size, **first}
 
     def fit(self, X: csr_matrix, k: int, seed: int) -> AnnealedLatentDirichletAllocation:
         """Train K topics."""
@@ -64,6 +68,8 @@ class FirstPrior(NamedTuple):
             return alpha
 
         lda = AnnealedLatentDirichletAllocation(k, random_state=seed, **way.parameters)
+        if way.knows_size:
+            lda.set_params(total_samples=X.shape[0])
         names = ("first_prior", "first_prior_of_stream")
         with patch.multiple(TopicTraining, **dict.fromkeys(names, first_prior)):
             if not way.is_stream:
@@ -75,7 +81,13 @@ class FirstPrior(NamedTuple):
 
 WAYS = {
     "stream": Way("`partial_fit` with the default method", {}, is_stream=True),
+    "stream of known size": Way(
+        "the same with `total_samples`", {}, is_stream=True, knows_size=True
+    ),
     "plain stream": Way("`partial_fit` without annealing", {"annealing": "none"}, is_stream=True),
+    "plain stream of known size": Way(
+        "the same with `total_samples`", {"annealing": "none"}, is_stream=True, knows_size=True
+    ),
     "online": Way("`fit` in minibatches with structured inference", {"learning_method": "online"}),
     "deterministic": Way("`fit` with deterministic annealing", {"annealing": "deterministic"}),
 }
