@@ -22,13 +22,20 @@ from sklearn_anneal.models import latent_dirichlet
 from ..common.reproduction import BaseSpec
 from .contestants import in_words, state_of
 from .course import Judge
-from .data import parts
+from .data import SHORT, parts
 from .first_prior import PRIORS, WAYS, FirstPrior
 
 # For these numbers of words the default η is a part of the key of a fit.
 VOCABULARIES = 1_000, 16_000
 # One in so many training documents judges.
-EVERY = {"AP": 8, "NIPS": 8, "20 Newsgroups": 16, "drawn": 4}
+EVERY = {
+    "AP": 8,
+    "NIPS": 8,
+    "20 Newsgroups": 16,
+    "baseball and hockey": 8,
+    SHORT: 64,
+    "drawn": 4,
+}
 
 
 class Choice(NamedTuple):

@@ -20,7 +20,7 @@ from ..common import RESULTS
 from ..common.report import Page, machine
 from ..common.reproduction import Cache, Record, n_seeds, run_missing
 from .choice_fits import CHOICES, DEFAULT, Spec
-from .data import available
+from .data import SHORT, SHORT_DOCUMENTS, available
 from .first_prior import BATCH, PRIORS, WAYS, default_of
 
 OUTPUT = "topics_choices.md"
@@ -33,14 +33,19 @@ class Size:
     """The corpora, the numbers of topics, and the number of seeds.
 
     The numbers of topics are those of sampled topics, and those for which streams and other fits
-    begin with one prior or another.
+    begin with one prior or another. Some corpora are only for streams.
     """
 
     corpora: tuple[str, ...] = ("AP", "NIPS", "20 Newsgroups")
+    corpora_of_streams: tuple[str, ...] = ("baseball and hockey", SHORT)
     topics: tuple[int, ...] = (50, 200, 500)
     topics_of_streams: tuple[int, ...] = (10, 25, 200, 500)
     topics_of_fits: tuple[int, ...] = (10, 25)
     seeds: int = 2
+
+    def all_corpora(self) -> tuple[str, ...]:
+        """The names of all corpora."""
+        return (*self.corpora, *self.corpora_of_streams)
 
     def defaults(self) -> dict[Cell, Spec]:
         """The fits, of one seed, that change the default of sampled topics."""
@@ -50,7 +55,8 @@ class Size:
         """The fits, of one seed, that begin with one prior or another."""
         return _specs(
             (corpus, k, f"{name}, {first}")
-            for corpus, (name, way) in product(self.corpora, WAYS.items())
+            for corpus, (name, way) in product(self.all_corpora(), WAYS.items())
+            if way.is_stream or corpus in self.corpora
             for k in (self.topics_of_streams if way.is_stream else self.topics_of_fits)
             for first in PRIORS
         )
@@ -65,7 +71,7 @@ def _specs(cells: Iterable[Cell]) -> dict[Cell, Spec]:
 
 
 FULL = Size()
-QUICK = Size(("drawn",), (3,), (3,), (3,), seeds=1)
+QUICK = Size(("drawn",), (), (3,), (3,), (3,), seeds=1)
 
 
 def render(size: Size, cache: Cache) -> str:
@@ -100,12 +106,14 @@ def _add_defaults(page: Page, records: dict[Cell, Record]) -> None:
 
 def _add_first_priors(page: Page, records: dict[Cell, Record]) -> None:
     ways = "; ".join(f"*{name}*: {way.words}" for name, way in WAYS.items())
+    drawn = f"The {SHORT} are {SHORT_DOCUMENTS}. " if SHORT in {c for c, _, _ in records} else ""
     page.section(
         "The first prior of topic proportions",
         "Each α is 0.1 or 5 / K when training begins, and is learned later. The default is in bold "
         f"type; where topics are sampled, it is 0.1. {ways}. A stream has batches of {BATCH} "
-        "documents, and its bound, an estimate from the last batch, is left out. "
-        f"Seeds: {n_seeds(records)}.",
+        "documents, and its bound, an estimate from the last batch, is left out. The corpora that "
+        "have streams alone played no part in the choice of the default. "
+        f"{drawn}Seeds: {n_seeds(records)}.",
     )
     rows = []
     for corpus, k, name in {(c, k, n.partition(",")[0]): None for c, k, n in records}:
@@ -153,7 +161,7 @@ def main(argv: list[str] | None = None) -> None:
         page = arguments.output or RESULTS / OUTPUT
         page.write_text(render(size, found), encoding="utf-8")
         return
-    there = set(available(size.corpora))
+    there = set(available(size.all_corpora()))
     specs = [spec for spec in size.all().values() if spec.corpus in there]
     run_missing(specs, size.seeds, found, arguments.jobs)
 
