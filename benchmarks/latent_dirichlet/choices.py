@@ -4,7 +4,7 @@ The documents that judge are split off the training documents of the corpora, so
 documents of other benchmarks play no part in the choice. Records of fits are appended to a file,
 from which the page is written.
 
-    python -m benchmarks.latent_dirichlet.choices --records FILE --jobs 2   # half an hour
+    python -m benchmarks.latent_dirichlet.choices --records FILE --jobs 2   # 45 minutes
     python -m benchmarks.latent_dirichlet.choices --records FILE --write
 """
 
