@@ -148,6 +148,8 @@ class Spec(BaseSpec):
             max_iter=max_iter,
             tol=0.0,
             n_init=self.n_init,
+            # The passes of reheats would come on top of those that are compared.
+            n_reheats=0,
             random_state=self.seed,
             **online,
         )
