@@ -81,6 +81,13 @@ def test_verdicts_on_topics_follow_from_median_and_spread_over_seeds():
     assert claims(Found()) == []
 
 
+@pytest.mark.parametrize("method", ["none", "recommended", "stochastic", "proximity"])
+def test_fits_at_equal_passes_have_no_others(method):
+    from benchmarks.latent_dirichlet.fits import Spec
+
+    assert Spec("drawn", method, 3, 12).run()["passes"] == 12
+
+
 def test_the_recommended_setting_is_the_best_measured_one():
     from benchmarks.latent_dirichlet.fits import Spec
     from benchmarks.latent_dirichlet.reproduce import recommended, setting, standing
@@ -102,6 +109,7 @@ def test_the_recommended_setting_is_the_best_measured_one():
         "`annealing=StructuredVI(gradient='exact', n_passes=4), max_iter=0, "
         'local_step="cvb0", learning_method="online", batch_size=20`'
     )
+    assert setting(Spec("drawn", "none", 3, 4)) == '`annealing="none", max_iter=4, n_reheats=0`'
 
 
 def test_a_quick_run_of_the_speed_of_topics_needs_no_file(no_data, quick_speed):

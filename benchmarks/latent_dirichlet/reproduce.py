@@ -83,8 +83,9 @@ def section_corpora(page: Page, found: Found) -> None:
         "After 15 % of the documents were set aside, the same in all runs; 20 Newsgroups is cut to "
         "8,000 training documents. Counts are float32. Bounds are complete, of the training set, "
         "in nats per token; held-out likelihoods are those of `score`: one half of each held-out "
-        "document given the other, nats per token. Times are processor time of the passes, in "
-        "seconds, of one thread.",
+        "document given the other, nats per token. It integrates proportions out where local steps "
+        "are cvb0 or gibbs. Topics start like documents, as by default. Times are processor time "
+        "of the passes, in seconds, of one thread.",
     )
     rows = [
         (name, *(f"{r[what][0]:.0f}" for what in ("documents", "words", "length")))
@@ -98,7 +99,8 @@ def section_batch(page: Page, found: Found, size: Size) -> None:
         return
     page.section(
         "Batch inference at equal passes",
-        f"{size.passes} passes, half of them the schedule where there is one; α = η = 1/K; "
+        f"{size.passes} passes, half of them the schedule where there is one, and no reheats; "
+        "α = η = 1/K; "
         f"{size.seeds} seeds: median (smallest … largest). *VI* starts documents anew at each pass "
         "for the first half. *deterministic* in its three forms, linear from T = 2 (local) or 1.5, "
         "and as recommended: the posterior form from T = "
@@ -273,7 +275,9 @@ def setting(spec: Spec) -> str:
     parts = [f"annealing={annealing}", f"max_iter={lda.max_iter}"]
     if spec.local_step != "mean_field":
         parts.append(f'local_step="{spec.local_step}"')
-    if spec.batch_size is not None:
+    if spec.batch_size is None:
+        parts.append(f"n_reheats={lda.n_reheats}")
+    else:
         parts += ['learning_method="online"', f"batch_size={spec.batch_size}"]
     return f"`{', '.join(parts)}`"
 
