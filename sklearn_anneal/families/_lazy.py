@@ -20,9 +20,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 _SMALLEST_FACTOR = 1e-100
 # The sum over all columns has one addend for each part of so many columns.
 _COLUMNS = 512
-# A task that shares such work has at least so many entries, which take about a twentieth of a
-# millisecond.
-_ENTRIES_OF_TASK = 2**16
+# A task that shares such work has at least so many entries, which take about a tenth of a
+# millisecond. With fewer, another thread would take longer to begin than it saves.
+_ENTRIES_OF_TASK = 2**17
 
 Share = Callable[[Callable[[slice], None], int, int], None]
 
