@@ -11,7 +11,7 @@ compared are run seed by seed, one thread each.
     python -m benchmarks.latent_dirichlet.reproduce --cache lda.jsonl --parts priors
     python -m benchmarks.latent_dirichlet.reproduce --quick --cache /tmp/q.jsonl
 
-The first command makes all fits (estimate: 40 minutes on two cores with ``--jobs 2``), and the
+The first command makes all fits (half an hour on two cores with ``--jobs 2``), and the
 second writes the page from the cache. To write the page of a quick run, give ``--output`` too.
 
 Every finished fit is a line of the cache, so that a run that was interrupted goes on where it
