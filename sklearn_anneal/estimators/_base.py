@@ -30,7 +30,7 @@ from ..annealing import (
     check_capabilities,
 )
 from ..annealing._documentation import LinkedDocumentation
-from ..inference import engine
+from ..inference import engine, streaming
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint, fingerprint, fingerprint_of
 from ..inference.engine import Progress, Settings, Trace
@@ -635,7 +635,7 @@ class BaseAnnealed(
         ctx.exploring = False
         worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
         with Workers(self.n_jobs if worth else 1) as workers:
-            bound, temperature = engine.stream(
+            bound, temperature = streaming.update(
                 ctx,
                 inference.strategy,
                 units.centered(ctx.summary),

@@ -26,11 +26,6 @@ from .visits import Visited
 PLAIN = Annealing()
 # What a model says of itself → the function that updates its parameters.
 UPDATES = {"conjugate": conjugate.update, "gradient": gradient.update}
-# The share of a stream in which the schedule runs. The rest is plain inference: every data point
-# is seen once only, and parameters that are learned at high temperature are crude. A longer share
-# suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
-# one pass.
-_ANNEALED_SHARE = 0.1
 # Pass t = b, b + 1, … enters the mean of the parameters with a weight of a / (t − b + a). After
 # many passes, this is about a mean over the last t / a of them. The passes before t = b improve
 # the parameters so fast that a mean would lag behind.
@@ -529,76 +524,3 @@ def rehearse(
         )
         local, known = visited.local, visited.visit.known
     return trial.q
-
-
-def stream_length(strategy: Annealing) -> float:
-    """The number of passes that the clock of the schedule counts in one pass over a stream.
-
-    The passes of a method without a finish are spread over the whole stream.
-    """
-    share = _ANNEALED_SHARE if strategy.finish else 1.0
-    return (strategy.schedule_length() / share) or 1.0
-
-
-def stream(
-    ctx: Context,
-    strategy: Annealing,
-    batch: Units,
-    settings: Settings,
-    workers: Workers,
-    *,
-    share: float | None,
-) -> tuple[float, float]:
-    """One update with one batch of a stream.
-
-    Whatever number of passes the schedule has, it runs within the first part of the stream. One
-    pass over the data therefore ends at T = 1, and as near to convergence as one pass can.
-
-    Parameters
-    ----------
-    ctx : Context
-        The parameters and the clocks, which the update changes in place.
-    strategy : Annealing
-    batch : Units
-    settings : Settings
-    workers : Workers
-    share : float or None
-        The share of the batch in the whole stream, or None if the size of the stream is not
-        known. The batch then counts as one pass of a method without a finish. Other methods
-        have no schedule in that case.
-
-    Returns
-    -------
-    lower_bound : float
-        The bound of the parameters before the update, as this batch estimates it. It is NaN if
-        the method does not evaluate it at this update.
-    temperature : float
-        The temperature of the update.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If the bound was evaluated and is not finite.
-    ValueError
-        If the settings of the method need updates from all the data.
-    """
-    # The clock is set to the end of the batch before the update. The schedule is therefore over
-    # at the last batch of a stream, however large that batch is.
-    passes = 1.0 if share is None else share * stream_length(strategy)
-    ctx.state = {**ctx.state, "passes": ctx.state["passes"] + passes}
-    method = strategy if strategy.is_annealing(ctx.state) else PLAIN
-    method.check_minibatches()
-    visited = visits.visit(ctx, method, batch, workers, bound=method.exact_bound)
-    bound = np.nan
-    if method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0:
-        step = visited.step
-        if not method.exact_bound:
-            step = evaluate(ctx, batch, workers).step
-        kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
-        bound = ctx.scale * step.bound - kl
-        if not np.isfinite(bound):
-            raise np.linalg.LinAlgError("a lower bound that is not finite")
-    update = UPDATES[ctx.model.update_rule]
-    update(ctx, method, batch, visited, settings, workers, minibatch=True, passes=0.0)
-    ctx.q = settled(ctx.q)
-    return bound, visited.temperature

@@ -1,0 +1,91 @@
+"""Updates with the batches of a stream, which come one by one from outside the loop."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..annealing._base import Annealing, Context
+from ..families import settled
+from . import visits
+from .engine import PLAIN, UPDATES, Settings, evaluate
+from .parallel import Workers
+from .units import Units
+
+# The share of a stream in which the schedule runs. The rest is plain inference: every data point
+# is seen once only, and parameters that are learned at high temperature are crude. A longer share
+# suits some mixtures, but leaves topics of small corpora and ratings too little data to converge in
+# one pass.
+_ANNEALED_SHARE = 0.1
+
+
+def _length(strategy: Annealing) -> float:
+    """The number of passes that the clock of the schedule counts in one pass over a stream.
+
+    The passes of a method without a finish are spread over the whole stream.
+    """
+    share = _ANNEALED_SHARE if strategy.finish else 1.0
+    return (strategy.schedule_length() / share) or 1.0
+
+
+def update(
+    ctx: Context,
+    strategy: Annealing,
+    batch: Units,
+    settings: Settings,
+    workers: Workers,
+    *,
+    share: float | None,
+) -> tuple[float, float]:
+    """One update with one batch of a stream.
+
+    Whatever number of passes the schedule has, it runs within the first part of the stream. One
+    pass over the data therefore ends at T = 1, and as near to convergence as one pass can.
+
+    Parameters
+    ----------
+    ctx : Context
+        The parameters and the clocks, which the update changes in place.
+    strategy : Annealing
+    batch : Units
+    settings : Settings
+    workers : Workers
+    share : float or None
+        The share of the batch in the whole stream, or None if the size of the stream is not
+        known. The batch then counts as one pass of a method without a finish. Other methods
+        have no schedule in that case.
+
+    Returns
+    -------
+    lower_bound : float
+        The bound of the parameters before the update, as this batch estimates it. It is NaN if
+        the method does not evaluate it at this update.
+    temperature : float
+        The temperature of the update.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the bound was evaluated and is not finite.
+    ValueError
+        If the settings of the method need updates from all the data.
+    """
+    strategy.check_minibatches()
+    # The clock is set to the end of the batch before the update. The schedule is therefore over
+    # at the last batch of a stream, however large that batch is.
+    passes = 1.0 if share is None else share * _length(strategy)
+    ctx.state = {**ctx.state, "passes": ctx.state["passes"] + passes}
+    method = strategy if strategy.is_annealing(ctx.state) else PLAIN
+    visited = visits.visit(ctx, method, batch, workers, bound=method.exact_bound)
+    bound = np.nan
+    if method.exact_bound or ctx.state["updates"] % method.evaluate_every == 0:
+        step = visited.step
+        if not method.exact_bound:
+            step = evaluate(ctx, batch, workers).step
+        kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
+        bound = ctx.scale * step.bound - kl
+        if not np.isfinite(bound):
+            raise np.linalg.LinAlgError("a lower bound that is not finite")
+    rule = UPDATES[ctx.model.update_rule]
+    rule(ctx, method, batch, visited, settings, workers, minibatch=True, passes=0.0)
+    ctx.q = settled(ctx.q)
+    return bound, visited.temperature
