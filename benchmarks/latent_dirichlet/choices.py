@@ -71,7 +71,14 @@ def _specs(cells: Iterable[Cell]) -> dict[Cell, Spec]:
 
 
 FULL = Size()
-QUICK = Size(("drawn",), (), (3,), (3,), (3,), seeds=1)
+QUICK = Size(
+    corpora=("drawn",),
+    corpora_of_streams=(),
+    topics=(3,),
+    topics_of_streams=(3,),
+    topics_of_fits=(3,),
+    seeds=1,
+)
 
 
 def render(size: Size, cache: Cache) -> str:
@@ -106,13 +113,17 @@ def _add_defaults(page: Page, records: dict[Cell, Record]) -> None:
 
 def _add_first_priors(page: Page, records: dict[Cell, Record]) -> None:
     ways = "; ".join(f"*{name}*: {way.words}" for name, way in WAYS.items())
-    drawn = f"The {SHORT} are {SHORT_DOCUMENTS}. " if SHORT in {c for c, _, _ in records} else ""
+    drawn = ""
+    if SHORT in {corpus for corpus, _, _ in records}:
+        drawn = (
+            f"The {SHORT} are {SHORT_DOCUMENTS}. They alone played no part in the choice of the "
+            "default. "
+        )
     page.section(
         "The first prior of topic proportions",
         "Each α is 0.1 or 5 / K when training begins, and is learned later. The default is in bold "
         f"type; where topics are sampled, it is 0.1. {ways}. A stream has batches of {BATCH} "
-        "documents, and its bound, an estimate from the last batch, is left out. The corpora that "
-        "have streams alone played no part in the choice of the default. "
+        "documents, and its bound, an estimate from the last batch, is left out. "
         f"{drawn}Seeds: {n_seeds(records)}.",
     )
     rows = []
