@@ -12,9 +12,9 @@ from scipy import special
 from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
 
 from sklearn_anneal.families import Dirichlet, Tempering, UnitTemperatures
-from sklearn_anneal.inference.parallel import Workers
+from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
 from sklearn_anneal.kernels import _math, counts, ragged
-from sklearn_anneal.models import _topic_tables
+from sklearn_anneal.models import _topic_tables, _topic_visits, _topic_words
 from sklearn_anneal.models.latent_dirichlet import (
     LatentDirichlet,
     LocalStart,
@@ -41,6 +41,7 @@ def topics_of(log_beta, x=1.0, dtype=np.float64):
 def local_step(
     X, log_beta, alpha, form=(1.0, 1.0, 1.0), *, name="mean_field", gammas=None, n_iter=10,
     tol=0.0, weights=None, noise=None, separate_noise=False, dtype=np.float64, seed=0,
+    workers=SEQUENTIAL,
 ):  # fmt: skip
     """The completed local step of a corpus; its statistics as (K, V) arrays."""
     n_topics, n_words = log_beta.shape
@@ -52,7 +53,7 @@ def local_step(
     topics = topics_of(log_beta, form[0], dtype)
     units = documents(X, weights)
     words = _topic_tables.Words(units.met(n_words), None)
-    visit = TopicsVisit(model, topics, t, None, separate_noise, name, words=words)
+    visit = TopicsVisit(model, topics, t, None, separate_noise, name, words=words, workers=workers)
     start = LocalStart(None if gammas is None else np.array(gammas), n_iter, seed)
     before = None if gammas is None else start.gamma.copy()
     step = visit.finish(visit.step(units, noise, start))
@@ -164,6 +165,38 @@ def test_noise_that_is_kept_apart_leaves_the_statistics(mixed, rng):
                 )
             assert step.energy == pytest.approx(without_noise.energy, rel=1e-12)
             assert with_noise.energy == pytest.approx(without_noise.energy, rel=1e-12)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_workers_share_tiles_of_documents_and_their_words(noisy, mixed, rng, monkeypatch):
+    """The result is that of the plain step, and does not depend on the number of workers."""
+    for name, value in (("_SMALLEST_BLOCK", 2), ("_MOST_BLOCKS", 10), ("_WORDS", 7)):
+        monkeypatch.setattr(_topic_words, name, value)
+    monkeypatch.setattr(_topic_words, "_SHARES_OF_TILE", 6 * 8)
+    monkeypatch.setattr(_topic_words, "_ADDITIONS_OF_TASK", 1)
+    monkeypatch.setattr(_topic_visits, "_PRODUCTS_OF_TASK", 1)
+    log_beta, alpha, form = peaked(rng, 5, 60), np.full(5, 0.4), FORMS["likelihood"]
+    weights = rng.uniform(0.5, 2.0, size=len(mixed))
+    noise = rng.uniform(0.0, 3.0, size=len(mixed)) if noisy else None
+    start = spread(mixed, alpha, form)
+    expected = plain.corpus_step(mixed, log_beta, alpha, start, 10, 0.0, *form, weights)
+    if noisy:
+        with_noise = plain.corpus_step(
+            mixed, log_beta, alpha, start, 10, 0.0, *form, weights * noise
+        )
+        expected = expected._replace(statistics=with_noise.statistics)
+    steps = []
+    for n_workers in (1, 2):
+        with Workers(n_workers) as workers:
+            step = local_step(
+                mixed, log_beta, alpha, form, weights=weights, noise=noise, workers=workers
+            )
+        assert_step(step, expected, 1e-10)
+        steps.append(step)
+    for name in ("energy", "entropy", "log_prior"):
+        assert getattr(steps[0], name) == getattr(steps[1], name)
+    for key, value in steps[0].statistics.items():
+        assert_array_equal(value, steps[1].statistics[key])
 
 
 MANY = 40
@@ -400,7 +433,6 @@ def test_a_visit_prepares_the_words_that_it_meets(dtype, n_documents, mixed, rng
     model = model_of(lam, 0.4, 0.1, dtype=dtype)
     q, units = {"topic_word": np.asfortranarray(lam)}, documents(mixed[:n_documents])
     visit, whole = model.visit(q, units), model.visit(q, documents(np.ones((1, 60))))
-    assert visit.view(units) is units
     found, every = visit.expected, whole.expected
     met = np.unique(units.words)
     assert 0 < len(met) < 60
@@ -550,6 +582,18 @@ def test_columns_are_renumbered(rng):
     columns, out = rng.integers(0, 40, 100).astype(np.int32), np.empty(100, np.int32)
     ragged.renumber(out.view(np.uint32), numbers, columns)
     assert_array_equal(out, numbers[columns])
+
+
+def test_entries_are_listed_by_columns(rng):
+    indptr = np.array([3, 3, 10, 40, 103])
+    columns = rng.integers(0, 12, 110).astype(np.int32)
+    begins, occurrences = np.empty(14, np.int64), np.empty(200, np.uint32)
+    ragged.by_column(occurrences, begins, columns, indptr)
+    points, positions = occurrences.reshape(100, 2).T
+    order = 3 + np.argsort(columns[3:103], kind="stable")
+    assert_array_equal(positions, order)
+    assert_array_equal(points, np.searchsorted(indptr, order, side="right") - 1)
+    assert_array_equal(begins, np.searchsorted(columns[order], np.arange(14)))
 
 
 # Elementary functions

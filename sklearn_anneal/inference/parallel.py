@@ -244,6 +244,10 @@ class Workers:
             for other in others:
                 other.cancel()
 
+    def share_kernel(self, kernel: Callable, arguments: tuple, n: int, at_least: int) -> None:
+        """Call ``kernel(*arguments, first, last)`` for parts of 0, …, n − 1, as :meth:`share`."""
+        self.share(lambda part: kernel(*arguments, part.start, part.stop), n, at_least)
+
     def ahead(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         """``function(item)`` for each item; a thread makes the next one while one is in use.
 

@@ -202,15 +202,3 @@ def open_row(counts, indices, begin, n, table, rows, c):
             rows[i, k] = table.dtype.type(1)
         c[i] = table.dtype.type(0)
     return tokens
-
-
-@helper
-def add_shares(indices, begin, n, c, norms, e, weight, out):
-    """Add w (c / n_w) e_k to the rows of a document's words."""
-    width = e.shape[0]
-    factor = e.dtype.type(weight)
-    for i in range(n):
-        w = indices[begin + i]
-        share = factor * (c[i] / norms[i])
-        for k in range(width):
-            out[w, k] += np.float64(share * e[k])

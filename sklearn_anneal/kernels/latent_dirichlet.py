@@ -12,8 +12,8 @@ from ._compile import helper, kernel
 from ._emitter import LANES, ROWS
 from ._math import digamma, exp, exp_digamma, log, log_gamma
 from ._simd import fetch_rows, multiplicative_step, ratio_update, ratio_update_of_rows
-from .counts import TINY, TINY_SINGLE, add_shares, longest_row, open_row, padded
-from .document_steps import LOCAL_STEP, document_sums, scratch_arrays, tempered_prior
+from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, open_row, padded
+from .document_steps import document_sums, scratch_arrays, tempered_prior
 
 # A topic leaves a document if its number of tokens there is below this share of the mean change of
 # γ at which the iterations end: all such topics together have less than the iterations ignore.
@@ -31,6 +31,9 @@ _SUMS_OF_DOCUMENT, _ITERATIONS_LEFT = 3, 16
 # The rows of a document's words are copied next to each other if they have at most this many
 # topics. Longer ones are read where they are, and prefetched by the processor alone.
 _COPIED_WIDTH = 128
+# To add the share of a topic that is one of a list costs as much as to add those of this many
+# topics that follow each other.
+_COST_OF_LISTED = 8
 
 
 @kernel("rows vector out2", dtypes=("float64",))
@@ -196,17 +199,6 @@ def _sums_of_prior(alpha, base):
 
 
 @helper
-def _add_few_shares(indices, begin, n, c, norms, e, topics, m, weight, out):
-    """Do what :func:`add_shares` does for the m topics that a document has."""
-    factor = e.dtype.type(weight)
-    for i in range(n):
-        row = out[indices[begin + i]]
-        share = factor * (c[i] / norms[i])
-        for j in range(m):
-            row[topics[j]] += np.float64(share * e[j])
-
-
-@helper
 def _any_other(acc, e, cut, topics, m, n_topics):
     """Whether a topic that was left out of the document has tokens after all."""
     j = 0
@@ -228,7 +220,10 @@ def _cuts(base, tol, few, fewest, given, n_topics):
     return cut
 
 
-@kernel(LOCAL_STEP)
+@kernel(
+    "values index pointer rows vector vector float float float int int float vector "
+    "out2 out_values out_rows out_index out_index out2 out2 int int int"
+)
 def mean_field(
     counts,
     indices,
@@ -243,24 +238,33 @@ def mean_field(
     n_iter,
     tol,
     weights,
-    noise,
     gamma,
-    out,
-    clean,
+    ratios,
+    shares,
+    topics_of,
+    n_topics_of,
     theta,
     sums,
+    n_documents,
+    first,
+    last,
 ):
-    """Mean-field local step.
+    """Mean-field local step of the blocks ``first``, …, ``last`` − 1 of ``n_documents`` each.
 
     The updates φ_wk ∝ exp{x (E log θ_k + E log β_kw)} and γ = b + y (α − b) + s Σ_w c_w φ_w
     alternate until γ changes by less than ``tol`` on average, or ``n_iter`` times.
 
     ``gamma`` (n_documents, n_topics) receives the result; if ``given``, it also holds the start.
-    ``out`` and ``clean`` (n_words, width) receive Σ_d w_d (c_w / n_w) e_k with and without the
-    ``noise``, unless they have no rows. ``theta`` (n_topics + 2,) receives Σ w E log θ, Σ w and
-    Σ w ψ(Σ_k γ_k). ``sums`` receives Σ w times each of these: the log of the normaliser of φ,
-    Σ_k n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)]. What belongs into an array
-    without entries is not computed.
+    :func:`word_statistics` needs e_k = exp{x E log θ_k} of the final γ, which ``shares``
+    (n_documents, width) receives, and c_w / n_w, which ``ratios`` receives for each of the
+    ``counts``, unless it has no entries. If a document has few topics, ``n_topics_of`` is their
+    number m and not 0, row d of ``shares`` begins with their e_k, and entry d · width of
+    ``topics_of`` begins the list of these topics.
+
+    Each block has a row of ``theta`` (n_topics + 2 or more entries), which receives Σ w E log θ,
+    Σ w and Σ w ψ(Σ_k γ_k), and a row of ``sums``, which receives Σ w times each of these: the log
+    of the normaliser of φ, Σ_k n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)]. What
+    belongs into a row without entries is not computed.
     """
     n_topics = alpha.shape[0]
     width = table.shape[1]
@@ -289,137 +293,223 @@ def mean_field(
         base[k] = tempered_prior(alpha[k], prior)
     cut = _cuts(base, tol, few, fewest, given, n_topics)
     of_prior = _sums_of_prior(alpha, base)
-    few_weight = 0.0
-    few_normalizer = 0.0
-    for d in range(indptr.shape[0] - 1):
-        begin = indptr[d]
-        n = indptr[d + 1] - begin
-        n_words = padded(n, ROWS)
-        if copied:
-            tokens = open_row(counts, indices, begin, n, table, rows, c)
-        else:
-            tokens = _open_document(counts, indices, begin, n, width, starts, c)
-        for k in range(n_topics):
-            spread = np.float64(base[k]) + factor * tokens / n_topics
-            current[k] = gamma[d, k] if given and n > 0 else spread
-        left = n_iter
-        m = n_topics
-        # Every iteration prefetches a part of the rows that will be read later: the topics of the
-        # next document's words, and the sums of this document's words.
-        end = begin + n
-        next_end = indptr[min(d + 2, indptr.shape[0] - 1)]
-        topics_from = end
-        sums_from = begin
-        topics_part = (next_end - end) // max(n_iter, 1) + 1
-        sums_part = n // max(n_iter, 1) + 1
-        while True:
-            # The iterations begin with all topics. They go on with only those that have tokens as
-            # soon as this repays the copy of their columns.
-            whole = m < n_topics
+    for block in range(first, last):
+        theta_of_block = theta[block]
+        sums_of_block = sums[block]
+        few_weight = 0.0
+        few_normalizer = 0.0
+        for d in range(block * n_documents, min((block + 1) * n_documents, indptr.shape[0] - 1)):
+            begin = indptr[d]
+            n = indptr[d + 1] - begin
+            n_words = padded(n, ROWS)
+            if copied:
+                tokens = open_row(counts, indices, begin, n, table, rows, c)
+            else:
+                tokens = _open_document(counts, indices, begin, n, width, starts, c)
+            for k in range(n_topics):
+                spread = np.float64(base[k]) + factor * tokens / n_topics
+                current[k] = gamma[d, k] if given and n > 0 else spread
+            left = n_iter
             m = n_topics
-            converged = False
-            iteration = 0
-            while left > 0:
-                left -= 1
-                if copied:
-                    topics_to = min(topics_from + topics_part, next_end)
-                    fetch_rows(table, indices, topics_from, topics_to)
-                    topics_from = topics_to
-                    if out.shape[0] > 0:
-                        sums_to = min(sums_from + sums_part, end)
-                        fetch_rows(out, indices, sums_from, sums_to)
-                        sums_from = sums_to
-                change = _iterate(
-                    rows, copied, table, starts, n_words, c, base, step, local, tiny, current, e,
-                    acc, norms,
-                )  # fmt: skip
-                iteration += 1
-                converged = change < tol * n_topics
-                if converged:
-                    break
-                if not whole and iteration > 2:
-                    m = _kept(acc, cut, n_topics, topics)
-                    if _repays(left, width, padded(m, LANES)):
-                        break
-                    m = n_topics
-            if m < n_topics:
-                narrow = padded(m, LANES)
-                if copied:
-                    small = _chosen_columns(rows, nothing, 0, n, n_words, topics, m, narrow, memory)
-                else:
-                    small = _chosen_columns(
-                        table, indices, begin, n, n_words, topics, m, narrow, memory
-                    )
-                for j in range(narrow):
-                    part[j] = current[topics[j]] if j < m else size(1)
-                    part_base[j] = base[topics[j]] if j < m else size(1)
-                while left > 0 and not converged:
+            # Every iteration prefetches a part of the topics of the next document's words.
+            topics_from = begin + n
+            next_end = indptr[min(d + 2, indptr.shape[0] - 1)]
+            topics_part = (next_end - topics_from) // max(n_iter, 1) + 1
+            while True:
+                # The iterations begin with all topics. They go on with only those that have tokens
+                # as soon as this repays the copy of their columns.
+                whole = m < n_topics
+                m = n_topics
+                converged = False
+                iteration = 0
+                while left > 0:
                     left -= 1
+                    if copied:
+                        topics_to = min(topics_from + topics_part, next_end)
+                        fetch_rows(table, indices, topics_from, topics_to)
+                        topics_from = topics_to
                     change = _iterate(
-                        small, True, table, starts, n_words, c, part_base[:narrow], step, local,
-                        tiny, part[:narrow], e[:narrow], acc[:narrow], norms,
+                        rows, copied, table, starts, n_words, c, base, step, local, tiny, current,
+                        e, acc, norms,
                     )  # fmt: skip
+                    iteration += 1
                     converged = change < tol * n_topics
-                if converged and left > 0:
-                    # Topics that were left out may have tokens by now.
-                    for k in range(n_topics):
-                        current[k] = base[k]
-                    for j in range(m):
-                        current[topics[j]] = part[j]
+                    if converged:
+                        break
+                    if not whole and iteration > 2:
+                        m = _kept(acc, cut, n_topics, topics)
+                        if _repays(left, width, padded(m, LANES)):
+                            break
+                        m = n_topics
+                if m < n_topics:
+                    narrow = padded(m, LANES)
+                    if copied:
+                        small = _chosen_columns(
+                            rows, nothing, 0, n, n_words, topics, m, narrow, memory
+                        )
+                    else:
+                        small = _chosen_columns(
+                            table, indices, begin, n, n_words, topics, m, narrow, memory
+                        )
+                    for j in range(narrow):
+                        part[j] = current[topics[j]] if j < m else size(1)
+                        part_base[j] = base[topics[j]] if j < m else size(1)
+                    while left > 0 and not converged:
+                        left -= 1
+                        change = _iterate(
+                            small, True, table, starts, n_words, c, part_base[:narrow], step,
+                            local, tiny, part[:narrow], e[:narrow], acc[:narrow], norms,
+                        )  # fmt: skip
+                        converged = change < tol * n_topics
+                    if converged and left > 0:
+                        # Topics that were left out may have tokens by now.
+                        for k in range(n_topics):
+                            current[k] = base[k]
+                        for j in range(m):
+                            current[topics[j]] = part[j]
+                        _assign(
+                            rows, copied, table, starts, n_words, c, local, tiny, current, e, acc,
+                            norms,
+                        )  # fmt: skip
+                        if _any_other(acc, e, cut, topics, m, n_topics):
+                            continue
+                    # Compute φ of the final γ.
+                    _assign(
+                        small, True, table, starts, n_words, c, local, tiny, part[:narrow],
+                        e[:narrow], acc[:narrow], norms,
+                    )  # fmt: skip
+                else:
                     _assign(
                         rows, copied, table, starts, n_words, c, local, tiny, current, e, acc, norms
                     )
-                    if _any_other(acc, e, cut, topics, m, n_topics):
-                        continue
-                # Compute φ of the final γ.
-                _assign(
-                    small, True, table, starts, n_words, c, local, tiny, part[:narrow], e[:narrow],
-                    acc[:narrow], norms,
+                break
+            weight = weights[d] if weights.shape[0] > 0 else 1.0
+            if m < n_topics:
+                for k in range(n_topics):
+                    gamma[d, k] = base[k]
+                for j in range(m):
+                    final[j] = part[j]
+                    gamma[d, topics[j]] = final[j]
+                    assigned[j] = acc[j] * e[j]
+                normalizer = _few_topics_sums(
+                    alpha, of_prior, final, assigned, topics, m, weight, theta_of_block,
+                    sums_of_block,
                 )  # fmt: skip
+                few_weight += weight
+                few_normalizer += weight * normalizer
             else:
-                _assign(
-                    rows, copied, table, starts, n_words, c, local, tiny, current, e, acc, norms
-                )
-            break
-        weight = weights[d] if weights.shape[0] > 0 else 1.0
-        noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
-        if m < n_topics:
+                for k in range(n_topics):
+                    final[k] = current[k]
+                    gamma[d, k] = final[k]
+                    assigned[k] = acc[k] * e[k]
+                normalizer = document_sums(
+                    alpha, final, assigned, weight, scratch, expected_log, theta_of_block,
+                    sums_of_block,
+                )  # fmt: skip
+            if ratios.shape[0] > 0:
+                for i in range(n):
+                    ratios[begin + i] = c[i] / norms[i]
+                listed = m < n_topics and _COST_OF_LISTED * m <= width
+                n_topics_of[d] = m if listed else 0
+                if listed:
+                    for j in range(m):
+                        topics_of[d * width + j] = topics[j]
+                        shares[d, j] = e[j]
+                elif m < n_topics:
+                    for k in range(width):
+                        shares[d, k] = size(0)
+                    for j in range(m):
+                        shares[d, topics[j]] = e[j]
+                else:
+                    for k in range(width):
+                        shares[d, k] = e[k]
+            if sums_of_block.shape[0] > 0:
+                log_norm = -local * normalizer * tokens
+                for i in range(n_words):
+                    logs[i] = log(np.float64(norms[i]))
+                for i in range(n):
+                    log_norm += np.float64(c[i]) * (logs[i] + local * largest[indices[begin + i]])
+                sums_of_block[0] += weight * log_norm
+        if theta_of_block.shape[0] > 0:
             for k in range(n_topics):
-                gamma[d, k] = base[k]
-            for j in range(m):
-                final[j] = part[j]
-                gamma[d, topics[j]] = final[j]
-                assigned[j] = acc[j] * e[j]
-            normalizer = _few_topics_sums(
-                alpha, of_prior, final, assigned, topics, m, weight, theta, sums
-            )
-            few_weight += weight
-            few_normalizer += weight * normalizer
-            if out.shape[0] > 0:
-                _add_few_shares(indices, begin, n, c, norms, e, topics, m, noisy_weight, out)
-            if clean.shape[0] > 0:
-                _add_few_shares(indices, begin, n, c, norms, e, topics, m, weight, clean)
-        else:
-            for k in range(n_topics):
-                final[k] = current[k]
-                gamma[d, k] = final[k]
-                assigned[k] = acc[k] * e[k]
-            normalizer = document_sums(
-                alpha, final, assigned, weight, scratch, expected_log, theta, sums
-            )
-            if out.shape[0] > 0:
-                add_shares(indices, begin, n, c, norms, e, noisy_weight, out)
-            if clean.shape[0] > 0:
-                add_shares(indices, begin, n, c, norms, e, weight, clean)
-        if sums.shape[0] > 0:
-            log_norm = -local * normalizer * tokens
-            for i in range(n_words):
-                logs[i] = log(np.float64(norms[i]))
-            for i in range(n):
-                log_norm += np.float64(c[i]) * (logs[i] + local * largest[indices[begin + i]])
-            sums[0] += weight * log_norm
-    if theta.shape[0] > 0:
-        for k in range(n_topics):
-            theta[k] += few_weight * of_prior[1, k] - few_normalizer
-        theta[n_topics] += few_weight
-        theta[n_topics + 1] += few_normalizer
+                theta_of_block[k] += few_weight * of_prior[1, k] - few_normalizer
+            theta_of_block[n_topics] += few_weight
+            theta_of_block[n_topics + 1] += few_normalizer
+
+
+@kernel(
+    "rows vector float float pointer words values rows index index vector int out2 int out1 int int"
+)
+def word_statistics(
+    table,
+    largest,
+    local,
+    factor,
+    begins,
+    occurrences,
+    ratios,
+    shares,
+    topics_of,
+    n_topics_of,
+    weights,
+    add,
+    out,
+    n_words,
+    energies,
+    first,
+    last,
+):
+    """Compute the statistics S of words from what :func:`mean_field` has found for documents.
+
+    They are s β̃_kw Σ_d w_d (c_dw / n_dw) e_dk, where β̃ is the table and s the ``factor``. The work
+    is done word by word, so that a sum is in the cache while it grows, for the blocks ``first``, …,
+    ``last`` − 1 of ``n_words`` words each. :func:`ragged.by_column` says where a word occurs.
+
+    ``out`` (n_rows, width) receives the statistics, or they are added to it if ``add``. To each of
+    the ``energies``, the sum of S E log β over a block is added, which belongs to the statistics
+    without the factor; it is not computed if there are no energies.
+    """
+    n_rows, width = out.shape
+    size = table.dtype.type
+    flat = shares.reshape(shares.size)
+    total = np.empty(width)
+    energy = np.empty(width)
+    for block in range(first, last):
+        for k in range(width):
+            energy[k] = 0.0
+        for w in range(block * n_words, min((block + 1) * n_words, n_rows)):
+            if begins[w] == begins[w + 1]:
+                if not add:
+                    for k in range(width):
+                        out[w, k] = 0.0
+                continue
+            for k in range(width):
+                total[k] = 0.0
+            for j in range(begins[w], begins[w + 1]):
+                d = np.int64(occurrences[2 * j])
+                ratio = ratios[np.int64(occurrences[2 * j + 1])]
+                if weights.shape[0] > 0:
+                    ratio *= size(weights[d])
+                m = n_topics_of[d]
+                if m == 0:
+                    for k in range(width):
+                        total[k] += np.float64(ratio * shares[d, k])
+                else:
+                    for i in range(d * width, d * width + m):
+                        total[topics_of[i]] += np.float64(ratio * flat[i])
+            if energies.shape[0] > 0:
+                for k in range(width):
+                    weight = max(np.float64(table[w, k]), SMALLEST_LOG)
+                    total[k] *= weight
+                    energy[k] += total[k] * (log(weight) / local + largest[w])
+            else:
+                for k in range(width):
+                    total[k] *= max(np.float64(table[w, k]), SMALLEST_LOG)
+            if add:
+                for k in range(width):
+                    out[w, k] += factor * total[k]
+            else:
+                for k in range(width):
+                    out[w, k] = factor * total[k]
+        if energies.shape[0] > 0:
+            energies[block] += energy.sum()

@@ -41,6 +41,36 @@ def renumber(out, numbers, columns):
         out[j] = numbers[columns[j]]
 
 
+@kernel("out_values out_int index pointer", dtypes=("uint32",))
+def by_column(occurrences, begins, columns, indptr):
+    """Find the entries of each column.
+
+    ``begins`` (n_columns + 1,) receives where the entries of a column begin in a list of all
+    entries, which is ordered by columns. Entry j of this list is one of data point
+    ``occurrences[2 j]``, and in ``columns`` it has the position ``occurrences[2 j + 1]``.
+    """
+    n = begins.shape[0] - 1
+    for c in range(n + 1):
+        begins[c] = 0
+    for i in range(indptr[0], indptr[-1]):
+        begins[columns[i]] += 1
+    end = 0
+    for c in range(n + 1):
+        n_entries = begins[c]
+        begins[c] = end
+        end += n_entries
+    for d in range(indptr.shape[0] - 1):
+        for i in range(indptr[d], indptr[d + 1]):
+            c = columns[i]
+            j = begins[c]
+            begins[c] = j + 1
+            occurrences[2 * j] = d
+            occurrences[2 * j + 1] = i
+    for c in range(n, 0, -1):
+        begins[c] = begins[c - 1]
+    begins[0] = 0
+
+
 @kernel("values index pointer vector out1")
 def add_entries(entries, columns, indptr, weights, out):
     """Add the entries of data points, times the weight of their data point, to their columns."""

@@ -101,10 +101,6 @@ class DocumentsInFewChunks(Documents):
     def _most_chunks(self) -> int:
         return max(1, min(super()._most_chunks, self.n_units // _SMALLEST_CHUNK))
 
-    def take(self, index: np.ndarray | slice) -> Documents:
-        every = isinstance(index, slice) and index.indices(self.n_units) == (0, self.n_units, 1)
-        return self if every else super().take(index)
-
 
 def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Workers) -> Counts:
     """Return λ of some words as the sampler reads it."""
@@ -214,10 +210,7 @@ class SampledTopicsVisit(TopicsVisit):
         return LocalStep(statistics, energy=np.nan, entropy=np.nan, local=topics)
 
     def finish(self, step: LocalStep) -> LocalStep:
-        addends: Any = step.statistics[TOPICS]
-        n, width = self.expected.table.shape
-        self.workers.share(addends.add_up, n, words_of_task(width))
-        step.statistics[TOPICS] = addends.place()
+        self._add_up(step.statistics)
         return self._of_all_words(step)
 
 

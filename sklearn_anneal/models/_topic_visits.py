@@ -16,16 +16,30 @@ from ..inference.units import Documents
 from ._base import LocalStep, Visit, compiled
 from ._topic_draws import TopicsDraw
 from ._topic_tables import Words, tables, words_of_task
+from ._topic_words import (
+    Shares,
+    WordStatistics,
+    blocks_of_task,
+    blocks_of_tile,
+    documents_of_block,
+)
 
 TOPICS = "topic_word"
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
+_NO_INDEX = np.empty(0, np.int32)
 _NOISELESS = "topic_word_without_noise"
 # Sums over all words have one addend for each part of so many words.
 WORDS_OF_PART = 512
 # Sweeps of the Gibbs sampler over a document: first those of the burn-in, which are discarded,
 # then those whose assignments are averaged.
 _GIBBS_SWEEPS = (10, 20)
+# A task has at least so many products of a topic and a word, in iterations over documents, which
+# take about a twentieth of a millisecond.
+_PRODUCTS_OF_TASK = 2**19
+# Number of chunks → smallest number of entries of documents in so many chunks. Workers share the
+# documents of a chunk too, so that chunks are for workers that are processes.
+_CHUNKS = {4: 524_288, 8: 2_097_152}
 
 
 kernels = partial(compiled, "latent_dirichlet")
@@ -50,6 +64,12 @@ class LocalStart(NamedTuple):
     gamma: np.ndarray | None
     n_iter: int
     seed: int = 0
+
+
+class DocumentsInLargeChunks(Documents):
+    """Documents of which workers share each chunk, so that few documents are one chunk."""
+
+    _parts = _CHUNKS
 
 
 class Addends:
@@ -138,6 +158,11 @@ class TopicsVisit(Visit):
     def tells_bound(self) -> bool:  # type: ignore[override]
         return self.kind == "mean_field"
 
+    def view(self, units: Documents) -> Documents:
+        if self.kind != "mean_field" or self.unit_temperatures is not None:
+            return units
+        return DocumentsInLargeChunks(units.counts, units.words, units.indptr, units.weights)
+
     def without_bound(self) -> TopicsVisit:
         # The temperature of a document follows from terms of its bound.
         return self if self.unit_temperatures is not None else replace(self, bound=False)
@@ -171,13 +196,101 @@ class TopicsVisit(Visit):
     def step(
         self, units: Documents, noise: np.ndarray | None = None, local: Any = None
     ) -> LocalStep:
-        """Make the local step of some documents.
+        """Make the local step of some documents."""
+        if self.unit_temperatures is not None:
+            return self._locally_tempered_step(units, noise, local)
+        if self.kind == "mean_field":
+            return self._mean_field_step(units, noise, local)
+        return self._assigned_step(units, noise, local)
+
+    def _mean_field_step(
+        self, units: Documents, noise: np.ndarray | None, local: LocalStart
+    ) -> LocalStep:
+        """Make the mean-field step, of which the workers share the documents, and then the words.
+
+        The statistics of words are computed tile by tile, from what the tile's documents have left.
+        """
+        model, n = self.model, units.n_units
+        n_rows, width = self.expected.table.shape
+        factors = float(self.t.local), float(self.t.statistics)
+        counts, words, indptr = self._arrays(units, model.dtype)
+        gamma = self._gamma_array(units, local)
+        weights = _NOTHING if units.weights is None else units.weights
+        of_theta = model.n_components + 2 if self.bound or model.learn_doc_topic_prior else 0
+        size = documents_of_block(n)
+        n_blocks = max(1, -(-n // size))
+        theta = kept_memory.rows_apart(n_blocks, of_theta)
+        sums = kept_memory.rows_apart(n_blocks, 4 if self.bound else 0)
+        results = (np.empty(0, model.dtype), np.empty((0, 0), model.dtype), _NO_INDEX, _NO_INDEX)
+        step_of_tile = n_blocks
+        found: list[tuple[WordStatistics, np.ndarray | None]] = []
+        if self.statistics:
+            step_of_tile = blocks_of_tile(size, width)
+            results = (kept_memory.empty(counts.shape, model.dtype), *results[1:])
+            arguments = self.expected, *factors, self.workers
+            found.append((WordStatistics(*arguments, energy=self.bound), units.weights))
+            if noise is not None:
+                noise = np.asarray(noise, dtype=np.float64)
+                noisy = noise if units.weights is None else units.weights * noise
+                found.append((WordStatistics(*arguments, energy=False), noisy))
+        for first in range(0, n_blocks, step_of_tile):
+            last = min(first + step_of_tile, n_blocks)
+            tile = slice(size * first, min(size * last, n))
+            begins = indptr[tile.start : tile.stop + 1]
+            shares = None
+            if self.statistics:
+                shares = Shares(words, begins, results[0], width)
+                results = shares.results
+            products = float(begins[-1] - begins[0]) * width * (local.n_iter + 1)
+            self.workers.share_kernel(
+                kernels().mean_field,
+                (
+                    *(counts, words, begins),
+                    *self.expected,
+                    model.doc_topic_prior,
+                    *factors,
+                    float(self.t.prior),
+                    local.gamma is not None,
+                    local.n_iter,
+                    model.mean_change_tol,
+                    weights[tile],
+                    gamma[tile],
+                    *results,
+                    theta[first:last],
+                    sums[first:last],
+                    size,
+                ),
+                last - first,
+                blocks_of_task(last - first, products, _PRODUCTS_OF_TASK),
+            )
+            if shares is not None:
+                occurrences = shares.by_word(n_rows)
+                for statistics, of_units in found:
+                    statistics.add(
+                        shares, occurrences, _NOTHING if of_units is None else of_units[tile]
+                    )
+        sums_of_all = sums.sum(axis=0)[: 4 if self.bound else 0]
+        step = self._as_local_step(
+            units, _NO_MATRIX, theta.sum(axis=0)[:of_theta], sums_of_all, gamma
+        )
+        if self.statistics:
+            first_found, *noisy_found = (Addends([each.statistics]) for each, _ in found)
+            step.energy += found[0][0].energy
+            step.statistics[TOPICS] = cast(Any, first_found)
+            if noisy_found and self.separate_noise:
+                step.deviation = {TOPICS: cast(Any, noisy_found[0])}
+            elif noisy_found:
+                step.statistics[TOPICS] = cast(Any, noisy_found[0])
+        return step
+
+    def _assigned_step(
+        self, units: Documents, noise: np.ndarray | None, local: LocalStart
+    ) -> LocalStep:
+        """Make a step that assigns tokens one by one.
 
         The statistics lack a factor, and the energy lacks a term. Both depend on a word and a
         topic alone, so that :meth:`finish` adds them once, to the sum over all documents.
         """
-        if self.unit_temperatures is not None:
-            return self._locally_tempered_step(units, noise, local)
         model, t = self.model, self.t
         shape = self.expected.table.shape
         out = kept_memory.zeros(shape) if self.statistics else _NO_MATRIX
@@ -191,11 +304,7 @@ class TopicsVisit(Visit):
         how: tuple[Any, ...] = (local.n_iter, model.mean_change_tol)
         if self.kind == "gibbs":
             how = (*_GIBBS_SWEEPS, local.seed)
-        kernel = {
-            "mean_field": kernels().mean_field,
-            "cvb0": assigned().collapsed,
-            "gibbs": assigned().gibbs,
-        }[self.kind]
+        kernel = {"cvb0": assigned().collapsed, "gibbs": assigned().gibbs}[self.kind]
         gamma = self._gamma_array(units, local)
         kernel(
             *self._arrays(units, model.dtype),
@@ -241,14 +350,26 @@ class TopicsVisit(Visit):
         return np.empty((units.n_units, self.model.n_components))
 
     def finish(self, step: LocalStep) -> LocalStep:
-        """Multiply the statistics S by the table, and add Σ S E log β to the energy."""
+        """Complete the statistics S, and add Σ S E log β to the energy if it is not there yet."""
         if self.unit_temperatures is not None:
             return self._of_all_words(step)
-        x, mean_field = float(self.t.local), self.kind == "mean_field"
-        noiseless = step.statistics.pop(_NOISELESS, None)
         if not self.statistics:
-            energy = 0.0
-        elif noiseless is None:
+            step = replace(step, statistics={})
+        elif self.kind == "mean_field":
+            for statistics in (step.statistics, step.deviation or {}):
+                self._add_up(cast(dict[str, Any], statistics))
+        else:
+            self._complete_all(step)
+        if self.kind == "mean_field":
+            # So far the entropy holds the log normaliser of φ that the kernel has computed, which
+            # is H[q(z)] + x E log p(x, z | θ, β).
+            step.entropy -= float(self.t.local) * step.energy
+        return self._of_all_words(step)
+
+    def _complete_all(self, step: LocalStep) -> None:
+        """Complete the statistics of all chunks together, with noise and without."""
+        noiseless = step.statistics.pop(_NOISELESS, None)
+        if noiseless is None:
             energy = self._complete(step.statistics)
         else:
             energy = self._complete({TOPICS: noiseless})
@@ -256,14 +377,17 @@ class TopicsVisit(Visit):
         if step.deviation is not None:
             self._complete(step.deviation)
         step.energy += energy
-        if mean_field:
-            # So far the entropy holds the log normaliser of φ that the kernel has computed, which
-            # is H[q(z)] + x E log p(x, z | θ, β).
-            step.entropy -= x * step.energy
-        return self._of_all_words(step) if self.statistics else replace(step, statistics={})
+
+    def _add_up(self, statistics: dict[str, Any]) -> None:
+        """Replace statistics of chunks by their sum."""
+        addends = statistics.get(TOPICS)
+        if addends is not None:
+            n, width = self.expected.table.shape
+            self.workers.share(addends.add_up, n, words_of_task(width))
+            statistics[TOPICS] = addends.place()
 
     def _complete(self, statistics: dict[str, Any]) -> float:
-        """Add up the statistics of all chunks, and multiply them by the table.
+        """Add up the statistics of all chunks, and multiply them by their factor.
 
         Returns Σ S E log β, or 0 if the bound is not wanted. The threads that share the work do not
         change the order of sums.
@@ -281,7 +405,7 @@ class TopicsVisit(Visit):
                 largest[rows] if self.bound else _NOTHING,
                 x,
                 factor,
-                int(self.kind == "mean_field"),
+                0,
                 addends.last(rows),
                 total[rows],
                 WORDS_OF_PART,

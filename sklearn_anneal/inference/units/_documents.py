@@ -105,6 +105,8 @@ class Documents(Ragged):
         return batch
 
     def take(self, index: np.ndarray | slice) -> Documents:
+        if isinstance(index, slice) and index.indices(self.n_units) == (0, self.n_units, 1):
+            return self
         weights = None if self.weights is None else self.weights[index]
         if isinstance(index, slice):
             indptr, part = self._cut(index)
