@@ -35,9 +35,15 @@ OTHERS = np.array([1, 4], dtype=np.int32)
 
 
 def log_gammas(shapes, rows, seed=0, number=0, dtype=np.float64):
-    out = np.empty((len(rows), shapes.shape[1]), dtype)
-    gamma_draws.log_gammas(out, shapes, np.asarray(rows, dtype=np.int32), seed, number)
-    return out
+    """Draw log G for some rows, which are the block of this number."""
+    n, n_columns = len(rows), shapes.shape[1]
+    out = np.empty(((number + 1) * n, n_columns), dtype)
+    every = np.tile(np.asarray(rows, dtype=np.int32), number + 1)
+    sums, log_sums = np.empty((2, number + 1, n_columns))
+    arguments = (out, shapes, every, 1.0, np.empty(0), seed, n, sums, log_sums)
+    gamma_draws.draw_rows.part(arguments, number, number + 1)
+    assert_allclose(sums[number], shapes[np.asarray(rows)].sum(axis=0), rtol=1e-12)
+    return out[number * n :]
 
 
 def drawn(concentration, words, seed):

@@ -71,18 +71,26 @@ def test_threads_that_share_an_update_change_no_bit(prior, rng, monkeypatch):
     """Each of them computes parts of the columns, and sums have one addend for each part."""
     monkeypatch.setattr(_lazy, "_COLUMNS", 3)
     monkeypatch.setattr(_lazy, "_ENTRIES_OF_TASK", 1)
+    monkeypatch.setattr(_lazy, "_ENTRIES_OF_KERNEL", 1)
     start, updates = rng.gamma(1.0, size=(K, V)), [sparse(rng, n=20) for _ in range(5)]
     found = []
     for n_jobs in (1, 2):
         lazy, calls = {"x": start}, []
         with Workers(n_jobs) as workers:
 
-            def share(function, n, at_least, calls=calls, workers=workers):
-                calls.append(n)
-                workers.share(function, n, at_least)
+            class Counted:
+                def share(self, function, n, at_least, calls=calls, workers=workers):
+                    calls.append(n)
+                    workers.share(function, n, at_least)
+
+                def share_kernel(
+                    self, kernel, arguments, n, at_least, calls=calls, workers=workers
+                ):
+                    calls.append(n)
+                    workers.share_kernel(kernel, arguments, n, at_least)
 
             for stats in updates:
-                stats = SparseColumns(stats.columns, stats.table, V, share=share)
+                stats = SparseColumns(stats.columns, stats.table, V, workers=Counted())
                 lazy = mix(lazy, posterior(prior, {"x": 2.0 * stats}, BASE, Tempering()), 0.3)
             found.append((lazy["x"].whole(), lazy["x"].sums()))
         # The copy of the start has 14 parts, each update 7, and the last computation 40 columns.

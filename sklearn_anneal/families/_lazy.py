@@ -11,7 +11,7 @@ represent, so that code that knows only arrays remains right.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -19,17 +19,42 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 # Below this, the factor of the stored columns is about to underflow, and all are computed anew.
 _SMALLEST_FACTOR = 1e-100
 # The sum over all columns has one addend for each part of so many columns.
-_COLUMNS = 512
+_COLUMNS = 128
 # A task that shares such work has at least so many entries, which take about a tenth of a
 # millisecond. With fewer, another thread would take longer to begin than it saves.
 _ENTRIES_OF_TASK = 2**17
+# The same for work that threads share without the interpreter.
+_ENTRIES_OF_KERNEL = 2**14
 
 Share = Callable[[Callable[[slice], None], int, int], None]
+
+
+class Sharing(Protocol):
+    """Whoever shares work among threads."""
+
+    def share(self, function: Callable[[slice], None], n: int, at_least: int) -> None:
+        """Call a function that writes into arrays, for slices of 0, …, n − 1."""
+
+    def share_kernel(self, kernel: Any, arguments: tuple, n: int, at_least: int) -> None:
+        """Call a kernel that is made to be shared, for parts of 0, …, n − 1."""
 
 
 def alone(function: Callable[[slice], None], n: int, at_least: int) -> None:
     """Call a function that writes into arrays, for 0, …, n − 1."""
     function(slice(0, n))
+
+
+class _Alone:
+    """The calling thread, which does all the work itself."""
+
+    def share(self, function: Callable[[slice], None], n: int, at_least: int) -> None:
+        alone(function, n, at_least)
+
+    def share_kernel(self, kernel: Any, arguments: tuple, n: int, at_least: int) -> None:
+        kernel.part(arguments, 0, n)
+
+
+_ALONE = _Alone()
 
 
 class _Represented(NDArrayOperatorsMixin):
@@ -78,10 +103,8 @@ class SparseColumns(_Represented):
         None: every entry of the table counts.
     factor : float, default=1.0
         The statistics are the table times this factor.
-    share : callable, default=alone
-        ``share(function, n, at_least)`` calls a function that writes into arrays, for slices of
-        0, …, n − 1, which threads can do at the same time. Parameters to which the statistics are
-        added work in this way.
+    workers : Sharing
+        They share the work on parameters to which the statistics are added.
     """
 
     def __init__(
@@ -91,12 +114,12 @@ class SparseColumns(_Represented):
         n_columns: int,
         n_rows: int | None = None,
         factor: float = 1.0,
-        share: Share = alone,
+        workers: Sharing = _ALONE,
     ):
         self.columns = columns
         self.table = table
         self.factor = factor
-        self.share = share
+        self.workers = workers
         self.shape = (table.shape[1] if n_rows is None else n_rows, n_columns)
 
     @property
@@ -115,7 +138,7 @@ class SparseColumns(_Represented):
         return self._with(self.table, n_rows, self.factor)
 
     def _with(self, table: np.ndarray, n_rows: int | None, factor: float) -> SparseColumns:
-        return SparseColumns(self.columns, table, self.shape[1], n_rows, factor, self.share)
+        return SparseColumns(self.columns, table, self.shape[1], n_rows, factor, self.workers)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         factors = [x for x in inputs if not isinstance(x, _Represented)]
@@ -169,7 +192,7 @@ class SparsePosterior(_Represented):
         if rho == 1.0:
             return self.whole()
         if not isinstance(start, LazyColumns) or start.prior is not self.prior:
-            start = LazyColumns(np.asarray(start), self.prior, self.base, self.stats.share)
+            start = LazyColumns(np.asarray(start), self.prior, self.base, self.stats.workers)
         return start.moved(self, rho)
 
 
@@ -181,16 +204,16 @@ class LazyColumns(_Represented):
     values : ndarray of shape (n_rows, n_columns)
         λ; it is copied.
     prior, base : ndarray, broadcastable to the shape of λ
-    share : callable, default=alone
-        How threads share the work on the columns (:class:`SparseColumns`).
+    workers : Sharing
+        They share the work on the columns.
     """
 
     def __init__(
-        self, values: np.ndarray, prior: np.ndarray, base: np.ndarray, share: Share = alone
+        self, values: np.ndarray, prior: np.ndarray, base: np.ndarray, workers: Sharing = _ALONE
     ):
         self.shape = values.shape
         self.prior = prior
-        self._share = share
+        self._workers = workers
         self._stored = np.empty(values.shape[::-1])
         sums = np.empty((-(-values.shape[1] // _COLUMNS), values.shape[0]))
 
@@ -200,7 +223,7 @@ class LazyColumns(_Represented):
                 self._stored[part] = values.T[part]
                 self._stored[part].sum(axis=0, out=sums[i])
 
-        share(copy, len(sums), _parts_of_task(values.shape[0]))
+        workers.share(copy, len(sums), _parts_of_task(values.shape[0]))
         self._stored_sums = sums.sum(axis=0)
         self._factor = 1.0
         of_all = (max(1, prior.shape[0]), values.shape[1])
@@ -222,7 +245,7 @@ class LazyColumns(_Represented):
                 if weight:
                     found[columns] += weight * array.T[columns]
 
-        self._share(compute, len(stored), _COLUMNS * _parts_of_task(self.shape[0]))
+        self._workers.share(compute, len(stored), _COLUMNS * _parts_of_task(self.shape[0]))
         return found.T
 
     def take(self, columns: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -234,15 +257,30 @@ class LazyColumns(_Represented):
         if out is None:
             out = np.empty((len(columns), self.shape[0]))
         columns = np.ascontiguousarray(columns, dtype=np.int32)
-        same = [(weight, array) for weight, array in self._others if weight and len(array) == 1]
         rest = [(weight, array) for weight, array in self._others if weight and len(array) > 1]
-        offsets = np.zeros(len(columns))
-        for weight, array in same:
-            offsets += weight * array[0, columns]
+        offsets = self._offsets(columns)
         _kernels().take_columns(out, stored, columns, self._factor, offsets)
         for weight, array in rest:
             out += weight * array[:, columns].T
         return out
+
+    def in_place(self, columns: np.ndarray) -> tuple[np.ndarray, float, np.ndarray] | None:
+        """Return what some columns can be read from, if the prior is the same for all rows.
+
+        Row k of column c = ``columns[i]`` is ``factor * stored[c, k] + offsets[i]``, given
+        ``stored``, ``factor`` and ``offsets``, which the next update changes.
+        """
+        if any(weight and len(array) > 1 for weight, array in self._others):
+            return None
+        return self._buffer(), self._factor, self._offsets(columns)
+
+    def _offsets(self, columns: np.ndarray) -> np.ndarray:
+        """Return what the rows of a prior that is the same for all rows add to each column."""
+        offsets = np.zeros(len(columns))
+        for weight, array in self._others:
+            if weight and len(array) == 1:
+                offsets += weight * array[0, columns]
+        return offsets
 
     def sums(self) -> np.ndarray:
         """Return Σ λ over all columns, of shape (n_rows,).
@@ -259,9 +297,10 @@ class LazyColumns(_Represented):
         """Return (1 − ρ) λ + ρ λ̂; this object must not be used any more."""
         new = self
         if (1.0 - rho) * self._factor < _SMALLEST_FACTOR:
-            new = LazyColumns(self.whole(), self.prior, self._others[1][1], self._share)
+            new = LazyColumns(self.whole(), self.prior, self._others[1][1], self._workers)
         result = object.__new__(LazyColumns)
-        result.shape, result.prior, result._share = new.shape, new.prior, target.stats.share
+        result.shape, result.prior = new.shape, new.prior
+        result._workers = target.stats.workers
         result._stored, result._sums = new._buffer(), new._sums
         result._factor = (1.0 - rho) * new._factor
         shares = (target.share, 1.0 - target.share)
@@ -273,15 +312,12 @@ class LazyColumns(_Represented):
         table = np.ascontiguousarray(stats.table, dtype=np.float64)
         factor = rho / result._factor * stats.factor
         added = np.zeros((-(-len(stats.columns) // _COLUMNS), self.shape[0]))
-
-        def add(parts: slice) -> None:
-            part = slice(_COLUMNS * parts.start, _COLUMNS * parts.stop)
-            columns = stats.columns[part]
-            _kernels().add_to_columns(
-                result._stored, table[part], columns, factor, _COLUMNS, added[parts]
-            )
-
-        stats.share(add, len(added), _parts_of_task(self.shape[0]))
+        stats.workers.share_kernel(
+            _kernels().add_to_columns,
+            (result._stored, table, stats.columns, factor, _COLUMNS, added),
+            len(added),
+            max(1, _ENTRIES_OF_KERNEL // (_COLUMNS * self.shape[0])),
+        )
         result._stored_sums = new._stored_sums + added.sum(axis=0)
         self._stored = new._stored = None  # type: ignore[assignment]
         return result

@@ -2,7 +2,8 @@
 
 The steps of a minibatch take some tenths of a millisecond each. A thread that sleeps takes almost
 as long to wake up, and so does the one that waits for its result. Threads therefore watch for the
-next call, or for a result, for a short time before they sleep. Meanwhile they hold no lock.
+next call, or for a result, for a short time before they sleep. Meanwhile they hold no lock, and
+help with kernels whose work they can share (:mod:`sklearn_anneal.kernels._team`).
 """
 
 from __future__ import annotations
@@ -21,16 +22,24 @@ from joblib import cpu_count
 from ..kernels import load
 
 # How long to watch before sleeping, in rounds of about ten nanoseconds.
-_WATCH = 25_000
+_WATCH = 100_000
 # How many rounds a thread lets pass between a call and its beginning. The thread that has made the
 # call holds the interpreter's lock until it begins with work of its own. Whoever asks for a lock
 # that is held goes to sleep.
 _BEFORE_CALL = 800
+_NO_BOARD = np.empty(0, np.int64)
+MOST_PARTS = 255
+"""The largest number of parts of a kernel's work on a board."""
 
 
 @cache
 def _wait() -> Callable:
     return load("waiting").wait  # type: ignore[no-any-return]
+
+
+@cache
+def _team() -> Any:
+    return load("_team")
 
 
 class _Signal:
@@ -42,12 +51,13 @@ class _Signal:
     def increase(self) -> None:
         self.number += 1
 
-    def watch(self, value: int, n_more: int = 0) -> None:
+    def watch(self, value: int, n_more: int = 0, board: np.ndarray = _NO_BOARD) -> None:
         """Wait until the number is no longer this value, but not for long.
 
-        Once it has changed, ``n_more`` further rounds pass.
+        Once it has changed, ``n_more`` further rounds pass. Meanwhile the thread helps with the
+        work on a board.
         """
-        _wait()(self.number, value, _WATCH, n_more, np.ones(1))
+        _wait()(self.number, value, _WATCH, n_more, board, np.ones(1))
 
 
 class Call:
@@ -156,9 +166,12 @@ class Threads:
         if self._watched:
             # The kernel is compiled before a thread needs it.
             self._signal.watch(1)
+        self._leading = threading.Lock()
         # A thread must not refer to this object, which would then never end.
         common = self._calls, self._signal
-        work = (*common, self._watched, initializer)
+        self._asleep: set[int] = set()
+        self._board = _team().new_board() if self._watched else _NO_BOARD
+        work = (*common, self._watched, self._board, self._asleep, initializer)
         self._threads = [threading.Thread(target=_work, args=work, daemon=True) for _ in range(n)]
         self._dismiss = weakref.finalize(self, _dismiss, *common, n)
         for thread in self._threads:
@@ -170,6 +183,25 @@ class Threads:
         self._calls.put(call)
         self._signal.increase()
         return call
+
+    def share_kernel(
+        self, kernel: Callable, arguments: tuple, first: int, last: int, n_parts: int
+    ) -> bool:
+        """Call a kernel whose work the threads share with the calling thread.
+
+        Returns False, and does nothing, if the threads do not watch, or if they share the work of
+        another call at the moment.
+        """
+        if not self._watched or not self._leading.acquire(blocking=False):
+            return False
+        try:
+            for _ in range(len(self._asleep)):
+                # A thread that sleeps joins the others when it has made a call.
+                self.submit(_nothing)
+            kernel(*arguments, first, last, n_parts, self._board)
+        finally:
+            self._leading.release()
+        return True
 
     def close(self) -> None:
         """Wait for the calls that have begun, take back all others, and end the threads."""
@@ -196,6 +228,8 @@ def _work(
     calls: SimpleQueue[Call | None],
     signal: _Signal,
     watched: bool,
+    board: np.ndarray,
+    asleep: set[int],
     initializer: Callable[[], None],
 ) -> None:
     """Make calls, in a thread of its own."""
@@ -207,8 +241,10 @@ def _work(
             call = calls.get_nowait()
         except Empty:
             if watched:
-                signal.watch(value, _BEFORE_CALL)
+                signal.watch(value, _BEFORE_CALL, board)
+            asleep.add(threading.get_ident())
             call = calls.get()
+            asleep.discard(threading.get_ident())
         if call is None:
             return
         call.run(everything=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +21,13 @@ _ARGUMENTS = {
     "pointer": types.Array(types.int64, 1, "C", readonly=True),
     "words": types.Array(types.uint32, 1, "C", readonly=True),
     "vector": types.Array(types.float64, 1, "C", readonly=True),
+    "singles": types.Array(types.float32, 2, "C", readonly=True),
     "matrix": types.Array(types.float64, 2, "C", readonly=True),
     "out1": types.float64[::1],
     "out2": types.float64[:, ::1],
     "out_int": types.int64[::1],
     "out_index": types.int32[::1],
+    "board": types.int64[::1],
     "int": types.int64,
     "float": types.float64,
 }
@@ -38,6 +41,7 @@ _DTYPES = {
 FLOATS = ("float64", "float32")
 CODES = ("uint8", "uint16", "uint32")
 
+_NO_BOARD = np.empty(0, np.int64)
 _warned = False
 
 
@@ -57,9 +61,10 @@ class Kernel:
         data: ``rows`` and ``values`` are read and have 2 dimensions and 1; ``out_rows`` and
         ``out_values`` are written and have 2 and 1. The first argument must be one of these. The
         following are float64: ``matrix`` (2 dimensions) and ``vector`` (1) are read, ``out2`` and
-        ``out1`` are written. ``index`` (int32), ``pointer`` (int64) and ``words`` (uint32) have one
-        dimension and are read; ``out_int`` (int64) and ``out_index`` (int32) have one
-        and are written. ``int`` and ``float`` are numbers.
+        ``out1`` are written. ``singles`` (float32) has 2 dimensions and is read. ``index`` (int32),
+        ``pointer`` (int64) and ``words`` (uint32) have one dimension and are read; ``out_int``
+        (int64) and ``out_index`` (int32) have one and are written. ``int`` and ``float`` are
+        numbers, and ``board`` is that of :mod:`_team`.
     dtypes : tuple of str
         The dtypes of data that the kernel can be compiled for.
     """
@@ -102,9 +107,48 @@ class Kernel:
         return variant
 
 
+class SharedKernel(Kernel):
+    """A kernel whose work several threads can share (:func:`shared_kernel`)."""
+
+    def part(self, arguments: tuple, first: int, last: int) -> None:
+        """Do the parts ``first``, …, ``last`` − 1 of the work in this thread."""
+        self(*arguments, first, last, 1, _NO_BOARD)
+
+
 def kernel(arguments: str, dtypes: tuple[str, ...] = FLOATS) -> Callable[[Callable], Kernel]:
     """Decorate a function to make it a :class:`Kernel`."""
     return lambda function: Kernel(function, arguments, dtypes)
+
+
+def shared_kernel(
+    arguments: str, dtypes: tuple[str, ...] = FLOATS
+) -> Callable[[Callable], SharedKernel]:
+    """Decorate a function to make it a kernel whose work several threads can share.
+
+    The last two arguments of the function are the numbers ``first`` and ``last``, which are not
+    among the kinds of ``arguments``: the function does the parts ``first``, …, ``last`` − 1 of the
+    work. The kernel has two arguments more: the number of pieces into which the parts are cut, and
+    the board on which threads find them (:mod:`_team`).
+    """
+
+    def decorated(function: Callable) -> SharedKernel:
+        from ._team import share
+
+        *given, _, _ = names = list(inspect.signature(function).parameters)
+        name, code = function.__name__, function.__code__
+        # Machine code is kept on disk only for functions without a closure.
+        scope = {"__name__": function.__module__, "share": share, "body": helper(function)}
+        source = (
+            f"def {name}({', '.join(names)}, n_parts, board):\n"
+            f"    share(body, ({', '.join(given)},), first, last, n_parts, board)\n"
+        )
+        exec(compile(source, code.co_filename, "exec"), scope)
+        shared: Any = scope[name]
+        shared.__code__ = shared.__code__.replace(co_firstlineno=code.co_firstlineno)
+        shared.__doc__ = function.__doc__
+        return SharedKernel(shared, f"{arguments} int int int board", dtypes)
+
+    return decorated
 
 
 def helper(function: Callable) -> Callable:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import helper, kernel
+from ._compile import helper, kernel, shared_kernel
 from ._emitter import ROWS
 from ._math import digamma, exp, exp_digamma, log
 
@@ -65,22 +65,39 @@ def exponentiate(table, logs, factor):
             table[w, k] = value if value > smallest else 0.0
 
 
-@kernel("out_rows matrix index vector float out1")
-def expected_table(table, concentration, words, log_normalizer, factor, largest):
-    """Compute exp{x (E log β_kw − m_w)}, and m_w, from concentrations.
+@shared_kernel("out_rows matrix index float vector index vector float out1")
+def expected_table(
+    table,
+    concentration,
+    columns,
+    scale,
+    offsets,
+    words,
+    log_normalizer,
+    factor,
+    largest,
+    first,
+    last,
+):
+    """Compute exp{x (E log β_kw − m_w)}, and m_w, of the words ``first``, …, ``last`` − 1.
 
-    The other arguments are those of :func:`expected_logs`. At x = 1, exp{ψ(λ)} is found
-    without a logarithm.
+    The concentrations of ``words[i]``, whose row of the table is computed, are ``scale`` times the
+    row ``columns[i]`` of ``concentration``, plus ``offsets[i]`` if there are offsets. The other
+    arguments are those of :func:`expected_logs`. At x = 1, exp{ψ(λ)} is found without a logarithm.
     """
     n_topics = concentration.shape[1]
     smallest = _smallest(table)
-    row = np.empty(n_topics)
-    scale = np.exp(-log_normalizer)
-    for w in words:
+    row, value = np.empty(n_topics), np.empty(n_topics)
+    inverse = np.exp(-log_normalizer)
+    for i in range(first, last):
+        w, c = words[i], columns[i]
+        offset = offsets[i] if offsets.shape[0] > 0 else 0.0
+        for k in range(n_topics):
+            value[k] = scale * concentration[c, k] + offset
         top = 0.0
         if factor == 1.0:
             for k in range(n_topics):
-                row[k] = scale[k] * exp_digamma(concentration[w, k])
+                row[k] = inverse[k] * exp_digamma(value[k])
             for k in range(n_topics):
                 top = max(top, row[k])
         if top > _FAR_FROM_ZERO:
@@ -89,7 +106,7 @@ def expected_table(table, concentration, words, log_normalizer, factor, largest)
             largest[w] = log(top)
         else:
             for k in range(n_topics):
-                row[k] = digamma(concentration[w, k]) - log_normalizer[k]
+                row[k] = digamma(value[k]) - log_normalizer[k]
             top = row[0]
             for k in range(1, n_topics):
                 top = max(top, row[k])
@@ -102,11 +119,12 @@ def expected_table(table, concentration, words, log_normalizer, factor, largest)
             table[w, k] = 0.0
 
 
-@kernel("out_rows rows index vector float out1")
-def drawn_table(table, logs, words, log_totals, factor, largest):
+@shared_kernel("out_rows singles index vector float out1")
+def drawn_table(table, logs, words, log_totals, factor, largest, first, last):
     """Compute exp{x (log β_kw − m_w)}, and m_w, from a draw of gamma variables.
 
-    ``logs`` (len(words), n_topics) has the logarithms of the variables of the given words, and
+    This is done for the words ``first``, …, ``last`` − 1 of the given ones. ``logs``
+    (len(words), n_topics) has the logarithms of the variables of the given words, and
     ``log_totals`` (n_topics,) those of their sums over all words.
     """
     size = table.dtype.type
@@ -116,10 +134,10 @@ def drawn_table(table, logs, words, log_totals, factor, largest):
     row, normalizers = np.empty(n_topics, table.dtype), np.empty(n_topics, table.dtype)
     for k in range(n_topics):
         normalizers[k] = log_totals[k]
-    for i in range(len(words)):
+    for i in range(first, last):
         w = words[i]
         for k in range(n_topics):
-            row[k] = logs[i, k] - normalizers[k]
+            row[k] = size(logs[i, k]) - normalizers[k]
         top = row[0]
         for k in range(1, n_topics):
             top = max(top, row[k])

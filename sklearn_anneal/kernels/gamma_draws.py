@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from ._compile import helper, kernel
+from ._compile import helper, kernel, shared_kernel
 from ._math import exp, log
 from ._random import random_bits, stream_of
 
@@ -123,20 +123,9 @@ def _rejected(shape, normal, bits, entries, excess):
     return count
 
 
-@kernel("out_rows matrix index int int")
-def log_gammas(out, shapes, rows, seed, number):
-    """Draw log G for some rows of a table of shapes.
-
-    Parameters
-    ----------
-    out : (len(rows), n)
-        The draws; written.
-    shapes : (n_rows, n)
-        Shape parameters, positive.
-    rows : (n_drawn,)
-    seed, number : int
-        The stream of random numbers. Streams of one seed and different numbers are independent.
-    """
+@helper
+def _draw(out, shapes, seed, number):
+    """Draw log G for the rows of a table of shapes, with one stream of random numbers."""
     size = out.dtype.type
     smallest = size(_SMALLEST_SINGLE if out.itemsize == 4 else _SMALLEST)
     n = out.shape[1]
@@ -149,12 +138,12 @@ def log_gammas(out, shapes, rows, seed, number):
     flags, entries = np.empty(most, np.uint8), np.empty(most, np.int64)
     excess = np.empty(most)
     key, counter = stream_of(seed, number), np.uint64(0)
-    for begin in range(0, len(rows), rows_of_block):
-        end = min(begin + rows_of_block, len(rows))
+    for begin in range(0, len(shapes), rows_of_block):
+        end = min(begin + rows_of_block, len(shapes))
         count = 0
         for i in range(begin, end):
             for j in range(n):
-                shape[count + j] = max(size(shapes[rows[i], j]), smallest)
+                shape[count + j] = max(size(shapes[i, j]), smallest)
                 target[count + j] = i * n + j
             count += n
         while count > 0:
@@ -176,17 +165,8 @@ def log_gammas(out, shapes, rows, seed, number):
                 target[i] = target[entries[i]]
 
 
-@kernel("rows out1")
-def log_sums(logs, out):
-    """log Σ_i exp(logs_ij) for each column j, in double precision.
-
-    Parameters
-    ----------
-    logs : (n_rows, n)
-        At least one row, of finite numbers.
-    out : (n,)
-        The result; written.
-    """
+@helper
+def _log_sums(logs, out):
     n = logs.shape[1]
     largest, sums = np.empty(n, logs.dtype), np.zeros(n)
     for j in range(n):
@@ -199,3 +179,59 @@ def log_sums(logs, out):
             sums[j] += exp(np.float64(logs[i, j]) - np.float64(largest[j]))
     for j in range(n):
         out[j] = np.float64(largest[j]) + math.log(sums[j])
+
+
+@kernel("rows out1")
+def log_sums(logs, out):
+    """log Σ_i exp(logs_ij) for each column j, in double precision.
+
+    Parameters
+    ----------
+    logs : (n_rows, n)
+        At least one row, of finite numbers.
+    out : (n,)
+        The result; written.
+    """
+    _log_sums(logs, out)
+
+
+@shared_kernel("out_rows matrix index float vector int int out2 out2")
+def draw_rows(
+    out, shapes, rows, scale, offsets, seed, n_rows, sums, log_sums_of_draws, first, last
+):
+    """Draw log G of a shape for each entry of some rows of a table.
+
+    Parameters
+    ----------
+    out : (len(rows), n)
+        The draws; written.
+    shapes : (n_rows_of_table, n)
+        The table.
+    rows : (len(rows),)
+    scale : float
+    offsets : (len(rows),) or empty
+        Shapes are the numbers of the table times ``scale``, plus the offset of the row. They must
+        be positive.
+    seed : int
+    n_rows : int
+        So many rows are a block. Its number and the seed are those of a stream of random numbers,
+        and streams are independent.
+    sums, log_sums_of_draws : (n_blocks, n)
+        Σ of the shapes of each block, and log Σ G; written.
+    first, last : int
+        The blocks ``first``, …, ``last`` − 1 are drawn.
+    """
+    n = out.shape[1]
+    given = np.empty((n_rows, n))
+    for block in range(first, last):
+        begin, end = block * n_rows, min((block + 1) * n_rows, len(rows))
+        for j in range(n):
+            sums[block, j] = 0.0
+        for i in range(begin, end):
+            row = rows[i]
+            offset = offsets[i] if offsets.shape[0] > 0 else 0.0
+            for j in range(n):
+                given[i - begin, j] = scale * shapes[row, j] + offset
+                sums[block, j] += given[i - begin, j]
+        _draw(out[begin:end], given[: end - begin], seed, block)
+        _log_sums(out[begin:end], log_sums_of_draws[block])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import helper, kernel
+from ._compile import helper, kernel, shared_kernel
 from ._emitter import LANES, ROWS
 from ._math import digamma, exp, exp_digamma, log, log_gamma
 from ._simd import fetch_rows, multiplicative_step, ratio_update, ratio_update_of_rows
@@ -220,9 +220,9 @@ def _cuts(base, tol, few, fewest, given, n_topics):
     return cut
 
 
-@kernel(
+@shared_kernel(
     "values index pointer rows vector vector float float float int int float vector "
-    "out2 out_values out_rows out_index out_index out2 out2 int int int"
+    "out2 out_values out_rows out_index out_index out2 out2 int"
 )
 def mean_field(
     counts,
@@ -437,8 +437,8 @@ def mean_field(
             theta_of_block[n_topics + 1] += few_normalizer
 
 
-@kernel(
-    "rows vector float float pointer words values rows index index vector int out2 int out1 int int"
+@shared_kernel(
+    "rows vector float float pointer words values rows index index vector int out2 int out1"
 )
 def word_statistics(
     table,

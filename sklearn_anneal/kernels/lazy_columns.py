@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import kernel
+from ._compile import kernel, shared_kernel
 
 
 @kernel("out_rows rows index float vector", dtypes=("float64",))
@@ -20,15 +20,16 @@ def take_columns(out, stored, columns, factor, offsets):
             out[i, k] = factor * stored[c, k] + offset
 
 
-@kernel("out_rows rows index float int out2", dtypes=("float64",))
-def add_to_columns(stored, values, columns, factor, n_columns, sums):
+@shared_kernel("out_rows rows index float int out2", dtypes=("float64",))
+def add_to_columns(stored, values, columns, factor, n_columns, sums, first, last):
     """Add ``factor * values[i]`` to ``stored[columns[i]]`` and to ``sums[i // n_columns]``.
 
-    Rows of ``values`` can be longer than those of ``stored``; what is beyond them is not read.
+    This is done for the rows ``first``, …, ``last`` − 1 of ``sums``, which are 0 at first. Rows of
+    ``values`` can be longer than those of ``stored``; what is beyond them is not read.
     """
     n = stored.shape[1]
     total = np.empty(n)
-    for part in range(sums.shape[0]):
+    for part in range(first, last):
         for k in range(n):
             total[k] = 0.0
         for i in range(part * n_columns, min((part + 1) * n_columns, len(columns))):

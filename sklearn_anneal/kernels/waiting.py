@@ -8,6 +8,7 @@ from numba.extending import intrinsic
 
 from ._compile import kernel
 from ._emitter import Emitter
+from ._team import PRESENT, add, help_with
 
 # A round takes about ten nanoseconds.
 _STEPS_OF_ROUND = 8
@@ -26,18 +27,26 @@ def _read(typingctx, number):
     return types.int64(number), codegen
 
 
-@kernel("out_values int int int out1", dtypes=("uint32",))
-def wait(number, value, n_rounds, n_more, unused):
+@kernel("out_values int int int board out1", dtypes=("uint32",))
+def wait(number, value, n_rounds, n_more, board, unused):
     """Wait until a number is no longer the given value, at most ``n_rounds`` rounds.
 
-    If it has changed, wait ``n_more`` rounds more. ``unused[0]`` gives the rounds something to do.
+    If it has changed, wait ``n_more`` rounds more. Work on the board, if there is one, is done
+    meanwhile, and the rounds are counted anew after it. ``unused[0]`` gives them something to do.
     """
     x = unused[0]
     left = n_rounds
+    helps = board.shape[0] > 0
+    if helps:
+        add(board, PRESENT, 1)
     while left > 0 and _read(number) == value:
+        if helps and help_with(board):
+            left = n_rounds
         for _ in range(_STEPS_OF_ROUND):
             x = x * 1.0000001 + 1e-9
         left -= 1
+    if helps:
+        add(board, PRESENT, -1)
     if left > 0:
         for _ in range(_STEPS_OF_ROUND * n_more):
             x = x * 1.0000001 + 1e-9

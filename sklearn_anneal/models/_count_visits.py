@@ -115,7 +115,10 @@ def expected_table(
     totals = rows.sum(axis=0) / rate[:, 0]
     table, largest = _empty(rows.shape, dtype), np.empty(len(rows))
     columns = np.arange(len(rows), dtype=np.int32)
-    tables().expected_table(table, rows, columns, np.log(rate[:, 0]), x, largest)
+    logs = np.log(rate[:, 0])
+    tables().expected_table.part(
+        (table, rows, columns, 1.0, np.empty(0), columns, logs, x, largest), 0, len(rows)
+    )
     return Table(table, largest, totals, rows / rate[:, 0] if with_means else None)
 
 

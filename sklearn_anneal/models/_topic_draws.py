@@ -13,7 +13,7 @@ from ..inference.parallel import Workers
 from ._base import compiled
 
 # The draws of this many words use one stream of random numbers.
-_WORDS = 512
+_WORDS = 128
 # The rounding error of a draw is far below its standard deviation, whatever the dtype of the data
 # is, and single precision takes little more than half of the time.
 _PRECISION = np.float32
@@ -74,30 +74,24 @@ class TopicsDraw(NamedTuple):
         workers : Workers
             They share the words. The result does not depend on their number.
         """
-        concentration, rows = expected.values, expected.rows
+        n_topics = len(expected.totals)
         seed = int(rng.integers(2**62))
-        log_gamma = kept_memory.empty((len(words), concentration.shape[1]), _PRECISION)
+        log_gamma = kept_memory.empty((len(words), n_topics), _PRECISION)
         n_parts = -(-len(words) // _WORDS)
-        log_sums, sums = np.zeros((2, n_parts, concentration.shape[1]))
+        log_sums, sums = np.zeros((2, n_parts, n_topics))
         all_words = len(words) == topics.shape[1]
-
-        def draw(parts: slice) -> None:
-            for i in range(parts.start, parts.stop):
-                part = slice(_WORDS * i, _WORDS * (i + 1))
-                expected.fill(part)
-                if not all_words:
-                    picked = part if len(rows) == len(concentration) else rows[part]
-                    sums[i] = concentration[picked].sum(axis=0)
-                kernels().log_gammas(log_gamma[part], concentration, rows[part], seed, i)
-                kernels().log_sums(log_gamma[part], log_sums[i])
-
-        workers.share(draw, n_parts, 1)
+        workers.share_kernel(
+            kernels().draw_rows,
+            (log_gamma, *expected.in_place(), seed, _WORDS, sums, log_sums),
+            n_parts,
+            1,
+        )
         pooled = log_pooled = None
         if not all_words:
             pooled = pooled_sums(expected.totals, sums.sum(axis=0), words, topics)
             log_pooled = log_standard_gamma(pooled, rng)
             log_sums = np.vstack([log_sums, log_pooled])
-        log_total = np.empty(concentration.shape[1])
+        log_total = np.empty(n_topics)
         kernels().log_sums(log_sums, log_total)
         return cls(words, log_gamma, pooled, log_pooled, log_total)
 
@@ -152,7 +146,9 @@ class TopicsDraw(NamedTuple):
         )["concentration"]
         if sparse:
             values = found[:, : len(self.words)].T
-            return SparseColumns(stats.columns, values, concentration.shape[1], share=stats.share)
+            return SparseColumns(
+                stats.columns, values, concentration.shape[1], workers=stats.workers
+            )
         result = np.zeros(concentration.shape[::-1]).T
         result[:, self.words] = found[:, : len(self.words)]
         return result

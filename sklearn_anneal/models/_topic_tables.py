@@ -25,6 +25,8 @@ _FEW_WORDS, _FEW_ENTRIES = 2, 32
 # millisecond. With less work, another thread would save less than it takes to begin and to wait for
 # entries that the first one has written.
 _ENTRIES_OF_TASK = 2**15
+# The same for work that threads share without the interpreter.
+_ENTRIES_OF_KERNEL = 2**12
 
 tables = partial(compiled, "counts")
 
@@ -37,6 +39,11 @@ def width_of(n_components: int) -> int:
 def words_of_task(width: int) -> int:
     """Return the smallest number of words for a task, given the number of topics."""
     return max(1, _ENTRIES_OF_TASK // width)
+
+
+def _words_of_kernel(width: int) -> int:
+    """Return the smallest number of words for a part of work that threads share in a kernel."""
+    return max(1, _ENTRIES_OF_KERNEL // width)
 
 
 class Concentrations(NamedTuple):
@@ -66,6 +73,20 @@ class Concentrations(NamedTuple):
     def log_normalizer(self) -> np.ndarray:
         """ψ(Σ_w λ_kw), of shape (n_components,)."""
         return np.asarray(psi(self.totals))
+
+    def in_place(self) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+        """Return where a kernel reads λ of the words that a visit meets.
+
+        Row i of λ is the row ``columns[i]`` of a matrix times a factor, plus the entry i of
+        offsets if there are any: this is the matrix, ``columns``, the factor and the offsets.
+        """
+        if self.source is not None and self.met is not None:
+            found = self.source.in_place(self.met)
+            if found is not None:
+                stored, factor, offsets = found
+                return stored, self.met, factor, offsets
+            self.fill()
+        return self.values, self.rows, 1.0, np.empty(0)
 
     def fill(self, part: slice = slice(None)) -> None:
         """Make sure that the values of some of the words that a visit meets are there.
@@ -165,20 +186,20 @@ def _empty_topics(expected: Concentrations, dtype: Any) -> Topics:
 
 def expected_topics(expected: Concentrations, dtype: Any, x: float, workers: Workers) -> Topics:
     """Return exp{x (E log β − m)}."""
-    topics, log_normalizer = _empty_topics(expected, dtype), expected.log_normalizer
-
-    def find(part: slice) -> None:
-        expected.fill(part)
-        tables().expected_table(
+    topics = _empty_topics(expected, dtype)
+    workers.share_kernel(
+        tables().expected_table,
+        (
             topics.table,
-            expected.values,
-            expected.rows[part],
-            log_normalizer,
+            *expected.in_place(),
+            expected.rows,
+            expected.log_normalizer,
             x,
             topics.largest,
-        )
-
-    workers.share(find, len(expected.rows), words_of_task(topics.table.shape[1]))
+        ),
+        len(expected.rows),
+        _words_of_kernel(topics.table.shape[1]),
+    )
     return topics
 
 
@@ -204,16 +225,10 @@ def drawn_topics(
 ) -> Topics:
     """Return exp{x (log β − m)} of the words of a draw."""
     topics = _empty_topics(expected, dtype)
-
-    def find(part: slice) -> None:
-        tables().drawn_table(
-            topics.table,
-            draw.log_gamma[part].astype(dtype, copy=False),
-            expected.rows[part],
-            draw.log_total,
-            x,
-            topics.largest,
-        )
-
-    workers.share(find, len(expected.rows), words_of_task(topics.table.shape[1]))
+    workers.share_kernel(
+        tables().drawn_table,
+        (topics.table, draw.log_gamma, expected.rows, draw.log_total, x, topics.largest),
+        len(expected.rows),
+        _words_of_kernel(topics.table.shape[1]),
+    )
     return topics

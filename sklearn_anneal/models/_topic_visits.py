@@ -36,7 +36,7 @@ WORDS_OF_PART = 512
 _GIBBS_SWEEPS = (10, 20)
 # A task has at least so many products of a topic and a word, in iterations over documents, which
 # take about a twentieth of a millisecond.
-_PRODUCTS_OF_TASK = 2**19
+_PRODUCTS_OF_TASK = 2**17
 # Number of chunks → smallest number of entries of documents in so many chunks. Workers share the
 # documents of a chunk too, so that chunks are for workers that are processes.
 _CHUNKS = {4: 524_288, 8: 2_097_152}
@@ -383,7 +383,8 @@ class TopicsVisit(Visit):
         addends = statistics.get(TOPICS)
         if addends is not None:
             n, width = self.expected.table.shape
-            self.workers.share(addends.add_up, n, words_of_task(width))
+            if len(addends.arrays) > 1:
+                self.workers.share(addends.add_up, n, words_of_task(width))
             statistics[TOPICS] = addends.place()
 
     def _complete(self, statistics: dict[str, Any]) -> float:
@@ -425,7 +426,7 @@ class TopicsVisit(Visit):
             for statistics in parts:
                 if TOPICS in statistics:
                     statistics[TOPICS] = SparseColumns(
-                        met, statistics[TOPICS], n_words, share=self.workers.share
+                        met, statistics[TOPICS], n_words, workers=self.workers
                     )
         return step
 

@@ -12,13 +12,13 @@ from ._topic_tables import Topics
 # Workers share blocks of documents and of words. Every block has sums of its own, so that they do
 # not depend on who computes them. A block has at least so many documents, and a step has at most so
 # many blocks of documents; a block of words has so many words.
-_SMALLEST_BLOCK, _MOST_BLOCKS = 16, 256
-_WORDS = 64
+_SMALLEST_BLOCK, _MOST_BLOCKS = 8, 256
+_WORDS = 32
 # A tile of documents has about so many shares, which stay in the cache while words read them.
 _SHARES_OF_TILE = 2**18
 # A task has at least so many additions of a share to a sum, which take about a twentieth of a
 # millisecond.
-_ADDITIONS_OF_TASK = 2**17
+_ADDITIONS_OF_TASK = 2**15
 
 
 def documents_of_block(n_documents: int) -> int:
