@@ -257,7 +257,7 @@ def full_draw(model, q, units, *args, rng=None, **how):
     log_beta = draw["log_probabilities"][:, visit.words.met].T
     largest = log_beta.max(axis=1)
     table = np.zeros(visit.expected.table.shape)
-    rows = slice(None) if visit.words.rows is not None else visit.words.met
+    rows = slice(None) if visit.words.few else visit.words.met
     table[rows, : model.n_components] = np.exp(log_beta - largest[:, None])
     visit.expected.largest[rows] = largest
     visit.expected.table[:] = table

@@ -177,7 +177,7 @@ class Sweep:
         # Tasks are made when a worker is free, and steps are merged as they arrive, because the
         # local variables and statistics of all chunks together can be larger than the data.
         def tasks() -> Iterator[tuple]:
-            for index in units.chunks():
+            for index in prepared.chunks(units):
                 chunk = units.take(index)
                 of_chunk = None if noise is None else noise[units.weight_units(index)]
                 last = before.pop() if before else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,20 +120,23 @@ class Topics(NamedTuple):
     largest: np.ndarray
 
 
-class Words(NamedTuple):
+@dataclass(frozen=True)
+class Words:
     """The words that occur in some documents.
 
-    Attributes
+    Parameters
     ----------
     met : ndarray of int32, shape (n_met,)
         Their numbers, in ascending order.
-    rows : ndarray of int32, shape (n_words,), or None
-        The row of each word in tables that have rows for these words alone; other entries are
-        uninitialised. None: tables have rows for all words.
+    n_words : int
+        The number of all words.
+    few : bool
+        Whether tables have rows for these words alone, and not for all words.
     """
 
     met: np.ndarray
-    rows: np.ndarray | None
+    n_words: int
+    few: bool
 
     @classmethod
     def of(cls, units: Documents, topics: Any) -> Words:
@@ -146,11 +150,27 @@ class Words(NamedTuple):
         n_entries = np.inf if units.in_parts else units.indptr[-1]
         lazy = len(met) < n_words or isinstance(topics, LazyColumns)
         few = n_entries < _FEW_ENTRIES * n_words and lazy
-        if not few and _FEW_WORDS * len(met) > n_words:
-            return cls(met, None)
-        rows = np.empty(n_words, dtype=np.int32)
-        rows[met] = np.arange(len(met), dtype=np.int32)
-        return cls(met, rows)
+        return cls(met, n_words, bool(few or _FEW_WORDS * len(met) <= n_words))
+
+    def all_of(self, units: Documents) -> bool:
+        """Whether they are the words of these documents, and not of others too."""
+        return units.met(self.n_words) is self.met
+
+    @cached_property
+    def _row_of_word(self) -> np.ndarray:
+        rows = np.empty(self.n_words, dtype=np.int32)
+        rows[self.met] = np.arange(len(self.met), dtype=np.int32)
+        return rows
+
+    def rows_of(self, units: Documents, words: np.ndarray) -> np.ndarray:
+        """Return the rows of the words of some documents, which must have been met."""
+        if not self.few:
+            return words
+        if self.all_of(units):
+            return units.occurrences.places
+        rows = kept_memory.empty(words.shape, np.int32)
+        compiled("ragged").renumber(rows.view(np.uint32), self._row_of_word, words)
+        return rows
 
 
 def concentrations_of(topics: Any, words: Words | None = None) -> Concentrations:
@@ -158,7 +178,7 @@ def concentrations_of(topics: Any, words: Words | None = None) -> Concentrations
 
     The result may have to be filled (:meth:`Concentrations.fill`).
     """
-    if words is not None and words.rows is not None:
+    if words is not None and words.few:
         rows = np.arange(len(words.met), dtype=np.int32)
         if isinstance(topics, LazyColumns):
             values = kept_memory.empty((len(rows), topics.shape[0]))

@@ -15,28 +15,18 @@ from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import LocalStep, Visit, compiled
 from ._topic_draws import TopicsDraw
+from ._topic_mean_field import How, MeanFieldStep, WordStatistics
 from ._topic_tables import Words, tables, words_of_task
-from ._topic_words import (
-    Shares,
-    WordStatistics,
-    blocks_of_task,
-    blocks_of_tile,
-    documents_of_block,
-)
 
 TOPICS = "topic_word"
 _NOTHING = np.empty(0)
 _NO_MATRIX = np.empty((0, 0))
-_NO_INDEX = np.empty(0, np.int32)
 _NOISELESS = "topic_word_without_noise"
 # Sums over all words have one addend for each part of so many words.
 WORDS_OF_PART = 512
 # Sweeps of the Gibbs sampler over a document: first those of the burn-in, which are discarded,
 # then those whose assignments are averaged.
 _GIBBS_SWEEPS = (10, 20)
-# A task has at least so many products of a topic and a word, in iterations over documents, which
-# take about a twentieth of a millisecond.
-_PRODUCTS_OF_TASK = 2**17
 # Number of chunks → smallest number of entries of documents in so many chunks. Workers share the
 # documents of a chunk too, so that chunks are for workers that are processes.
 _CHUNKS = {4: 524_288, 8: 2_097_152}
@@ -64,12 +54,6 @@ class LocalStart(NamedTuple):
     gamma: np.ndarray | None
     n_iter: int
     seed: int = 0
-
-
-class DocumentsInLargeChunks(Documents):
-    """Documents of which workers share each chunk, so that few documents are one chunk."""
-
-    _parts = _CHUNKS
 
 
 class Addends:
@@ -158,10 +142,10 @@ class TopicsVisit(Visit):
     def tells_bound(self) -> bool:  # type: ignore[override]
         return self.kind == "mean_field"
 
-    def view(self, units: Documents) -> Documents:
-        if self.kind != "mean_field" or self.unit_temperatures is not None:
-            return units
-        return DocumentsInLargeChunks(units.counts, units.words, units.indptr, units.weights)
+    def chunks(self, units: Documents) -> list[slice]:
+        if self.kind == "mean_field" and self.unit_temperatures is None:
+            return units.chunks(_CHUNKS)
+        return units.chunks()
 
     def without_bound(self) -> TopicsVisit:
         # The temperature of a document follows from terms of its bound.
@@ -206,81 +190,36 @@ class TopicsVisit(Visit):
     def _mean_field_step(
         self, units: Documents, noise: np.ndarray | None, local: LocalStart
     ) -> LocalStep:
-        """Make the mean-field step, of which the workers share the documents, and then the words.
-
-        The statistics of words are computed tile by tile, from what the tile's documents have left.
-        """
-        model, n = self.model, units.n_units
-        n_rows, width = self.expected.table.shape
-        factors = float(self.t.local), float(self.t.statistics)
-        counts, words, indptr = self._arrays(units, model.dtype)
-        gamma = self._gamma_array(units, local)
-        weights = _NOTHING if units.weights is None else units.weights
-        of_theta = model.n_components + 2 if self.bound or model.learn_doc_topic_prior else 0
-        size = documents_of_block(n)
-        n_blocks = max(1, -(-n // size))
-        theta = kept_memory.rows_apart(n_blocks, of_theta)
-        sums = kept_memory.rows_apart(n_blocks, 4 if self.bound else 0)
-        results = (np.empty(0, model.dtype), np.empty((0, 0), model.dtype), _NO_INDEX, _NO_INDEX)
-        step_of_tile = n_blocks
-        found: list[tuple[WordStatistics, np.ndarray | None]] = []
-        if self.statistics:
-            step_of_tile = blocks_of_tile(size, width)
-            results = (kept_memory.empty(counts.shape, model.dtype), *results[1:])
-            arguments = self.expected, *factors, self.workers
-            found.append((WordStatistics(*arguments, energy=self.bound), units.weights))
-            if noise is not None:
-                noise = np.asarray(noise, dtype=np.float64)
-                noisy = noise if units.weights is None else units.weights * noise
-                found.append((WordStatistics(*arguments, energy=False), noisy))
-        for first in range(0, n_blocks, step_of_tile):
-            last = min(first + step_of_tile, n_blocks)
-            tile = slice(size * first, min(size * last, n))
-            begins = indptr[tile.start : tile.stop + 1]
-            shares = None
-            if self.statistics:
-                shares = Shares(words, begins, results[0], width)
-                results = shares.results
-            products = float(begins[-1] - begins[0]) * width * (local.n_iter + 1)
-            self.workers.share_kernel(
-                kernels().mean_field,
-                (
-                    *(counts, words, begins),
-                    *self.expected,
-                    model.doc_topic_prior,
-                    *factors,
-                    float(self.t.prior),
-                    local.gamma is not None,
-                    local.n_iter,
-                    model.mean_change_tol,
-                    weights[tile],
-                    gamma[tile],
-                    *results,
-                    theta[first:last],
-                    sums[first:last],
-                    size,
-                ),
-                last - first,
-                blocks_of_task(last - first, products, _PRODUCTS_OF_TASK),
-            )
-            if shares is not None:
-                occurrences = shares.by_word(n_rows)
-                for statistics, of_units in found:
-                    statistics.add(
-                        shares, occurrences, _NOTHING if of_units is None else of_units[tile]
-                    )
-        sums_of_all = sums.sum(axis=0)[: 4 if self.bound else 0]
-        step = self._as_local_step(
-            units, _NO_MATRIX, theta.sum(axis=0)[:of_theta], sums_of_all, gamma
+        """Make the mean-field step; its statistics are complete but for those of other chunks."""
+        model, t = self.model, self.t
+        how = How(
+            self.expected,
+            self.words,
+            model.doc_topic_prior,
+            (float(t.local), float(t.statistics), float(t.prior)),
+            local.n_iter,
+            model.mean_change_tol,
+            self.bound,
+            self.bound or model.learn_doc_topic_prior,
+            self.workers,
         )
+        weights = _NOTHING if units.weights is None else units.weights
+        found = [WordStatistics(how, weights, self.bound)] if self.statistics else []
+        if self.statistics and noise is not None:
+            noise = np.asarray(noise, dtype=np.float64)
+            noisy = noise if units.weights is None else units.weights * noise
+            found.append(WordStatistics(how, noisy, False))
+        gamma = self._gamma_array(units, local)
+        run = MeanFieldStep(how, units, gamma, local.gamma is not None, found)
+        run.run()
+        step = self._as_local_step(units, _NO_MATRIX, run.theta, run.sums, gamma)
         if self.statistics:
-            first_found, *noisy_found = (Addends([each.statistics]) for each, _ in found)
-            step.energy += found[0][0].energy
-            step.statistics[TOPICS] = cast(Any, first_found)
-            if noisy_found and self.separate_noise:
-                step.deviation = {TOPICS: cast(Any, noisy_found[0])}
-            elif noisy_found:
-                step.statistics[TOPICS] = cast(Any, noisy_found[0])
+            sums: list[Any] = [Addends([statistics.sums]) for statistics in found]
+            step.energy += found[0].energy
+            # The energy is that of the statistics without noise, even if the result has noise.
+            step.statistics[TOPICS] = sums[0] if self.separate_noise else sums[-1]
+            if noise is not None and self.separate_noise:
+                step.deviation = {TOPICS: sums[1]}
         return step
 
     def _assigned_step(
@@ -334,11 +273,7 @@ class TopicsVisit(Visit):
     def _arrays(self, units: Documents, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return counts, rows of words and indptr of some documents, as kernels read them."""
         counts, words, indptr = units.arrays(dtype)
-        if self.words.rows is not None:
-            rows = kept_memory.empty(words.shape, np.int32)
-            compiled("ragged").renumber(rows.view(np.uint32), self.words.rows, words)
-            words = rows
-        return counts, words, indptr
+        return counts, self.words.rows_of(units, words), indptr
 
     def _gamma_array(self, units: Documents, local: LocalStart) -> np.ndarray:
         """Return an array into which a kernel writes γ.
@@ -420,8 +355,8 @@ class TopicsVisit(Visit):
 
     def _of_all_words(self, step: LocalStep) -> LocalStep:
         """Return statistics as matrices of all words, which are sparse if few words are met."""
-        if self.words.rows is not None:
-            met, n_words = self.words.met, len(self.words.rows)
+        if self.words.few:
+            met, n_words = self.words.met, self.words.n_words
             parts: tuple[dict[str, Any], ...] = (step.statistics, step.deviation or {})
             for statistics in parts:
                 if TOPICS in statistics:

@@ -178,6 +178,10 @@ class Visit:
         """Return the data points in the form in which :meth:`step` takes them."""
         return units
 
+    def chunks(self, units: Any) -> list[slice]:
+        """Return the parts of the data points of which each is a task for a worker."""
+        return list(units.chunks())
+
     def start(
         self, units: Any, local: Any, exploring: bool, noise: float, rng: np.random.Generator
     ) -> Any:

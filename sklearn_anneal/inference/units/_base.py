@@ -229,6 +229,10 @@ class Units(ABC):
         return self.take(positive if len(positive) <= size else positive[choose(len(positive))])
 
 
+def _most_chunks(parts: dict[int, int], n_entries: int) -> int:
+    return max((n for n, least in parts.items() if n_entries >= least), default=1)
+
+
 class Ragged(Units):
     """Data points with different numbers of entries, whose entries are joined in flat arrays.
 
@@ -248,16 +252,17 @@ class Ragged(Units):
     @property
     def _most_chunks(self) -> int:
         """Largest number of chunks, but for those that are halved."""
-        n_entries = int(self.indptr[-1])
-        return max((n for n, least in self._parts.items() if n_entries >= least), default=1)
+        return _most_chunks(self._parts, int(self.indptr[-1]))
 
-    def chunks(self) -> list[slice]:
+    def chunks(self, parts: dict[int, int] | None = None) -> list[slice]:
         """Return contiguous parts with about equal numbers of entries, for parallel work.
 
         They depend only on the data, and not on the number of workers, so that results do not
-        depend on it either.
+        depend on it either. If ``parts`` are given, they are the numbers of chunks with the
+        smallest number of entries that are divided into as many.
         """
-        n, n_entries = self._most_chunks, int(self.indptr[-1])
+        n_entries = int(self.indptr[-1])
+        n = self._most_chunks if parts is None else _most_chunks(parts, n_entries)
         if n == 1:
             return [slice(0, self.n_units)]
         ends = np.arange(1, n + 1) * (n_entries / n)

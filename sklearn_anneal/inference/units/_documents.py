@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,27 @@ def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.nd
         indptr,
     )
     return out
+
+
+class Occurrences(NamedTuple):
+    """Where the words of documents occur.
+
+    Attributes
+    ----------
+    met : ndarray of int32, shape (n_met,)
+        The words, in ascending order.
+    places : ndarray of int32, shape (nnz,)
+        The place in ``met`` of the word of each entry.
+    begins : ndarray of int64, shape (n_met + 1,)
+        Where the occurrences of each word begin in the list of all occurrences.
+    listed : ndarray of uint32, shape (2 * nnz,)
+        The list: for each occurrence the number of the document, and then that of the entry.
+    """
+
+    met: np.ndarray
+    places: np.ndarray
+    begins: np.ndarray
+    listed: np.ndarray
 
 
 class Documents(Ragged):
@@ -95,13 +116,27 @@ class Documents(Ragged):
         load("ragged").mark(met, np.ascontiguousarray(words, dtype=np.int32))
         return np.flatnonzero(met.view(bool)).astype(np.int32)
 
+    @cached_property
+    def occurrences(self) -> Occurrences:
+        """Where each word occurs."""
+        words = np.ascontiguousarray(self.words, dtype=np.int32)
+        indptr, n_entries = np.asarray(self.indptr, dtype=np.int64), int(self.indptr[-1])
+        numbers = empty((int(self._met[-1]) + 1 if len(self._met) else 0,), np.int32)
+        numbers[self._met] = np.arange(len(self._met), dtype=np.int32)
+        places = empty((n_entries,), np.int32)
+        load("ragged").renumber(places.view(np.uint32), numbers, words[:n_entries])
+        begins = np.empty(len(self._met) + 1, np.int64)
+        listed = empty((2 * n_entries,), np.uint32)
+        load("ragged").by_column(listed, begins, places, indptr)
+        return Occurrences(self._met, places, begins, listed)
+
     def met(self, n_columns: int) -> np.ndarray:
         return self._met
 
     def batch(self, index: np.ndarray | slice) -> Documents:
         batch = self if isinstance(index, slice) else self.take(index)
         # A thread can make a batch before it is visited, and then finds its words too.
-        _ = batch._met
+        _ = batch.occurrences
         return batch
 
     def take(self, index: np.ndarray | slice) -> Documents:
