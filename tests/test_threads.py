@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from concurrent.futures import CancelledError
 from functools import partial
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from sklearn_anneal.inference import threads as module
 from sklearn_anneal.inference.kept_memory import zeros_apart
+from sklearn_anneal.inference.parallel import Workers
 from sklearn_anneal.inference.threads import Call, Threads
+from sklearn_anneal.kernels import _team, lazy_columns
 
 
 @pytest.fixture(params=["watching", "sleeping"])
@@ -185,3 +189,72 @@ def test_arrays_apart_share_no_pair_of_cache_lines(shape):
         first = row.__array_interface__["data"][0]
         pairs.append(set(range(first // 128, (first + row.nbytes - 1) // 128 + 1)))
     assert len(set.union(*pairs)) == sum(map(len, pairs))
+
+
+# Kernels that threads share
+
+
+def additions(n=40):
+    """The arguments of a kernel that adds one to n rows, two rows a part, and the rows."""
+    rows = np.zeros((n, 3))
+    columns, sums = np.arange(n, dtype=np.int32), np.zeros((n // 2, 3))
+    return (rows, np.ones((n, 3)), columns, 1.0, 2, sums), rows
+
+
+@pytest.mark.parametrize("n_parts", [2, 7, 20])
+def test_every_part_of_a_kernel_is_done_once(n_parts, monkeypatch):
+    """Whoever takes it: the calling thread from the front, others from the end."""
+    monkeypatch.setattr(module, "cpu_count", lambda: 4)
+    threads = Threads(3, lambda: None)
+    arguments, rows = additions()
+    for i in range(500):
+        assert threads.share_kernel(lazy_columns.add_to_columns, arguments, 0, 20, n_parts)
+        assert_array_equal(rows, i + 1)
+    job = int(threads._board[_team.JOB])
+    assert (job & 255) + (job >> 8 & 255) == n_parts
+    threads.close()
+
+
+def test_threads_take_a_share_of_a_kernel(monkeypatch):
+    monkeypatch.setattr(module, "cpu_count", lambda: 2)
+    threads = Threads(1, lambda: None)
+    arguments, _ = additions(20_000)
+    deadline = time.monotonic() + 20
+    helped = 0
+    while not helped:
+        threads.share_kernel(lazy_columns.add_to_columns, arguments, 0, 10_000, 100)
+        helped = int(threads._board[_team.JOB]) & 255
+        assert time.monotonic() < deadline, "the thread takes no part"
+    threads.close()
+
+
+def test_a_kernel_is_shared_if_threads_watch_and_share_no_other(one):
+    """If not, the caller is told, and nothing has been done."""
+    arguments, rows = additions()
+    assert one.share_kernel(lazy_columns.add_to_columns, arguments, 0, 20, 4) == one._watched
+    assert_array_equal(rows, int(one._watched))
+    with one._leading:
+        assert not one.share_kernel(lazy_columns.add_to_columns, arguments, 0, 20, 4)
+    assert_array_equal(rows, int(one._watched))
+
+
+def test_workers_share_a_kernel_in_any_case(monkeypatch):
+    """Also if the threads cannot take parts by themselves."""
+    for tell in (True, False):
+        arguments, rows = additions()
+        with Workers(2) as workers:
+            if not tell:
+                monkeypatch.setattr(workers._pool, "share_kernel", lambda *args: False)
+            workers.share_kernel(lazy_columns.add_to_columns, arguments, 20, 2)
+        assert_array_equal(rows, 1)
+    arguments, rows = additions()
+    Workers(1).share_kernel(lazy_columns.add_to_columns, arguments, 20, 2)
+    assert_array_equal(rows, 1)
+
+
+def test_a_kernel_counts_no_references_to_arrays_on_a_board():
+    """The owner of an array is not on the board, so that no thread touches it."""
+    board, (arguments, _) = _team.new_board(), additions()
+    lazy_columns.add_to_columns(*arguments, 0, 20, 2, board)
+    posted = board[_team._ARGUMENTS : _team._ARGUMENTS + 2]
+    assert_array_equal(posted, 0)

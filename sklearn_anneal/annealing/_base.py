@@ -151,6 +151,8 @@ class Annealing(LinkedDocumentation, BaseEstimator):
     reads_entropy : bool
         Whether the method reads the entropy of q(z) before every block, and not only before the
         first one.
+    reads_energy : bool
+        Whether the method reads the energy or the entropy of local steps, and not only their sum.
     has_unit_temperatures : bool
         Whether every data point has a temperature of its own.
     draws_weights : bool
@@ -179,6 +181,7 @@ class Annealing(LinkedDocumentation, BaseEstimator):
     learn_priors_after: Any = 0.5
     returns_mean = False
     reads_entropy = False
+    reads_energy = False
     has_unit_temperatures = False
     holds_units = True
     draws_weights = False

@@ -111,6 +111,7 @@ class ProximityVI(DampedMixin, Annealing):
     }
     reads_entropy = True
     follows_gradients = True
+    reads_energy = True
     _defaults = {
         "strength": 0.003,
         "lag": 5,

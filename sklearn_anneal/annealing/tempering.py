@@ -58,6 +58,7 @@ class VariationalTempering(Annealing):
     _defaults = {"max_temperature": 10.0, "n_temperatures": 100, "damping": 0.05, "n_passes": 100}
 
     follows_gradients = True
+    reads_energy = True
 
     def __init__(
         self, max_temperature="auto", n_temperatures="auto", damping="auto", n_passes="auto"

@@ -90,6 +90,8 @@ def visit(
     )
     if not bound:
         prepared = prepared.without_bound()
+    elif not method.reads_energy:
+        prepared = prepared.without_energy()
     draw = method.draw(ctx, block)
     weights = method.weights(ctx, units.n_weight_units)
     sweep = Sweep(prepared, *method.local_start(ctx), weights, keep)

@@ -129,6 +129,10 @@ class TopicsVisit(Visit):
         They share the work on the statistics of all documents.
     bound : bool, default=True
         Whether local steps compute the terms of the lower bound.
+    energy : bool, default=True
+        Whether they compute the energy apart from the entropy. If not, and if the log-likelihood
+        is not tempered, Σ S E log β is left in the entropy of a mean-field step, which has it from
+        the start.
     """
 
     kind: str = "mean_field"
@@ -137,6 +141,7 @@ class TopicsVisit(Visit):
     statistics: bool = True
     workers: Workers = SEQUENTIAL
     bound: bool = True
+    energy: bool = True
 
     @property
     def tells_bound(self) -> bool:  # type: ignore[override]
@@ -146,6 +151,9 @@ class TopicsVisit(Visit):
         if self.kind == "mean_field" and self.unit_temperatures is None:
             return units.chunks(_CHUNKS)
         return units.chunks()
+
+    def without_energy(self) -> TopicsVisit:
+        return replace(self, energy=False)
 
     def without_bound(self) -> TopicsVisit:
         # The temperature of a document follows from terms of its bound.
@@ -204,7 +212,11 @@ class TopicsVisit(Visit):
             self.workers,
         )
         weights = _NOTHING if units.weights is None else units.weights
-        found = [WordStatistics(how, weights, self.bound)] if self.statistics else []
+        # The energy is that of the statistics without noise, even if the result has noise.
+        energy = self.bound and (self.energy or t.local != 1.0)
+        found = []
+        if self.statistics and (noise is None or energy or self.separate_noise):
+            found.append(WordStatistics(how, weights, energy))
         if self.statistics and noise is not None:
             noise = np.asarray(noise, dtype=np.float64)
             noisy = noise if units.weights is None else units.weights * noise
@@ -216,7 +228,6 @@ class TopicsVisit(Visit):
         if self.statistics:
             sums: list[Any] = [Addends([statistics.sums]) for statistics in found]
             step.energy += found[0].energy
-            # The energy is that of the statistics without noise, even if the result has noise.
             step.statistics[TOPICS] = sums[0] if self.separate_noise else sums[-1]
             if noise is not None and self.separate_noise:
                 step.deviation = {TOPICS: sums[1]}

@@ -174,6 +174,13 @@ class Visit:
         """
         return self
 
+    def without_energy(self) -> Visit:
+        """Return a visit whose steps may tell the sum of energy and entropy alone.
+
+        Models that save time in this way override it; the entropy then has a part of the energy.
+        """
+        return self
+
     def view(self, units: Any) -> Any:
         """Return the data points in the form in which :meth:`step` takes them."""
         return units
