@@ -199,6 +199,24 @@ def test_workers_share_tiles_of_documents_and_their_words(noisy, mixed, rng, mon
         assert_array_equal(value, steps[1].statistics[key])
 
 
+@pytest.mark.parametrize("form", ["none", "likelihood"])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_step_without_energy_tells_the_same_bound(form, noisy, mixed, rng):
+    """The energy is not computed apart if the likelihood is not tempered."""
+    lam = rng.gamma(0.5, size=(5, 60)) + 0.05
+    model, units = model_of(lam, 0.4, 0.1), documents(mixed)
+    q = {"topic_word": np.asfortranarray(lam)}
+    noise = rng.uniform(0.0, 3.0, size=len(mixed)) if noisy else None
+    visit = model.visit(q, units, Tempering(*FORMS[form]))
+    apart, together = (
+        v.finish(v.step(units, noise, LocalStart(None, 20)))
+        for v in (visit, visit.without_energy())
+    )
+    assert together.bound == pytest.approx(apart.bound, rel=1e-12)
+    assert_array_equal(together.statistics["topic_word"], apart.statistics["topic_word"])
+    assert (together.energy == apart.energy) == (form == "likelihood")
+
+
 MANY = 40
 
 

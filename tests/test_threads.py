@@ -228,14 +228,23 @@ def test_threads_take_a_share_of_a_kernel(monkeypatch):
     threads.close()
 
 
-def test_a_kernel_is_shared_if_threads_watch_and_share_no_other(one):
+def test_a_kernel_is_shared_if_threads_watch(one):
     """If not, the caller is told, and nothing has been done."""
     arguments, rows = additions()
     assert one.share_kernel(lazy_columns.add_to_columns, arguments, 0, 20, 4) == one._watched
     assert_array_equal(rows, int(one._watched))
-    with one._leading:
-        assert not one.share_kernel(lazy_columns.add_to_columns, arguments, 0, 20, 4)
-    assert_array_equal(rows, int(one._watched))
+
+
+def test_of_two_kernels_at_a_time_one_is_shared(monkeypatch):
+    """The other is done by the thread that calls it, without the board."""
+    monkeypatch.setattr(module, "cpu_count", lambda: 2)
+    threads = Threads(1, lambda: None)
+    arguments, rows = additions()
+    with threads._leading:
+        assert threads.share_kernel(lazy_columns.add_to_columns, arguments, 0, 20, 4)
+    assert_array_equal(rows, 1)
+    assert threads._board[_team.JOB] == 0
+    threads.close()
 
 
 def test_workers_share_a_kernel_in_any_case(monkeypatch):

@@ -34,6 +34,8 @@ except ImportError:
 # So many parts of work that is shared are made for each worker, so that a slow one takes fewer. A
 # kernel takes less time to hand out a part, and has twice as many.
 _PARTS = 4
+# A part that the interpreter hands out has so many times as much work as one of a kernel.
+_TIMES_AS_MUCH = 8
 
 
 def _renew_locks_of_properties() -> None:
@@ -263,7 +265,8 @@ class Workers:
         if self._pool is None or n_parts < 2:
             kernel.part(arguments, 0, n)
         elif not self._pool.share_kernel(kernel, arguments, 0, n, n_parts):
-            self.share(lambda part: kernel.part(arguments, part.start, part.stop), n, at_least)
+            least = _TIMES_AS_MUCH * at_least
+            self.share(lambda part: kernel.part(arguments, part.start, part.stop), n, least)
 
     def ahead(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         """``function(item)`` for each item; a thread makes the next one while one is in use.

@@ -185,15 +185,18 @@ class Threads:
         return call
 
     def share_kernel(
-        self, kernel: Callable, arguments: tuple, first: int, last: int, n_parts: int
+        self, kernel: Any, arguments: tuple, first: int, last: int, n_parts: int
     ) -> bool:
         """Call a kernel whose work the threads share with the calling thread.
 
-        Returns False, and does nothing, if the threads do not watch, or if they share the work of
-        another call at the moment.
+        Returns False, and does nothing, if the threads do not watch for work. If they share the
+        work of another call at the moment, the calling thread does all of this one.
         """
-        if not self._watched or not self._leading.acquire(blocking=False):
+        if not self._watched:
             return False
+        if not self._leading.acquire(blocking=False):
+            kernel.part(arguments, first, last)
+            return True
         try:
             for _ in range(len(self._asleep)):
                 # A thread that sleeps joins the others when it has made a call.

@@ -180,8 +180,8 @@ def _call_part(board, function, first, last, part, n_parts):
 def share(function, arguments, first, last, n_parts, board):
     """Call ``function(*arguments, begin, end)`` for parts of ``first``, …, ``last`` − 1.
 
-    Threads that watch the board take parts too. Without a board, the function is called once. The
-    results must not depend on the parts.
+    Threads that watch the board take parts too. Without a board, the function is called once. It
+    must not raise, and its results must not depend on the parts.
     """
     alone = board.shape[0] == 0
     # The code of the function is large, and should be in the kernel only once.
