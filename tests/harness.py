@@ -26,7 +26,9 @@ from sklearn_anneal.inference import conjugate, engine, parallel, visits
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.restarts import prepare
 from sklearn_anneal.inference.stopping import RiseOfBound
+from sklearn_anneal.inference.units import _documents
 from sklearn_anneal.inference.visits import Visited
+from sklearn_anneal.models import _topic_visits
 from sklearn_anneal.models._base import Visit
 
 
@@ -304,6 +306,11 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
 def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let fits use as many threads as they are allowed, however little work there is."""
     monkeypatch.setattr(base, "_WORTH_THREADS", dict.fromkeys(base._WORTH_THREADS, 0.0))
+
+
+def divide_few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let visits divide documents into chunks, as they do with those of large corpora."""
+    monkeypatch.setattr(_topic_visits, "_CHUNKS", _documents._DOCUMENT_CHUNKS)
 
 
 def largest_difference(a: Any, b: Any) -> float:

@@ -18,6 +18,7 @@ from harness import (
     combinations,
     context_of,
     crossed,
+    divide_few_documents,
     finish_run,
     fitted_state,
     forms,
@@ -372,7 +373,9 @@ def test_method_without_temperature_or_noise_is_plain_inference(
         one = one_update(plain, none, units, settings=settings, minibatch=minibatch)
         two = one_update(ctx, method, units, settings=settings, minibatch=minibatch)
         assert two.temperature == 1
-        assert (one.step.energy, one.step.entropy) == (two.step.energy, two.step.entropy)
+        if method.reads_energy == none.reads_energy:
+            assert (one.step.energy, one.step.entropy) == (two.step.energy, two.step.entropy)
+        assert one.step.bound == pytest.approx(two.step.bound, rel=1e-12)
         assert largest_difference(ctx.q, plain.q) == 0
 
 
@@ -496,6 +499,7 @@ def always_parallel(monkeypatch):
 @pytest.mark.parametrize("entry", models())
 def test_parallel_work_is_done_by_several_threads(entry, n_init, rng, monkeypatch):
     """Without this, the next test could compare sequential work with itself."""
+    divide_few_documents(monkeypatch)
     tasks, threads = recorded_tasks(monkeypatch)
     X = entry.many(rng)
     settings = {"n_init": n_init, "annealing": "none", "max_iter": 2, "tol": 0.0, **entry.first}
@@ -545,8 +549,11 @@ def worth_several_workers():
 
 @pytest.mark.usefixtures("always_parallel")
 @pytest.mark.parametrize(("entry", "params", "name", "way"), worth_several_workers())
-def test_result_does_not_depend_on_workers(entry, params, name, way, rng):
+def test_result_does_not_depend_on_workers(entry, params, name, way, rng, monkeypatch):
     """Bit for bit, for 2500 units in several chunks, and in minibatches of two chunks each."""
+    if way != "restarts":
+        # Other processes would not know of it.
+        divide_few_documents(monkeypatch)
     X = entry.many(rng)
     weights = entry.row_weights(X, rng.integers(0, 3, size=2500))
     how = {

@@ -247,7 +247,7 @@ def _online_rows(
 PARTS = {
     "mean_field": "documents",
     "expected_table": "exp(E log β)",
-    "expected_statistics": "statistics completed",
+    "word_statistics": "statistics of words",
     "dirichlet_sums": "bound of topics",
 }
 ELSEWHERE = ("update of λ", "batches taken", "evaluation at the end", "everything else")

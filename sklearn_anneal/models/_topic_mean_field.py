@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ _FACTORS_OF_TILE = 2**18
 _PRODUCTS_OF_TASK, _ADDITIONS_OF_TASK = 2**17, 2**15
 
 _NOTHING = np.empty(0)
+
+kernels = partial(compiled, "latent_dirichlet")
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ class WordStatistics:
         local, factor, _ = self._how.factors
         additions = (len(occurrences[1]) / 2 + len(self.sums)) * self._how.width
         self._how.workers.share_kernel(
-            compiled("latent_dirichlet").word_statistics,
+            kernels().word_statistics,
             (
                 *self._how.topics,
                 *(local, factor),
@@ -209,7 +212,7 @@ class MeanFieldStep:
         weights = _NOTHING if self.units.weights is None else self.units.weights
         products = float(indptr[-1] - indptr[0]) * how.width * (how.n_iter + 1)
         how.workers.share_kernel(
-            compiled("latent_dirichlet").mean_field,
+            kernels().mean_field,
             (
                 *(entries.counts, entries.rows, indptr),
                 *how.topics,

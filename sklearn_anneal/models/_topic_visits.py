@@ -32,7 +32,6 @@ _GIBBS_SWEEPS = (10, 20)
 _CHUNKS = {4: 524_288, 8: 2_097_152}
 
 
-kernels = partial(compiled, "latent_dirichlet")
 assigned = partial(compiled, "assigned_tokens")
 tempered = partial(compiled, "tempered_documents")
 

@@ -25,6 +25,7 @@ from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
 from ._topic_draws import TopicsDraw
+from ._topic_mean_field import kernels
 from ._topic_priors import first_of_sampler, fixed_point
 from ._topic_sampling import (
     SampledDirichlet,
@@ -46,7 +47,7 @@ from ._topic_tables import (
     width_of,
     words_of_task,
 )
-from ._topic_visits import TOPICS, WORDS_OF_PART, LocalStart, TopicsVisit, kernels, tempered
+from ._topic_visits import TOPICS, WORDS_OF_PART, LocalStart, TopicsVisit, tempered
 
 # Default number of iterations over a document: few at visits that start anew in order to explore,
 # many at other visits.
