@@ -13,6 +13,7 @@ from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
 
 from sklearn_anneal.families import Dirichlet, Tempering, UnitTemperatures
 from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
+from sklearn_anneal.inference.units import _documents
 from sklearn_anneal.kernels import _math, counts, ragged
 from sklearn_anneal.models import _topic_mean_field, _topic_tables
 from sklearn_anneal.models.latent_dirichlet import (
@@ -612,6 +613,24 @@ def test_entries_are_listed_by_columns(rng):
     assert_array_equal(positions, order)
     assert_array_equal(points, np.searchsorted(indptr, order, side="right") - 1)
     assert_array_equal(begins, np.searchsorted(columns[order], np.arange(14)))
+
+
+@pytest.mark.parametrize("n_documents", [3, 18])
+def test_documents_that_list_no_words_get_the_same_step(n_documents, mixed, rng, monkeypatch):
+    """The step then lists them itself."""
+    lam = rng.gamma(0.5, size=(5, 60)) + 0.05
+    model, q = model_of(lam, 0.4, 0.1), {"topic_word": np.asfortranarray(lam)}
+    steps = []
+    for most in (1_000_000, 0):
+        monkeypatch.setattr(_documents, "_MOST_LISTED", most)
+        units = documents(mixed[:n_documents])
+        visit = model.visit(q, units)
+        assert visit.words.listed_by(units) == (most > 0)
+        steps.append(visit.finish(visit.step(units, local=LocalStart(None, 30))))
+        assert ("occurrences" in vars(units)) == (most > 0)
+    assert steps[0].bound == steps[1].bound
+    one, other = (np.asarray(step.statistics["topic_word"]) for step in steps)
+    assert_array_equal(one, other)
 
 
 # Elementary functions

@@ -171,8 +171,7 @@ class MeanFieldStep:
         n_blocks = max(1, -(-n // size))
         n_sums = len(how.alpha) + 2 if how.theta else 0, 4 if how.bound else 0
         theta, sums = (kept_memory.rows_apart(n_blocks, n_columns) for n_columns in n_sums)
-        # If these documents are all that the visit meets, a thread may have found their words.
-        whole = how.words.all_of(self.units)
+        listed = how.words.listed_by(self.units)
         dtype = how.topics.table.dtype
         counts, words, indptr = self.units.arrays(dtype)
         entries = _Entries(counts, how.words.rows_of(self.units, words), indptr)
@@ -186,7 +185,7 @@ class MeanFieldStep:
             tile = slice(size * blocks.start, min(size * blocks.stop, n))
             results = self._visit(entries, tile, size, ratios, theta[blocks], sums[blocks])
             if self.statistics:
-                occurrences = self._by_word(entries, tile, whole and step >= n_blocks)
+                occurrences = self._by_word(entries, tile, listed and step >= n_blocks)
                 for statistics in self.statistics:
                     statistics.add(tile, occurrences, results)
         self.theta, self.sums = theta.sum(axis=0)[: n_sums[0]], sums.sum(axis=0)[: n_sums[1]]

@@ -152,9 +152,9 @@ class Words:
         few = n_entries < _FEW_ENTRIES * n_words and lazy
         return cls(met, n_words, bool(few or _FEW_WORDS * len(met) <= n_words))
 
-    def all_of(self, units: Documents) -> bool:
-        """Whether they are the words of these documents, and not of others too."""
-        return units.met(self.n_words) is self.met
+    def listed_by(self, units: Documents) -> bool:
+        """Whether the documents list where these words, and no others, occur."""
+        return units.lists_words and units.met(self.n_words) is self.met
 
     @cached_property
     def _row_of_word(self) -> np.ndarray:
@@ -166,7 +166,7 @@ class Words:
         """Return the rows of the words of some documents, which must have been met."""
         if not self.few:
             return words
-        if self.all_of(units):
+        if self.listed_by(units):
             return units.occurrences.places
         rows = kept_memory.empty(words.shape, np.int32)
         compiled("ragged").renumber(rows.view(np.uint32), self._row_of_word, words)

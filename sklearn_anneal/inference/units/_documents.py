@@ -15,6 +15,8 @@ from ._base import Ragged, Units
 # chunk needs an array of statistics as large as the topics of all words that are met, so that there
 # are few of them; but a minibatch of short documents should occupy two workers.
 _DOCUMENT_CHUNKS = {2: 4_096, 4: 131_072, 8: 2_097_152}
+# Documents with more entries do not keep the list of where words occur, of twelve bytes per entry.
+_MOST_LISTED = 2**19
 
 
 def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
@@ -116,6 +118,11 @@ class Documents(Ragged):
         load("ragged").mark(met, np.ascontiguousarray(words, dtype=np.int32))
         return np.flatnonzero(met.view(bool)).astype(np.int32)
 
+    @property
+    def lists_words(self) -> bool:
+        """Whether there are few enough entries to keep :attr:`occurrences`."""
+        return int(self.indptr[-1]) <= _MOST_LISTED
+
     @cached_property
     def occurrences(self) -> Occurrences:
         """Where each word occurs."""
@@ -136,7 +143,7 @@ class Documents(Ragged):
     def batch(self, index: np.ndarray | slice) -> Documents:
         batch = self if isinstance(index, slice) else self.take(index)
         # A thread can make a batch before it is visited, and then finds its words too.
-        _ = batch.occurrences
+        _ = batch.occurrences if batch.lists_words else batch._met
         return batch
 
     def take(self, index: np.ndarray | slice) -> Documents:
