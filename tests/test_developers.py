@@ -290,7 +290,9 @@ def test_new_method_goes_on_after_a_pickle(entry, params, name, total_samples, r
 )
 def test_new_method_does_not_depend_on_workers(entry, how, rng, monkeypatch):
     make_threads_worthwhile(monkeypatch)
-    contract.test_result_does_not_depend_on_workers(entry, entry.first, CyclicalAnnealing, how, rng)
+    contract.test_result_does_not_depend_on_workers(
+        entry, entry.first, CyclicalAnnealing, how, rng, monkeypatch
+    )
 
 
 @pytest.mark.parametrize(
