@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.special import gammaln, logsumexp, psi, softmax
 
 from sklearn_anneal.families import Tempering, UnitTemperatures, stick_breaking_log_weights
 from sklearn_anneal.inference.units import Rows
-from sklearn_anneal.kernels import _compile
+from sklearn_anneal.kernels import _compile, lazy_columns, ragged
 from sklearn_anneal.kernels import gaussian_mixture as kernels
 from sklearn_anneal.kernels._math import digamma_and_log_gamma, exp
 from sklearn_anneal.models._weights import StickBreakingWeights
@@ -480,3 +481,17 @@ def test_digamma_and_log_gamma():
     for values, expected in zip(found, (psi(x), gammaln(x)), strict=True):
         error = np.abs(values - expected) / np.maximum(1.0, np.abs(expected))
         assert error.max() < 1e-13
+
+
+def test_machine_code_on_disk_is_that_of_the_code_that_kernels_share(tmp_path):
+    """If a shared module changes, all kernels have other names there."""
+    (tmp_path / "_shared.py").write_text("x = 1")
+    (tmp_path / "own.py").write_text("x = 1")
+    before = _compile.shared_code(tmp_path)
+    (tmp_path / "own.py").write_text("x = 2")
+    assert _compile.shared_code.__wrapped__(tmp_path) == before
+    (tmp_path / "_shared.py").write_text("x = 2")
+    assert _compile.shared_code.__wrapped__(tmp_path) != before
+    name = _compile.shared_code(Path(_compile.__file__).parent)
+    for kernel in (ragged.mark, lazy_columns.add_to_columns):
+        assert kernel._function.__qualname__ == f"{kernel.__name__}_{name}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import warnings
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -45,6 +48,15 @@ _NO_BOARD = np.empty(0, np.int64)
 _warned = False
 
 
+@cache
+def shared_code(folder: Path) -> str:
+    """Return a digest of the modules that kernels share, which begin with an underscore."""
+    found = hashlib.blake2b(digest_size=4)
+    for path in sorted(folder.glob("_*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
 class Kernel:
     """A function on arrays as machine code that runs without the interpreter's lock.
 
@@ -76,6 +88,10 @@ class Kernel:
         self._variants: dict[np.dtype, Callable] = {}
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
+        # numba compiles a function anew if its own file has changed. What kernels share is compiled
+        # into them, and threads that share work must agree on it, so that it is in the name too.
+        suffix = f"_{shared_code(Path(__file__).parent)}"
+        function.__qualname__ = function.__qualname__.removesuffix(suffix) + suffix
 
     def __call__(self, x: np.ndarray, *arguments: Any) -> None:
         """Run the kernel on data ``x``, of one of the kernel's dtypes."""
