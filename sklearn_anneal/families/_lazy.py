@@ -23,7 +23,8 @@ _COLUMNS = 128
 # A task that shares such work has at least so many entries, which take about a tenth of a
 # millisecond. With fewer, another thread would take longer to begin than it saves.
 _ENTRIES_OF_TASK = 2**17
-# The same for work that threads share without the interpreter.
+# A part of work that threads share without the interpreter has at least so many, which take about
+# ten microseconds.
 _ENTRIES_OF_KERNEL = 2**14
 
 Share = Callable[[Callable[[slice], None], int, int], None]

@@ -86,15 +86,6 @@ def zeros_apart(*shape: int) -> np.ndarray:
     return np.zeros((*rows, n + 2 * _APART))[..., _APART : _APART + n]
 
 
-def rows_apart(n_rows: int, n_columns: int) -> np.ndarray:
-    """Return zeros, float64, whose rows have no cache line in common, as one contiguous array.
-
-    There are more columns than asked for, unless no column is asked for.
-    """
-    n = -(-n_columns // _APART) * _APART
-    return np.zeros((n_rows, n + _APART if n else 0))
-
-
 def _from_blocks(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
     """Return an array in memory that this thread keeps; None if it keeps none of this size."""
     size = math.prod(shape) * dtype.itemsize

@@ -21,9 +21,10 @@ from joblib.parallel import LokyBackend, MultiprocessingBackend, get_active_back
 from sklearn import config_context, get_config
 from sklearn.utils.parallel import Parallel, delayed
 
+from ..kernels import MOST_PARTS
 from .kept_memory import keep_memory, memory_kept
 from .thread_limits import one_thread
-from .threads import MOST_PARTS, Call, Threads
+from .threads import Call, Threads
 
 try:
     from cloudpickle import CloudPickler  # type: ignore[import-untyped]
@@ -258,8 +259,8 @@ class Workers:
     def share_kernel(self, kernel: Any, arguments: tuple, n: int, at_least: int) -> None:
         """Call a kernel that is made to be shared, for all parts of 0, …, n − 1.
 
-        It takes the ``arguments``. Threads share the work as by :meth:`share`, but without the
-        interpreter, which would take as long as a twentieth of a millisecond of work.
+        It takes the ``arguments``. Threads share the work as by :meth:`share`, but need no
+        lock of the interpreter to take a part, so that parts can be small.
         """
         n_parts = self._n_parts(n, at_least, 2 * _PARTS)
         if self._pool is None or n_parts < 2:

@@ -28,8 +28,6 @@ _WATCH = 100_000
 # that is held goes to sleep.
 _BEFORE_CALL = 800
 _NO_BOARD = np.empty(0, np.int64)
-MOST_PARTS = 255
-"""The largest number of parts of a kernel's work on a board."""
 
 
 @cache

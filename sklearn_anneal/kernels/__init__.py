@@ -17,6 +17,9 @@ from types import ModuleType
 # Reading machine code from disk takes less time than this, and compiling most kernels more.
 _LONGEST_READ = 0.8
 
+MOST_PARTS = 255
+"""The largest number of parts in which threads share the work of a kernel."""
+
 LOADING = threading.RLock()
 """Held while kernels are imported or compiled, and while other modules are imported late.
 

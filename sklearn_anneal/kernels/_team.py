@@ -20,15 +20,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from . import MOST_PARTS
 from ._compile import helper
 from ._emitter import INDEX
 
 # The entries of a board. Each one that threads change has a cache line of its own, and processors
 # fetch lines in pairs.
-JOB, DONE, PRESENT, _FUNCTION, _FIRST, _LAST, _ARGUMENTS = 16, 32, 48, 64, 65, 66, 80
+JOB, _DONE, _FUNCTION, _FIRST, _LAST, _ARGUMENTS = 16, 32, 48, 49, 50, 64
 _ENTRIES = 512
-# The number of bits for a number of parts.
-_BITS, _MASK = 8, 255
+# The bits of a number of parts.
+_BITS, _MASK = 8, MOST_PARTS
 
 
 def new_board() -> np.ndarray:
@@ -194,15 +195,15 @@ def share(function, arguments, first, last, n_parts, board):
     store(board, _FUNCTION, address)
     store(board, _FIRST, first)
     store(board, _LAST, last)
-    store(board, DONE, 0)
+    store(board, _DONE, 0)
     store(board, JOB, (job << 3 * _BITS) | (n_parts << 2 * _BITS))
     while True:
         part = _take(board, job, False)
         if part < 0:
             break
         _call_part(board, address, first, last, part, n_parts)
-        add(board, DONE, 1)
-    while load(board, DONE) < n_parts:
+        add(board, _DONE, 1)
+    while load(board, _DONE) < n_parts:
         pass
 
 
@@ -218,5 +219,5 @@ def help_with(board):
     if part < 0:
         return False
     _call_part(board, function, first, last, part, n_parts)
-    add(board, DONE, 1)
+    add(board, _DONE, 1)
     return True

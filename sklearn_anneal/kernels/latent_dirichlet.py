@@ -261,7 +261,7 @@ def mean_field(
     number m and not 0, row d of ``shares`` begins with their e_k, and entry d · width of
     ``topics_of`` begins the list of these topics.
 
-    Each block has a row of ``theta`` (n_topics + 2 or more entries), which receives Σ w E log θ,
+    Each block has a row of ``theta`` (n_topics + 2 entries), which receives Σ w E log θ,
     Σ w and Σ w ψ(Σ_k γ_k), and a row of ``sums``, which receives Σ w times each of these: the log
     of the normaliser of φ, Σ_k n_k E log θ_k, E log p(θ) without its constant, and H[q(θ)]. What
     belongs into a row without entries is not computed.

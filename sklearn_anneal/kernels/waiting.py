@@ -8,7 +8,7 @@ from numba.extending import intrinsic
 
 from ._compile import kernel
 from ._emitter import Emitter
-from ._team import PRESENT, add, help_with
+from ._team import help_with
 
 # A round takes about ten nanoseconds.
 _STEPS_OF_ROUND = 8
@@ -37,16 +37,12 @@ def wait(number, value, n_rounds, n_more, board, unused):
     x = unused[0]
     left = n_rounds
     helps = board.shape[0] > 0
-    if helps:
-        add(board, PRESENT, 1)
     while left > 0 and _read(number) == value:
         if helps and help_with(board):
             left = n_rounds
         for _ in range(_STEPS_OF_ROUND):
             x = x * 1.0000001 + 1e-9
         left -= 1
-    if helps:
-        add(board, PRESENT, -1)
     if left > 0:
         for _ in range(_STEPS_OF_ROUND * n_more):
             x = x * 1.0000001 + 1e-9

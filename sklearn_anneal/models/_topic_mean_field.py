@@ -170,7 +170,7 @@ class MeanFieldStep:
         size = max(_SMALLEST_BLOCK, -(-n // _MOST_BLOCKS))
         n_blocks = max(1, -(-n // size))
         n_sums = len(how.alpha) + 2 if how.theta else 0, 4 if how.bound else 0
-        theta, sums = (kept_memory.rows_apart(n_blocks, n_columns) for n_columns in n_sums)
+        theta, sums = (np.zeros((n_blocks, n_columns)) for n_columns in n_sums)
         listed = how.words.listed_by(self.units)
         dtype = how.topics.table.dtype
         counts, words, indptr = self.units.arrays(dtype)
@@ -188,7 +188,7 @@ class MeanFieldStep:
                 occurrences = self._by_word(entries, tile, listed and step >= n_blocks)
                 for statistics in self.statistics:
                     statistics.add(tile, occurrences, results)
-        self.theta, self.sums = theta.sum(axis=0)[: n_sums[0]], sums.sum(axis=0)[: n_sums[1]]
+        self.theta, self.sums = theta.sum(axis=0), sums.sum(axis=0)
 
     def _visit(
         self,

@@ -105,7 +105,8 @@ class DocumentsInFewChunks(Documents):
 def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Workers) -> Counts:
     """Return λ of some words as the sampler reads it."""
     columns = kernels().COLUMNS
-    shape = len(expected.values), -(-n_topics // columns) * columns
+    expected = expected.with_room()
+    shape = expected.n_rows, -(-n_topics // columns) * columns
     table = kept_memory.empty(shape, dtype)
 
     def fill(part: slice) -> None:

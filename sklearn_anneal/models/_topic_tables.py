@@ -26,7 +26,8 @@ _FEW_WORDS, _FEW_ENTRIES = 2, 32
 # millisecond. With less work, another thread would save less than it takes to begin and to wait for
 # entries that the first one has written.
 _ENTRIES_OF_TASK = 2**15
-# The same for work that threads share without the interpreter.
+# A part of such work that threads share without the interpreter has at least so many entries, which
+# take about ten microseconds.
 _ENTRIES_OF_KERNEL = 2**12
 
 tables = partial(compiled, "counts")
@@ -59,7 +60,8 @@ class Concentrations(NamedTuple):
     rows : ndarray of int32, shape (n_met,)
         The rows of the words that a visit meets.
     source : LazyColumns or None, default=None
-        If given, ``values`` are empty until :meth:`fill` takes them from here.
+        If given, λ is read from here, and ``values`` have no rows unless :meth:`with_room` has made
+        room for what :meth:`fill` takes.
     met : ndarray of int32, shape (n_met,), or None, default=None
         The words that are taken from the source.
     """
@@ -69,6 +71,11 @@ class Concentrations(NamedTuple):
     rows: np.ndarray
     source: LazyColumns | None = None
     met: np.ndarray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows of a table of these words."""
+        return len(self.values) if self.source is None else len(self.rows)
 
     @property
     def log_normalizer(self) -> np.ndarray:
@@ -86,8 +93,16 @@ class Concentrations(NamedTuple):
             if found is not None:
                 stored, factor, offsets = found
                 return stored, self.met, factor, offsets
-            self.fill()
+            copied = self.with_room()
+            copied.fill()
+            return copied.values, self.rows, 1.0, np.empty(0)
         return self.values, self.rows, 1.0, np.empty(0)
+
+    def with_room(self) -> Concentrations:
+        """Return these parameters with an array of all values, which have to be filled."""
+        if self.source is None:
+            return self
+        return self._replace(values=kept_memory.empty((len(self.rows), len(self.totals))))
 
     def fill(self, part: slice = slice(None)) -> None:
         """Make sure that the values of some of the words that a visit meets are there.
@@ -181,8 +196,8 @@ def concentrations_of(topics: Any, words: Words | None = None) -> Concentrations
     if words is not None and words.few:
         rows = np.arange(len(words.met), dtype=np.int32)
         if isinstance(topics, LazyColumns):
-            values = kept_memory.empty((len(rows), topics.shape[0]))
-            return Concentrations(values, topics.sums(), rows, topics, words.met)
+            totals = topics.sums()
+            return Concentrations(np.empty((0, len(totals))), totals, rows, topics, words.met)
         return Concentrations(topics.T[words.met], topics.T.sum(axis=0), rows)
     values = np.ascontiguousarray(topics.T)
     rows = np.arange(topics.shape[1], dtype=np.int32) if words is None else words.met
@@ -191,6 +206,7 @@ def concentrations_of(topics: Any, words: Words | None = None) -> Concentrations
 
 def log_topics(expected: Concentrations) -> Topics:
     """Return E log β."""
+    expected = expected.with_room()
     expected.fill()
     topics = _empty_topics(expected, np.float64)
     tables().expected_logs(expected.values, expected.rows, expected.log_normalizer, *topics)
@@ -198,7 +214,7 @@ def log_topics(expected: Concentrations) -> Topics:
 
 
 def _empty_topics(expected: Concentrations, dtype: Any) -> Topics:
-    n_rows = len(expected.values)
+    n_rows = expected.n_rows
     return Topics(
         kept_memory.empty((n_rows, width_of(len(expected.totals))), dtype), np.empty(n_rows)
     )
@@ -225,7 +241,7 @@ def expected_topics(expected: Concentrations, dtype: Any, x: float, workers: Wor
 
 def mean_topics(expected: Concentrations, dtype: Any, workers: Workers) -> Topics:
     """Return E β divided by its largest entry of each word."""
-    topics = _empty_topics(expected, dtype)
+    topics, expected = _empty_topics(expected, dtype), expected.with_room()
     topics.table[:, len(expected.totals) :] = 0.0
 
     def find(part: slice) -> None:

@@ -52,7 +52,6 @@ from ._topic_visits import TOPICS, WORDS_OF_PART, LocalStart, TopicsVisit, tempe
 # Default number of iterations over a document: few at visits that start anew in order to explore,
 # many at other visits.
 _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
-_BLOCKS = (Block((TOPICS,)),)
 # The local step that keeps the topics of all tokens.
 SAMPLER = "collapsed_gibbs"
 # In the mean over passes, a topic loses a word of which it has fewer tokens than this. A token has
@@ -207,10 +206,6 @@ class LatentDirichlet(ConjugateModel):
         if self.local_step_name == SAMPLER:
             family = SampledDirichlet(_SMALLEST_MEAN * self.mass_of_token)
         return Factors([Factor(family, {"concentration": TOPICS})])
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        return _BLOCKS
 
     def operations(self, units: Documents) -> float:
         if self.local_step_name == SAMPLER:
