@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix, issparse
-from scipy.special import gammaln, xlogy
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_non_negative, validate_data
 
+from ..families import deviance, log_poisson
 from ..inference.parallel import Workers
 from ..inference.thread_limits import one_thread
 from ..inference.units import DenseCounts, SparseCounts, cell_patterns
@@ -47,6 +47,9 @@ _STARTS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0
 _STRONGEST = 1e8
 # Entries of X that are compared with their expectations at a time.
 _ENTRIES = 1 << 15
+# In rows whose expected counts have a larger sum than this, cells of small rates are added up
+# apart from the others.
+_LARGE_TOTAL = 1e5
 _OVERFLOW = (
     "X has numbers so large that their sums overflow. Check their units, or divide X by a "
     "constant before fitting and predicting."
@@ -508,10 +511,10 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         units = self._make_units(observed, None)
         activations = self._infer(ctx, units, exposure=0.5)
         components = 0.5 * ctx.model.means(ctx.q)
-        logs = _log_rates(held_out, activations, components)
-        held_out.data = held_out.data.astype(np.float64, copy=False)
-        terms = held_out.data * logs - gammaln(held_out.data + 1.0)
-        each = _sums_of_rows(held_out, terms) - _total_rates(activations, components, missing)
+        rates = _rates(held_out, activations, components)
+        terms = log_poisson(held_out.data.astype(np.float64), rates)
+        zeros = _rates_of_zeros(held_out, rates, activations, components, missing)
+        each = _sums_of_rows(held_out, terms) - zeros
         cells = np.full(X.shape[0], float(X.shape[1]))
         if missing is not None:
             cells -= missing.sum(axis=1)
@@ -570,10 +573,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             else:
                 missing = np.isnan(chunk.X)
                 counts = csr_array(np.where(missing, 0, chunk.X))
-            data = counts.data.astype(np.float64)
-            logs = _log_rates(counts, activations[index], components)
-            each = _sums_of_rows(counts, xlogy(data, data) - data * (logs + 1.0))
-            each += _total_rates(activations[index], components, missing)
+            rates = _rates(counts, activations[index], components)
+            each = _sums_of_rows(counts, deviance(rates, counts.data - rates))
+            each += _rates_of_zeros(counts, rates, activations[index], components, missing)
             total += float(each.sum() if chunk.weights is None else chunk.weights @ each)
         return max(total, 0.0)
 
@@ -586,8 +588,8 @@ def _sums_of_rows(counts: Any, terms: np.ndarray) -> np.ndarray:
     return np.bincount(rows, terms, n).astype(np.float64, copy=False)
 
 
-def _log_rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> np.ndarray:
-    """log Σ_k h_nk w_kv of the entries that a CSR matrix stores, a part of them at a time."""
+def _rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> np.ndarray:
+    """Σ_k h_nk w_kv of the entries that a CSR matrix stores, a part of them at a time."""
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     by_column = np.ascontiguousarray(components.T)
     result = np.empty(len(rows))
@@ -595,7 +597,34 @@ def _log_rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> 
         part = slice(start, start + _ENTRIES)
         left, right = activations[rows[part]], by_column[counts.indices[part]]
         result[part] = np.einsum("ik,ik->i", left, right)
-    return np.log(np.maximum(result, np.finfo(np.float64).tiny))
+    return np.maximum(result, np.finfo(np.float64).tiny)
+
+
+def _rates_of_zeros(
+    counts: Any,
+    rates: np.ndarray,
+    activations: np.ndarray,
+    components: np.ndarray,
+    missing: np.ndarray | None,
+) -> np.ndarray:
+    """The sum of Σ_k h_nk w_kv over the observed cells of each row that a CSR matrix leaves out.
+
+    ``rates`` are those of the cells that it stores.
+    """
+    total = _total_rates(activations, components, missing)
+    result = np.maximum(total - _sums_of_rows(counts, rates), 0.0)
+    # The difference of two huge sums would lose the rates of the few cells without counts.
+    large = np.flatnonzero(total > _LARGE_TOTAL)
+    size = max(_ENTRIES // components.shape[1], 1)
+    for start in range(0, len(large), size):
+        rows = large[start : start + size]
+        left_out = np.ones((len(rows), components.shape[1]))
+        stored = counts[rows]
+        left_out[np.repeat(np.arange(len(rows)), np.diff(stored.indptr)), stored.indices] = 0.0
+        if missing is not None:
+            left_out[missing[rows]] = 0.0
+        result[rows] = ((activations[rows] @ components) * left_out).sum(axis=1)
+    return result
 
 
 def _total_rates(

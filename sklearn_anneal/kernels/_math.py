@@ -26,7 +26,7 @@ _SMALLEST = -708.0
 _ONE_BITS = np.int64(1023)
 _MANTISSA = np.int64(52)
 
-_HALF_LOG_2PI = 0.91893853320467274178
+HALF_LOG_2PI = 0.91893853320467274178
 _SQRT_HALF_BITS = np.int64(0x3FE6A09E667F3BCD)
 
 
@@ -285,7 +285,7 @@ def log_gamma(x):
     p = p * w + 1.0 / 1260.0
     p = p * w - 1.0 / 360.0
     p = p * w + 1.0 / 12.0
-    return (y - 0.5) * log(y) - y + _HALF_LOG_2PI + p * v - log(product)
+    return (y - 0.5) * log(y) - y + HALF_LOG_2PI + p * v - log(product)
 
 
 def _half_bernoulli(n: int) -> list[Fraction]:
@@ -326,4 +326,4 @@ def digamma_and_log_gamma(x):
     psi = (log_u + p) - (2.0 * x + 7.0) * slope * (u * inverse)
     a, b, c, d, e, f, g, h, i = _OF_LOG_GAMMA
     p = ((((((((i * w + h) * w + g) * w + f) * w + e) * w + d) * w + c) * w + b) * w + a) * v
-    return psi, u * log_u - u + _HALF_LOG_2PI + p - log(product)
+    return psi, u * log_u - u + HALF_LOG_2PI + p - log(product)

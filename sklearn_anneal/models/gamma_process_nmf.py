@@ -448,7 +448,7 @@ class GammaProcessNMF(ConjugateModel):
         shape, rate, a = q["components_shape"], q["components_rate"], self.component_prior
         weights, components = self.factors()
         of_weights = weights.family.kl(weights.pick(q), weights.pick(prior))
-        if rate.shape[1] > 1 or a > STRONG:
+        if rate.shape[1] > 1 or a > STRONG or shape.max() > STRONG:
             q, prior = components.pick(q), components.pick(prior)
             prior = {key: np.broadcast_to(value, shape.shape) for key, value in prior.items()}
             q["rate"] = np.broadcast_to(q["rate"], shape.shape)

@@ -226,7 +226,7 @@ class LinearComponents(Components):
     # What a subclass adds
 
     @abstractmethod
-    def expected_coefficients(self, q: Natural) -> Coefficients:
+    def expected_coefficients(self, q: Natural) -> Any:
         """Return the coefficients of E log p(x | z = k)."""
 
     def _values(self, X: np.ndarray) -> np.ndarray:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import gammaln
 
-from ...families import Natural
+from ...families import Natural, log_rising
 from ...inference.units import Rows
 from . import _missing_cells as missing_cells
 
@@ -71,8 +70,7 @@ def _log_density(
     distance: np.ndarray, dof: np.ndarray, half_log_det: np.ndarray, d: int | np.ndarray
 ) -> np.ndarray:
     return (
-        gammaln(0.5 * (dof + d))
-        - gammaln(0.5 * dof)
+        log_rising(0.5 * dof, 0.5 * d)
         - 0.5 * d * np.log(np.pi * dof)
         + half_log_det
         - 0.5 * (dof + d) * np.log1p(distance / dof)

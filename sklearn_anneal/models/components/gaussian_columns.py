@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, polygamma, psi
+from scipy.special import polygamma, psi
 
-from ...families import Factor, Natural, NormalWishart
+from ...families import Factor, Natural, NormalWishart, log_rising
 from ...inference.units import Rows
 from ._base import moved
 from ._linear import Coefficients, LinearComponents, filled
@@ -315,7 +315,7 @@ class GaussianColumns(LinearComponents):
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
         """Return the log densities of Student-t distributions, one for each column."""
         dof, mean, scale = self.student_t(q)
-        constants = gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof)
+        constants = log_rising(0.5 * dof, 0.5)
         constants -= 0.5 * np.log(np.pi * dof * scale)
         out = np.zeros((rows.n_units, self.n_components))
         for start in range(0, rows.n_units, _CHUNK):
