@@ -161,7 +161,7 @@ def digamma_excess(x: np.ndarray) -> np.ndarray:
 def gamma_divergence(
     shape: np.ndarray, rate: np.ndarray, prior_shape: np.ndarray, prior_rate: np.ndarray
 ) -> np.ndarray:
-    """Return KL(q || p) of gamma distributions of which one is far stronger than the other, in nats.
+    """Return KL(q || p) of gamma distributions, one of which is far stronger than the other.
 
     Both can have any parameters, but the result is only exact to about the last digit of 1, so that
     it is of no use where q and p are nearly equal.

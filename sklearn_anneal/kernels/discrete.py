@@ -13,14 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import CODES, helper, kernel
-from ._math import HALF_LOG_2PI, log, log_gamma
+from ._math import deviance, factorial_rest, log
 from ._simd_rows import add_to_rows, subtract_maxima, sum_rows, sums_and_products
 from .mixture_steps import BLOCK, exponentials
 
 # The log weight of the columns that are padding: their responsibilities are zero.
 _NEVER = -1e300
-# Ratios of numbers to others that are at least as large as this one do not underflow.
-_SMALLEST = 1e-280
 
 
 @helper
@@ -262,29 +260,6 @@ def add_sparse_shares(values, columns, indptr, shares, sums, missing):
                     entry[k] += x * row[k]
 
 
-@helper
-def _deviance(x, mean):
-    """x log(x / m) - x + m of float64 numbers x >= 0 and m > 0, without loss of digits."""
-    d = x - mean
-    total = x + mean
-    v = d / total
-    w = v * v
-    # log(x / m) = 2 artanh v, of which the first term is taken out of the sum. The first term that
-    # is left out is below 1e-17 of the sum.
-    p = 1.0 / 19.0
-    p = p * w + 1.0 / 17.0
-    p = p * w + 1.0 / 15.0
-    p = p * w + 1.0 / 13.0
-    p = p * w + 1.0 / 11.0
-    p = p * w + 1.0 / 9.0
-    p = p * w + 1.0 / 7.0
-    p = p * w + 1.0 / 5.0
-    p = p * w + 1.0 / 3.0
-    near = d * v + 2.0 * x * v * w * p
-    far = x * log(max(x, _SMALLEST) / mean) - d
-    return near if w < 0.01 else far
-
-
 @kernel("rows matrix matrix out2", dtypes=("float64",))
 def add_large_counts(X, means, excess, out):
     """Add log densities of counts whose rates are so large that differences would lose digits.
@@ -305,16 +280,8 @@ def add_large_counts(X, means, excess, out):
             x = X[i, c]
             if x != x:
                 continue
-            # log x! = x log x - x + what remains of Stirling's formula.
-            remainder = 0.0
-            if x > 0.0:
-                remainder = log_gamma(x + 1.0) - x * log(max(x, _SMALLEST)) + x
-            if x > 64.0:
-                v = 1.0 / x
-                w = v * v
-                series = v * (1.0 / 12.0 - w * (1.0 / 360.0 - w / 1260.0))
-                remainder = series + 0.5 * log(x) + HALF_LOG_2PI
+            rest = factorial_rest(x)
             mean = means[c]
             own = excess[c]
             for k in range(n_components):
-                row[k] += x * own[k] - _deviance(x, mean[k]) - remainder
+                row[k] += x * own[k] - deviance(x, mean[k]) - rest

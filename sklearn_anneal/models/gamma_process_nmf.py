@@ -363,6 +363,7 @@ class GammaProcessNMF(ConjugateModel):
             sweeps=not counts_components,
             draw=draw,
             known=kept or None,
+            q=q if draw is None else None,
             learns_late=bool(self.learns),
         )
 

@@ -239,12 +239,12 @@ class LinearComponents(Components):
 
     # Log densities
 
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Coefficients:
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Any:
         if rng is None:
             return self.expected_coefficients(q)
         return self.coefficients(self.draw(q, rng))
 
-    def for_rows(self, expected: Coefficients, rows: Rows) -> Any:
+    def for_rows(self, expected: Any, rows: Rows) -> Any:
         if isinstance(rows.X, Coded):
             ones = expected.slopes + expected.cells
             levels = np.stack([expected.cells.T, ones.T], axis=1)
