@@ -67,8 +67,8 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     that the data do not need fall to zero, so that one fit says how many there are
     (``n_effective_components_``).
 
-    ``transform`` returns expected activations, and ``inverse_transform`` multiplies them by
-    ``components_``. The equations hold for all non-negative numbers up to 2**53, such as the
+    ``transform`` returns expected activations, which are 0 for components that are not in use, and
+    ``inverse_transform`` multiplies them by ``components_``. The equations hold for all non-negative numbers up to 2**53, such as the
     magnitudes of a spectrogram, though only counts can follow the model. The larger such numbers
     are, the more they are trusted, and the more components are used. A zero is a count of zero, in
     sparse matrices too. NaN marks missing cells of dense arrays, which are assumed to be missing at
@@ -167,7 +167,8 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        Posterior means of θ_k w_kv, so that ``transform(X) @ components_`` is the expected X.
+        Posterior means of θ_k w_kv, so that ``transform(X) @ components_`` is the expected X. Rows
+        of components that are not in use are nearly 0.
     component_weights_ : ndarray of shape (n_components,)
         Posterior means of the weights θ. They fall to 0 for components that are not needed. The
         priors hold the scales of θ, h and w only loosely: shares of the counts are those of
@@ -439,6 +440,12 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     def transform(self, X):
         """Expected activations of rows, inferred at the fitted components.
 
+        They are 0 for components that are not in use, so that ``transform(X) @ components_`` is
+        what the components in use expect. The data do not determine the activations of the others,
+        whose posterior mean is therefore that of the prior, 1. A component is in use if its
+        expected count in the training data is above 1, or above 1 percent of the mean of all
+        components if that is smaller. What is left out is thus less than 1 percent of the counts.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
@@ -447,10 +454,10 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         Returns
         -------
         activations : ndarray of shape (n_samples, n_components)
-            E h. The dtype is that of the data to which the model was fitted.
+            E h, or 0. The dtype is that of the data to which the model was fitted.
         """
         ctx, units = self._rows(X)
-        return self._infer(ctx, units).astype(ctx.model.dtype, copy=False)
+        return self._activations(ctx, units).astype(ctx.model.dtype, copy=False)
 
     def inverse_transform(self, X):
         """Expected counts of rows whose activations are given.
@@ -551,6 +558,10 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         ctx = self._context()
         return ctx, self._make_units(self._validate_data(X, reset=False), None)
 
+    def _activations(self, ctx: Context, units: DenseCounts | SparseCounts) -> np.ndarray:
+        """E h of rows for the components in use, and 0 for the others."""
+        return np.where(ctx.model.in_use(ctx.q, ctx.prior), self._infer(ctx, units), 0.0)
+
     def _infer(
         self, ctx: Context, units: DenseCounts | SparseCounts, exposure: float = 1.0
     ) -> np.ndarray:
@@ -562,7 +573,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
 
     def _divergence(self, ctx: Context, units: DenseCounts | SparseCounts) -> float:
         """The generalised Kullback-Leibler divergence between rows and their expectations."""
-        activations, components = self._infer(ctx, units), ctx.model.means(ctx.q)
+        activations, components = self._activations(ctx, units), ctx.model.means(ctx.q)
         total = 0.0
         for index in units.chunks():
             chunk: Any = units.take(index)

@@ -44,6 +44,8 @@ WEIGHTS = ("weights_shape", "weights_rate")
 # Shape of the gamma distributions from which fits start: they are narrow, so that the first pass
 # divides the counts by components that differ by 10 percent.
 _SHAPE_OF_START = 100.0
+# A component with less than this share of the mean count of all components is not in use.
+_SMALLEST_SHARE = 0.01
 # Number of random rows whose mean a component starts from.
 _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
@@ -480,6 +482,15 @@ class GammaProcessNMF(ConjugateModel):
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected count of each component, of shape (n_components,)."""
         return q["weights_shape"] - prior["weights_shape"]
+
+    def in_use(self, q: Natural, prior: Natural) -> np.ndarray:
+        """Return which components explain counts, a boolean array of shape (n_components,).
+
+        The limit is an expected count of 1, or less where there are few counts, so that the
+        components that are not in use have less than 1 percent of them together.
+        """
+        counts = self.expected_counts(q, prior)
+        return counts > min(1.0, _SMALLEST_SHARE * float(counts.mean()))
 
     def means(self, q: Natural) -> np.ndarray:
         """Return E θ_k E w_kv, of shape (n_components, n_columns)."""

@@ -15,6 +15,7 @@ from ...inference.units import Rows, cell_patterns
 from .._base import compiled
 from .._mixture_steps import vector
 from ._base import Components
+from ._predictive_moments import CellMoments, deviations
 
 kernels = partial(compiled, "discrete")
 
@@ -317,18 +318,11 @@ class LinearComponents(Components):
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        means, variances = self.predictive_moments(q)
-        mean = shares @ means
-        if variances is None:
-            return mean, None
-        second = shares @ (variances + means**2)
-        return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
+        moments = self.predictive_moments(q)
+        return shares @ moments.mean, deviations(shares, moments)
 
-    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return means and variances of the cells of a new row, (n_components, n_features) each.
-
-        The variances are None if they mean nothing to a user.
-        """
+    def predictive_moments(self, q: Natural) -> CellMoments:
+        """Return the means and variances of the cells of a new row."""
         raise NotImplementedError
 
     def add_levels(

@@ -9,6 +9,7 @@ import numpy as np
 from ...families import Natural, log_rising
 from ...inference.units import Rows
 from . import _missing_cells as missing_cells
+from ._predictive_moments import half_widths, kept_shares
 
 if TYPE_CHECKING:
     from ._features import Features
@@ -84,8 +85,8 @@ def impute(
 
     Given its component, the missing cells of a row have a Student-t distribution. With A the
     inverse of the scale of the component, ν its degrees of freedom, and δ the squared distance of
-    the n_o observed cells, their covariance is (ν + δ) / (ν + n_o − 2) · A_mm⁻¹; it is infinite if
-    ν + n_o ≤ 2.
+    the n_o observed cells, their covariance is (ν + δ) / (ν + n_o − 2) · A_mm⁻¹. It does not exist
+    if ν + n_o ≤ 2; :mod:`_predictive_moments` says what is returned then.
 
     Parameters
     ----------
@@ -110,10 +111,16 @@ def impute(
     gaussians, _ = _gaussians_of_scales(components, mean, scale)
     distance, _ = missing_cells.marginals(rows, order, gaussians)
     n_observed = components.n_features - missing_cells.n_missing_cells(rows, order)[:, None]
-    divisor = dof + n_observed - 2.0
-    factors = np.full(distance.shape, np.inf)
-    np.divide(dof + distance, divisor, out=factors, where=divisor > 0)
+    own = np.broadcast_to(dof + n_observed, distance.shape)
+    exists = own > 2.0
+    factors = np.divide(dof + distance, own - 2.0, out=np.empty(own.shape), where=exists)
+    factors[~exists] = ((dof + distance) / own)[~exists] * half_widths(own[~exists]) ** 2
     found, spread = missing_cells.imputed(rows, order, shares[order], factors, gaussians)
+    kept, fewer = kept_shares(shares[order], exists)
+    if fewer.any():
+        spread[fewer] = missing_cells.imputed(
+            rows, order[fewer], kept[fewer], factors[fewer], gaussians
+        )[1]
     missing = np.isnan(rows.X[order])
     means[order] = np.where(missing, found + rows.center, means[order])
     variances[order] = np.where(missing, spread, 0.0)

@@ -13,6 +13,7 @@ from ...families import Factor, Natural, NormalWishart, log_rising
 from ...inference.units import Rows
 from ._base import moved
 from ._linear import Coefficients, LinearComponents, filled
+from ._predictive_moments import CellMoments, half_widths
 from .gaussian import LOG_2PI
 
 # Rows whose predictive densities are computed at a time.
@@ -329,11 +330,12 @@ class GaussianColumns(LinearComponents):
                 part += each
         return out
 
-    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
+    def predictive_moments(self, q: Natural) -> CellMoments:
         dof, mean, scale = self.student_t(q)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            variance = np.where(dof > 2.0, scale * dof / (dof - 2.0), np.inf)
-        return mean, variance
+        exists = dof > 2.0
+        factors = np.divide(dof, dof - 2.0, out=np.empty(dof.shape), where=exists)
+        factors[~exists] = half_widths(dof[~exists]) ** 2
+        return CellMoments(mean, scale * factors, exists)
 
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural

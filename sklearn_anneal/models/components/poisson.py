@@ -14,6 +14,7 @@ from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
 from ...inference.units import Rows
 from ._base import moved
 from ._linear import Coefficients, LinearComponents, filled, kernels, points_of, unpacked
+from ._predictive_moments import CellMoments
 
 # Bounds of a shape that is learned. If the rates of all components are equal, the bound would be
 # highest at infinity.
@@ -275,9 +276,9 @@ class PoissonComponents(LinearComponents):
             out += np.nan_to_num(each, nan=0.0)[where]
         return out
 
-    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
+    def predictive_moments(self, q: Natural) -> CellMoments:
         mean = q["shape"] / q["rate"]
-        return mean, mean * (1.0 + 1.0 / q["rate"])
+        return CellMoments(mean, mean * (1.0 + 1.0 / q["rate"]))
 
     def embedding(self, rows: Rows) -> np.ndarray:
         return points_of(rows)
