@@ -68,11 +68,11 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     (``n_effective_components_``).
 
     ``transform`` returns expected activations, which are 0 for components that are not in use, and
-    ``inverse_transform`` multiplies them by ``components_``. The equations hold for all non-negative numbers up to 2**53, such as the
-    magnitudes of a spectrogram, though only counts can follow the model. The larger such numbers
-    are, the more they are trusted, and the more components are used. A zero is a count of zero, in
-    sparse matrices too. NaN marks missing cells of dense arrays, which are assumed to be missing at
-    random.
+    ``inverse_transform`` multiplies them by ``components_``. The equations hold for all
+    non-negative numbers up to 2**53, such as the magnitudes of a spectrogram, though only counts
+    can follow the model. The larger such numbers are, the more they are trusted, and the more
+    components are used. A zero is a count of zero, in sparse matrices too. NaN marks missing cells
+    of dense arrays, which are assumed to be missing at random.
 
     Read more in the :ref:`user guide <counts>`.
 

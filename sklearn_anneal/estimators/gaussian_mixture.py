@@ -512,11 +512,12 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         std : ndarray of shape (n_samples, n_features)
             Standard deviations of the mixture, which include the differences between components;
             0 for observed cells. A Student-t density has no variance if its degrees of freedom (ν_k
-            + 1 − n_features) and the number of observed cells of the row sum to 2 or less. Such
-            components are left out, and the shares of the others normalised, where the others have
-            half of the responsibilities of the row or more. Where they have less, half the width of
-            the central 68 % interval of such a component takes the place of its standard deviation,
-            as both are equal for a Gaussian. Only returned if ``return_std`` is True.
+            + 1 − n_features) and the number of observed cells of the row sum to 2 or less, and a
+            variance that says little if they sum to less than 2.1. Such components are left out,
+            and the shares of the others normalised, where the others have half of the
+            responsibilities of the row or more. Where they have less, half the width of the central
+            68 % interval of such a component takes the place of its standard deviation, as both are
+            equal for a Gaussian. Only returned if ``return_std`` is True.
         """
         rows, dtype = self._again(X)
         ctx, shares = self._context(), self._responsibilities(rows)

@@ -9,7 +9,7 @@ import numpy as np
 from ...families import Natural, log_rising
 from ...inference.units import Rows
 from . import _missing_cells as missing_cells
-from ._predictive_moments import half_widths, kept_shares
+from ._predictive_moments import kept_shares, student_t_spreads
 
 if TYPE_CHECKING:
     from ._features import Features
@@ -112,9 +112,8 @@ def impute(
     distance, _ = missing_cells.marginals(rows, order, gaussians)
     n_observed = components.n_features - missing_cells.n_missing_cells(rows, order)[:, None]
     own = np.broadcast_to(dof + n_observed, distance.shape)
-    exists = own > 2.0
-    factors = np.divide(dof + distance, own - 2.0, out=np.empty(own.shape), where=exists)
-    factors[~exists] = ((dof + distance) / own)[~exists] * half_widths(own[~exists]) ** 2
+    spreads, exists = student_t_spreads(own)
+    factors = (dof + distance) / own * spreads
     found, spread = missing_cells.imputed(rows, order, shares[order], factors, gaussians)
     kept, fewer = kept_shares(shares[order], exists)
     if fewer.any():

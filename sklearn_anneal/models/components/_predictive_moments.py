@@ -1,10 +1,12 @@
 """Standard deviations of mixtures of which some components have none.
 
 A Student-t distribution of at most two degrees of freedom has no variance, and so has none the
-mixture to which it belongs, however small its share is. The standard deviations that predictions
-return are then those of the other components, as long as these have half of the share. If they have
-less, half the width of the central 68 % interval takes the place of a standard deviation that does
-not exist. For a Gaussian distribution the two are equal.
+mixture to which it belongs, however small its share is. Slightly above two, as they are in
+components without data, the variance is that of numbers that hardly ever occur. Where there are
+fewer than 2.1 degrees of freedom, the standard deviations that predictions return are therefore
+those of the other components, as long as these have half of the share. If they have less, half the
+width of the central 68 % interval takes the place of such a standard deviation. For a Gaussian
+distribution the two are equal.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from scipy.special import ndtr, stdtrit
 
 # Components without a variance are left out if the others have at least this share.
 _SHARE_OF_OTHERS = 0.5
+# With fewer degrees of freedom, the variance of a Student-t distribution does not exist, or is more
+# than twenty times its squared scale.
+_SMALLEST_DOF = 2.1
 
 
 class CellMoments(NamedTuple):
@@ -25,9 +30,9 @@ class CellMoments(NamedTuple):
     ----------
     mean : ndarray of shape (n_components, n_features)
     variance : ndarray of shape (n_components, n_features)
-        The square of :func:`half_widths` where there is no variance.
+        The square of half the width of an interval where there is no variance.
     exists : ndarray of bool, shape (n_components, n_features), or None, default=None
-        Where there is a variance; None means everywhere.
+        Where there is a variance that counts; None means everywhere.
     """
 
     mean: np.ndarray
@@ -35,12 +40,26 @@ class CellMoments(NamedTuple):
     exists: np.ndarray | None = None
 
 
-def half_widths(dof: np.ndarray) -> np.ndarray:
-    """Return half the widths of the central 68 % intervals of standard Student-t distributions.
+def student_t_spreads(dof: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the spreads of standard Student-t distributions, and which of them are variances.
 
-    The intervals have the probability of those between -1 and 1 of a standard Gaussian.
+    Parameters
+    ----------
+    dof : ndarray of any shape
+        Degrees of freedom.
+
+    Returns
+    -------
+    spreads : ndarray of the shape of ``dof``
+        The variances ν / (ν − 2), or the squares of half the widths of the central intervals that
+        have the probability of those between −1 and 1 of a standard Gaussian.
+    exists : ndarray of bool, of the same shape
+        Where it is the variance.
     """
-    return np.asarray(stdtrit(dof, ndtr(1.0)))
+    exists = np.asarray(dof >= _SMALLEST_DOF)
+    spreads = np.divide(dof, dof - 2.0, out=np.empty(exists.shape), where=exists)
+    spreads[~exists] = stdtrit(dof[~exists], ndtr(1.0)) ** 2
+    return spreads, exists
 
 
 def kept_shares(shares: np.ndarray, exists: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from ...families import Factor, Natural, NormalWishart, log_rising
 from ...inference.units import Rows
 from ._base import moved
 from ._linear import Coefficients, LinearComponents, filled
-from ._predictive_moments import CellMoments, half_widths
+from ._predictive_moments import CellMoments, student_t_spreads
 from .gaussian import LOG_2PI
 
 # Rows whose predictive densities are computed at a time.
@@ -332,10 +332,8 @@ class GaussianColumns(LinearComponents):
 
     def predictive_moments(self, q: Natural) -> CellMoments:
         dof, mean, scale = self.student_t(q)
-        exists = dof > 2.0
-        factors = np.divide(dof, dof - 2.0, out=np.empty(dof.shape), where=exists)
-        factors[~exists] = half_widths(dof[~exists]) ** 2
-        return CellMoments(mean, scale * factors, exists)
+        spreads, exists = student_t_spreads(dof)
+        return CellMoments(mean, scale * spreads, exists)
 
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural
