@@ -47,6 +47,8 @@ _STARTS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0
 _STRONGEST = 1e8
 # Entries of X that are compared with their expectations at a time.
 _ENTRIES = 1 << 15
+# Counts divided by rates that are at least as large as this do not overflow.
+_SMALLEST_RATE = 1e-280
 # In rows whose expected counts have a larger sum than this, cells of small rates are added up
 # apart from the others.
 _LARGE_TOTAL = 1e5
@@ -443,8 +445,8 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         They are 0 for components that are not in use, so that ``transform(X) @ components_`` is
         what the components in use expect. The data do not determine the activations of the others,
         whose posterior mean is therefore that of the prior, 1. A component is in use if its
-        expected count in the training data is above 1, or above 1 percent of the mean of all
-        components if that is smaller. What is left out is thus less than 1 percent of the counts.
+        expected count in the training data is above 1, as for ``n_effective_components_``, or if
+        the sum of its row of ``components_`` is at least 5 percent of the mean of all such sums.
 
         Parameters
         ----------
@@ -608,7 +610,7 @@ def _rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> np.n
         part = slice(start, start + _ENTRIES)
         left, right = activations[rows[part]], by_column[counts.indices[part]]
         result[part] = np.einsum("ik,ik->i", left, right)
-    return np.maximum(result, np.finfo(np.float64).tiny)
+    return np.maximum(result, _SMALLEST_RATE)
 
 
 def _rates_of_zeros(

@@ -81,7 +81,7 @@ def deviance(mean: np.ndarray, difference: np.ndarray) -> np.ndarray:
     near = np.abs(r) < _SMALL
     # At x = 0 the product is 0, whatever the logarithm is.
     far = (1.0 + r) * np.log1p(np.maximum(r, _LEAST)) - r
-    return np.asarray(mean * np.where(near, _series(r, coefficients), far))
+    return np.asarray(mean * np.where(near, _series(np.where(near, r, 0.0), coefficients), far))
 
 
 def log_rising(x: np.ndarray, n: np.ndarray | float) -> np.ndarray:

@@ -19,16 +19,20 @@ def dirichlet_divergence(q: np.ndarray, p: np.ndarray) -> np.ndarray:
 
 
 def _divergence(
-    p: np.ndarray, q: np.ndarray, total_p: np.ndarray, total_q: np.ndarray
+    p: np.ndarray,
+    q: np.ndarray,
+    total_p: np.ndarray,
+    total_q: np.ndarray,
+    support: np.ndarray | bool = True,
 ) -> np.ndarray:
-    """Return KL(q || p), given the sums of concentrations, which may leave some entries out."""
+    """Return KL(q || p), given the sums of concentrations in the support; p and q are 1 outside."""
     difference = p - q
     entries = gammaln_divergence(p, q, difference).sum(-1)
     near = entries - gammaln_divergence(total_p, total_q, difference.sum(-1))
     far = is_far(total_p, total_q)
     if not far.any():
         return near
-    apart = gammaln_divergence_from_far(p, q).sum(-1)
+    apart = np.where(support, gammaln_divergence_from_far(p, q), 0.0).sum(-1)
     return np.where(far, apart - gammaln_divergence_from_far(total_p, total_q), near)
 
 
@@ -272,7 +276,7 @@ class PartialDirichlet(Dirichlet):
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
         inside_p, inside_q = self._filled(p), self._filled(q)
         total_p, total_q = p["concentration"].sum(-1), q["concentration"].sum(-1)
-        return _divergence(inside_p, inside_q, total_p, total_q)
+        return _divergence(inside_p, inside_q, total_p, total_q, self.support)
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (np.where(self.support, natural["concentration"], np.inf).min(-1),)

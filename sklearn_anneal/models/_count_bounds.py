@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 kernels = partial(compiled, "gamma_process_nmf")
 
-# The bound of a row with a larger sum than this would be wrong by more than about 1e-7 nats.
-_LARGE_ROW = 1e7
+# The bound of a row with a larger sum than this would be wrong by more than about 1e-8 nats.
+_LARGE_ROW = 1e6
 # Rows are processed in blocks of about this many cells.
 _CELLS = 1 << 17
 

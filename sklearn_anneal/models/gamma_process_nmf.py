@@ -44,8 +44,9 @@ WEIGHTS = ("weights_shape", "weights_rate")
 # Shape of the gamma distributions from which fits start: they are narrow, so that the first pass
 # divides the counts by components that differ by 10 percent.
 _SHAPE_OF_START = 100.0
-# A component with less than this share of the mean count of all components is not in use.
-_SMALLEST_SHARE = 0.01
+# A component without counts is not in use if its total rate is below this share of the mean of all
+# components.
+_SMALLEST_SHARE = 0.05
 # Number of random rows whose mean a component starts from.
 _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
@@ -486,11 +487,12 @@ class GammaProcessNMF(ConjugateModel):
     def in_use(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return which components explain counts, a boolean array of shape (n_components,).
 
-        The limit is an expected count of 1, or less where there are few counts, so that the
-        components that are not in use have less than 1 percent of them together.
+        They have an expected count above 1, or a total rate that is not far below the mean of all
+        components. The latter are in use where there are few counts, or where a prior was learned
+        that says as much as the data.
         """
-        counts = self.expected_counts(q, prior)
-        return counts > min(1.0, _SMALLEST_SHARE * float(counts.mean()))
+        rates = self.means(q).sum(axis=1)
+        return (self.expected_counts(q, prior) > 1.0) | (rates >= _SMALLEST_SHARE * rates.mean())
 
     def means(self, q: Natural) -> np.ndarray:
         """Return E θ_k E w_kv, of shape (n_components, n_columns)."""
