@@ -180,6 +180,14 @@ def test_mixtures_of_large_counts(rate, container, rng):
     assert est.score(container(X)) == pytest.approx(number(fsum(right) / len(X)), **OF_ROW)
 
 
+@pytest.mark.parametrize("container", [np.asarray, csr_array])
+def test_tables_of_large_counts_alone(container, rng):
+    X = groups(1e14, rng)[:, :2]
+    X[3] = 0.0
+    est = mixture().fit(container(X))
+    assert est.lower_bound_ == pytest.approx(number(mixture_bound(est, X)), **OF_BOUND)
+
+
 @pytest.mark.parametrize("rate", [1e3, 1e12])
 def test_missing_large_counts_are_left_out(rate, rng):
     X = groups(rate, rng, 40)

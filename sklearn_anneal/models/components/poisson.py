@@ -48,15 +48,19 @@ class Rates(NamedTuple):
     excess: np.ndarray
 
     @classmethod
-    def of(cls, means: np.ndarray, logs: np.ndarray, excess: Any) -> Rates:
-        """Divide the columns, given E λ, E log λ and their excess, (n_components, n_features)."""
+    def of(cls, means: np.ndarray, logs: np.ndarray, shape: np.ndarray | None = None) -> Rates:
+        """Divide the columns, given E λ and E log λ, of shape (n_components, n_features).
+
+        ``shape`` has the shapes of the gamma distributions; None stands for rates that are known.
+        """
         is_large = (means > _LARGE_RATE).any(axis=0)
         if not is_large.any():
             nothing = np.empty((0, len(means)))
             return cls(Coefficients(logs, -means), np.flatnonzero(is_large), nothing, nothing)
         floor = np.maximum(means[:, is_large], _SMALLEST_RATE)
         tiny = means[:, is_large] < _SMALLEST_RATE
-        own = np.where(tiny, logs[:, is_large] - np.log(floor), excess[:, is_large])
+        excess = 0.0 if shape is None else digamma_excess(shape[:, is_large])
+        own = np.where(tiny, logs[:, is_large] - np.log(floor), excess)
         return cls(
             Coefficients(logs[:, ~is_large], -means[:, ~is_large]),
             np.flatnonzero(is_large),
@@ -241,15 +245,15 @@ class PoissonComponents(LinearComponents):
     def expected_coefficients(self, q: Natural) -> Rates:
         (factor,) = self.factors
         expected = factor.family.expectations(factor.pick(q))
-        return Rates.of(-expected["rate"], expected["shape"], digamma_excess(q["shape"]))
+        return Rates.of(-expected["rate"], expected["shape"], q["shape"])
 
     def coefficients(self, draws: Any) -> Rates:
         (draw,) = draws
-        return Rates.of(draw["value"], draw["log_value"], np.zeros_like(draw["value"]))
+        return Rates.of(draw["value"], draw["log_value"])
 
     def plug_in(self, q: Natural) -> Rates:
         rates = q["shape"] / q["rate"]
-        return Rates.of(rates, np.log(rates), np.zeros_like(rates))
+        return Rates.of(rates, np.log(rates))
 
     def for_rows(self, expected: Rates, rows: Rows) -> Rates:
         coefficients = super().for_rows(expected.coefficients, rows)
