@@ -576,7 +576,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             dof, mean, scale = ctx.model.components.student_t(ctx.q)
             root = np.linalg.cholesky(scale)
             noise = random_state.standard_normal((n_samples, n_features))
-            noise /= np.sqrt(random_state.chisquare(dof[labels]) / dof[labels])[:, None]
+            # With few degrees of freedom, draws underflow to 0.
+            squares = np.maximum(random_state.chisquare(dof[labels]), np.finfo(np.float64).tiny)
+            noise /= np.sqrt(squares / dof[labels])[:, None]
             rows = (root[labels] @ noise[..., None])[..., 0]
             return mean[labels] + ctx.summary.center + rows, labels
         parts = []
