@@ -591,7 +591,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         std : ndarray of shape (n_samples, n_features)
             Only with ``return_std``: standard deviations of the posterior predictive distributions
             of missing counts and real numbers, 0 for observed cells, and NaN for missing
-            categories. They are infinite where a component has too few rows to determine one.
+            categories. A component with at most two degrees of freedom (``dof_posterior_``) in a
+            column has no variance there, and one that says little with fewer than 2.1. It is left
+            out, and the shares of the others normalised, where the others have half of the
+            responsibilities of the row or more. Where they have less, half the width of its central
+            68 % interval takes the place of its standard deviation, as both are equal for a
+            Gaussian.
         """
         rows, _ = self._again(X)
         if issparse(rows.X):

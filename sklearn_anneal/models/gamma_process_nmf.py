@@ -44,6 +44,9 @@ WEIGHTS = ("weights_shape", "weights_rate")
 # Shape of the gamma distributions from which fits start: they are narrow, so that the first pass
 # divides the counts by components that differ by 10 percent.
 _SHAPE_OF_START = 100.0
+# A component without counts is not in use if its total rate is below this share of the mean of all
+# components.
+_SMALLEST_SHARE = 0.05
 # Number of random rows whose mean a component starts from.
 _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
@@ -363,6 +366,7 @@ class GammaProcessNMF(ConjugateModel):
             sweeps=not counts_components,
             draw=draw,
             known=kept or None,
+            q=q if draw is None else None,
             learns_late=bool(self.learns),
         )
 
@@ -448,7 +452,7 @@ class GammaProcessNMF(ConjugateModel):
         shape, rate, a = q["components_shape"], q["components_rate"], self.component_prior
         weights, components = self.factors()
         of_weights = weights.family.kl(weights.pick(q), weights.pick(prior))
-        if rate.shape[1] > 1 or a > STRONG:
+        if rate.shape[1] > 1 or a > STRONG or shape.max() > STRONG:
             q, prior = components.pick(q), components.pick(prior)
             prior = {key: np.broadcast_to(value, shape.shape) for key, value in prior.items()}
             q["rate"] = np.broadcast_to(q["rate"], shape.shape)
@@ -479,6 +483,16 @@ class GammaProcessNMF(ConjugateModel):
     def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
         """Return the expected count of each component, of shape (n_components,)."""
         return q["weights_shape"] - prior["weights_shape"]
+
+    def in_use(self, q: Natural, prior: Natural) -> np.ndarray:
+        """Return which components explain counts, a boolean array of shape (n_components,).
+
+        They have an expected count above 1, or a total rate that is not far below the mean of all
+        components. The latter are in use where there are few counts, or where a prior was learned
+        that says as much as the data.
+        """
+        rates = self.means(q).sum(axis=1)
+        return (self.expected_counts(q, prior) > 1.0) | (rates >= _SMALLEST_SHARE * rates.mean())
 
     def means(self, q: Natural) -> np.ndarray:
         """Return E θ_k E w_kv, of shape (n_components, n_columns)."""

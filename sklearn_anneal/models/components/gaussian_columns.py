@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, polygamma, psi
+from scipy.special import polygamma, psi
 
-from ...families import Factor, Natural, NormalWishart
+from ...families import Factor, Natural, NormalWishart, log_rising
 from ...inference.units import Rows
 from ._base import moved
 from ._linear import Coefficients, LinearComponents, filled
+from ._predictive_moments import CellMoments, student_t_spreads
 from .gaussian import LOG_2PI
 
 # Rows whose predictive densities are computed at a time.
@@ -315,7 +316,7 @@ class GaussianColumns(LinearComponents):
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
         """Return the log densities of Student-t distributions, one for each column."""
         dof, mean, scale = self.student_t(q)
-        constants = gammaln(0.5 * (dof + 1.0)) - gammaln(0.5 * dof)
+        constants = log_rising(0.5 * dof, 0.5)
         constants -= 0.5 * np.log(np.pi * dof * scale)
         out = np.zeros((rows.n_units, self.n_components))
         for start in range(0, rows.n_units, _CHUNK):
@@ -329,11 +330,10 @@ class GaussianColumns(LinearComponents):
                 part += each
         return out
 
-    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
+    def predictive_moments(self, q: Natural) -> CellMoments:
         dof, mean, scale = self.student_t(q)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            variance = np.where(dof > 2.0, scale * dof / (dof - 2.0), np.inf)
-        return mean, variance
+        spreads, exists = student_t_spreads(dof)
+        return CellMoments(mean, scale * spreads, exists)
 
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural
