@@ -344,11 +344,25 @@ class LatentDirichlet(ConjugateModel):
         return _FEW_ITERATIONS if exploring else _MANY_ITERATIONS
 
     def infer(self, units: Documents, q: Natural, workers: Workers) -> float:
-        """Return the bound on the log-likelihood of documents given q(β) at T = 1, in nats."""
-        visit = self.visit(q, units, evaluation=True, workers=workers)
+        """Return a lower bound on log p(documents | α, E β) at T = 1, in nats.
+
+        It is the mean-field bound with the expected topics in the place of exp(E log β), under
+        which words that a topic has hardly seen would be far too improbable.
+        """
+        visit = self._visit_of_means(units, q, "mean_field", workers)
         # These steps are not completed by `finish`, so that the entropy includes the energy.
         steps = self._inferred(visit, units, workers)
         return float(sum(step.entropy + step.log_prior for _, step in steps))
+
+    def _visit_of_means(
+        self, units: Documents, q: Natural, kind: str, workers: Workers
+    ) -> TopicsVisit:
+        """Return a visit at the expected topics E β, without statistics."""
+        words = Words.of(units, q[TOPICS])
+        topics = mean_topics(concentrations_of(q[TOPICS], words), self.dtype, workers)
+        return TopicsVisit(
+            *(self, topics, Tempering(), None, False, kind), words=words, statistics=False
+        )
 
     def proportions(self, units: Documents, q: Natural, workers: Workers) -> np.ndarray:
         """Return the Dirichlet parameters γ of documents, of shape (n_documents, n_components).
@@ -357,11 +371,7 @@ class LatentDirichlet(ConjugateModel):
         tokens of each topic by CVB0 at the expected topics.
         """
         if self.collapsed_predictions:
-            words = Words.of(units, q[TOPICS])
-            topics = mean_topics(concentrations_of(q[TOPICS], words), self.dtype, workers)
-            visit = TopicsVisit(
-                *(self, topics, Tempering(), None, False, "cvb0"), words=words, statistics=False
-            )
+            visit = self._visit_of_means(units, q, "cvb0", workers)
         else:
             visit = self.visit(q, units, evaluation=True, workers=workers)
         gamma = np.empty((units.n_units, self.n_components))
