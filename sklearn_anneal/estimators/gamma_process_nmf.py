@@ -321,7 +321,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
 
     @property
     def _n_features_out(self) -> int:
-        return self._context().model.n_components
+        return self._quiet_context().model.n_components
 
     # Methods that the base class calls
 

@@ -386,7 +386,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     @property
     def _n_features_out(self) -> int:
-        return self._context().model.n_components
+        return self._quiet_context().model.n_components
 
     def _training(self) -> TopicTraining:
         return TopicTraining(self.annealing, self.local_step, self.learning_method, self.batch_size)

@@ -26,12 +26,11 @@ from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
 from ._topic_draws import TopicsDraw
 from ._topic_mean_field import kernels
-from ._topic_priors import first_of_sampler, fixed_point
+from ._topic_priors import first_of_tokens, fixed_point
 from ._topic_sampling import (
     SampledDirichlet,
     SampledTopicsVisit,
     counts_of,
-    number_of_tokens,
 )
 from ._topic_starts import make_like_documents
 from ._topic_summary import Summary, histogram
@@ -217,17 +216,25 @@ class LatentDirichlet(ConjugateModel):
 
     def summary(self, units: Documents) -> Summary:
         weights = np.ones(units.n_units) if units.weights is None else units.weights
-        whole = number_of_tokens(units) if self.local_step_name == SAMPLER else 0.0
+        whole = weighted_whole = 0.0
+        if self.local_step_name == SAMPLER or self.learned_names:
+            whole = float(units.whole_lengths[weights > 0].sum())
+            weighted_whole = float(weights @ units.whole_lengths)
         return Summary(
-            units.total_weight, units.n_observations, *histogram(units.lengths, weights), whole
+            units.total_weight,
+            units.n_observations,
+            *histogram(units.lengths, weights),
+            whole,
+            weighted_whole,
         )
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> LatentDirichlet:
         model = copy(self)
         model.mean_length = summary.mean_length
         model.mass_of_token = summary.tokens / max(summary.whole_tokens, 1.0)
-        if self.local_step_name == SAMPLER and self.learn_doc_topic_prior:
-            model.doc_topic_prior = first_of_sampler(self.doc_topic_prior, summary.mean_length)
+        kept_low = self.local_step_name == SAMPLER or summary.why_not_learned(self) is not None
+        if kept_low and self.learn_doc_topic_prior:
+            model.doc_topic_prior = first_of_tokens(self.doc_topic_prior, summary.mean_length)
         return model
 
     def with_local_step(self, name: str) -> LatentDirichlet:
@@ -396,6 +403,15 @@ class LatentDirichlet(ConjugateModel):
         return {TOPICS: counts[:, : self.n_components].T}
 
     # Hyperparameters
+
+    @property
+    def learned_names(self) -> list[str]:
+        """The priors that are learned, as parameters of the estimator."""
+        learned = {
+            "doc_topic_prior": self.learn_doc_topic_prior,
+            "topic_word_prior": self.learn_topic_word_prior,
+        }
+        return [name for name, learns in learned.items() if learns]
 
     def learned(
         self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
