@@ -49,20 +49,19 @@ def warn_of_light_data(inference: Inference, units: Units) -> None:
     )
 
 
-def warn_of_unfinished_stream(
-    inference: Inference, total_samples: float, temperature: float
-) -> None:
+def warn_of_unfinished_stream(inference: Inference, temperature: float) -> None:
     """Warn, once, if a stream is used before its schedule has ended.
 
     If ``total_samples`` is far above the number of data points that come, it never ends.
     """
     if inference.is_annealing and inference.first_time("annealing"):
+        hot = f" at a temperature of {temperature:.3g}" if temperature > 1 else ""
         warnings.warn(
-            "The stream is used before its annealing schedule has ended: "
-            f"{inference.seen:g} of total_samples={total_samples:g} have come, the temperature is "
-            f"{temperature:.3g}, and the schedule ends after a tenth of them. If no more come, "
-            "begin anew with total_samples as the number that do; set_params(total_samples=None) "
-            "ends the schedule with the next partial_fit.",
+            f"The stream is used{hot} before its annealing schedule has ended: "
+            f"{inference.seen:g} of total_samples={inference.ctx.summary.weight:g} have come, and "
+            "the schedule ends after a tenth of them. If no more come, begin anew with "
+            "total_samples as the number that do; set_params(total_samples=None) ends the schedule "
+            "with the next partial_fit.",
             UserWarning,
             stacklevel=outer_level(),
         )
