@@ -771,7 +771,8 @@ class BaseAnnealed(
     def _context(self) -> Context:
         """The context of the last fit, with the fitted parameters, for predictions."""
         ctx = self._quiet_context()
-        warn_of_unfinished_stream(self._inference, self.temperatures_[-1])
+        if self._inference.is_annealing:
+            warn_of_unfinished_stream(self._inference, self.temperatures_[-1])
         return ctx
 
     def _quiet_context(self) -> Context:

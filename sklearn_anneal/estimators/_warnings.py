@@ -50,11 +50,11 @@ def warn_of_light_data(inference: Inference, units: Units) -> None:
 
 
 def warn_of_unfinished_stream(inference: Inference, temperature: float) -> None:
-    """Warn, once, if a stream is used before its schedule has ended.
+    """Warn, once, of the use of a stream whose schedule has not ended.
 
     If ``total_samples`` is far above the number of data points that come, it never ends.
     """
-    if inference.is_annealing and inference.first_time("annealing"):
+    if inference.first_time("annealing"):
         hot = f" at a temperature of {temperature:.3g}" if temperature > 1 else ""
         warnings.warn(
             f"The stream is used{hot} before its annealing schedule has ended: "
