@@ -38,7 +38,9 @@ def warn_of_priors(inference: Inference) -> bool:
 
 def warn_of_light_data(inference: Inference, units: Units) -> None:
     """Warn if the data of a fit weigh too little for the priors that are to be learned."""
-    if warn_of_priors(inference) or units.n_observations >= 1 or units.total_weight >= 1:
+    light = units.n_observations < 1 and units.total_weight < 1
+    # Optimizers of gradients take steps of one size whatever data weigh.
+    if warn_of_priors(inference) or not light or inference.ctx.model.update_rule == "gradient":
         return
     warnings.warn(
         f"The sample weights sum to {units.total_weight:.2g}, but a weight is a number of copies: "
