@@ -55,6 +55,7 @@ from ._validation import (
     explained,
     refuse_masked,
 )
+from ._warnings import warn_of_light_data, warn_of_priors, warn_of_unfinished_stream
 
 # What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
@@ -371,6 +372,7 @@ class BaseAnnealed(
         if monitor is not None:
             monitor.end(found.kept, found.best_restart, found.n_passes)
         self._warn(ctx, trace)
+        warn_of_light_data(self._inference, units)
         return self
 
     @contextmanager
@@ -719,10 +721,8 @@ class BaseAnnealed(
         small batches. It is therefore repeated only when the weight of the data has doubled.
         """
         inference = self._inference
-        annealing = inference.strategy.finish and inference.strategy.is_annealing(
-            inference.ctx.state
-        )
-        if not annealing and inference.seen >= 2.0 * inference.checked:
+        warn_of_priors(inference)
+        if not inference.is_annealing and inference.seen >= 2.0 * inference.checked:
             self._inference = replace(inference, checked=inference.seen)
             self._warn_of_coincidence(inference.ctx, stacklevel=6)
 
@@ -769,7 +769,14 @@ class BaseAnnealed(
         return {"_inference": inference, **self._fitted_attributes(kept)}
 
     def _context(self) -> Context:
-        """The context of the last fit, with the fitted parameters."""
+        """The context of the last fit, with the fitted parameters, for predictions."""
+        ctx = self._quiet_context()
+        if self._inference.is_annealing:
+            warn_of_unfinished_stream(self._inference, self.temperatures_[-1])
+        return ctx
+
+    def _quiet_context(self) -> Context:
+        """The context of the last fit, for validation."""
         check_is_fitted(self)
         return self._inference.ctx
 

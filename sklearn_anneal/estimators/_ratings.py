@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -11,9 +12,17 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, column_or_1d, validate_data
 
-from ._validation import check_largest_id, check_sparse, masked_as_nan, refuse_masked
+from ._validation import (
+    check_largest_id,
+    check_sparse,
+    masked_as_nan,
+    refuse_masked,
+)
+from ._warnings import outer_level
 
 _DTYPES = [np.float64, np.float32]
+# From this share of zeros on, those of a dense matrix hardly are ratings.
+_MOSTLY = 0.5
 _LARGEST = int(np.iinfo(np.int32).max) - 1
 
 
@@ -99,6 +108,8 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     users = np.arange(X.shape[0])
     if not issparse(X):
         observed = ~np.isnan(X)
+        if reset:
+            _warn_of_zeros(X, observed)
         indptr = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])
         columns = np.nonzero(observed)[1].astype(np.int32)
         return RatingData(X[observed], columns, indptr, n_columns, users, None, X.shape)
@@ -118,6 +129,20 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
         )
     columns = X.indices.astype(np.int32, copy=False)
     return RatingData(X.data, columns, X.indptr.astype(np.int64), n_columns, users, None, X.shape)
+
+
+def _warn_of_zeros(X: np.ndarray, observed: np.ndarray) -> None:
+    """Warn of a matrix without missing entries of which most are zero."""
+    n_zeros = np.count_nonzero(X == 0)
+    if observed.all() and n_zeros > _MOSTLY * X.size:
+        warnings.warn(
+            f"{n_zeros / X.size:.0%} of the entries of X are 0, and none is missing. Every 0 of a "
+            "dense matrix is read as a rating of 0. If it means that nothing was rated, give NaN "
+            "in its place, or a sparse matrix, scipy.sparse.csr_matrix(X), of which only the "
+            "stored entries are ratings.",
+            UserWarning,
+            stacklevel=outer_level(),
+        )
 
 
 def _check_names(estimator: Any, X: Any) -> None:

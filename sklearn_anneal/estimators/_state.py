@@ -31,6 +31,8 @@ class Inference:
         Number of entries of the history (one per pass or call) that belong to the schedule.
     checked : float
         Weight of the data at the last check for components that coincide.
+    warned : tuple of str
+        What a warning has said already, and is not said again.
     """
 
     ctx: Context
@@ -39,6 +41,19 @@ class Inference:
     fixed: dict[str, Any]
     annealed: int = 0
     checked: float = 0.0
+    warned: tuple[str, ...] = ()
+
+    @property
+    def is_annealing(self) -> bool:
+        """Whether the schedule of a stream has not ended yet."""
+        return bool(self.strategy.finish and self.strategy.is_annealing(self.ctx.state))
+
+    def first_time(self, what: str) -> bool:
+        """Whether a warning has not been given yet; from now on it has."""
+        first = what not in self.warned
+        if first:
+            self.warned = (*self.warned, what)
+        return first
 
     def context(self) -> Context:
         """A copy of the context that can be changed without touching this one."""

@@ -96,7 +96,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         smaller it is, the fewer components does a row have. ``"auto"`` starts from 0.1 and learns
         it by empirical Bayes at T = 1, like the next two. With learned priors the bound was higher
         on most data that were tried, and held-out counts were predicted about as well as with 0.1,
-        0.1 and 1, and better on digits, where reheating with these left too few components.
+        0.1 and 1, and better on digits, where reheating with these left too few components. Priors
+        are not learned from fractions that add up to fewer than 10 in a row or a column on average,
+        and a warning says so.
     component_prior : float or "auto", default="auto"
         The shape a of the prior Gamma(a, a) of the entries of components, whose mean is 1. The
         smaller it is, the fewer columns does a component have. ``"auto"`` starts from 0.1.
@@ -327,7 +329,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
 
     @property
     def _n_features_out(self) -> int:
-        return self._context().model.n_components
+        return self._quiet_context().model.n_components
 
     # Methods that the base class calls
 

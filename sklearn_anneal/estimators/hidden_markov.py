@@ -471,7 +471,7 @@ class AnnealedHMM(StatePredictions):
             self._find_blocks(data.X if hasattr(data.X, "columns") else frames)
             self._known = self._declared() if self._blocks is not None else {}
         elif self._blocks is not None:
-            self._known = self._known_levels(self._context().model.emission)
+            self._known = self._known_levels(self._quiet_context().model.emission)
         data = replace(data, X=frames)
         if self.emission == "categorical":
             declared = self.n_symbols if reset else self.n_symbols_
@@ -558,7 +558,7 @@ class AnnealedHMM(StatePredictions):
         if self.emission == "categorical" and self.n_symbols is None:
             # A later batch may lack symbols of the first one, so that the model gives the number.
             asked = copy(self)
-            asked.n_symbols = self._context().model.emission.n_symbols
+            asked.n_symbols = self._quiet_context().model.emission.n_symbols
         super(AnnealedHMM, asked)._check_parameters(X, units)
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:

@@ -44,8 +44,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     - ``score`` is the log-likelihood per token of one half of each document, given the other
       half. Models with different numbers of topics, or fitted in different ways, can be compared
       by it. In scikit-learn it is a bound on the log-likelihood of the whole of X.
-    - ``perplexity`` does not contain the divergence of the topics from their prior. scikit-learn
-      adds all of it to any test set, so that its result depends on the number of test documents.
+    - ``perplexity`` is that of the documents at the expected topics. scikit-learn's is computed
+      with exp(E log β), which punishes rare words, and contains the divergence of the topics from
+      their prior, so that it depends on the number of test documents.
     - By default α is learned, η is 2 / ``n_components``^(3/4), or less with more than 4,000 words,
       and structured inference makes 300 passes that draw the topic of each token; ``max_iter`` and
       ``tol`` are for other methods. The model and the algorithm of scikit-learn are
@@ -76,7 +77,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         start counts for longer. It then maximises the lower bound over α, separately for each topic
         (empirical Bayes), but only once the topics have settled: in batch mode when documents no
         longer start anew, with ``annealing="structured"`` after a tenth of its passes or of a
-        stream (a quarter where topics are sampled), and otherwise at T = 1 after 100 updates.
+        stream (a quarter where topics are sampled), and otherwise at T = 1 after 100 updates. It is
+        not learned from fractions of counts, such as tf-idf, which do not determine it, and a
+        warning says so.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
@@ -204,7 +207,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         exp(E log β) for the word probabilities β of the topics. It is computed when it is asked
         for.
     bound_ : float
-        Perplexity of the training set. It is set by ``fit``.
+        Perplexity of the training set, as :meth:`perplexity` computes it. It is set by ``fit``.
     lower_bound_ : float
         Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
         it is an estimate from the last batch, before the update with it.
@@ -385,7 +388,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     @property
     def _n_features_out(self) -> int:
-        return self._context().model.n_components
+        return self._quiet_context().model.n_components
 
     def _training(self) -> TopicTraining:
         return TopicTraining(self.annealing, self.local_step, self.learning_method, self.batch_size)
@@ -530,8 +533,5 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     def _complete_fit(  # type: ignore[override]
         self, ctx: Context, units: Documents, trace: Trace
     ) -> None:
-        if trace.evaluated:
-            bound = trace.final + ctx.model.kl(ctx.q, ctx.prior)
-        else:
-            bound = units.total(partial(self._document_bound, ctx))
+        bound = units.total(partial(self._document_bound, ctx))
         self.bound_ = perplexity_of(bound, units)

@@ -419,7 +419,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _check_size(self, data: RatingData, reset: bool) -> None:
         """Refuse ratings that are too large for the precision in which the model computes."""
-        dtype = data.values.dtype if reset else self._context().model.dtype
+        dtype = data.values.dtype if reset else self._quiet_context().model.dtype
         check_size_of_ratings(data.values, dtype)
 
     def _make_units(self, X: RatingData, sample_weight: np.ndarray | None) -> Ratings:  # type: ignore[override]

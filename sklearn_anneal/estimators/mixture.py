@@ -453,7 +453,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             self._find_blocks(given if hasattr(given, "columns") else X)
             declared = self._declared()
         else:
-            declared = self._known_levels(self._context().model.components)
+            declared = self._known_levels(self._quiet_context().model.components)
         encoded = cells_of(
             X, self.emission, self._blocks, self.n_components, declared, "n_categories"
         )

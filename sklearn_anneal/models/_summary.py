@@ -19,6 +19,14 @@ class DataSummary:
         """Return the summary to use when a fit goes on with other data but keeps its priors."""
         raise NotImplementedError
 
+    def why_not_learned(self, model: Any) -> str | None:
+        """Return why the data do not determine the priors that a model learns, and what to do.
+
+        The priors then keep their values, and the sentence becomes a warning. None if the data do
+        determine them, or if the model learns none.
+        """
+        return None
+
     def whole(self) -> Any:
         """Return the summary of data in parts, once those of all parts have been merged.
 
