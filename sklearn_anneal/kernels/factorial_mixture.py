@@ -48,18 +48,6 @@ def _sweep(inputs, gram, x, active, activations, logits, change, drive):
 
 
 @helper
-def _energies(inputs, gram, activations, out, drive):
-    """Σ_k ν_k ``inputs``_k − Σ_{k<l} ν_k ν_l ``gram``_kl."""
-    out[:] = 0.0
-    for k in range(gram.shape[0]):
-        for i in range(_LANES):
-            drive[i] = inputs[k, i]
-        subtract_rows(gram, k, k, activations, drive)
-        for i in range(_LANES):
-            out[i] += activations[k, i] * drive[i]
-
-
-@helper
 def _entropies(logits, activations, out):
     """The sum over components of the entropies of activations, −log max(ν, 1 − ν) + |a| min(…)."""
     product = np.ones(_LANES)
@@ -78,7 +66,7 @@ def _entropies(logits, activations, out):
         out[i] -= log(product[i])
 
 
-@kernel("rows matrix vector vector int int float out2 out2 out1 out1", dtypes=("float64",))
+@kernel("rows matrix vector vector int int float out2 out2 out1", dtypes=("float64",))
 def mean_field(
     projections,
     gram,
@@ -89,7 +77,6 @@ def mean_field(
     tol,
     logits,
     activations,
-    energies,
     entropies,
 ):
     """Update q(z) of all components in turn, for every data point until it has converged.
@@ -114,8 +101,6 @@ def mean_field(
         Input and output: the logits of the activations.
     activations : array of shape (n_components, n)
         Output: the probabilities ν of the activations.
-    energies : array of shape (n,)
-        Output: E[z]·``projections`` + E[z]·``offsets`` − Σ_{k<l} E[z_k z_l] ``gram``_kl.
     entropies : array of shape (n,)
         Output: the entropy of q(z) of every data point in nats.
     """
@@ -180,9 +165,6 @@ def mean_field(
                         j = pending[start + i]
                         logits[k, j] = a[k, i]
                         activations[k, j] = nu[k, i]
-            _energies(inputs, gram, nu, change, work)
-            for i in range(m):
-                energies[pending[start + i]] = change[i]
             _entropies(a, nu, work)
             for i in range(m):
                 entropies[pending[start + i]] = work[i]
@@ -196,8 +178,8 @@ def mean_field(
 
 @kernel("rows matrix matrix vector vector matrix out2 out2 out1 out1", dtypes=("float64",))
 def all_states(
-    projections,
-    states,
+    coordinates,
+    centers,
     states_by_component,
     constants,
     inverse_temperature,
@@ -211,11 +193,12 @@ def all_states(
 
     Parameters
     ----------
-    projections : array of shape (n_components, n)
-        E[μ_k]·x / σ² of every data point x.
-    states : array of shape (n_states, n_components)
+    coordinates : array of shape (r, n)
+        Every data point as a point in a space of r dimensions, in units of σ.
+    centers : array of shape (n_states, r)
+        z·E[μ] of every state z, as a point in the same space.
     states_by_component : array of shape (n_components, n_states)
-        The same states.
+        All states.
     constants : array of shape (n_states,)
         The part of E log p(x, z) that does not depend on x.
     inverse_temperature : array of shape (n,) or (1,)
@@ -226,14 +209,15 @@ def all_states(
     masses : array of shape (n_kinds, n_states)
         Weighted sums of the probabilities of the states are added to it.
     energies : array of shape (n,)
-        Output: the expectation of ``projections``·z + ``constants``.
+        Output: the expectation of ``constants`` − ‖``coordinates`` − ``centers``‖² / 2.
     entropies : array of shape (n,)
         Output: the entropy of q(z) in nats.
     """
-    n_components, n = projections.shape
-    n_states = states.shape[0]
+    n_dimensions, n = coordinates.shape
+    n_components, n_states = states_by_component.shape
     n_kinds = weights.shape[0]
-    block = np.zeros((n_components, _LANES))
+    block = np.zeros((n_dimensions, _LANES))
+    distance = np.empty(_LANES)
     probabilities = np.empty((n_states, _LANES))
     means = np.empty((n_components, _LANES))
     shares = np.zeros((_LANES, n_kinds))
@@ -249,15 +233,21 @@ def all_states(
         if inverse_temperature.shape[0] > 1:
             for i in range(m):
                 x[i] = inverse_temperature[start + i]
-        for k in range(n_components):
+        for j in range(n_dimensions):
             for i in range(m):
-                block[k, i] = projections[k, start + i]
-        np.dot(states, block, probabilities)
+                block[j, i] = coordinates[j, start + i]
         largest[:] = -np.inf
         for s in range(n_states):
+            # Products would cancel where the components are far larger than the noise.
+            distance[:] = 0.0
+            for j in range(n_dimensions):
+                center = centers[s, j]
+                for i in range(_LANES):
+                    difference = block[j, i] - center
+                    distance[i] += difference * difference
             constant = constants[s]
             for i in range(_LANES):
-                value = probabilities[s, i] + constant
+                value = constant - 0.5 * distance[i]
                 probabilities[s, i] = value
                 largest[i] = max(largest[i], value)
         total[:] = 0.0

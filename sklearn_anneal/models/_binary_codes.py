@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,8 +123,9 @@ class BinaryCodesVisit(Visit):
     """A visit to rows.
 
     Its ``expected`` is E log p(x, z | β) as a function of the local variables z. It has a method
-    ``infer(block, x, weights, start, n_sweeps)``, which returns :class:`Inferred`, and
-    ``evidence(block, weights)``, which returns the statistics that do not depend on z.
+    ``infer(block, x, weights, start, n_sweeps)``, which returns :class:`Inferred`. Two others serve
+    to learn hyperparameters: ``evidence(block, weights, found)`` returns further sums over rows,
+    and ``of_visit()`` what is the same for all of them.
     """
 
     def start(
@@ -165,7 +166,7 @@ class BinaryCodesVisit(Visit):
             found = likelihood.infer(block, x, kinds, start, local.n_sweeps)
             for one, moments in zip(sums, found.moments, strict=True):
                 _add(one, moments)
-            _add(evidence, likelihood.evidence(block, weights))
+            _add(evidence, likelihood.evidence(block, weights, found))
             energy += weighted_total(weights, found.energies)
             entropy += weighted_total(weights, found.entropies)
             kept.append(found.local)
@@ -178,6 +179,9 @@ class BinaryCodesVisit(Visit):
             step.temperature = float(np.sum(every / found_x))
             step.inverse_temperatures = found_x
         return step
+
+    def finish(self, step: LocalStep) -> LocalStep:
+        return replace(step, statistics=step.statistics | self.expected.of_visit())
 
     def _inverse_temperatures(
         self, block: RowBlock, start: Any, n_sweeps: int

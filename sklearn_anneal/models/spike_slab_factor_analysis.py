@@ -254,7 +254,11 @@ class Likelihood:
         products[:, :: k + 1] = squares.T
         return weighted_product(observed.T, products, weights).reshape(-1, k, k)
 
-    def evidence(self, block: RowBlock, weights: np.ndarray) -> Natural:
+    def of_visit(self) -> Natural:
+        """Return nothing, because :meth:`SpikeSlabFactorAnalysis.learned` needs sums alone."""
+        return {}
+
+    def evidence(self, block: RowBlock, weights: np.ndarray, found: Inferred) -> Natural:
         """Return Σ w x² / ψ and Σ w over the rows with each cell, and Σ w of all rows."""
         total = weights[0] * len(block.X) if len(weights) == 1 else weights.sum()
         squares = weighted_product(block.X.T**2, np.ones(len(block.X)), weights)
