@@ -59,6 +59,7 @@ def likelihood_of(means, gram, noise_variance, prior, local_step, tol=0.0):
     model = FactorialMixture(len(means), means.shape[1], local_step, sweep_tol=tol)
     model.noise_variance, model.activation_prior = noise_variance, np.asarray(prior)
     covariance = (gram - means @ means.T) / means.shape[1]
-    values, vectors = np.linalg.eigh(covariance)
-    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    root = np.zeros_like(covariance)
+    if np.abs(covariance).max() > 1e-9 * np.abs(gram).max():
+        root = np.linalg.inv(np.linalg.cholesky(np.linalg.inv(covariance)))
     return model.likelihood(Moments(means, root))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import exp, log
-from ._simd_rows import subtract_rows
+from ._simd_rows import squared_distances, subtract_rows
 
 # Number of data points that are processed at a time.
 _LANES = 64
@@ -48,6 +48,19 @@ def _sweep(inputs, gram, x, active, activations, logits, change, drive):
 
 
 @helper
+def _energies(log_odds, gram, root, activations, out, drive):
+    """Σ_k (ν_k ``log_odds``_k − ν_k (1 − ν_k) ``gram``_kk / 2) − ‖``root`` ν‖² / 2."""
+    out[:] = 0.0
+    for k in range(gram.shape[0]):
+        odds, half = log_odds[k], 0.5 * gram[k, k]
+        drive[:] = 0.0
+        subtract_rows(root, k, k + 1, activations, drive)
+        for i in range(_LANES):
+            nu = activations[k, i]
+            out[i] += nu * (odds - (1.0 - nu) * half) - 0.5 * drive[i] * drive[i]
+
+
+@helper
 def _entropies(logits, activations, out):
     """The sum over components of the entropies of activations, −log max(ν, 1 − ν) + |a| min(…)."""
     product = np.ones(_LANES)
@@ -66,17 +79,19 @@ def _entropies(logits, activations, out):
         out[i] -= log(product[i])
 
 
-@kernel("rows matrix vector vector int int float out2 out2 out1", dtypes=("float64",))
+@kernel("rows matrix matrix vector vector int int float out2 out2 out1 out1", dtypes=("float64",))
 def mean_field(
     projections,
     gram,
-    offsets,
+    root,
+    log_odds,
     inverse_temperature,
     relaxed,
     n_sweeps,
     tol,
     logits,
     activations,
+    energies,
     entropies,
 ):
     """Update q(z) of all components in turn, for every data point until it has converged.
@@ -86,9 +101,12 @@ def mean_field(
     projections : array of shape (n_components, n)
         E[μ_k]·x / σ² of every data point x.
     gram : array of shape (n_components, n_components)
-        E[μ_k·μ_l] / σ²; the diagonal is not used.
-    offsets : array of shape (n_components,)
-        log(π / (1 − π)) − E[μ_k·μ_k] / (2 σ²).
+        E[μ_k·μ_l] / σ².
+    root : array of shape (n_components, n_components)
+        A lower triangular matrix R, for which RᵀR is the covariance of the components, summed over
+        the columns of the data, divided by σ².
+    log_odds : array of shape (n_components,)
+        log(π / (1 − π)).
     inverse_temperature : array of shape (n,) or (1,)
     relaxed : int
         1 if ``logits`` has activations at the beginning, which may be any real numbers, instead of
@@ -101,6 +119,9 @@ def mean_field(
         Input and output: the logits of the activations.
     activations : array of shape (n_components, n)
         Output: the probabilities ν of the activations.
+    energies : array of shape (n,)
+        Output: E log p(x, z) without −‖x − Σ_k ν_k E[μ_k]‖² / (2 σ²), and without its constants.
+        All terms are sums of squares, which do not cancel.
     entropies : array of shape (n,)
         Output: the entropy of q(z) of every data point in nats.
     """
@@ -133,7 +154,7 @@ def mean_field(
                 for i in range(m):
                     x[i] = inverse_temperature[pending[start + i]]
             for k in range(n_components):
-                offset = offsets[k]
+                offset = log_odds[k] - 0.5 * gram[k, k]
                 if first:
                     for i in range(m):
                         inputs[k, i] = projections[k, start + i] + offset
@@ -165,6 +186,9 @@ def mean_field(
                         j = pending[start + i]
                         logits[k, j] = a[k, i]
                         activations[k, j] = nu[k, i]
+            _energies(log_odds, gram, root, nu, change, work)
+            for i in range(m):
+                energies[pending[start + i]] = change[i]
             _entropies(a, nu, work)
             for i in range(m):
                 entropies[pending[start + i]] = work[i]
@@ -239,12 +263,7 @@ def all_states(
         largest[:] = -np.inf
         for s in range(n_states):
             # Products would cancel where the components are far larger than the noise.
-            distance[:] = 0.0
-            for j in range(n_dimensions):
-                center = centers[s, j]
-                for i in range(_LANES):
-                    difference = block[j, i] - center
-                    distance[i] += difference * difference
+            squared_distances(centers, s, n_dimensions, block, distance)
             constant = constants[s]
             for i in range(_LANES):
                 value = constant - 0.5 * distance[i]

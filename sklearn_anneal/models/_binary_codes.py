@@ -30,15 +30,12 @@ class RowBlock(NamedTuple):
     rows : slice
     X : ndarray of shape (n_rows, n_features)
         Missing cells are 0.
-    squares : ndarray of shape (n_rows,)
-        ‖x‖² of every row.
     observed : ndarray of shape (n_rows, n_features) or None
         1 where a cell is observed and 0 where it is missing; None if none of the data is missing.
     """
 
     rows: slice
     X: np.ndarray
-    squares: np.ndarray
     observed: np.ndarray | None
 
 
@@ -98,7 +95,7 @@ def centered_blocks(units: Rows) -> Iterator[RowBlock]:
         if units.patterns is not None:
             there = ~np.isnan(X)
             X, observed = np.where(there, X, 0.0), there.astype(np.float64)
-        yield RowBlock(rows, X, np.einsum("nd,nd->n", X, X), observed)
+        yield RowBlock(rows, X, observed)
 
 
 def weighted_total(weights: np.ndarray, values: np.ndarray) -> float:

@@ -102,7 +102,8 @@ class Moments(NamedTuple):
     means : ndarray of shape (n_components, n_features)
         E μ.
     root : ndarray of shape (n_components, n_components)
-        R with Rᵀ R = S, the covariance of the components in every column. It is 0 for a draw.
+        R, lower triangular, with Rᵀ R = S, the covariance of the components in every column. It
+        is 0 for a draw.
     """
 
     means: np.ndarray
@@ -117,6 +118,55 @@ class Moments(NamedTuple):
     def gram(self) -> np.ndarray:
         """E μ μᵀ, summed over the columns of the data, (n_components, n_components)."""
         return np.asarray(self.means @ self.means.T + self.means.shape[1] * self.covariance)
+
+
+class States(NamedTuple):
+    """All states z as points in the span of the components, in units of the noise.
+
+    Distances from rows are sums of squared differences there, with no terms that cancel.
+
+    Attributes
+    ----------
+    all : ndarray of shape (n_states, n_components)
+        The states.
+    centers : ndarray of shape (n_states, r)
+        zᵀ E μ / σ, where r is the smaller of n_components and n_features.
+    constants : ndarray of shape (n_states,)
+        The part of E log p(x, z) that depends on z alone.
+    basis : ndarray of shape (r, n_features)
+        Orthonormal rows, divided by σ.
+    noise_variance : float
+        σ².
+    """
+
+    all: np.ndarray
+    centers: np.ndarray
+    constants: np.ndarray
+    basis: np.ndarray
+    noise_variance: float
+
+    @classmethod
+    def of(
+        cls, states: np.ndarray, means: np.ndarray, constants: np.ndarray, noise_variance: float
+    ) -> States:
+        """Return some states as points in the span of the components."""
+        basis, triangle = np.linalg.qr(means.T)
+        scale = 1.0 / np.sqrt(noise_variance)
+        centers = states @ (scale * triangle.T)
+        return cls(states, centers, constants, scale * basis.T, noise_variance)
+
+    def span(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the coordinates of rows, (r, n_rows), and their squared distances from the span.
+
+        Both are in units of the noise.
+        """
+        coordinates = self.basis @ X.T
+        r, n_features = self.basis.shape
+        if r == n_features:
+            return coordinates, np.zeros(len(X))
+        outside = coordinates.T @ (self.noise_variance * self.basis)
+        outside -= X
+        return coordinates, np.einsum("nd,nd->n", outside, outside) / self.noise_variance
 
 
 @dataclass(frozen=True)
@@ -142,7 +192,9 @@ class Likelihood:
         The inverse of the matrix of :meth:`_relaxed`.
     shift : ndarray of shape (n_components,)
         What its prior adds to the relaxed activations of every row.
-    states : ndarray of shape (n_states, n_components) or None
+    root : ndarray of shape (n_components, n_components)
+        A lower triangular matrix R, where Rᵀ R is the part of ``gram`` from the covariance of μ.
+    states : States or None
         All states z if they are enumerated; None for mean-field inference.
     tol : float
         The sweeps over a row end after one in which no activation has changed by more.
@@ -155,7 +207,8 @@ class Likelihood:
     activation_prior: np.ndarray
     inverse: np.ndarray
     shift: np.ndarray
-    states: np.ndarray | None
+    root: np.ndarray
+    states: States | None
     tol: float
 
     def infer(
@@ -186,27 +239,27 @@ class Likelihood:
             return self._enumerated(block.X, inverse_temperature, weights)
         X = block.X
         projections = self.scaled @ X.T
-        log_odds, diagonal = logit(self.activation_prior), np.diagonal(self.gram)
-        activations, entropies = np.empty(projections.shape), np.empty(len(X))
+        activations = np.empty(projections.shape)
+        energies, entropies = np.empty(len(X)), np.empty(len(X))
         # The kernel overwrites the start.
         logits = self._relaxed(projections) if start is None else np.array(start, order="C")
         kernels().mean_field(
             projections,
             self.gram,
-            log_odds - 0.5 * diagonal,
+            self.root,
+            logit(self.activation_prior),
             inverse_temperature,
             int(start is None),
             n_sweeps,
             self.tol,
             logits,
             activations,
+            energies,
             entropies,
         )
-        residuals = X - activations.T @ self.moments.means
-        errors = np.einsum("nd,nd->n", residuals, residuals)
-        errors += diagonal * self.noise_variance @ (activations * (1.0 - activations))
-        errors += X.shape[1] * ((self.moments.root @ activations) ** 2).sum(axis=0)
-        energies = log_odds @ activations - 0.5 / self.noise_variance * errors
+        residuals = activations.T @ self.moments.means
+        residuals -= X
+        energies -= 0.5 / self.noise_variance * np.einsum("nd,nd->n", residuals, residuals)
         second = [_second_moments(activations, kind) for kind in weights]
         return self._inferred(X, weights, activations, second, energies, entropies, logits)
 
@@ -216,21 +269,17 @@ class Likelihood:
         """Return q(z) of some rows, by a sum over all states."""
         states = self.states
         assert states is not None
-        coordinates, centers, rest = in_span(X, self.moments.means, states)
-        constants = states @ logit(self.activation_prior)
-        spread = ((states @ self.moments.root.T) ** 2).sum(axis=1)
-        constants -= 0.5 * X.shape[1] / self.noise_variance * spread
-        masses, every = np.zeros((len(weights), len(states))), np.empty((len(weights), len(X)))
+        masses, every = np.zeros((len(weights), len(states.all))), np.empty((len(weights), len(X)))
         for of_kind, kind in zip(every, weights, strict=True):
             of_kind[:] = kind
-        activations = np.empty((states.shape[1], len(X)))
+        activations = np.empty((states.all.shape[1], len(X)))
         energies, entropies = np.empty(len(X)), np.empty(len(X))
-        scale = 1.0 / np.sqrt(self.noise_variance)
+        coordinates, rest = states.span(X)
         kernels().all_states(
-            np.ascontiguousarray(scale * coordinates.T),
-            scale * centers,
-            np.ascontiguousarray(states.T),
-            constants,
+            coordinates,
+            states.centers,
+            np.ascontiguousarray(states.all.T),
+            states.constants,
             inverse_temperature,
             every,
             activations,
@@ -238,8 +287,8 @@ class Likelihood:
             energies,
             entropies,
         )
-        energies -= 0.5 / self.noise_variance * rest
-        second = [(states.T * mass) @ states for mass in masses]
+        energies -= 0.5 * rest
+        second = [(states.all.T * mass) @ states.all for mass in masses]
         return self._inferred(X, weights, activations, second, energies, entropies, None)
 
     def _inferred(
@@ -285,26 +334,6 @@ class Likelihood:
         solution = self.inverse @ projections
         solution += self.shift[:, None]
         return solution
-
-
-def in_span(
-    X: np.ndarray, means: np.ndarray, states: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows and the sums of components as points in the span of the components.
-
-    Returns
-    -------
-    coordinates : ndarray of shape (n_rows, r)
-        The rows, where r is the smaller of n_components and n_features.
-    centers : ndarray of shape (n_states, r)
-        zᵀ ``means`` of every state.
-    rest : ndarray of shape (n_rows,)
-        The squared distances of the rows from the span.
-    """
-    basis, triangle = np.linalg.qr(means.T)
-    coordinates = X @ basis
-    outside = X - coordinates @ basis.T
-    return coordinates, states @ triangle.T, np.einsum("nd,nd->n", outside, outside)
 
 
 def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -425,9 +454,9 @@ class FactorialMixture(BinaryCodes):
         for rows, X, *_ in centered_blocks(Rows(units.X, None, origin)):
             mean = mean + (X.sum(axis=0) if units.weights is None else units.weights[rows] @ X)
         mean = mean / weight
-        for rows, _, squares, _ in centered_blocks(Rows(units.X, None, mean)):
+        for rows, X, _ in centered_blocks(Rows(units.X, None, mean)):
             weights = 1.0 if units.weights is None else units.weights[rows]
-            scatter += float(np.sum(weights * squares))
+            scatter += float(np.sum(weights * np.einsum("nd,nd->n", X, X)))
         return Summary(weight, weight, mean if self.center else origin, mean, scatter)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> FactorialMixture:
@@ -522,6 +551,13 @@ class FactorialMixture(BinaryCodes):
         gram, prior = moments.gram / self.noise_variance, self.activation_prior
         precision = 1.0 / (prior * (1.0 - prior) * x)
         inverse = np.linalg.inv(gram + np.diag(precision))
+        root = np.sqrt(self.n_features / self.noise_variance) * moments.root
+        states = None
+        if self.local_step_name == "enumerate":
+            every = self.states()
+            constants = every @ logit(prior)
+            constants -= 0.5 * ((every @ root.T) ** 2).sum(axis=1)
+            states = States.of(every, moments.means, constants, self.noise_variance)
         return Likelihood(
             moments,
             moments.means / self.noise_variance,
@@ -530,7 +566,8 @@ class FactorialMixture(BinaryCodes):
             prior,
             inverse,
             inverse @ (precision * prior),
-            self.states() if self.local_step_name == "enumerate" else None,
+            root,
+            states,
             self.sweep_tol,
         )
 
@@ -635,19 +672,20 @@ class FactorialMixture(BinaryCodes):
         column, S being the covariance of the components.
         """
         standard = self.standard(q)
-        means, states = standard["mean"], self.states()
-        variances = ((states @ standard["covariance"]) * states).sum(axis=1) + self.noise_variance
-        log_prior = log_expit(np.where(states > 0, 1, -1) * logit(self.activation_prior)).sum(
-            axis=1
-        )
-        constants = log_prior - 0.5 * self.n_features * (LOG_2PI + np.log(variances))
+        every = self.states()
+        variances = ((every @ standard["covariance"]) * every).sum(axis=1) / self.noise_variance
+        variances += 1.0
+        constants = log_expit(np.where(every > 0, 1, -1) * logit(self.activation_prior)).sum(axis=1)
+        constants -= 0.5 * self.n_features * (LOG_2PI + np.log(self.noise_variance * variances))
+        states = States.of(every, standard["mean"], constants, self.noise_variance)
         result = np.empty(units.n_units)
-        size = max(1, _ENTRIES // len(states))
+        size = max(1, _ENTRIES // len(every))
         for rows, X, *_ in centered_blocks(units):
-            coordinates, centers, rest = in_span(X, means, states)
+            coordinates, rest = states.span(X)
             for begin in range(0, len(X), size):
                 part = slice(begin, begin + size)
-                distances = cdist(coordinates[part], centers, "sqeuclidean") + rest[part, None]
+                distances = cdist(coordinates.T[part], states.centers, "sqeuclidean")
+                distances += rest[part, None]
                 found = logsumexp(constants - 0.5 * distances / variances, axis=1)
                 result[rows][part] = found
         return result
