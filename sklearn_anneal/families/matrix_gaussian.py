@@ -84,7 +84,8 @@ class MatrixGaussian(Family):
         covariance = _FULL.inverse(natural["precision"])
         # A product with the covariance would be wrong in all columns of an ill-conditioned P, and
         # not only along the directions that P hardly determines.
-        mean = cho_solve((np.linalg.cholesky(natural["precision"]), True), natural["natural_mean"], check_finite=False)
+        root = np.linalg.cholesky(natural["precision"])
+        mean = cho_solve((root, True), natural["natural_mean"], check_finite=False)
         return {"mean": mean, "covariance": covariance}
 
     def from_standard(self, mean: np.ndarray, covariance: np.ndarray) -> Natural:

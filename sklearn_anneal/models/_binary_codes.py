@@ -20,6 +20,9 @@ _BLOCK, _LANES = 1536, 64
 # Default number of sweeps over a row: few at visits that start anew in order to explore, many at
 # other visits.
 FEW_SWEEPS, MANY_SWEEPS = 5, 100
+# The inverse of a smaller variance, times what learned shares of it and sums over rows make of it,
+# would overflow.
+_LEAST_VARIANCE = 1e-300
 
 
 class RowBlock(NamedTuple):
@@ -96,6 +99,19 @@ def centered_blocks(units: Rows) -> Iterator[RowBlock]:
             there = ~np.isnan(X)
             X, observed = np.where(there, X, 0.0), there.astype(np.float64)
         yield RowBlock(rows, X, observed)
+
+
+def check_variances(variances: float | np.ndarray) -> None:
+    """Refuse data whose squares overflow or underflow; constant columns are no concern."""
+    for wrong, size, event in (
+        (~np.isfinite(variances), "large", "overflow"),
+        ((variances > 0) & (variances < _LEAST_VARIANCE), "small", "underflow"),
+    ):
+        if np.any(wrong):
+            raise ValueError(
+                f"X has numbers so {size} that their squares {event}. Rescale X, for example with "
+                "sklearn.preprocessing.StandardScaler."
+            )
 
 
 def weighted_total(weights: np.ndarray, values: np.ndarray) -> float:

@@ -22,6 +22,7 @@ from ._binary_codes import (
     Inferred,
     RowBlock,
     centered_blocks,
+    check_variances,
     weighted_product,
     weighted_total,
 )
@@ -462,11 +463,7 @@ class FactorialMixture(BinaryCodes):
     def resolved(self, summary: Summary, hold_units: bool = False) -> FactorialMixture:
         model = copy(self)
         scale = summary.variance
-        if not np.isfinite(scale):
-            raise ValueError(
-                "X has numbers so large that their squares overflow. Rescale X, for example with "
-                "sklearn.preprocessing.StandardScaler."
-            )
+        check_variances(scale)
         if not scale > 0:
             # All rows are equal, so that there is no noise to learn from.
             scale, model.learns = 1.0, ()

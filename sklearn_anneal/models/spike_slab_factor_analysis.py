@@ -20,6 +20,7 @@ from ._binary_codes import (
     Inferred,
     RowBlock,
     centered_blocks,
+    check_variances,
     weighted_product,
 )
 from ._summary import DataSummary
@@ -395,11 +396,7 @@ class SpikeSlabFactorAnalysis(BinaryCodes):
     def resolved(self, summary: Summary, hold_units: bool = False) -> SpikeSlabFactorAnalysis:
         model = copy(self)
         variances = summary.variances
-        if not np.isfinite(variances).all():
-            raise ValueError(
-                "X has numbers so large that their squares overflow. Rescale X, for example with "
-                "sklearn.preprocessing.StandardScaler."
-            )
+        check_variances(variances)
         typical = float(variances.mean())
         if not typical > 0:
             # All rows are equal, so that there is no noise to learn from.
