@@ -495,7 +495,7 @@ class BaseAnnealed(
         progress, save = Progress(ctx, engine.PLAIN), None
         if checkpoint is not None:
             self._reopened(checkpoint, units, np.random.RandomState(0), fingerprint(ctx.q))
-            progress = checkpoint.load("restart-0") or progress
+            progress = checkpoint.load("restart-0", Progress) or progress
             save = partial(checkpoint.save, "restart-0")
         after_pass = None if monitor is None else monitor.begin_restart(0, 0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=monitor is not None) as workers:
@@ -702,6 +702,11 @@ class BaseAnnealed(
         self.best_restart_ = 0 if found is None else found.best_restart
         self.reheat_lower_bounds_ = np.array([] if found is None else found.reheat_lower_bounds)
         for name, value in self._fitted_attributes(ctx).items():
+            if (
+                getattr(value, "dtype", np.dtype(object)).kind == "f"
+                and not np.isfinite(value).all()
+            ):
+                raise np.linalg.LinAlgError(f"{name} is not finite")
             setattr(self, name, value)
 
     def _warn(self, ctx: Context, trace: Trace, stacklevel: int = 7) -> None:

@@ -19,6 +19,7 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+from ..inference.overflow import judged_by_results
 from ..inference.tables import missing_cells
 from ..inference.units import Rows
 
@@ -115,10 +116,11 @@ def explained(advice: str, what: str = "Fitting") -> Iterator[None]:
     """Turn a failure of linear algebra into a ValueError with advice to the user.
 
     Such a failure means that parameters left their domain, for example that a covariance matrix
-    is not positive definite any more.
+    is not positive definite any more. Numpy does not warn of the numbers that lead to it.
     """
     try:
-        yield
+        with judged_by_results():
+            yield
     except np.linalg.LinAlgError as error:
         raise ValueError(f"{what} failed because {advice}") from error
 

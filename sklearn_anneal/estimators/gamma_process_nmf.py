@@ -20,7 +20,7 @@ from ..inference.units import DenseCounts, SparseCounts, cell_patterns
 from ..metrics import LARGEST_COUNT, split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ._base import _WORTH_THREADS, BaseAnnealed
-from ._counts import checked_counts
+from ._counts import checked_counts, drawn_counts
 from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
 from ._validation import (
@@ -556,7 +556,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         rng = check_random_state(self.random_state)
         b = self.activation_prior_
         activations = rng.gamma(b, 1.0 / b, size=(n_samples, len(self.component_weights_)))
-        return rng.poisson(activations @ self.components_), activations
+        return drawn_counts(rng, activations @ self.components_), activations
 
     def _rows(self, X: Any) -> tuple[Context, DenseCounts | SparseCounts]:
         ctx = self._context()

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 # The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
+# With fewer words per document, the bound of a document is smaller than the rounding errors of the
+# divergence of its topics from their prior.
+_FEWEST_WORDS = 1e-8
 # With a larger prior of the topic proportions, float32 would round away the words of a document.
 _LARGEST_SINGLE = 1e10
 
@@ -433,6 +436,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             raise ValueError(
                 "The documents of X have no words (all counts, or their weights, are zero), so "
                 "there is nothing to learn topics from. Check the vocabulary of the vectorizer."
+            )
+        if units.n_observations < _FEWEST_WORDS * units.n_units:
+            raise ValueError(
+                f"The {units.n_units} documents of X have {units.n_observations:g} words in all "
+                "(counts times weights), so few that the lower bound would be a rounding error. "
+                "Multiply X, or sample_weight, by a constant."
             )
 
     def _check_first_batch(self, units: Documents, model: Any) -> None:  # type: ignore[override]

@@ -64,10 +64,17 @@ class Checkpoint:
         identity = {"format of the checkpoint": _FORMAT, **identity}
         path = self.folder / "fit.joblib"
         if not path.exists():
+            if self.folder.exists() and not self.folder.is_dir():
+                raise ValueError(
+                    f"checkpoint={str(self.folder)!r} is a file, but it has to be a folder, or to "
+                    "be free for one. Give checkpoint another name."
+                )
             self.folder.mkdir(parents=True, exist_ok=True)
             _write(path, {"identity": identity, "shared": shared})
             return shared
-        stored = _read(path)
+        stored = _read(path, dict)
+        if stored.keys() != {"identity", "shared"} or not isinstance(stored["identity"], dict):
+            raise _unreadable(path, "it does not describe a fit")
         for what, value in identity.items():
             before = stored["identity"].get(what)
             if before != value:
@@ -79,10 +86,16 @@ class Checkpoint:
                 )
         return stored["shared"]
 
-    def load(self, name: str) -> Any:
-        """Return the stored state of a part of the fit; None if nothing has been stored yet."""
+    def load(self, name: str, kind: type) -> Any:
+        """Return the stored state of a part of the fit; None if nothing has been stored yet.
+
+        Raises
+        ------
+        ValueError
+            If the file cannot be read, or holds something else than a state of this kind.
+        """
         path = self._path(name)
-        return _read(path) if path.exists() else None
+        return _read(path, kind) if path.exists() else None
 
     def save(self, name: str, state: Any) -> None:
         """Store the state of a part of the fit."""
@@ -92,15 +105,22 @@ class Checkpoint:
         return self.folder / f"{name}.joblib"
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, kind: type) -> Any:
     try:
-        return joblib.load(path)
+        value = joblib.load(path)
     except Exception as error:
-        raise ValueError(
-            f"The checkpoint {str(path)!r} cannot be read ({error}). It is damaged, or was written "
-            "with another version of this package or of one of its dependencies; give checkpoint "
-            "another folder."
-        ) from error
+        raise _unreadable(path, error) from error
+    if not isinstance(value, kind):
+        raise _unreadable(path, f"it holds an object of the class {type(value).__name__}")
+    return value
+
+
+def _unreadable(path: Path, why: object) -> ValueError:
+    return ValueError(
+        f"The checkpoint {str(path)!r} cannot be read ({why}). It is damaged, or was written "
+        "by another program or with another version of this package or of one of its "
+        "dependencies; give checkpoint another folder."
+    )
 
 
 def _write(path: Path, value: Any) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
+from .overflow import judged_by_results
 from .parallel import Workers, pickled
 from .parts import Errand, Node, Part, Place, copied, run
 from .thread_limits import one_thread
@@ -277,7 +278,12 @@ def _visit(errand: bytes, parts: list[Part], n_parts: int, copies: dict[str, lis
             if part.index in found:
                 part.kept[copied(token)] = found[part.index]
     n_threads = get_worker().state.nthreads
-    with one_thread(), parallel_config(backend="threading"), Workers(n_threads) as workers:
+    with (
+        one_thread(),
+        judged_by_results(),
+        parallel_config(backend="threading"),
+        Workers(n_threads) as workers,
+    ):
         return pickled(run(pickle.loads(errand), parts, n_parts, workers))
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from sklearn import config_context, get_config
 
+from .overflow import judged_by_results
+
 
 class Lockstep:
     """Lets restarts pass over the data together, so that these are read once for all of them.
@@ -77,7 +79,7 @@ class Lockstep:
         def one(task: tuple) -> Any:
             failed = True
             try:
-                with config_context(**config):
+                with config_context(**config), judged_by_results():
                     value = function(*common, *task)
                 failed = False
                 return value

@@ -23,6 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from ..kernels import MOST_PARTS
 from .kept_memory import keep_memory, memory_kept
+from .overflow import judged_by_results
 from .thread_limits import one_thread
 from .threads import Call, Threads
 
@@ -467,7 +468,7 @@ def _in_worker(
 ) -> list[bytes]:
     """Run tasks where the caller's limit on threads may not reach; their results, pickled."""
     values = () if common is None else common.values
-    with one_thread():
+    with one_thread(), judged_by_results():
         return [pickled(function(*values, *task)) for task in tasks]
 
 

@@ -283,7 +283,7 @@ class Search:
         self.reheat_lower_bounds.append(after.final)
         rise = after.final - before.final
         self.in_vain = 0 if stop.worthwhile(rise, n_observations) else self.in_vain + 1
-        if rise > 0 and finite(trial.ctx.q):
+        if 0 < rise < np.inf and finite(trial.ctx.q):
             after.lower_bounds[:0] = before.lower_bounds
             after.temperatures[:0] = before.temperatures
             after.initial = before.initial
@@ -406,7 +406,7 @@ def restart(
     name = f"restart-{index}"
     if progress is None:
         start = starts.pop() if starts else None
-        progress = None if checkpoint is None else checkpoint.load(name)
+        progress = None if checkpoint is None else checkpoint.load(name, Progress)
         if progress is None:
             progress = problem.open(index, start)
         del start
@@ -431,7 +431,7 @@ def _reheated(course: _Course, found: Search, plan: Plan, workers: Workers) -> S
     n_reheats = plan.reheats_after(found.strategy)
     if n_reheats == 0:
         return found
-    stored = None if checkpoint is None else checkpoint.load("reheats")
+    stored = None if checkpoint is None else checkpoint.load("reheats", Search)
     result: Search = found if stored is None else stored
     settings, stop = problem.settings._replace(passes_before_test=3), problem.settings.stop
     save = None

@@ -20,6 +20,7 @@ import numpy as np
 from joblib import cpu_count
 
 from ..kernels import load
+from .overflow import judged_by_results
 
 # How long to watch before sleeping, in rounds of about ten nanoseconds.
 _WATCH = 100_000
@@ -170,7 +171,7 @@ class Threads:
         self._asleep: set[int] = set()
         self._board = _team().new_board() if self._watched else _NO_BOARD
         work = (*common, self._watched, self._board, self._asleep, initializer)
-        self._threads = [threading.Thread(target=_work, args=work, daemon=True) for _ in range(n)]
+        self._threads = [threading.Thread(target=_thread, args=work, daemon=True) for _ in range(n)]
         self._dismiss = weakref.finalize(self, _dismiss, *common, n)
         for thread in self._threads:
             thread.start()
@@ -223,6 +224,11 @@ def _dismiss(calls: SimpleQueue[Call | None], signal: _Signal, n: int) -> None:
     for _ in range(n):
         calls.put(None)
     signal.increase()
+
+
+def _thread(*work: Any) -> None:
+    with judged_by_results():
+        _work(*work)
 
 
 def _work(

@@ -9,9 +9,11 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from scipy.special import log_expit, logit, logsumexp
 
 from ..families import Factor, Factors, MatrixGaussian, Natural
+from ..families._structure import inverse_of_lower
 from ..inference.units import Rows
 from ._base import Block, ConjugateModel, LocalStep, coinciding, compiled
 from ._binary_codes import (
@@ -20,6 +22,7 @@ from ._binary_codes import (
     Inferred,
     RowBlock,
     centered_blocks,
+    check_variances,
     weighted_product,
     weighted_total,
 )
@@ -99,20 +102,85 @@ class Moments(NamedTuple):
     ----------
     means : ndarray of shape (n_components, n_features)
         E μ.
-    gram : ndarray of shape (n_components, n_components)
-        E μ μᵀ, summed over the columns of the data.
+    root : ndarray of shape (n_components, n_components)
+        R, lower triangular, with Rᵀ R = S, the covariance of the components in every column. It
+        is 0 for a draw.
     """
 
     means: np.ndarray
-    gram: np.ndarray
+    root: np.ndarray
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """S."""
+        return np.asarray(self.root.T @ self.root)
+
+    @property
+    def gram(self) -> np.ndarray:
+        """E μ μᵀ, summed over the columns of the data, (n_components, n_components)."""
+        return np.asarray(self.means @ self.means.T + self.means.shape[1] * self.covariance)
+
+
+class States(NamedTuple):
+    """All states z as points in the span of the components, in units of the noise.
+
+    Distances from rows are sums of squared differences there, with no terms that cancel.
+
+    Attributes
+    ----------
+    all : ndarray of shape (n_states, n_components)
+        The states.
+    centers : ndarray of shape (n_states, r)
+        zᵀ E μ / σ, where r is the smaller of n_components and n_features.
+    constants : ndarray of shape (n_states,)
+        The part of E log p(x, z) that depends on z alone.
+    basis : ndarray of shape (r, n_features)
+        Orthonormal rows, divided by σ.
+    noise_variance : float
+        σ².
+    """
+
+    all: np.ndarray
+    centers: np.ndarray
+    constants: np.ndarray
+    basis: np.ndarray
+    noise_variance: float
+
+    @classmethod
+    def of(
+        cls, states: np.ndarray, means: np.ndarray, constants: np.ndarray, noise_variance: float
+    ) -> States:
+        """Return some states as points in the span of the components."""
+        basis, triangle = np.linalg.qr(means.T)
+        scale = 1.0 / np.sqrt(noise_variance)
+        centers = states @ (scale * triangle.T)
+        return cls(states, centers, constants, scale * basis.T, noise_variance)
+
+    def span(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the coordinates of rows, (r, n_rows), and their squared distances from the span.
+
+        Both are in units of the noise.
+        """
+        coordinates = self.basis @ X.T
+        r, n_features = self.basis.shape
+        if r == n_features:
+            return coordinates, np.zeros(len(X))
+        outside = coordinates.T @ (self.noise_variance * self.basis)
+        outside -= X
+        return coordinates, np.einsum("nd,nd->n", outside, outside) / self.noise_variance
 
 
 @dataclass(frozen=True)
 class Likelihood:
     """E log p(x, z | μ) as a function of z, for inference about the activations of rows.
 
+    E‖x − zᵀμ‖² is summed from squares, and never from products that cancel: the residual of every
+    row, and what the variances of z and of μ add to it. However large the components are, no row
+    is more probable than its noise allows.
+
     Parameters
     ----------
+    moments : Moments
     scaled : ndarray of shape (n_components, n_features)
         E μ / σ².
     gram : ndarray of shape (n_components, n_components)
@@ -125,19 +193,23 @@ class Likelihood:
         The inverse of the matrix of :meth:`_relaxed`.
     shift : ndarray of shape (n_components,)
         What its prior adds to the relaxed activations of every row.
-    states : ndarray of shape (n_states, n_components) or None
+    root : ndarray of shape (n_components, n_components)
+        A lower triangular matrix R, where Rᵀ R is the part of ``gram`` from the covariance of μ.
+    states : States or None
         All states z if they are enumerated; None for mean-field inference.
     tol : float
         The sweeps over a row end after one in which no activation has changed by more.
     """
 
+    moments: Moments
     scaled: np.ndarray
     gram: np.ndarray
     noise_variance: float
     activation_prior: np.ndarray
     inverse: np.ndarray
     shift: np.ndarray
-    states: np.ndarray | None
+    root: np.ndarray
+    states: States | None
     tol: float
 
     def infer(
@@ -163,61 +235,95 @@ class Likelihood:
         n_sweeps : int
             Largest number of sweeps.
         """
+        inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
+        if self.states is not None:
+            return self._enumerated(block.X, inverse_temperature, weights)
         X = block.X
         projections = self.scaled @ X.T
-        log_odds, diagonal = logit(self.activation_prior), np.diagonal(self.gram)
-        inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
         activations = np.empty(projections.shape)
         energies, entropies = np.empty(len(X)), np.empty(len(X))
-        logits = None
-        if self.states is not None:
-            masses = np.zeros((len(weights), len(self.states)))
-            half = 0.5 * ((self.states @ self.gram) * self.states).sum(axis=1)
-            every = np.empty((len(weights), len(X)))
-            for of_kind, kind in zip(every, weights, strict=True):
-                of_kind[:] = kind
-            kernels().all_states(
-                projections,
-                self.states,
-                np.ascontiguousarray(self.states.T),
-                self.states @ log_odds - half,
-                inverse_temperature,
-                every,
-                activations,
-                masses,
-                energies,
-                entropies,
-            )
-            second = [(self.states.T * mass) @ self.states for mass in masses]
-        else:
-            # The kernel overwrites the start.
-            logits = self._relaxed(projections) if start is None else np.array(start, order="C")
-            kernels().mean_field(
-                projections,
-                self.gram,
-                log_odds - 0.5 * diagonal,
-                inverse_temperature,
-                int(start is None),
-                n_sweeps,
-                self.tol,
-                logits,
-                activations,
-                energies,
-                entropies,
-            )
-            second = [_second_moments(activations, kind) for kind in weights]
+        # The kernel overwrites the start.
+        logits = self._relaxed(projections) if start is None else np.array(start, order="C")
+        kernels().mean_field(
+            projections,
+            self.gram,
+            self.root,
+            logit(self.activation_prior),
+            inverse_temperature,
+            int(start is None),
+            n_sweeps,
+            self.tol,
+            logits,
+            activations,
+            energies,
+            entropies,
+        )
+        residuals = activations.T @ self.moments.means
+        residuals -= X
+        energies -= 0.5 / self.noise_variance * np.einsum("nd,nd->n", residuals, residuals)
+        second = [_second_moments(activations, kind) for kind in weights]
+        return self._inferred(X, weights, activations, second, energies, entropies, logits)
+
+    def _enumerated(
+        self, X: np.ndarray, inverse_temperature: np.ndarray, weights: Sequence[np.ndarray]
+    ) -> Inferred:
+        """Return q(z) of some rows, by a sum over all states."""
+        states = self.states
+        assert states is not None
+        masses, every = np.zeros((len(weights), len(states.all))), np.empty((len(weights), len(X)))
+        for of_kind, kind in zip(every, weights, strict=True):
+            of_kind[:] = kind
+        activations = np.empty((states.all.shape[1], len(X)))
+        energies, entropies = np.empty(len(X)), np.empty(len(X))
+        coordinates, rest = states.span(X)
+        kernels().all_states(
+            coordinates,
+            states.centers,
+            np.ascontiguousarray(states.all.T),
+            states.constants,
+            inverse_temperature,
+            every,
+            activations,
+            masses,
+            energies,
+            entropies,
+        )
+        energies -= 0.5 * rest
+        second = [(states.all.T * mass) @ states.all for mass in masses]
+        return self._inferred(X, weights, activations, second, energies, entropies, None)
+
+    def _inferred(
+        self,
+        X: np.ndarray,
+        weights: Sequence[np.ndarray],
+        activations: np.ndarray,
+        second: list[np.ndarray],
+        energies: np.ndarray,
+        entropies: np.ndarray,
+        logits: np.ndarray | None,
+    ) -> Inferred:
+        """Return q(z), given the part of the energies that depends on z."""
         first = [weighted_product(activations, X, kind) for kind in weights]
-        d = X.shape[1]
-        constant = np.log1p(-self.activation_prior).sum()
-        constant -= 0.5 * d * (LOG_2PI + np.log(self.noise_variance))
-        energies += constant - 0.5 / self.noise_variance * block.squares
         moments = [{"first": a, "second": b} for a, b in zip(first, second, strict=True)]
+        energies = energies + self._constant(X.shape[1])
         return Inferred(activations, moments, energies, entropies, logits)
 
-    def evidence(self, block: RowBlock, weights: np.ndarray) -> Natural:
-        """Return Σ w ‖x‖² and Σ w of a block of rows."""
+    def _constant(self, n_features: int) -> float:
+        """Return the part of E log p(x, z | μ) that depends neither on x nor on z."""
+        noise = 0.5 * n_features * (LOG_2PI + np.log(self.noise_variance))
+        return float(np.log1p(-self.activation_prior).sum() - noise)
+
+    def evidence(self, block: RowBlock, weights: np.ndarray, found: Inferred) -> Natural:
+        """Return Σ w E‖x − zᵀμ‖² and Σ w of a block of rows."""
         total = weights[0] * len(block.X) if len(weights) == 1 else weights.sum()
-        return {"evidence": np.array([weighted_total(weights, block.squares), total])}
+        log_odds = logit(self.activation_prior) @ found.activations
+        losses = self._constant(block.X.shape[1]) + log_odds - found.energies
+        errors = 2.0 * self.noise_variance * weighted_total(weights, losses)
+        return {"evidence": np.array([errors, total])}
+
+    def of_visit(self) -> Natural:
+        """Return what :meth:`FactorialMixture.learned` reads of the μ that the rows have seen."""
+        return {"means": self.moments.means, "covariance": self.moments.covariance}
 
     def _relaxed(self, projections: np.ndarray) -> np.ndarray:
         """Return real activations from which sweeps can start, (n_components, n_rows).
@@ -349,19 +455,15 @@ class FactorialMixture(BinaryCodes):
         for rows, X, *_ in centered_blocks(Rows(units.X, None, origin)):
             mean = mean + (X.sum(axis=0) if units.weights is None else units.weights[rows] @ X)
         mean = mean / weight
-        for rows, _, squares, _ in centered_blocks(Rows(units.X, None, mean)):
+        for rows, X, _ in centered_blocks(Rows(units.X, None, mean)):
             weights = 1.0 if units.weights is None else units.weights[rows]
-            scatter += float(np.sum(weights * squares))
+            scatter += float(np.sum(weights * np.einsum("nd,nd->n", X, X)))
         return Summary(weight, weight, mean if self.center else origin, mean, scatter)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> FactorialMixture:
         model = copy(self)
         scale = summary.variance
-        if not np.isfinite(scale):
-            raise ValueError(
-                "X has numbers so large that their squares overflow. Rescale X, for example with "
-                "sklearn.preprocessing.StandardScaler."
-            )
+        check_variances(scale)
         if not scale > 0:
             # All rows are equal, so that there is no noise to learn from.
             scale, model.learns = 1.0, ()
@@ -434,10 +536,9 @@ class FactorialMixture(BinaryCodes):
         if rng is not None:
             (factor,) = self.factors()
             means = factor.family.sample(factor.pick(q), rng)["value"]
-            return Moments(means, means @ means.T)
-        standard = self.standard(q)
-        means = standard["mean"]
-        return Moments(means, means @ means.T + self.n_features * standard["covariance"])
+            return Moments(means, np.zeros((self.n_components, self.n_components)))
+        root = inverse_of_lower(np.linalg.cholesky(q["precision"]))
+        return Moments(self.standard(q)["mean"], root)
 
     def likelihood(self, moments: Moments, x: float = 1.0) -> Likelihood:
         """Return E log p(x, z | μ) as a function of z, given the moments of μ.
@@ -447,14 +548,23 @@ class FactorialMixture(BinaryCodes):
         gram, prior = moments.gram / self.noise_variance, self.activation_prior
         precision = 1.0 / (prior * (1.0 - prior) * x)
         inverse = np.linalg.inv(gram + np.diag(precision))
+        root = np.sqrt(self.n_features / self.noise_variance) * moments.root
+        states = None
+        if self.local_step_name == "enumerate":
+            every = self.states()
+            constants = every @ logit(prior)
+            constants -= 0.5 * ((every @ root.T) ** 2).sum(axis=1)
+            states = States.of(every, moments.means, constants, self.noise_variance)
         return Likelihood(
+            moments,
             moments.means / self.noise_variance,
             gram,
             self.noise_variance,
             prior,
             inverse,
             inverse @ (precision * prior),
-            self.states() if self.local_step_name == "enumerate" else None,
+            root,
+            states,
             self.sweep_tol,
         )
 
@@ -482,13 +592,17 @@ class FactorialMixture(BinaryCodes):
         if not self.learns:
             return self, prior, q
         model = copy(self)
-        means, gram = self.expectations(q)
-        first, second = step.statistics["first"], step.statistics["second"]
-        squares, weight = step.statistics["evidence"]
-        error = squares - 2.0 * np.sum(means * first) + np.sum(gram * second)
+        moments, stats = self.expectations(q), step.statistics
+        first, second = stats["first"], stats["second"]
+        error, weight = stats["evidence"]
+        # The error changes with μ since the visit. The error itself, as Σ x² − 2 Σ …, would have
+        # no correct digit where components are far larger than the noise.
+        shift = moments.means - stats["means"]
+        error += np.sum(shift * (second @ shift - 2.0 * (first - second @ stats["means"])))
+        error += self.n_features * np.sum(second * (moments.covariance - stats["covariance"]))
         best = {
             "noise_variance": error / (weight * self.n_features),
-            "mean_variance": np.trace(gram) / means.size,
+            "mean_variance": np.trace(moments.gram) / moments.means.size,
         }
         for name in best.keys() & set(self.learns):
             old = getattr(self, name)
@@ -555,20 +669,20 @@ class FactorialMixture(BinaryCodes):
         column, S being the covariance of the components.
         """
         standard = self.standard(q)
-        means, states = standard["mean"], self.states()
-        variances = ((states @ standard["covariance"]) * states).sum(axis=1) + self.noise_variance
-        centers = states @ means
-        log_prior = log_expit(np.where(states > 0, 1, -1) * logit(self.activation_prior)).sum(
-            axis=1
-        )
-        constants = log_prior - 0.5 * self.n_features * (LOG_2PI + np.log(variances))
-        lengths = (centers**2).sum(axis=1)
+        every = self.states()
+        variances = ((every @ standard["covariance"]) * every).sum(axis=1) / self.noise_variance
+        variances += 1.0
+        constants = log_expit(np.where(every > 0, 1, -1) * logit(self.activation_prior)).sum(axis=1)
+        constants -= 0.5 * self.n_features * (LOG_2PI + np.log(self.noise_variance * variances))
+        states = States.of(every, standard["mean"], constants, self.noise_variance)
         result = np.empty(units.n_units)
-        size = max(1, _ENTRIES // len(states))
-        for rows, X, squares, _ in centered_blocks(units):
+        size = max(1, _ENTRIES // len(every))
+        for rows, X, *_ in centered_blocks(units):
+            coordinates, rest = states.span(X)
             for begin in range(0, len(X), size):
                 part = slice(begin, begin + size)
-                distances = lengths - 2.0 * X[part] @ centers.T + squares[part, None]
+                distances = cdist(coordinates.T[part], states.centers, "sqeuclidean")
+                distances += rest[part, None]
                 found = logsumexp(constants - 0.5 * distances / variances, axis=1)
                 result[rows][part] = found
         return result
