@@ -291,7 +291,7 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
     """
     tasks: Counter[str] = Counter()
     threads: set[int] = set()
-    original, caller, others = parallel._in_thread, threading.get_ident(), threading.Event()
+    original, caller, others = parallel.in_thread, threading.get_ident(), threading.Event()
 
     def spy(over: Any, config: Any, function: Callable[..., Any], *task: Any) -> Any:
         tasks[function.__qualname__] += 1
@@ -303,7 +303,7 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
             others.wait(10)
         return original(over, config, function, *task)
 
-    monkeypatch.setattr(parallel, "_in_thread", spy)
+    monkeypatch.setattr(parallel, "in_thread", spy)
     return tasks, threads
 
 
