@@ -11,7 +11,7 @@ import joblib
 
 from .units import Units
 
-_FORMAT = 3
+_FORMAT = 4
 
 
 def fingerprint(*values: Any) -> str:
