@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 
 import joblib
 import numpy as np
@@ -285,11 +286,92 @@ def test_another_version_is_refused(begun, monkeypatch):
         make(entry).fit(X, checkpoint=folder)
 
 
-def test_damaged_files_are_refused(begun):
+FOREIGN = {
+    "text": b"nothing of the kind",
+    "nothing": b"",
+    "a list": [1, 2],
+    "an array": np.arange(3.0),
+    "a number": 1.0,
+    "None": None,
+    "a dictionary": {"shared": {}},
+    "another dictionary": {"identity": [], "shared": {}},
+    "a dictionary of a dictionary": {"identity": {}, "shared": {}, "fit": "", "part": "restart-0"},
+    "an estimator": sklearn_anneal.AnnealedHMM(2),
+}
+
+
+@pytest.mark.parametrize("name", ["fit", "restart-0", "reheats"])
+@pytest.mark.parametrize("content", FOREIGN)
+def test_files_that_are_no_checkpoint_are_refused_in_one_sentence(
+    content, name, rng, tmp_path, monkeypatch, few_passes_of_searches
+):
+    entry = models()[0].values[0]
+    X, est = entry.data(rng, 40), make(entry, n_reheats=1)
+    assert interrupted(monkeypatch, est, X, tmp_path, 3)
+    path, value = tmp_path / f"{name}.joblib", FOREIGN[content]
+    if isinstance(value, bytes):
+        path.write_bytes(value)
+    else:
+        joblib.dump(value, path)
+    kept = path.read_bytes()
+    with pytest.raises(ValueError, match=rf"{name}\.joblib'.*Remove (it|the file)") as caught:
+        est.fit(X, checkpoint=tmp_path)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == kept
+
+
+@pytest.mark.parametrize("name", ["fit", "restart-0"])
+def test_truncated_files_are_refused(begun, name):
     entry, X, folder = begun
-    (folder / "restart-0.joblib").write_bytes(b"nothing of the kind")
-    with pytest.raises(ValueError, match="cannot be read"):
+    path = folder / f"{name}.joblib"
+    whole = path.read_bytes()
+    for size in np.linspace(0, len(whole) - 1, 40).astype(int):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=rf"{name}\.joblib' cannot be read \(.+\)"):
+            make(entry).fit(X, checkpoint=folder)
+    path.write_bytes(whole)
+    assert_identical(make(entry).fit(X, checkpoint=folder), make(entry).fit(X))
+
+
+def test_the_state_of_a_restart_belongs_to_its_fit(begun, rng, tmp_path, monkeypatch):
+    """Neither that of another fit nor that of another restart is taken for it."""
+    entry, X, folder = begun
+    other = tmp_path / "other"
+    assert interrupted(monkeypatch, make(entry, random_state=1), X, other, 3)
+    own = (folder / "restart-0.joblib").read_bytes()
+    shutil.copy(other / "restart-0.joblib", folder)
+    with pytest.raises(ValueError, match=r"restart-0\.joblib' does not belong to the fit"):
         make(entry).fit(X, checkpoint=folder)
+    (folder / "restart-0.joblib").write_bytes(own)
+    several = tmp_path / "several"
+    est = make(entry, n_init=2)
+    assert interrupted(monkeypatch, est, X, several, 3, part="restart-1")
+    shutil.copy(several / "restart-0.joblib", several / "restart-1.joblib")
+    with pytest.raises(ValueError, match=r"restart-1\.joblib' does not belong to the fit"):
+        est.fit(X, checkpoint=several)
+    assert_identical(make(entry).fit(X, checkpoint=folder), make(entry).fit(X))
+
+
+@pytest.mark.parametrize("entry", models()[1:])
+def test_a_checkpoint_of_another_estimator_is_refused(entry, begun, rng):
+    _, _, folder = begun
+    with pytest.raises(ValueError, match=r"differs in the estimator \('\w+' then, '\w+' now\)"):
+        entry.make().fit(entry.data(rng, 40), checkpoint=folder)
+
+
+@pytest.mark.parametrize("folder", [3, True, 1.5, b"folder", ["folder"]])
+def test_what_is_no_path_is_refused(folder, rng):
+    entry = models()[0].values[0]
+    with pytest.raises(TypeError, match="checkpoint should be the path of a folder, but"):
+        make(entry).fit(entry.data(rng, 40), checkpoint=folder)
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(rng, tmp_path):
+    entry, path = models()[0].values[0], tmp_path / "file"
+    path.write_text("some text")
+    with pytest.raises(ValueError, match="checkpoint should be a folder, but .*file' is a file"):
+        make(entry).fit(entry.data(rng, 40), checkpoint=path)
+    assert path.read_text() == "some text"
 
 
 def test_a_write_that_fails_leaves_the_state_before(begun, monkeypatch):
