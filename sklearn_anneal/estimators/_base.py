@@ -32,7 +32,7 @@ from ..annealing import (
 from ..annealing._documentation import LinkedDocumentation
 from ..inference import engine, streaming
 from ..inference.callbacks import FitMonitor
-from ..inference.checkpoint import Checkpoint, fingerprint, fingerprint_of
+from ..inference.checkpoint import Checkpoint, fingerprint_of
 from ..inference.engine import Progress, Settings, Trace
 from ..inference.messages import Messages, described, number
 from ..inference.parallel import Workers
@@ -494,8 +494,8 @@ class BaseAnnealed(
         self._load_kernels()
         progress, save = Progress(ctx, engine.PLAIN), None
         if checkpoint is not None:
-            self._reopened(checkpoint, units, np.random.RandomState(0), fingerprint(ctx.q))
-            progress = checkpoint.load("restart-0", Progress) or progress
+            self._reopened(checkpoint, units, np.random.RandomState(0), kept.identity())
+            progress = checkpoint.load("restart-0") or progress
             save = partial(checkpoint.save, "restart-0")
         after_pass = None if monitor is None else monitor.begin_restart(0, 0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=monitor is not None) as workers:
@@ -519,10 +519,12 @@ class BaseAnnealed(
         """
         from .. import __version__
 
-        free = ("n_jobs", "random_state", "verbose", "verbose_interval")
+        free = ("n_jobs", "verbose", "verbose_interval")
         identity = {
             "version of sklearn_anneal": __version__,
             "estimator": type(self).__name__,
+            # Sparse data points do not say how many columns there are.
+            "number of columns": getattr(self, "n_features_in_", None),
             "data": fingerprint_of(units),
             "fitted parameters that it goes on from": start,
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,16 @@ class Inference:
         ctx.scale = 1.0
         return ctx
 
+    def identity(self) -> str:
+        """Return a hash of what a fit that goes on from here depends on."""
+        ctx = self.ctx
+        # Views are whole arrays when they are read from a file, and the hash depends on strides.
+        arrays = [
+            {key: np.array(value, order="C") for key, value in each.items()}
+            for each in (ctx.q, ctx.prior)
+        ]
+        return fingerprint(arrays, ctx.state, ctx.rng.bit_generator.state)
+
 
 def described_value(value: Any) -> str:
     """A parameter value as text; two values have the same text only if they are equal."""
@@ -75,7 +86,15 @@ def described_value(value: Any) -> str:
         return f"{{{', '.join(f'{key!r}: {described_value(one)}' for key, one in value.items())}}}"
     if np.ndim(value):
         return f"an array with the hash {fingerprint(np.asarray(value))}"
-    return repr(value)
+    if isinstance(value, np.generic | np.ndarray):
+        # The text of an array has eight digits, and that of a number depends on NumPy's version.
+        value = value.item()
+    if value is None or isinstance(value, str | Number):
+        return repr(value)
+    if isinstance(value, np.random.RandomState):
+        value = value.get_state(legacy=False)
+        return f"a RandomState with the hash {fingerprint(value)}"
+    return f"an object of class {type(value).__name__} with the hash {fingerprint(value)}"
 
 
 def same(old: Any, new: Any) -> bool:

@@ -168,14 +168,27 @@ class Workers:
             self._sends_once = type(backend).__module__ == "joblib._dask"
 
     def __enter__(self) -> Workers:
-        self._memory.enter_context(memory_kept())
-        if self.n_workers > 1:
-            if self._threads:
-                self._pool = Threads(self.n_workers - 1, keep_memory)
-            else:
-                self._parallel.__enter__()
-            self._running = True
+        try:
+            self._memory.enter_context(memory_kept())
+            if self.n_workers > 1:
+                self._begin()
+        except BaseException:
+            self._memory.close()
+            raise
         return self
+
+    def _begin(self) -> None:
+        if self._threads:
+            try:
+                self._pool = Threads(self.n_workers - 1, keep_memory)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"n_jobs permits {self.n_workers} threads, but the system could not start so "
+                    f"many ({error}). Lower n_jobs, or end other threads and processes."
+                ) from error
+        else:
+            self._parallel.__enter__()
+        self._running = True
 
     def __exit__(self, *exception: Any) -> None:
         self._memory.close()
@@ -237,9 +250,10 @@ class Workers:
                     return
                 function(part)
 
-        n_others = min(self.n_workers, len(left)) - 1
-        others = [self._pool.submit(work, left.pop) for _ in range(n_others)]
+        others: list[Call] = []
         try:
+            for _ in range(min(self.n_workers, len(left)) - 1):
+                others.append(self._pool.submit(work, left.pop))
             work(left.popleft)
             for other in others:
                 if not other.cancel():
@@ -415,7 +429,7 @@ def _in_order(
 
     try:
         for task in chain(first_tasks, tasks):
-            waiting.append(pool.submit(_in_thread, over, config, function, *task))
+            waiting.append(pool.submit(in_thread, over, config, function, *task))
             if len(waiting) >= most:
                 yield first()
         if ahead is not None:
@@ -429,9 +443,7 @@ def _in_order(
             call.cancel()
 
 
-def _in_thread(
-    over: threading.Event, config: dict[str, Any], function: Callable, *task: Any
-) -> Any:
+def in_thread(over: threading.Event, config: dict[str, Any], function: Callable, *task: Any) -> Any:
     """Run a task with the caller's configuration of scikit-learn, which belongs to a thread."""
     before, _TASK.over = getattr(_TASK, "over", None), over
     try:

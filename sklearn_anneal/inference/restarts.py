@@ -406,7 +406,7 @@ def restart(
     name = f"restart-{index}"
     if progress is None:
         start = starts.pop() if starts else None
-        progress = None if checkpoint is None else checkpoint.load(name, Progress)
+        progress = None if checkpoint is None else checkpoint.load(name)
         if progress is None:
             progress = problem.open(index, start)
         del start
@@ -431,7 +431,7 @@ def _reheated(course: _Course, found: Search, plan: Plan, workers: Workers) -> S
     n_reheats = plan.reheats_after(found.strategy)
     if n_reheats == 0:
         return found
-    stored = None if checkpoint is None else checkpoint.load("reheats", Search)
+    stored = None if checkpoint is None else checkpoint.load("reheats")
     result: Search = found if stored is None else stored
     settings, stop = problem.settings._replace(passes_before_test=3), problem.settings.stop
     save = None

@@ -148,7 +148,7 @@ class Units(ABC):
 
     def summary(self, model: Any) -> Any:
         """Return the model's summary of all data points."""
-        return model.summary(self)
+        return model.summary(self).whole()
 
     def total(self, function: Callable[[Units], float]) -> float:
         """Return the sum of a function over the parts of the data; those in memory are one part."""
