@@ -382,6 +382,28 @@ def test_data_frames_of_dask(client, rng):
     np.testing.assert_array_equal(est.predict(lazy).compute(), est.predict(frame))
 
 
+def test_blocks_and_partitions_without_rows(client, rng):
+    """They fit, score and predict as parts without rows do, also with nullable columns."""
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    X = clusters(rng)
+    plain = mixture().fit(X)
+    cut_off = da.from_array(X, chunks=((100, 0, 140), (3,)))
+    counts = cut_off.astype(int).map_blocks(sparse.csr_matrix, dtype=int)
+    factorization = factors(annealing="none", max_iter=2).fit(abs(X.astype(int)))
+    frame = pd.DataFrame(X, columns=list("abc")).astype({"a": "Float64", "b": "float32"})
+    lazy = dd.from_pandas(frame, npartitions=3)
+    few = lazy.map_partitions(lambda rows: rows[rows.index < 100])
+    assert 0 in few.map_partitions(len).compute().tolist()
+    for name in ("predict", "predict_proba", "score_samples"):
+        for data, rows, est in ((cut_off, X, plain), (few, frame[:100], mixture().fit(few))):
+            found, expected = getattr(est, name)(data), getattr(est, name)(rows)
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(found.compute(), expected, rtol=1e-10, atol=1e-13)
+            assert np.isfinite(est.score(data))
+    found = factorization.transform(abs(counts)).compute()
+    np.testing.assert_allclose(found, factorization.transform(abs(X.astype(int))), rtol=1e-10)
+
+
 def test_streams_update_where_the_part_is(client, rng):
     counts = documents(rng)
     parts = cut(counts, 4)

@@ -70,6 +70,28 @@ def test_one_part_is_the_data(entry, params, name, how, rng, monkeypatch):
     assert_same_fit(in_parts, entry.make(**settings).fit(X))
 
 
+def of_counts():
+    """The models of counts × the methods that work, in every form."""
+    names = ("latent_dirichlet", "gamma_process_nmf")
+    return [pair for pair in combinations() if pair.values[0].name in names]
+
+
+@pytest.mark.parametrize(("entry", "params", "name"), of_counts())
+def test_one_part_is_the_data_if_columns_never_occur(entry, params, name, rng):
+    """Bit for bit: fits that leave such columns out leave them out in parts too.
+
+    The part may have empty ones beside it.
+    """
+    dense = rng.poisson(0.4, (40, 30)).astype(float)
+    dense[:, [3, 17]] = 0.0
+    X = csr_matrix(dense)
+    settings = {**params, "annealing": quick(name, 2), "max_iter": 6, "tol": 0.0}
+    for parts in ([X], [X[:0], X, X[:0]]):
+        for how in ({}, entry.in_batches(13)):
+            in_parts = entry.make(**settings, **how).fit(Shards(parts))
+            assert_same_fit(in_parts, entry.make(**settings, **how).fit(X))
+
+
 SEARCHES = {
     "restarts": {"n_init": 2, "annealing": quick("deterministic", 2)},
     "race": {"n_init": 3, "restarts": "race", "n_jobs": 1, "annealing": quick("proximity", 2)},

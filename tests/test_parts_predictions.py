@@ -117,17 +117,81 @@ def test_predictions_are_shards_that_compute_nothing_before_they_are_read(entry,
             np.testing.assert_allclose(together, expected, rtol=1e-7, atol=1e-10)
 
 
-@pytest.mark.parametrize("entry", NINE)
-def test_an_empty_part_has_predictions_without_rows(entry, rng):
-    X = entry.data(rng, 30)
+def framed(X):
+    """Data as frames with names, rows in single precision; an empty list tells no dtype."""
+    pd = pytest.importorskip("pandas")
     if isinstance(X, list):
-        pytest.skip("an empty list of sequences does not tell their columns")
-    est = fitted(entry, X)
-    for name in ("transform", "predict"):
+        return [pd.DataFrame(sequence).add_prefix("c") for sequence in X]
+    if issparse(X):
+        return pd.DataFrame.sparse.from_spmatrix(X).add_prefix("c")
+    return pd.DataFrame(X).add_prefix("c").astype(np.float32)
+
+
+def rowless(X):
+    """Parts without rows beside others that are as X: alike in form, a bare list, a bare array."""
+    return [X.iloc[:0] if hasattr(X, "iloc") else X[:0], [], np.empty(0), np.empty((0, 0))]
+
+
+def assert_without_rows(nothing, found):
+    """Check that a prediction has no rows, and that it is otherwise like another one."""
+    if isinstance(found, tuple):
+        assert nothing[0] == 0
+        nothing, found = nothing[1], found[1]
+    assert type(nothing) is type(found)
+    assert nothing.shape == (0, *found.shape[1:])
+    assert nothing.dtype == found.dtype
+
+
+@pytest.mark.parametrize("form", ["arrays", "frames"])
+@pytest.mark.parametrize("entry", NINE)
+def test_an_empty_part_has_predictions_without_rows(entry, form, rng, recwarn):
+    """In whichever form, as fits and scores take it."""
+    X = entry.data(rng, 30)
+    if form == "frames":
+        X = framed(X)
+    annealing = "none" if entry.refused(entry.first).get("local_tempering") else "local_tempering"
+    est = fitted(entry, X, annealing=quick(annealing, 2))
+    recwarn.clear()
+    parts = [X, *rowless(X)]
+    for name in METHODS:
         if hasattr(est, name):
-            found = getattr(est, name)(Shards([X[:0], X])).compute()
-            assert found[0].shape == (0, *found[1].shape[1:])
-            assert found[0].dtype == found[1].dtype
+            expected, *empty = getattr(est, name)(Shards(parts)).compute()
+            for nothing in empty[: 1 if form == "frames" else None]:
+                assert_without_rows(nothing, expected)
+    assert est.score(Shards(parts)) == pytest.approx(est.score(X), rel=1e-10)
+    assert [str(one.message) for one in recwarn] == []
+
+
+def test_an_empty_part_has_the_dtype_of_the_others(rng):
+    entry = ENTRIES[0]
+    X = entry.data(rng, 30).astype(np.float32)
+    est = fitted(entry, X)
+    for parts in ([X, X[:0]], [X, []]):
+        found = est.predict_proba(Shards(parts, dtype=np.float32)).compute()
+        assert [one.dtype for one in found] == [np.float32, np.float32]
+    with pytest.raises(ValueError, match="Part 0: X has 2 features, but"):
+        est.predict(Shards([X[:0, :2]])).compute()
+
+
+def test_an_empty_part_of_pairs(rng):
+    X, y = pairs_of(rng.standard_normal((20, 5)))
+    est = AnnealedPMF(2, input="pairs", max_iter=2, random_state=0).fit(X, y)
+    for nothing in (X[:0], [], np.empty((0, 2))):
+        found = est.predict(Shards([X, nothing])).compute()
+        assert_without_rows(found[1], found[0])
+        pair = est.predict(Shards([X, nothing]), return_std=True).compute()
+        assert [one.shape for one in pair[1]] == [(0,), (0,)]
+
+
+def test_an_empty_part_of_another_library(rng):
+    polars = pytest.importorskip("polars")
+    entry = ENTRIES[0]
+    X = polars.DataFrame({name: rng.random(30) for name in "ab"})
+    est = fitted(entry, X)
+    found = est.predict_proba(Shards([X, X[:0]])).compute()
+    assert_without_rows(found[1], found[0])
+    with pytest.raises(ValueError, match="Part 0: The feature names should match"):
+        est.predict_proba(Shards([X[:0].rename({"a": "c"})])).compute()
 
 
 def test_predictions_need_a_fit_and_keywords(rng):

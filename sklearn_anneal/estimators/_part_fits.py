@@ -28,7 +28,7 @@ from ._part_sources import (
     repacked,
     validated,
 )
-from ._shards import Shards, as_shards, in_parts, naming
+from ._shards import FirstReading, Shards, as_shards, in_parts, naming, size_of
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class _Missing(Errand):
 
 @dataclass(frozen=True)
 class _Measure(Errand):
-    """The number of rows of each part, before any validation, and its smallest and largest key."""
+    """The size of each part, before any validation, and its smallest and largest key."""
 
     estimator: Any
     reads = False
 
-    def at(self, part: Part, workers: Workers) -> list[tuple[int, Any]]:
+    def at(self, part: Part, workers: Workers) -> list[tuple[tuple[int, ...], Any]]:
         X, _, _ = part.load.raw()
-        n = _num_samples(X)
+        size = size_of(X)
         with naming(part.load.name):
-            keys = self.estimator._keys_of_part(X) if n else None
-        return [(n, None if keys is None else (keys.min(), keys.max()))]
+            keys = self.estimator._keys_of_part(X) if size[0] else None
+        return [(size, None if keys is None else (keys.min(), keys.max()))]
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,14 @@ def opened(
         place.close()
 
 
-def placed(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Place, list[Source]]:
-    """Return the place of parts, which are not put there yet, and where they are read from."""
+def placed(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, streams: bool = False
+) -> tuple[Place, list[Source]]:
+    """Return the place of parts, which are not put there yet, and where they are read from.
+
+    A stream may read other rows at every call, and they are not compared with those of earlier
+    readings.
+    """
     shards = as_shards(X)
     template = type(estimator)(**estimator.get_params(deep=False))
     targets: list[Any] = [None] * len(shards)
@@ -167,7 +173,12 @@ def placed(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Place, l
     weights = [None] * len(shards) if weights is None else _beside(weights, shards, "sample_weight")
     of_parts = zip(shards.parts, targets, weights, strict=True)
     sources = [
-        Source(i, template, *of_part, dtype=shards.dtype) for i, of_part in enumerate(of_parts)
+        Source(
+            *(i, template, *of_part),
+            dtype=shards.dtype,
+            first=FirstReading() if streams else shards._first_reading(i),
+        )
+        for i, of_part in enumerate(of_parts)
     ]
     return place_of(shards, sources), sources
 
@@ -175,7 +186,9 @@ def placed(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Place, l
 def _gathered(place: Place, sources: list[Source]) -> tuple[list[tuple[int, Any]], bool]:
     """Return rows from which starts are computed, by part, and whether these are all rows."""
     found = place.sum(_Measure(sources[0].estimator))
-    sizes = np.array([size for size, _ in found])
+    for source, (size, _) in zip(sources, found, strict=True):
+        source.first.size = size  # which another process may have read
+    sizes = np.array([size[0] for size, _ in found])
     if not sizes.any():
         raise ValueError("All parts are empty: there is no row to learn from.")
     _refuse_keys_of_two_parts(place, sources, [ends for _, ends in found])
@@ -271,7 +284,7 @@ class _Stream(Errand):
 
 def stream(estimator: Any, X: Any, y: Any, sample_weight: Any) -> None:
     """Update an estimator with one part after another, each where it is."""
-    place, sources = placed(estimator, X, y, sample_weight)
+    place, sources = placed(estimator, X, y, sample_weight, streams=True)
     try:
         place.put(list(sources))
         for index in range(len(sources)):

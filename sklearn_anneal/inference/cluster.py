@@ -27,7 +27,7 @@ from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
 from .overflow import judged_by_results
-from .parallel import Workers, pickled
+from .parallel import Workers, owned, pickled
 from .parts import Errand, Node, Part, Place, copied, run
 from .thread_limits import one_thread
 from .units import Units
@@ -259,12 +259,7 @@ def _given(value: bytes) -> Any:
 
 
 def _part(load: Any, X: Any, y: Any, weights: Any) -> Part:
-    return Part(load.index, load.computed(*map(_owned, (X, y, weights))), {})
-
-
-def _owned(value: Any) -> Any:
-    """Return a value whose arrays are not views of a message; these may be out of line."""
-    return value if callable(value) else pickle.loads(pickled(value))
+    return Part(load.index, load.computed(*map(owned, (X, y, weights))), {})
 
 
 def _kept(parts: list[Part], token: str) -> bytes:

@@ -504,5 +504,10 @@ def pickled(result: Any) -> bytes:
     return file.getvalue()
 
 
+def owned(value: Any) -> Any:
+    """Return a value whose arrays are not views of a message; these may be out of line."""
+    return value if callable(value) else pickle.loads(pickled(value))
+
+
 SEQUENTIAL = Workers(1)
 """Workers that do everything in the calling thread."""
