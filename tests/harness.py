@@ -309,7 +309,8 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
 
 def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let fits use as many threads as they are allowed, however little work there is."""
-    monkeypatch.setattr(base, "_WORTH_THREADS", dict.fromkeys(base._WORTH_THREADS, 0.0))
+    for key in base.WORTH_THREADS:
+        monkeypatch.setitem(base.WORTH_THREADS, key, 0.0)
 
 
 def divide_few_documents(monkeypatch: pytest.MonkeyPatch) -> None:

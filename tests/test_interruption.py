@@ -370,7 +370,7 @@ import joblib, numpy as np
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 import sklearn_anneal.estimators._base as base
 
-base._WORTH_THREADS = {{True: 0, False: 0}}
+base.WORTH_THREADS.update({{True: 0, False: 0}})
 X = np.random.default_rng(0).normal(size=(2000, 5))
 mixture = AnnealedBayesianGaussianMixture(
     n_components=10, n_init=4, n_jobs=2, max_iter=10**7, tol=0, random_state=0
@@ -430,7 +430,7 @@ import sklearn_anneal.estimators._base as base
 from sklearn_anneal.inference.threads import Threads
 
 faulthandler.dump_traceback_later(PATIENCE, exit=True)
-base._WORTH_THREADS = {True: 0, False: 0}
+base.WORTH_THREADS.update({True: 0, False: 0})
 rng = np.random.default_rng(0)
 X = rng.normal(size=(6000, 2))
 counts = rng.poisson(0.3, size=(200, 30))

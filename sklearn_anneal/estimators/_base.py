@@ -1,4 +1,4 @@
-"""The scikit-learn side of every estimator: validation, fitting, streaming, fitted attributes."""
+"""The scikit-learn side of every estimator: validation, fitting, fitted attributes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from ..annealing import (
     check_capabilities,
 )
 from ..annealing._documentation import LinkedDocumentation
-from ..inference import engine, streaming
+from ..inference import engine
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint, fingerprint_of
 from ..inference.engine import Progress, Settings, Trace
-from ..inference.messages import Messages, described, number
+from ..inference.messages import number
 from ..inference.parallel import Workers
-from ..inference.restarts import Plan, Search, finite, prepare, search
+from ..inference.restarts import Plan, Search, prepare, search
 from ..inference.stopping import RiseOfBound
 from ..inference.thread_limits import one_thread
 from ..inference.units import Units
@@ -48,6 +48,7 @@ from ._part_fits import opened, stream
 from ._part_predictions import score_of
 from ._shards import in_parts
 from ._state import Inference, described_value, same
+from ._streaming import WORTH_THREADS, update, without_schedule
 from ._validation import (
     CheckedParameters,
     checks_parameters,
@@ -63,8 +64,6 @@ _WITHOUT_WEIGHT = (
     "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
     "least one row, or leave sample_weight out."
 )
-# Below these numbers of operations per update or pass, threads cost more time than they save.
-_WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 # The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
 # Low noise suffices for most data, and high noise leads out of optima of data in many dimensions.
 _NOISE_OF_REHEATS = (0.1, 0.5)
@@ -377,7 +376,7 @@ class BaseAnnealed(
             goes_on = self._strategy(ctx.model)
         inference = Inference(
             # Calls that continue from this fit run at T = 1, even if a callback stopped the fit.
-            *(ctx, _without_schedule(goes_on), seen, self._fixed_parameters()),
+            *(ctx, without_schedule(goes_on), seen, self._fixed_parameters()),
             annealed=min(annealed, len(trace.lower_bounds)),
             checked=seen,
         )
@@ -491,7 +490,7 @@ class BaseAnnealed(
                 self.n_jobs,
                 shared_memory=monitor is not None,
                 restarts=restarts,
-                worth=worth >= _WORTH_THREADS[not restarts],
+                worth=worth >= WORTH_THREADS[not restarts],
                 # The reheats that follow several restarts have nothing new to say.
                 announce=restarts or plan.n_init == 1,
             )
@@ -618,83 +617,13 @@ class BaseAnnealed(
             self._checked_inference("partial_fit goes on with a stream")
             self._check_parameters(X, units)
         for batch in self._stream_batches(units):
-            self._update(X, batch)
+            update(self, X, batch)
         self._warn_of_stream()
         return self
 
     def _stream_batches(self, units: Units) -> Iterable[Units]:
         """The batches with which one call of ``partial_fit`` updates the model."""
         return (units,)
-
-    def _update(self, X: Any, units: Units) -> None:
-        """One update with one batch of a stream."""
-        first = not hasattr(self, "_inference")
-        weight = units.total_weight
-        messages = Messages(int(self.verbose), self.verbose_interval)
-        if first:
-            inference, method = self._open_stream(X, units)
-            if self.verbose:
-                what = f"{described(self)} · {described(inference.strategy)}"
-                messages.say(f"{what} · first batch of {self._words_for(units)}")
-        elif units.is_empty:
-            return
-        else:
-            inference, method = copy.copy(self._inference), self.annealing_
-            inference.ctx = ctx = inference.context()
-            if self.total_samples is None:
-                inference.strategy = _without_schedule(inference.strategy)
-            ctx.summary = ctx.summary.merge(ctx.model.summary(units))
-            inference.seen += weight
-        ctx = inference.ctx
-        total = self.total_samples or inference.seen
-        ctx.summary = replace(ctx.summary, weight=total)
-        ctx.scale = total / weight
-        # A data point of a stream may be seen only once. Without exploring, its local variables
-        # get as many iterations as they need.
-        ctx.exploring = False
-        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
-        with Workers(self.n_jobs if worth else 1) as workers:
-            bound, temperature = streaming.update(
-                ctx,
-                inference.strategy,
-                units.centered(ctx.summary),
-                self._settings(units),
-                workers,
-                share=None if self.total_samples is None else weight / self.total_samples,
-            )
-            # Later updates cannot repair parameters that are not finite.
-            if not finite(ctx.q):
-                raise np.linalg.LinAlgError("parameters that are not finite")
-        inference.annealed += inference.strategy.is_annealing(ctx.state)
-        nothing = np.empty(0)
-        bounds = np.append(nothing if first else self.lower_bounds_, [bound])
-        temperatures = np.append(nothing if first else self.temperatures_, [temperature])
-        # If the method did not evaluate the bound at this call, the last value is kept.
-        final = bound if first or np.isfinite(bound) else self.lower_bound_
-        trace = Trace(list(bounds), list(temperatures), final=final)
-        self._keep(inference, method, trace)
-        messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
-
-    def _open_stream(self, X: Any, units: Units) -> tuple[Inference, Annealing]:
-        """The start of a stream, and the method for the attribute ``annealing_``."""
-        # The method is checked with the model of a fit as well, so that a stream is not begun with
-        # parameters with which no fit can be made.
-        self._strategy(self._make_model(X, units))
-        model = self._make_model_of_stream(X, units)
-        strategy = self._strategy(model)
-        self._check_first_batch(units, model)
-        self._load_kernels()
-        seen = units.total_weight
-        random_state = check_random_state(self.random_state)
-        total = float(self.total_samples or seen)
-        unscheduled = self.total_samples is None
-        runs = _without_schedule(strategy) if unscheduled else strategy
-        problem, start = prepare(
-            model, runs, units, self._settings(units), random_state, stream_weight=total
-        )
-        progress = problem.open(0, start)
-        inference = Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
-        return inference, strategy if unscheduled else progress.strategy
 
     def _keep(
         self,
@@ -806,11 +735,6 @@ class BaseAnnealed(
 def _name(method: Annealing) -> str:
     """The name of an annealing method; empty for a method of the user's own."""
     return next((name for name, cls in ANNEALING.items() if isinstance(method, cls)), "")
-
-
-def _without_schedule(strategy: Annealing) -> Annealing:
-    """Plain inference, or the method itself if it has no schedule and runs throughout."""
-    return engine.PLAIN if strategy.finish else strategy
 
 
 def has_unit_temperatures(estimator: BaseAnnealed) -> bool:

@@ -35,7 +35,7 @@ class SequenceData:
         """Shape of the array of frames; callbacks read the number of frames from it."""
         return self.X.shape
 
-    def of(self, chosen: np.ndarray) -> SequenceData:
+    def __getitem__(self, chosen: np.ndarray) -> SequenceData:
         """Return some of the sequences, given a bool for each of them."""
         frames = np.repeat(chosen, self.lengths)
         states = None if self.states is None else self.states[frames]

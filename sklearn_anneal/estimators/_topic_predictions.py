@@ -27,8 +27,9 @@ from ..metrics import (
     top_words,
 )
 from ..models.latent_dirichlet import TOPICS
-from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
+from ._base import BaseAnnealed, has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
+from ._streaming import WORTH_THREADS
 from ._validation import check_activations, check_n_samples, finite
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
     @contextmanager
     def _workers_for(self, ctx: Context, units: Documents) -> Iterator[Workers]:
         self._load_kernels()
-        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
+        worth = ctx.model.operations(units) >= WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             yield workers
 

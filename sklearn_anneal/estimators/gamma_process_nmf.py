@@ -19,10 +19,11 @@ from ..inference.thread_limits import one_thread
 from ..inference.units import DenseCounts, SparseCounts, cell_patterns
 from ..metrics import LARGEST_COUNT, split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF
-from ._base import _WORTH_THREADS, BaseAnnealed
+from ._base import BaseAnnealed
 from ._counts import checked_counts, drawn_counts
 from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
+from ._streaming import WORTH_THREADS
 from ._validation import (
     check_activations,
     check_n_samples,
@@ -571,7 +572,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     ) -> np.ndarray:
         """E h of rows, of shape (n_rows, n_components)."""
         self._load_kernels()
-        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
+        worth = ctx.model.operations(units) >= WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             return finite(ctx.model.infer(units, ctx.q, workers, exposure)[0], _OVERFLOW)
 

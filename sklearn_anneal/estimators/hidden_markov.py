@@ -496,11 +496,6 @@ class AnnealedHMM(StatePredictions):
         weights = super()._check_weights(sample_weight, X.X, allow_nothing)
         return None if weights is None else weights_of_sequences(weights, X)
 
-    def _without_absent(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-        if weights is None or weights.all() or not weights.any():
-            return X, weights
-        return X.of(weights > 0), weights[weights > 0]
-
     def _check_training(self, units: Sequences) -> None:  # type: ignore[override]
         refuse_all_missing(units)
         self._refuse_impossible(units)
