@@ -9,14 +9,15 @@ from copy import copy
 from typing import Protocol
 
 from ..annealing._base import Annealing, Context
-from ..families import Natural, posterior, settled
+from ..families import Natural, posterior
+from ..families import settled as without_pending
 from ..models._base import Block
 from . import visits
 from .parallel import Workers
 from .units import Units
 from .visits import Visited
 
-# With minibatches, hyperparameters are learned only after this many updates.
+# With minibatches, hyperparameters that wait are learned only after this many updates.
 _UPDATES_BEFORE_LEARNING = 100
 
 
@@ -89,9 +90,10 @@ def update(
         old = {key: ctx.q[key] for key in block.keys}
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
     if not minibatch:
-        ctx.q = settled(ctx.q)
-    if _learns(ctx, method, minibatch, visited):
-        learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale)
+        ctx.q = without_pending(ctx.q)
+    settled = _settled(ctx, method, minibatch, visited)
+    if settled or ctx.model.learns_early:
+        learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale, settled)
         ctx.model, ctx.prior, ctx.q = learned
     state = method.advance(ctx, visited.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
@@ -108,11 +110,11 @@ def _of_block(ctx: Context, block: Block, raw: Natural) -> Natural:
     return ctx.model.block_statistics(block, raw, ctx.q)
 
 
-def _learns(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) -> bool:
-    """Return whether hyperparameters are learned after this update.
+def _settled(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) -> bool:
+    """Return whether the fit is so far that all hyperparameters can be learned.
 
-    This begins late in a fit. While components are still similar, empirical Bayes would favour
-    those that have slightly more data by chance.
+    Many of them are learned late in a fit. While components are still similar, empirical Bayes
+    would favour those that have slightly more data by chance.
     """
     if not method.finish:
         return bool(method.progress(ctx.state) >= method.learn_priors_after)

@@ -193,15 +193,22 @@ class Model(ABC):
             Workers among which the preparation can be divided.
         """
 
+    @property
+    def learns_early(self) -> bool:
+        """Whether :meth:`learned` changes anything before the fit has settled."""
+        return False
+
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float, settled: bool
     ) -> tuple[Model, Natural, Natural]:
         """Return the model, its prior and q after an empirical-Bayes step.
 
         Such a step changes hyperparameters that are learned from the data. ``q`` has the
         parameters after an update, and ``step`` is the local step from which they were computed.
         ``rho`` is the step size. ``scale`` is the total weight of all data divided by the weight
-        of the batch, which statistics of the batch must be multiplied by.
+        of the batch, which statistics of the batch must be multiplied by. ``settled`` is whether
+        the bound hardly rises any more; before, only models that say so (``learns_early``) are
+        asked, and learn only what does not have to wait.
         """
         return self, prior, q
 

@@ -49,9 +49,13 @@ class BaseMixture(ConjugateModel):
         """Return the part of a summary that the components read."""
 
     @property
-    def learns(self) -> bool:
-        """Whether any prior is learned."""
-        return self.weights.learns or self.components.learns
+    def learns_early(self) -> bool:
+        return self.components.learns_early
+
+    @property
+    def learns_late(self) -> bool:
+        """Whether a prior is learned that waits until the bound hardly rises any more."""
+        return self.weights.learns or self.components.learns_late
 
     def factors(self) -> Factors:
         return Factors([self.weights.factor, *self.components.factors])
@@ -65,18 +69,24 @@ class BaseMixture(ConjugateModel):
         return self.weights.prior() | self.components.prior(self.of_components(summary))
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: LocalStep,
+        rho: float,
+        scale: float,
+        settled: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Maximise the bound over the priors that are learned, for fixed q, and then over q.
 
         As q is the prior plus statistics, it is best for the new prior after the same change as
         that of the prior.
         """
-        if not self.learns:
+        if not (self.learns_early or (settled and self.learns_late)):
             return self, prior, q
         model = copy(self)
-        model.weights, of_weights = self.weights.learned(q, prior, rho)
-        model.components, of_components = self.components.learned(q, prior, rho)
+        model.weights, of_weights = self.weights.learned(q, prior, rho, settled)
+        model.components, of_components = self.components.learned(q, prior, rho, settled)
         new = of_weights | of_components
         fixed = self.components.fixed_while_learning
         moved = {key: q[key] + (new[key] - prior[key]) for key in new if key not in fixed}

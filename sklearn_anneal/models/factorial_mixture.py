@@ -472,7 +472,13 @@ class FactorialMixture(BinaryCodes):
     # Hyperparameters
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: LocalStep,
+        rho: float,
+        scale: float,
+        settled: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move learned hyperparameters to their optimum for fixed q, and then q to its own.
 

@@ -409,7 +409,13 @@ class GammaProcessNMF(ConjugateModel):
     # Hyperparameters
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: LocalStep,
+        rho: float,
+        scale: float,
+        settled: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move the learned priors towards those that maximise the bound given q.
 

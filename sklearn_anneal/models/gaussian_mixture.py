@@ -245,7 +245,7 @@ class GaussianMixture(BaseMixture):
 
     def visit(self, *args: Any, **kwargs: Any) -> Visit:
         visit = super().visit(*args, **kwargs)
-        return replace(visit, learns_late=True) if self.learns else visit
+        return replace(visit, learns_late=True) if self.learns_late else visit
 
     # The local step
 

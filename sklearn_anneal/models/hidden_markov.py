@@ -340,7 +340,7 @@ class HiddenMarkov(ConjugateModel):
     ) -> Visit:
         # Priors that are learned while states still exchange symbols and frames would keep them
         # from doing so: a small concentration practically excludes what a state does not have yet.
-        late = bool(self.learned_names) or self.emission.learns
+        late = bool(self.learned_names) or self.emission.learns_late
         visit = super().visit(q, units, t, **how)
         expected = self.for_units(visit.expected, units)
         return replace(visit, expected=expected, learns_late=late)
@@ -465,21 +465,32 @@ class HiddenMarkov(ConjugateModel):
 
     # Hyperparameters
 
+    @property
+    def learns_early(self) -> bool:
+        return self.emission.learns_early
+
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: LocalStep,
+        rho: float,
+        scale: float,
+        settled: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Maximise the bound over the learned priors given q, then over q given the statistics.
 
         The second step adds the change of the prior to q, because q is the sum of the prior and
         the statistics.
         """
-        if not (self.learned_names or self.emission.learns):
+        names = self.learned_names if settled else ()
+        if not (names or self.emission.learns_early or (settled and self.emission.learns_late)):
             return self, prior, q
         model, own = copy(self), {key: prior[key] for key in self.emission.keys}
-        model.emission, new = self.emission.learned(q, own, rho)
-        if "startprob" in self.learned_names:
+        model.emission, new = self.emission.learned(q, own, rho, settled)
+        if "startprob" in names:
             model.startprob_prior = _learned_rows(prior["startprob"], q["startprob"], rho)
-        if "transmat" in self.learned_names:
+        if "transmat" in names:
             model.transmat_prior = _learned_rows(prior["transmat"], q["transmat"], rho)
         new = {"startprob": model.startprob_prior, "transmat": model.transmat_prior} | new
         change = {key: new[key] - prior[key] for key in q}

@@ -388,7 +388,13 @@ class LatentDirichlet(ConjugateModel):
     # Hyperparameters
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: LocalStep,
+        rho: float,
+        scale: float,
+        settled: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Make one step of Minka's fixed-point iteration for each prior that is learned.
 

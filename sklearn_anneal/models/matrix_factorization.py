@@ -647,7 +647,13 @@ class MatrixFactorization(ConjugateModel):
         return float(self.entropies(self._moments_of_items(q, known).log_det).sum())
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: LocalStep,
+        rho: float,
+        scale: float,
+        settled: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move the learned variances towards those that maximise the bound given q."""
         if not self.learns:

@@ -268,7 +268,7 @@ class Mixture(BaseMixture):
         separate_noise: bool = False,
         **how: Any,
     ) -> Visit:
-        late = self.learns
+        late = self.learns_late
         if rng is None or self.components.why_no_exact_gradient is not None:
             expected = self.expectations(q, rng)
             draws = None

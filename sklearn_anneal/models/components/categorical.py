@@ -52,11 +52,9 @@ class CategoricalComponents(Components):
     def prior(self, summary: Any) -> Natural:
         return {"emissionprob": self.concentration}
 
-    def learned(
+    def _learned(
         self, q: Natural, prior: Natural, rho: float
     ) -> tuple[CategoricalComponents, Natural]:
-        if not self.learns:
-            return self, self.prior(None)
         (factor,) = self.factors
         logs = factor.family.expectations(factor.pick(q))["concentration"]
         old = self.concentration
