@@ -9,8 +9,7 @@ from copy import copy
 from typing import Protocol
 
 from ..annealing._base import Annealing, Context
-from ..families import Natural, posterior
-from ..families import settled as without_pending
+from ..families import Natural, posterior, settled
 from ..models._base import Block
 from . import visits
 from .parallel import Workers
@@ -90,10 +89,10 @@ def update(
         old = {key: ctx.q[key] for key in block.keys}
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
     if not minibatch:
-        ctx.q = without_pending(ctx.q)
-    settled = _settled(ctx, method, minibatch, visited)
-    if settled or ctx.model.learns_early:
-        learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale, settled)
+        ctx.q = settled(ctx.q)
+    late = _learns_late(ctx, method, minibatch, visited)
+    if late or ctx.model.learns_early:
+        learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale, late)
         ctx.model, ctx.prior, ctx.q = learned
     state = method.advance(ctx, visited.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
@@ -110,7 +109,7 @@ def _of_block(ctx: Context, block: Block, raw: Natural) -> Natural:
     return ctx.model.block_statistics(block, raw, ctx.q)
 
 
-def _settled(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) -> bool:
+def _learns_late(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) -> bool:
     """Return whether the fit is so far that all hyperparameters can be learned.
 
     Many of them are learned late in a fit. While components are still similar, empirical Bayes

@@ -198,17 +198,48 @@ class Model(ABC):
         """Whether :meth:`learned` changes anything before the fit has settled."""
         return False
 
+    @property
+    def starts_assigned(self) -> bool:
+        """Whether :meth:`init` assigns every data point to one component."""
+        return False
+
+    def swapped(
+        self,
+        units: Any,
+        q: Natural,
+        summary: Any,
+        prior: Natural,
+        rng: np.random.Generator,
+        guided: bool,
+    ) -> Natural | None:
+        """Return q after one component has been given up and another one divided.
+
+        The result is None if the model has no such move. ``guided`` chooses the pair by what it
+        promises, and not at random; see :class:`~sklearn_anneal.models._exchangeable.Exchangeable`.
+        """
+        return None
+
+    def other_starts(self) -> tuple[Model, ...]:
+        """Return copies of the model whose starts are of kinds worth trying besides its own."""
+        return ()
+
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float, settled: bool
+        self,
+        q: Natural,
+        prior: Natural,
+        step: Any,
+        rho: float,
+        scale: float,
+        late: bool,
     ) -> tuple[Model, Natural, Natural]:
         """Return the model, its prior and q after an empirical-Bayes step.
 
         Such a step changes hyperparameters that are learned from the data. ``q`` has the
         parameters after an update, and ``step`` is the local step from which they were computed.
         ``rho`` is the step size. ``scale`` is the total weight of all data divided by the weight
-        of the batch, which statistics of the batch must be multiplied by. ``settled`` is whether
+        of the batch, which statistics of the batch must be multiplied by. ``late`` is whether
         the bound hardly rises any more; before, only models that say so (``learns_early``) are
-        asked, and learn only what does not have to wait.
+        asked, and learn only what need not wait.
         """
         return self, prior, q
 

@@ -13,7 +13,7 @@ from scipy.special import log_expit, logit, logsumexp
 
 from ..families import Factor, Factors, MatrixGaussian, Natural
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, LocalStep, coinciding, compiled
+from ._base import Block, ConjugateModel, coinciding, compiled
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
@@ -23,6 +23,8 @@ from ._binary_codes import (
     weighted_product,
     weighted_total,
 )
+from ._exchangeable import ROWS_FOR_SWAPS
+from ._part_moves import swapped_means
 from ._summary import DataSummary
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -416,6 +418,32 @@ class FactorialMixture(BinaryCodes):
         normal = rng.standard_normal((self.n_components, self.n_features))
         return self._around(np.sqrt(self.mean_variance) * normal, summary)
 
+    def other_starts(self) -> tuple[FactorialMixture, ...]:
+        other = copy(self)
+        other.init_params = "random_from_data" if self.init_params == "random" else "random"
+        return (other,)
+
+    def swapped(
+        self,
+        units: Rows,
+        q: Natural,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        guided: bool,
+    ) -> Natural | None:
+        """Return a Gaussian around the means, one of which is new, as found in the residuals."""
+        if self.n_components < 2:
+            return None
+        rows: Any = units.spread(ROWS_FOR_SWAPS)
+        activations, _ = self.infer(rows, q)
+        weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
+        means = self.standard(q)["mean"]
+        X = np.asarray(rows.X, dtype=np.float64) - rows.center
+        noise = self.noise_variance
+        found = swapped_means(means, activations, X, weights, noise, rng, guided)
+        return None if found is means else self._around(found, summary)
+
     def _around(self, means: np.ndarray, summary: Summary) -> Natural:
         """Return a Gaussian around some means, as narrow as the data will make it."""
         second = np.outer(self.activation_prior, self.activation_prior)
@@ -475,10 +503,10 @@ class FactorialMixture(BinaryCodes):
         self,
         q: Natural,
         prior: Natural,
-        step: LocalStep,
+        step: Any,
         rho: float,
         scale: float,
-        settled: bool = True,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move learned hyperparameters to their optimum for fixed q, and then q to its own.
 

@@ -21,7 +21,7 @@ from ..families import (
 from ..families._empirical_bayes import damped, gamma_shape
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import DenseCounts, SparseCounts
-from ._base import Block, ConjugateModel, LocalStep, coinciding
+from ._base import Block, ConjugateModel, coinciding
 from ._count_visits import (
     ASSIGNED,
     COUNTS,
@@ -412,10 +412,10 @@ class GammaProcessNMF(ConjugateModel):
         self,
         q: Natural,
         prior: Natural,
-        step: LocalStep,
+        step: Any,
         rho: float,
         scale: float,
-        settled: bool = True,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move the learned priors towards those that maximise the bound given q.
 

@@ -391,10 +391,10 @@ class LatentDirichlet(ConjugateModel):
         self,
         q: Natural,
         prior: Natural,
-        step: LocalStep,
+        step: Any,
         rho: float,
         scale: float,
-        settled: bool = True,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Make one step of Minka's fixed-point iteration for each prior that is learned.
 

@@ -650,10 +650,10 @@ class MatrixFactorization(ConjugateModel):
         self,
         q: Natural,
         prior: Natural,
-        step: LocalStep,
+        step: Any,
         rho: float,
         scale: float,
-        settled: bool = True,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move the learned variances towards those that maximise the bound given q."""
         if not self.learns:

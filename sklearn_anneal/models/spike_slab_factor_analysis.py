@@ -13,7 +13,7 @@ from scipy.special import logit
 
 from ..families import Factor, Factors, Gaussian, MatrixGaussian, Natural
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, LocalStep, coinciding, compiled
+from ._base import Block, ConjugateModel, coinciding, compiled
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
@@ -515,10 +515,10 @@ class SpikeSlabFactorAnalysis(BinaryCodes):
         self,
         q: Natural,
         prior: Natural,
-        step: LocalStep,
+        step: Any,
         rho: float,
         scale: float,
-        settled: bool = True,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move learned hyperparameters to their optimum for fixed q, and then q to its own.
 

@@ -93,14 +93,15 @@ class Components(ABC):
         return self.learns and self.waits
 
     def learned(
-        self, q: Natural, prior: Natural, rho: float, settled: bool
+        self, q: Natural, prior: Natural, rho: float, late: bool
     ) -> tuple[Components, Natural]:
         """Return the components and their λ₀ after a step of empirical Bayes.
 
         Hyperparameters that are learned move by the share ρ towards the values that maximise the
-        bound given q; all others stay. Those that wait stay unless the fit has ``settled``.
+        bound given q; all others stay. Those that wait stay unless it is
+        ``late`` in the fit.
         """
-        if not self.learns or (self.waits and not settled):
+        if not self.learns or (self.waits and not late):
             return self, {key: prior[key] for key in self.keys}
         return self._learned(q, prior, rho)
 

@@ -117,13 +117,13 @@ class BlockComponents(Components):
         return self._joined((n, part.prior(summary[n])) for n, part in self.parts.items())
 
     def learned(
-        self, q: Natural, prior: Natural, rho: float, settled: bool
+        self, q: Natural, prior: Natural, rho: float, late: bool
     ) -> tuple[BlockComponents, Natural]:
         model = copy(self)
         new: Natural = {}
         model.parts = {}
         for name, part in self.parts.items():
-            found = part.learned(self.own(name, q), self.own(name, prior), rho, settled)
+            found = part.learned(self.own(name, q), self.own(name, prior), rho, late)
             model.parts[name] = found[0]
             new |= self._prefixed(name, found[1])
         return model, new

@@ -62,6 +62,9 @@ class CategoricalComponents(Components):
         learned = CategoricalComponents(self.n_components, moved(old, best, rho), True)
         return learned, learned.prior(None)
 
+    def embedding(self, rows: Rows) -> np.ndarray:
+        return np.equal.outer(np.ravel(rows.X), np.arange(self.n_symbols)).astype(np.float64)
+
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
     ) -> Natural:
