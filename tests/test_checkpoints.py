@@ -123,7 +123,7 @@ def test_a_race_and_reheats_go_on_from_after_any_pass(
 ):
     X = entry.data(rng, 40)
     settings = {**entry.first, "annealing": quick("svi_plus", 2), "max_iter": 5, "tol": 0.0}
-    settings |= {"n_init": 4, "restarts": "race", "n_reheats": 2, "n_jobs": 1}
+    settings |= {"n_init": 4, "restarts": "race", "effort": 1, "n_jobs": 1}
 
     def make():
         return entry.make(**settings)

@@ -429,7 +429,8 @@ class BaseAnnealed(
                 f"effort={effort} cannot be combined with annealing={self.annealing!r}: "
                 f"{reason}. Give effort='auto' or 0, or another annealing."
             )
-        return Plan(self.n_init, race, effort, without_schedule, guards=searches)
+        guards = searches and self.effort != 0
+        return Plan(self.n_init, race, effort, without_schedule, guards)
 
     def _start_anew(
         self,
@@ -696,6 +697,15 @@ class BaseAnnealed(
             warnings.warn(
                 f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1. "
                 "Increase max_iter or tol, or check for degenerate data.",
+                ConvergenceWarning,
+                stacklevel=stacklevel,
+            )
+        results = self.search_results_
+        if (results["kept"] & (results["move"] == "plain")).any():
+            warnings.warn(
+                f"Annealing by {type(self.annealing_).__name__} ended below plain inference from "
+                "the same start, whose optimum was taken instead. Lower its temperature or noise, "
+                "or give annealing='reheating'.",
                 ConvergenceWarning,
                 stacklevel=stacklevel,
             )

@@ -70,14 +70,15 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         - ``"categorical"``: integers from 0, with any number of categories per column.
         - ``"poisson"``: counts. X may be a sparse matrix.
         - ``"gaussian"``: real numbers, with ``covariance_type``.
-    annealing : str or Annealing, default="deterministic"
+    annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
-        mixtures. The default raises the temperature of the assignments alone, to 3, for 30 passes.
-        It mostly finds better optima where there are many components, and sometimes worse ones with
-        few, where more restarts help. Stochastic annealing often deletes components.
+        mixtures. The default goes to the first optimum and then tries to leave it by moves
+        (``effort``). ``"deterministic"`` raises the temperature of the assignments alone, to 3, for
+        30 passes, which can merge groups that are apart. Stochastic annealing often deletes
+        components.
         ``"structured"`` makes 300 passes, and predicts new rows best where many components have few
         rows each; a ``learning_decay`` near 0.5 suits it. ``"tempering"`` and ``"local_tempering"``
         are refused for columns of counts, and the exact gradient of ``"structured"`` needs columns

@@ -184,7 +184,8 @@ def nearer_to_second(
     drawable = np.flatnonzero(weights)
     if total <= 0 or len(drawable) < 2:
         return rng.integers(0, 2, len(weights)).astype(float)
-    chosen = drawable[np.argsort(rng.exponential(size=len(drawable)) / weights[drawable])[:2]]
+    odds = np.log(weights[drawable]) + rng.gumbel(size=len(drawable))
+    chosen = drawable[np.argsort(-odds)[:2]]
     mean = weights @ points / total
     variance = weights @ (points - mean) ** 2 / total
     scale = 1.0 / np.where(variance > 1e-12 * max(variance.max(), _TINY), variance, np.inf)

@@ -1,0 +1,324 @@
+"""Moves and the race of restarts: what they keep, what they cost, and when they end."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from harness import (
+    assert_identical,
+    context_of,
+    crossed,
+    make_threads_worthwhile,
+    models,
+    quick,
+    units_of,
+    variants,
+)
+from joblib import parallel_config
+from sklearn.exceptions import ConvergenceWarning
+from test_callbacks import Recorder
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedGammaProcessNMF
+from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.inference import engine
+from sklearn_anneal.inference.parallel import SEQUENTIAL
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.usefixtures("few_passes_of_searches"),
+]
+WITH_FINISH = [name for name in ANNEALING if name not in ("none", "structured")]
+
+
+def rows(n=200, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) + 1.5 * rng.normal(size=(5, d))[rng.integers(5, size=n)]
+
+
+def mixture(**params):
+    settings = {"n_components": 6, "annealing": quick("svi_plus", 3), "random_state": 0}
+    return AnnealedBayesianGaussianMixture(**settings | {"n_jobs": 1} | params)
+
+
+def first_variants():
+    return [pair for pair in variants() if pair.values[1] is pair.values[0].first]
+
+
+def assert_own_bound(est, X):
+    """Check that the bound is that of the fitted parameters."""
+    ctx = context_of(est)
+    units = units_of(est, X).centered(ctx.summary)
+    bound = engine.lower_bound(ctx, units, SEQUENTIAL)
+    if isinstance(est, AnnealedGammaProcessNMF):
+        # Activations that start anew can end in a lower optimum than those that went on.
+        assert est.lower_bound_ >= bound - 1e-6 * abs(bound)
+    else:
+        assert est.lower_bound_ == pytest.approx(bound, rel=1e-6)
+    assert est.lower_bounds_[-1] == est.lower_bound_
+    assert len(est.lower_bounds_) == len(est.temperatures_) == est.n_iter_
+
+
+# Moves
+
+
+def moves_of(est):
+    return list(est.search_results_["move"])
+
+
+def turns_of(est):
+    """The moves that take turns, without the comparison with plain inference."""
+    return [name for name in moves_of(est) if name != "plain"]
+
+
+@pytest.mark.parametrize(("entry", "params", "name"), crossed(first_variants(), WITH_FINISH))
+def test_a_fit_keeps_the_best_of_its_first_optimum_and_its_moves(entry, params, name, rng):
+    X = entry.data(rng, 60)
+    settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1}
+    first = entry.make(**settings, effort=0).fit(X)
+    searched = entry.make(**settings, effort=2).fit(X)
+    results = searched.search_results_
+    assert len(turns_of(searched)) > 0
+    assert moves_of(first) == []
+    assert searched.lower_bound_ == np.nanmax([first.lower_bound_, *results["lower_bound"]])
+    np.testing.assert_array_equal(
+        searched.restart_lower_bounds_, first.restart_lower_bounds_, strict=True
+    )
+    best = first.lower_bound_
+    for bound, kept in zip(results["lower_bound"], results["kept"], strict=True):
+        assert kept == (bound > best)
+        best = bound if kept else best
+    assert searched.annealing_.get_params() == first.annealing_.get_params()
+    assert first.n_passes_ == first.n_iter_
+    assert searched.n_passes_ == first.n_passes_ + results["n_passes"].sum()
+
+
+@pytest.mark.parametrize("entry", models())
+def test_the_bound_of_a_search_is_that_of_its_parameters(entry, rng):
+    X = entry.data(rng, 60)
+    est = entry.make(**entry.first, annealing=quick("svi_plus"), max_iter=200, effort=4).fit(X)
+    assert_own_bound(est, X)
+
+
+def easy_rows():
+    """Three clusters that no start misses."""
+    return np.repeat(50 * np.eye(3), 40, axis=0) + np.random.default_rng(0).normal(size=(120, 3))
+
+
+def test_rejected_moves_leave_the_fit_as_it_was():
+    params = {"n_components": 3, "tol": 1e-9, "max_iter": 100, "annealing": "reheating"}
+    first = mixture(**params, effort=0).fit(easy_rows())
+    est = mixture(**params, effort=3).fit(easy_rows())
+    assert len(turns_of(est)) > 3
+    if not est.search_results_["kept"].any():
+        for name in ("means_", "covariances_", "weights_", "lower_bounds_", "temperatures_"):
+            np.testing.assert_array_equal(getattr(est, name), getattr(first, name))
+    assert est.lower_bound_ == pytest.approx(first.lower_bound_, abs=1e-4 * 120)
+
+
+def test_a_swap_finds_the_groups_that_a_bad_start_has_merged(rng):
+    """Two components share a group, and one has two groups, which plain inference cannot mend."""
+    centers = 40.0 * np.array([[0, 0], [0, 1], [1, 0], [5, 5], [5, 6]])
+    labels = rng.integers(5, size=400)
+    X = centers[labels] + rng.normal(size=(400, 2))
+    params = {"n_components": 5, "init_params": "random_from_data", "random_state": 0}
+    plain = [
+        AnnealedBayesianGaussianMixture(**params | {"random_state": s}, annealing="none").fit(X)
+        for s in range(10)
+    ]
+    found = [len(np.unique(est.predict(X))) for est in plain]
+    assert min(found) < 5  # otherwise the test would show nothing
+    for seed in np.flatnonzero(np.array(found) < 5):
+        est = AnnealedBayesianGaussianMixture(**params | {"random_state": int(seed)}).fit(X)
+        pairs = set(zip(labels.tolist(), est.predict(X).tolist(), strict=True))
+        assert len(pairs) == 5
+
+
+def test_the_budget_is_a_multiple_of_the_first_fit():
+    params = {"n_components": 12, "annealing": "reheating", "max_iter": 100}
+    first = mixture(**params, effort=0).fit(rows(400, 12)).n_passes_
+    longest = 0
+    for effort in (0.5, 1.0, 3.0):
+        est = mixture(**params, effort=effort).fit(rows(400, 12))
+        spent = est.n_passes_ - first
+        assert spent >= longest
+        longest = spent
+        # The last move is finished, and proposals of swaps take passes too.
+        assert spent <= effort * max(first, 25) + est.search_results_["n_passes"][-1]
+
+
+def test_a_search_in_vain_ends_before_its_budget_is_spent():
+    est = mixture(n_components=3, annealing="reheating", effort=1000).fit(easy_rows())
+    assert 6 * 3 <= len(turns_of(est)) < 60
+
+
+def test_a_fit_never_ends_below_plain_inference_from_its_own_start():
+    """Assignments of one temperature for long enough lose all groups."""
+    collapse = quick("deterministic").set_params(
+        form="local", initial_temperature=1000.0, schedule="geometric", n_passes=6, jitter=0.0
+    )
+    plain = mixture(n_components=3, annealing="none").fit(easy_rows())
+    alone = mixture(n_components=3, annealing=collapse, effort=0).fit(easy_rows())
+    assert alone.lower_bound_ < plain.lower_bound_ - 10
+    with pytest.warns(ConvergenceWarning, match="ended below plain inference from the same start"):
+        est = mixture(n_components=3, annealing=collapse).fit(easy_rows())
+    assert moves_of(est) == ["plain"]
+    assert est.lower_bound_ == plain.lower_bound_
+    np.testing.assert_array_equal(est.means_, plain.means_)
+    np.testing.assert_array_equal(est.lower_bounds_, plain.lower_bounds_)
+
+
+def test_a_fit_without_an_annealed_phase_searches_and_says_so(capsys):
+    """The automatic initial temperature is 1 where the start leaves assignments in doubt."""
+    est = mixture(annealing="deterministic", verbose=1).fit(rows())
+    assert est.annealing_.initial_temperature == 1
+    assert len(turns_of(est)) > 0
+    assert "\nthe initial temperature is 1: there is no" in capsys.readouterr().out
+    est = mixture(annealing="deterministic", verbose=1, n_components=3).fit(easy_rows())
+    assert est.annealing_.initial_temperature > 1
+    assert moves_of(est) == ["plain"]
+    assert "\nannealing begins at temperature" in capsys.readouterr().out
+
+
+def test_auto_is_the_effort_that_suits_the_method():
+    assert len(turns_of(mixture(annealing="reheating").fit(rows()))) > 0
+    assert len(turns_of(mixture(annealing="svi_plus").fit(rows()))) == 0
+    whole = mixture(batch_size=200, annealing="reheating").fit(rows())
+    assert len(turns_of(whole)) > 0
+
+
+@pytest.mark.parametrize("name", ["none", "structured"])
+def test_methods_without_a_finish_search_nothing(name):
+    assert moves_of(mixture(annealing=name, effort="auto").fit(rows())) == []
+    with pytest.raises(ValueError, match=r"effort=2 cannot be combined with annealing="):
+        mixture(annealing=name, effort=2).fit(rows())
+
+
+def test_minibatches_search_only_if_asked():
+    params = {"batch_size": 50, "max_iter": 10, "annealing": "reheating"}
+    assert moves_of(mixture(**params).fit(rows())) == []
+    est = mixture(**params, effort=1).fit(rows())
+    assert len(turns_of(est)) > 0
+    assert_own_bound(est, rows())
+
+
+def test_streams_and_warm_starts_search_nothing():
+    assert moves_of(mixture(effort=1).partial_fit(rows())) == []
+    est = mixture(effort=1, warm_start=True).fit(rows())
+    n_passes, n_iter = est.n_passes_, est.n_iter_
+    est.fit(rows())
+    assert moves_of(est) == []
+    assert est.n_passes_ - n_passes == est.n_iter_ - n_iter > 0
+
+
+def test_reheating_starts_as_plain_inference():
+    plain = mixture(annealing="none").fit(rows())
+    unheated = mixture(annealing="reheating", effort=0).fit(rows())
+    np.testing.assert_array_equal(unheated.lower_bounds_, plain.lower_bounds_)
+    assert mixture(annealing="reheating", effort=4).fit(rows()).lower_bound_ > plain.lower_bound_
+
+
+# The race
+
+
+def test_the_winner_of_a_race_is_the_full_restart_of_the_same_start():
+    X = rows()
+    params = {"annealing": "none", "init_params": "random", "n_init": 8}
+    full = mixture(**params).fit(X)
+    race = mixture(**params, restarts="race").fit(X)
+    best = race.best_restart_
+    assert race.lower_bound_ == full.restart_lower_bounds_[best]
+    assert race.n_passes_ < full.n_passes_
+    assert race.restart_lower_bounds_.shape == (8,)
+    assert (race.restart_lower_bounds_ <= full.restart_lower_bounds_).all()
+    assert race.restart_lower_bounds_[best] == race.lower_bound_
+    assert_own_bound(race, X)
+
+
+def test_a_race_of_one_is_a_fit():
+    assert_identical(mixture(restarts="race").fit(rows()), mixture().fit(rows()))
+
+
+@pytest.mark.parametrize(("entry", "params", "name"), crossed(first_variants()))
+def test_races_of_every_method(entry, params, name, rng):
+    X = entry.data(rng, 60)
+    settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1, "n_init": 5}
+    settings |= {"effort": 0}
+    full = entry.make(**settings).fit(X)
+    race = entry.make(**settings, restarts="race")
+    if not settings["annealing"].finish:
+        with pytest.raises(ValueError, match="restarts='race' cannot be combined with annealing="):
+            race.fit(X)
+        return
+    race.fit(X)
+    assert race.lower_bound_ == full.restart_lower_bounds_[race.best_restart_]
+    assert race.lower_bound_ <= full.lower_bound_
+    assert race.n_passes_ <= full.n_passes_
+
+
+# Workers, callbacks and messages
+
+
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+def test_workers_do_not_change_the_result(backend, monkeypatch):
+    make_threads_worthwhile(monkeypatch)
+    params = {"n_init": 4, "restarts": "race", "effort": 1, "init_params": "random"}
+    alone = mixture(**params).fit(rows())
+    with parallel_config(backend=backend):
+        shared = mixture(**params, n_jobs=2).fit(rows())
+    assert_identical(shared, alone)
+
+
+def test_callbacks_see_moves_and_each_restart_once():
+    recorder = Recorder()
+    params = {"n_init": 4, "restarts": "race", "effort": 1, "annealing": "reheating"}
+    est = mixture(**params).set_callbacks(recorder).fit(rows())
+    assert recorder.begun("restart") == recorder.ended("restart") == 4
+    begun = [recorder.begun(name) for name in set(moves_of(est))]
+    assert sum(begun) == sum(recorder.ended(name) for name in set(moves_of(est)))
+    assert sum(begun) == len(moves_of(est)) > 0
+    assert recorder.ended("pass") == recorder.begun("pass")
+    # The bound of the last update of a paused restart is not known before its next pass.
+    assert recorder.ended("pass") == est.n_passes_ - 3
+    ids = {call[2] for call in recorder.calls if call[1] in moves_of(est)}
+    assert ids == set(range(4, 4 + len(moves_of(est))))
+    assert_identical(est, mixture(**params).fit(rows()))
+
+
+@pytest.mark.parametrize("phase", ["restart", "plain"])
+def test_a_callback_that_stops_ends_the_search(phase):
+    stopper = Recorder(stop_at=(phase, 1))
+    est = mixture(n_init=3, effort=5).set_callbacks(stopper).fit(rows())
+    assert moves_of(est) == (["plain"] if phase == "plain" else [])
+
+
+def test_a_callback_that_stops_in_a_move_keeps_the_best():
+    first = mixture(annealing="reheating", effort=0).fit(rows())
+    stopper = Recorder(stop_at=("pass", first.n_iter_ + 2))
+    est = mixture(annealing="reheating", effort=5).set_callbacks(stopper).fit(rows())
+    assert len(moves_of(est)) == 1
+    assert est.lower_bound_ >= first.lower_bound_
+
+
+def test_a_callback_that_stops_a_race_keeps_what_had_been_reached():
+    stopper = Recorder(stop_at=("pass", 7))
+    est = mixture(n_init=3, restarts="race", effort=1).set_callbacks(stopper).fit(rows())
+    assert stopper.ended("pass") == 7
+    assert stopper.begun("restart") == stopper.ended("restart") == 2
+    assert np.isfinite(est.restart_lower_bounds_).tolist() == [True, True, False]
+    assert_own_bound(est, rows())
+
+
+def test_verbose_tells_of_the_rounds_of_a_race(capsys):
+    mixture(n_init=8, restarts="race", verbose=1, verbose_interval=100).fit(rows())
+    found = re.findall(
+        r"race: pass (\d+) after the schedule for restarts (.*)", capsys.readouterr().out
+    )
+    assert [int(n) for n, _ in found] == [2, 4, 8]
+    assert [len(names.split(", ")) for _, names in found] == [8, 4, 2]
+
+
+def test_a_search_that_ends_early_warns_as_a_fit_does():
+    with pytest.warns(ConvergenceWarning, match="did not converge"):
+        mixture(max_iter=2, tol=0, effort=1).fit(rows())
