@@ -263,9 +263,8 @@ class AnnealedHMM(StatePredictions):
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of passes that it took
-        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
-        frame can be made of it.
+        What the search has tried, in its order: the ``move``, the number of its passes
+        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_effective_components_ : int

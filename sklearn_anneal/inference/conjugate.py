@@ -91,9 +91,8 @@ def update(
     if not minibatch:
         ctx.q = settled(ctx.q)
     late = _learns_late(ctx, method, minibatch, visited)
-    if late or ctx.model.learns_early:
-        learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale, late)
-        ctx.model, ctx.prior, ctx.q = learned
+    learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale, late)
+    ctx.model, ctx.prior, ctx.q = learned
     state = method.advance(ctx, visited.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
     # Parameters and statistics can be as large as the data. Those that are no longer needed are

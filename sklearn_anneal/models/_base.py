@@ -193,36 +193,6 @@ class Model(ABC):
             Workers among which the preparation can be divided.
         """
 
-    @property
-    def learns_early(self) -> bool:
-        """Whether :meth:`learned` changes anything before the fit has settled."""
-        return False
-
-    @property
-    def starts_assigned(self) -> bool:
-        """Whether :meth:`init` assigns every data point to one component."""
-        return False
-
-    def swapped(
-        self,
-        units: Any,
-        q: Natural,
-        summary: Any,
-        prior: Natural,
-        rng: np.random.Generator,
-        guided: bool,
-    ) -> Natural | None:
-        """Return q after one component has been given up and another one divided.
-
-        The result is None if the model has no such move. ``guided`` chooses the pair by what it
-        promises, and not at random; see :class:`~sklearn_anneal.models._exchangeable.Exchangeable`.
-        """
-        return None
-
-    def other_starts(self) -> tuple[Model, ...]:
-        """Return copies of the model whose starts are of kinds worth trying besides its own."""
-        return ()
-
     def learned(
         self,
         q: Natural,
@@ -238,8 +208,8 @@ class Model(ABC):
         parameters after an update, and ``step`` is the local step from which they were computed.
         ``rho`` is the step size. ``scale`` is the total weight of all data divided by the weight
         of the batch, which statistics of the batch must be multiplied by. ``late`` is whether
-        the bound hardly rises any more; before, only models that say so (``learns_early``) are
-        asked, and learn only what need not wait.
+        the bound hardly rises any more; before, only what need not wait is learned, and ``step``
+        is None if there has been no update yet.
         """
         return self, prior, q
 

@@ -53,10 +53,6 @@ class BaseMixture(Exchangeable, ConjugateModel):
         """Return the part of a summary that the components read."""
 
     @property
-    def learns_early(self) -> bool:
-        return self.components.learns_early
-
-    @property
     def learns_late(self) -> bool:
         """Whether a prior is learned that waits until the bound hardly rises any more."""
         return self.weights.learns or self.components.learns_late
@@ -86,7 +82,7 @@ class BaseMixture(Exchangeable, ConjugateModel):
         As q is the prior plus statistics, it is best for the new prior after the same change as
         that of the prior.
         """
-        if not (self.learns_early or (late and self.learns_late)):
+        if not (self.components.learns_early or (late and self.learns_late)):
             return self, prior, q
         model = copy(self)
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)

@@ -13,13 +13,14 @@ References
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, softmax
 
 from ..families import Natural
+from ._searchable import Searchable
 
 # Rows from which a swap is computed; those of larger data are a sample.
 ROWS_FOR_SWAPS = 20_000
@@ -51,7 +52,7 @@ class Assigned(NamedTuple):
     weights: np.ndarray
 
 
-class Exchangeable(ABC):
+class Exchangeable(Searchable):
     """Mixin of models that assign rows to components which can exchange their numbers."""
 
     n_components: int
@@ -88,22 +89,8 @@ class Exchangeable(ABC):
     ) -> Natural | None:
         """Return the parameters after one component has been given up and another one divided.
 
-        Parameters
-        ----------
-        units : Units
-            Data points in memory, which may be a sample.
-        q, prior : dict of ndarray
-        summary : object
-        rng : numpy.random.Generator
-        guided : bool
-            Whether the pair is the one that promises the highest gain, up to chance. If not, the
-            component that is given up is a small one, the one that is divided is drawn by size,
-            and its halves are drawn too.
-
-        Returns
-        -------
-        q : dict of ndarray or None
-            None if there is no component to divide.
+        Without guidance, the component that is given up is a small one, the one that is divided is
+        drawn by its size, and its halves are drawn too.
         """
         units = units.spread(ROWS_FOR_SWAPS)
         if self.n_components < 2 or units.n_units < 2:

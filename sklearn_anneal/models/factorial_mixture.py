@@ -25,6 +25,7 @@ from ._binary_codes import (
 )
 from ._exchangeable import ROWS_FOR_SWAPS
 from ._part_moves import swapped_means
+from ._searchable import Searchable
 from ._summary import DataSummary
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -240,7 +241,7 @@ def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return second
 
 
-class FactorialMixture(BinaryCodes):
+class FactorialMixture(Searchable, BinaryCodes):
     """The model x = Σ_k z_k μ_k + ε with z_k ~ Bernoulli(π_k), μ_k ~ N(0, s I), ε ~ N(0, σ² I).
 
     The object holds hyperparameters only. q(μ) is one Gaussian over all components, the same for
@@ -513,7 +514,7 @@ class FactorialMixture(BinaryCodes):
         The optimum of each is in closed form: σ² is the mean expected squared error, s the mean
         expected square of μ, and π_k the mean activation of component k.
         """
-        if not self.learns:
+        if not (late and self.learns):
             return self, prior, q
         model = copy(self)
         means, gram = self.expectations(q)

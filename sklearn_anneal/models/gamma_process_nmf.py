@@ -422,7 +422,7 @@ class GammaProcessNMF(ConjugateModel):
         A prior Gamma(a, a) of numbers λ is best where log a − ψ(a) = E λ − E log λ − 1. That of the
         weights has the same form for α/K, with θ_k K c in the place of λ.
         """
-        if not self.learns:
+        if not (late and self.learns):
             return self, prior, q
         k = self.n_components
         gaps: dict[str, float] = {}

@@ -477,10 +477,6 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
 
     # Hyperparameters
 
-    @property
-    def learns_early(self) -> bool:
-        return self.emission.learns_early
-
     def learned(
         self,
         q: Natural,

@@ -403,7 +403,7 @@ class LatentDirichlet(ConjugateModel):
         bound over priors, γ and λ together. Maximising it over the priors for fixed γ and λ would
         converge to the same point, but much more slowly.
         """
-        if not (self.learn_doc_topic_prior or self.learn_topic_word_prior):
+        if not late or not (self.learn_doc_topic_prior or self.learn_topic_word_prior):
             return self, prior, q
         model, k, v = copy(self), self.n_components, self.n_words
         if self.learn_doc_topic_prior:

@@ -656,7 +656,7 @@ class MatrixFactorization(ConjugateModel):
         late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move the learned variances towards those that maximise the bound given q."""
-        if not self.learns:
+        if not (late and self.learns):
             return self, prior, q
         of_users, of_biases, n_users, count, error = scale * step.statistics[EVIDENCE]
         items = self.expectations(q).squares.sum(axis=0)

@@ -526,7 +526,7 @@ class SpikeSlabFactorAnalysis(BinaryCodes):
         π_k the mean of its activations, and ψ_d a mean of the squared errors of the column and of
         its squared loadings over v_k, since both are measured in units of ψ_d.
         """
-        if not self.learns:
+        if not (late and self.learns):
             return self, prior, q
         model = copy(self)
         standard, stats = self.standard(q), step.statistics

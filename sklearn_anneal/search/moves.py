@@ -19,6 +19,7 @@ from ..inference.engine import PLAIN, Progress
 from ..inference.parallel import generator, legacy_generator
 from ..inference.stopping import OutOfReach, Rule
 from ..models._base import Model
+from ..models._searchable import Searchable
 from .problem import Problem
 
 # Passes in which the noise of a reheat falls to zero.
@@ -101,6 +102,8 @@ class Swap(Move):
         return "guided swap" if self.guided else "random swap"
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        if not isinstance(kept.ctx.model, Searchable):
+            return None
         rng = generator(problem.seed, *seeds)
         ctx = _anew(kept.ctx, rng)
         sample = problem.sample.centered(ctx.summary)
@@ -153,7 +156,7 @@ class Plain(Move):
 
 def kinds_of_starts(model: Model) -> tuple[Model, ...]:
     """Return the model and its copies whose starts are of other kinds."""
-    return (model, *model.other_starts())
+    return (model, *model.other_starts()) if isinstance(model, Searchable) else (model,)
 
 
 def _anew(ctx: Context, rng: np.random.Generator) -> Context:

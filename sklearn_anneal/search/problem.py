@@ -16,6 +16,7 @@ from ..inference.parallel import generator, legacy_generator, seed_sequence
 from ..inference.thread_limits import one_openmp_thread
 from ..inference.units import Units
 from ..models._base import Model
+from ..models._searchable import Searchable
 
 # Methods are calibrated on no more than this many data points.
 ROWS_FOR_CALIBRATION = 10_000
@@ -88,8 +89,8 @@ class Problem(NamedTuple):
         The usual priors expect components as wide as all data together, so that the first passes
         would merge groups that are apart.
         """
-        enough = self.sample.n_units >= _LEAST_PER_COMPONENT * model.n_components
-        if not (enough and model.starts_assigned and ctx.model.learns_early):
+        assigned = isinstance(model, Searchable) and model.starts_assigned
+        if not (assigned and self.sample.n_units >= _LEAST_PER_COMPONENT * model.n_components):
             return
         for _ in range(_STEPS_AT_START):
             ctx.model, ctx.prior, ctx.q = ctx.model.learned(

@@ -242,10 +242,10 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     kinds = len(kinds_of_starts(problem.model))
     reheats = [Reheat(noise) for noise in _NOISES]
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)] if kinds > 1 else []
-    swaps = [Swap(guided=True), Swap(guided=False)]
+    swaps = [Swap(guided=True), Swap(guided=False)] if kinds > 1 else []
     turns: list[Move] = []
     for i in range(2):
-        turns += [swaps[i], reheats[i], *starts[i : i + 1]]
+        turns += [*swaps[i : i + 1], reheats[i], *starts[i : i + 1]]
     return Moves(before, tuple(turns), effort)
 
 
