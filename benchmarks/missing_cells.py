@@ -62,7 +62,7 @@ def deleted(X: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def mixture(n_components: int, quick: bool = False) -> AnnealedBayesianGaussianMixture:
-    few = {"max_iter": 5, "n_reheats": 0} if quick else {}
+    few = {"max_iter": 5, "effort": 0} if quick else {}
     return AnnealedBayesianGaussianMixture(n_components=n_components, random_state=0, **few)
 
 

@@ -23,7 +23,7 @@ FORMS = {
 """Factors of the local step, the statistics and the prior."""
 
 PRIORS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0}
-FAST = {"annealing": "none", "max_iter": 5, "n_reheats": 0, "random_state": 0, **PRIORS}
+FAST = {"annealing": "none", "max_iter": 5, "effort": 0, "random_state": 0, **PRIORS}
 nmf = partial(AnnealedGammaProcessNMF, n_components=3, **FAST)
 
 

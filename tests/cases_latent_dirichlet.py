@@ -45,7 +45,7 @@ def small(n_components=3, **params):
         **PEER_OF_TOPICS,
         "annealing": "none",
         "learning_method": "batch",
-        "n_reheats": 0,
+        "effort": 0,
         "max_iter": 8,
         "random_state": 0,
     }

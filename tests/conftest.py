@@ -33,10 +33,9 @@ def rng():
 @pytest.fixture
 def few_passes_of_searches(monkeypatch):
     """Make reheats and the rounds of a race short, so that tests are quick."""
-    from sklearn_anneal.estimators import _base
-    from sklearn_anneal.inference import restarts
+    from sklearn_anneal.search import moves, restarts
 
-    monkeypatch.setattr(_base, "PASSES_OF_REHEAT", 3)
+    monkeypatch.setattr(moves, "PASSES_OF_REHEAT", 3)
     monkeypatch.setattr(restarts, "PASSES_OF_FIRST_ROUND", 2)
 
 

@@ -24,12 +24,12 @@ from sklearn_anneal.estimators import _base as base
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.inference import conjugate, engine, parallel, visits
 from sklearn_anneal.inference.parallel import SEQUENTIAL
-from sklearn_anneal.inference.restarts import prepare
 from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.units import _documents
 from sklearn_anneal.inference.visits import Visited
 from sklearn_anneal.models import _topic_visits
 from sklearn_anneal.models._base import Visit
+from sklearn_anneal.search.problem import prepare
 
 
 def models() -> list[Any]:

@@ -37,7 +37,7 @@ def rows(n=30, n_features=2):
 
 def mixture(**parameters):
     """Without reheats, which most of these tests have no use for."""
-    return AnnealedBayesianGaussianMixture(**{"random_state": 0, "n_reheats": 0, **parameters})
+    return AnnealedBayesianGaussianMixture(**{"random_state": 0, "effort": 0, **parameters})
 
 
 def assert_sound(fitted, X):
@@ -211,7 +211,7 @@ def test_tiny_and_huge_weights(annealing):
     priors = {"mean_prior": X.mean(axis=0), "covariance_prior": np.cov(X.T)}
     for scale in (1e-6, 1e6):
         weights = np.full(len(X), scale)
-        fitted = mixture(n_components=2, annealing=annealing, n_reheats="auto", **priors)
+        fitted = mixture(n_components=2, annealing=annealing, effort="auto", **priors)
         assert_sound(fitted.fit(X, sample_weight=weights), X)
 
 
@@ -414,7 +414,7 @@ def test_combination_that_the_model_cannot_do():
 @all_covariance_types
 def test_constant_column(covariance_type, annealing):
     X = np.column_stack([rows(), np.full(30, 3.0)])
-    params = {"covariance_type": covariance_type, "annealing": annealing, "n_reheats": "auto"}
+    params = {"covariance_type": covariance_type, "annealing": annealing, "effort": "auto"}
     fitted = mixture(n_components=3, **params).fit(X)
     assert_sound(fitted, X)
     np.testing.assert_allclose(fitted.means_[:, 2], 3.0)
@@ -447,7 +447,7 @@ def test_linearly_dependent_columns(covariance_type):
 @all_methods
 def test_duplicated_rows(annealing, init_params):
     X = np.repeat(rows(6), 10, axis=0)
-    params = {"annealing": annealing, "init_params": init_params, "n_reheats": "auto"}
+    params = {"annealing": annealing, "init_params": init_params, "effort": "auto"}
     fitted = mixture(n_components=3, **params).fit(X)
     assert_sound(fitted, X)
 

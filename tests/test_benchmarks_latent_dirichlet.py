@@ -109,7 +109,7 @@ def test_the_recommended_setting_is_the_best_measured_one():
         "`annealing=StructuredVI(gradient='exact', n_passes=4), max_iter=0, "
         'local_step="cvb0", learning_method="online", batch_size=20`'
     )
-    assert setting(Spec("drawn", "none", 3, 4)) == '`annealing="none", max_iter=4, n_reheats=0`'
+    assert setting(Spec("drawn", "none", 3, 4)) == '`annealing="none", max_iter=4, effort=0`'
 
 
 def test_a_quick_run_of_the_speed_of_topics_needs_no_file(no_data, quick_speed):

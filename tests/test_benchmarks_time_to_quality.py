@@ -295,7 +295,7 @@ def test_the_tolerance_grows_with_the_noise_of_seeds():
     assert tolerance(calm, noisy) == pytest.approx(0.1 / np.sqrt(2))
 
 
-def test_reheats_that_are_not_kept_change_no_point(judge):
+def test_moves_that_are_not_kept_change_no_point(judge):
     from types import SimpleNamespace
 
     from benchmarks.latent_dirichlet.contestants import Watch
@@ -304,11 +304,11 @@ def test_reheats_that_are_not_kept_change_no_point(judge):
     course = Course(judge)
     course.points = [Point(n, n, n, value, 0) for n, value in ((1, -8.0), (2, -9.0), (3, -7.0))]
     watch = Watch(course)
-    watch.passes, watch._reheats = 3, [1, 2]
+    watch.passes, watch._moves = 3, [1, 2]
     fitted = SimpleNamespace(
         restart_lower_bounds_=[-100.0],
         best_restart_=0,
-        reheat_lower_bounds_=[-101.0, -99.0],
+        search_results_={"lower_bound": [-101.0, -99.0]},
         components_=np.ones((2, judge.held_out.shape[1])),
         doc_topic_prior_=0.5,
         topic_word_prior_=0.5,

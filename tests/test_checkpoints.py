@@ -128,13 +128,14 @@ def test_a_race_and_reheats_go_on_from_after_any_pass(
 ):
     X = entry.data(rng, 40)
     settings = {**entry.first, "annealing": quick("svi_plus", 2), "max_iter": 5, "tol": 0.0}
-    settings |= {"n_init": 4, "restarts": "race", "n_reheats": 2, "n_jobs": 1}
+    settings |= {"n_init": 4, "restarts": "race", "effort": 1, "n_jobs": 1}
 
     def make():
         return entry.make(**settings)
 
     whole = make().fit(X)
-    n_saves = whole.n_passes_ + 3  # the last visits of one restart and two reheats
+    # The last visits of one restart and of each move.
+    n_saves = whole.n_passes_ + 1 + len(whole.search_results_["move"])
     for n_saved in (*range(first, n_saves, step), n_saves):
         assert goes_on(monkeypatch, make, X, whole, tmp_path / str(n_saved), n_saved, None)
     assert not goes_on(monkeypatch, make, X, whole, tmp_path / "all", n_saves + 1, None)
@@ -300,13 +301,13 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("name", ["fit", "restart-0", "reheats"])
+@pytest.mark.parametrize("name", ["fit", "restart-0", "moves"])
 @pytest.mark.parametrize("content", FOREIGN)
 def test_files_that_are_no_checkpoint_are_refused_in_one_sentence(
     content, name, rng, tmp_path, monkeypatch, few_passes_of_searches
 ):
     entry = models()[0].values[0]
-    X, est = entry.data(rng, 40), make(entry, n_reheats=1)
+    X, est = entry.data(rng, 40), make(entry, effort=1)
     assert interrupted(monkeypatch, est, X, tmp_path, 3)
     path, value = tmp_path / f"{name}.joblib", FOREIGN[content]
     if isinstance(value, bytes):

@@ -97,7 +97,7 @@ def documents(rng, n=90, n_words=40):
 
 
 def mixture(**params):
-    settings = {"n_components": 3, "max_iter": 12, "tol": 0.0, "n_reheats": 0, "random_state": 0}
+    settings = {"n_components": 3, "max_iter": 12, "tol": 0.0, "effort": 0, "random_state": 0}
     return AnnealedBayesianGaussianMixture(**settings | params)
 
 
@@ -134,8 +134,8 @@ def test_a_cluster_finds_the_bits_of_one_process(
     """
     workers(n_workers)
     params = {**params, "annealing": quick(name, 2), "max_iter": 3, "tol": 0.0}
-    if name != "none" and "n_reheats" in entry.make().get_params():
-        params["n_reheats"] = 0
+    if name != "none" and "effort" in entry.make().get_params():
+        params["effort"] = 0
     assert_a_cluster_finds_the_same_bits(entry, params, n_parts, client, rng)
 
 
@@ -219,7 +219,7 @@ def counts_batch(**params):
 
 
 def factors(**params):
-    settings = {"n_components": 4, "max_iter": 16, "tol": 0.0, "n_reheats": 0, "random_state": 0}
+    settings = {"n_components": 4, "max_iter": 16, "tol": 0.0, "effort": 0, "random_state": 0}
     return AnnealedGammaProcessNMF(**settings | params)
 
 

@@ -195,7 +195,7 @@ def test_too_many_states_are_refused():
         ({"max_sweeps": 0}, "'max_sweeps' parameter"),
         ({"n_components": 31}, "n_samples >= n_components"),
         (
-            {"annealing": DeterministicAnnealing(initial_temperature="auto"), "n_reheats": 0},
+            {"annealing": DeterministicAnnealing(initial_temperature="auto"), "effort": 0},
             None,
         ),
     ],

@@ -84,7 +84,7 @@ def test_drawn_parts_are_counted_and_found(annealing):
             annealing=annealing,
             activation_prior=0.7,
             max_iter=300,
-            n_reheats="auto",
+            effort="auto",
         ).fit(X)
         assert est.n_effective_components_ == 5
         shares = est.components_ / est.components_.sum(axis=1, keepdims=True)

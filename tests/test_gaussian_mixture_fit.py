@@ -118,7 +118,7 @@ def test_best_restart_is_kept(annealing):
         annealing=annealing,
         init_params="random",
         n_init=4,
-        n_reheats=0,
+        effort=0,
         random_state=0,
     ).fit(X)
     bounds = mixture.restart_lower_bounds_

@@ -150,7 +150,7 @@ def test_no_method_records_a_bound_above_the_ceiling(local_step, name, batch_siz
         local_step=local_step,
         noise_variance=0.5,
         batch_size=batch_size,
-        n_reheats=1 if name == "reheating" else 0,
+        effort=1 if name == "reheating" else 0,
         max_iter=20,
         random_state=0,
     ).fit(X)
@@ -164,7 +164,7 @@ def test_no_method_records_a_bound_above_the_ceiling(local_step, name, batch_siz
 def test_learned_noise_is_the_error_of_the_rows(local_step, how, rng):
     """σ² is E‖x − zᵀμ‖² of a cell at the end of a fit, however the rows arrive."""
     X = parts(rng, 200, offset=1e5)
-    params = {"local_step": local_step, "annealing": "none", "random_state": 0, "n_reheats": 0}
+    params = {"local_step": local_step, "annealing": "none", "random_state": 0, "effort": 0}
     batch = {"batch_size": 50} if how == "minibatches" else {}
     fit = AnnealedFactorialMixture(3, tol=1e-9, max_iter=400, **params, **batch)
     if how == "in_parts":

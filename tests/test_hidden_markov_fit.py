@@ -331,7 +331,7 @@ def test_every_method_fits_every_emission(variant, annealing, rng):
     est = small(variant, 3, annealing=method, n_init=2).fit(sequences)
     assert_sound(est, sequences)
     assert len(est.restart_lower_bounds_) == 2
-    assert est.lower_bound_ == max(*est.restart_lower_bounds_, *est.reheat_lower_bounds_)
+    assert est.lower_bound_ == max(*est.restart_lower_bounds_, *est.search_results_["lower_bound"])
     prior, q = (plain.parameters_of(est, which) for which in ("prior", "posterior"))
     bound = plain.lower_bound(plain.emission_of(est), q, prior, sequences)
     assert est.lower_bound_ == pytest.approx(bound, rel=1e-9)

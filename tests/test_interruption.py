@@ -437,7 +437,7 @@ counts = rng.poisson(0.3, size=(200, 30))
 
 def mixture(**params):
     method = DeterministicAnnealing(initial_temperature=2.0, n_passes=2)
-    settings = {"annealing": method, "max_iter": 2, "tol": 0.0, "n_reheats": 0, "random_state": 0}
+    settings = {"annealing": method, "max_iter": 2, "tol": 0.0, "effort": 0, "random_state": 0}
     return AnnealedBayesianGaussianMixture(n_components=2, **settings, **params)
 
 def topics(**params):

@@ -56,7 +56,7 @@ if options["annealing"] != "none":
         annealing__n_passes=2
     ).annealing
 if options["annealing"] == "deterministic":
-    params["n_reheats"] = 1  # as many as are needed for what a reheat keeps to be in memory
+    params["effort"] = 1  # as many as are needed for what a reheat keeps to be in memory
 # Kernels and what libraries load when first used are not the fit's.
 LDA(2, **params).fit(X[:200, :50])
 lda = LDA(k, **params)

@@ -23,7 +23,8 @@ from sklearn_anneal.kernels import COMPILATIONS, Compilations, _compile
 
 SHORT = DeterministicAnnealing(initial_temperature=3.0, n_passes=4)
 PASS = re.compile(
-    r"(?:(restart|reheat) (\d+) · )?pass ([^·]*) · T ([^·]*) · bound ([^·]*)"
+    r"(?:(restart|[a-z ]*swap|reheat|start|plain) (\d+) · )?pass ([^·]*) · T ([^·]*)"
+    r" · bound ([^·]*)"
     r"(?: · rise ([^·]*) per observation)? · ([0-9.]+) s"
 )
 
@@ -54,11 +55,11 @@ def test_the_result_does_not_depend_on_verbose(capsys):
 
 
 def test_the_first_line_tells_of_method_data_and_plan(capsys):
-    est = mixture(verbose=1, n_init=3, n_reheats=2, n_jobs=2)
+    est = mixture(verbose=1, n_init=3, effort=1, n_jobs=2)
     first = lines_of(capsys, est.fit, rows())[0]
     assert first.startswith("AnnealedBayesianGaussianMixture(")
     method = " ".join(repr(est.annealing_).split())
-    assert f"{method} · 60 rows of 2 columns · restarts: 3 · reheats: ≤2 · n_jobs: 2" in first
+    assert f"{method} · 60 rows of 2 columns · restarts: 3 · effort: 1 · n_jobs: 2" in first
     assert "auto" not in method
 
 
@@ -81,7 +82,7 @@ def test_data_are_counted_in_the_words_of_the_model(est, X, words, capsys):
 
 
 def test_passes_tell_where_a_fit_is(capsys):
-    est = mixture(verbose=2, n_init=2, n_reheats=1)
+    est = mixture(verbose=2, n_init=2, effort=1)
     found = [PASS.fullmatch(line) for line in lines_of(capsys, est.fit, rows())]
     found = [match for match in found if match]
     assert len(found) == est.n_passes_
@@ -95,7 +96,9 @@ def test_passes_tell_where_a_fit_is(capsys):
         assert float(m[5]) == pytest.approx(bound, abs=1e-5)
     rises = [float(m[6]) for m in of_best[1:]]
     np.testing.assert_allclose(rises, np.diff(est.lower_bounds_[:9]) / 60, rtol=0.01, atol=1e-8)
-    assert {(m[1], m[2]) for m in found} == {("restart", "0"), ("restart", "1"), ("reheat", "0")}
+    names = [("restart", "0"), ("restart", "1")]
+    names += [(move, str(i)) for i, move in enumerate(est.search_results_["move"])]
+    assert {(m[1], m[2]) for m in found} == set(names)
 
 
 def test_the_only_restart_has_no_name_and_no_empty_schedule(capsys):
@@ -118,21 +121,21 @@ def test_the_last_lines_say_why_it_ended_and_with_what(capsys):
         "its passes are over": mixture(annealing="structured"),
     }
     for reason, est in ends.items():
-        *_, ended, fitted = lines_of(capsys, est.set_params(verbose=1, n_reheats=0).fit, rows())
+        *_, ended, fitted = lines_of(capsys, est.set_params(verbose=1, effort=0).fit, rows())
         assert f"ended after {est.n_iter_} passes, because {reason} · bound" in ended
         assert f"bound {est.lower_bound_:.6f} from restart 0 · {est.n_passes_} passes" in fitted
         assert re.match(r"fitted in [0-9.]+ s", fitted)
 
 
-def test_a_reheat_that_cannot_reach_the_best_bound_says_so(capsys):
+def test_a_move_that_cannot_reach_the_best_bound_says_so(capsys):
     X = np.repeat(rows(), 5, axis=0) + np.random.default_rng(1).normal(size=(300, 2))
     est = mixture(n_components=8, annealing="reheating", max_iter=100, tol=1e-6, verbose=1)
     text = "\n".join(lines_of(capsys, est.fit, X))
-    assert re.search(r"reheat \d · ended after \d+ passes, because the bound will not reach", text)
+    assert re.search(r"reheat \d+ · ended after \d+ passes, because the bound will not reach", text)
 
 
 def test_a_race_tells_which_restarts_are_given_up(capsys):
-    est = mixture(n_init=4, restarts="race", max_iter=60, verbose=1, verbose_interval=100)
+    est = mixture(n_init=4, restarts="race", max_iter=60, effort=0, verbose=1, verbose_interval=100)
     text = "\n".join(lines_of(capsys, est.fit, rows()))
     assert len(re.findall("passes, because other restarts are better", text)) == 3
     assert len(re.findall("ended after", text)) == 4
@@ -156,7 +159,7 @@ def test_a_warm_start_says_that_it_is_plain(capsys):
     est = mixture(warm_start=True).fit(rows())
     first, *_, last = lines_of(capsys, est.set_params(verbose=1).fit, rows())
     assert "NoAnnealing() · 60 rows" in first
-    assert "restarts: 1 · reheats: 0" in first
+    assert "restarts: 1 · effort: 0" in first
     assert last.startswith("fitted in")
     est = mixture(warm_start=True).fit(rows())
     *_, ended, _ = lines_of(capsys, est.set_params(verbose=1).fit, rows())

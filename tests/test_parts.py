@@ -95,7 +95,7 @@ def test_one_part_is_the_data_if_columns_never_occur(entry, params, name, rng):
 SEARCHES = {
     "restarts": {"n_init": 2, "annealing": quick("deterministic", 2)},
     "race": {"n_init": 3, "restarts": "race", "n_jobs": 1, "annealing": quick("proximity", 2)},
-    "reheats": {"n_reheats": 1, "annealing": quick("svi_plus", 2)},
+    "reheats": {"effort": 1, "annealing": quick("svi_plus", 2)},
 }
 
 

@@ -10,7 +10,7 @@ from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.estimators._part_fits import _gathered
 from sklearn_anneal.estimators._part_sources import Source
 from sklearn_anneal.inference.parts import Here
-from sklearn_anneal.inference.restarts import ROWS_FOR_STARTS
+from sklearn_anneal.search.problem import ROWS_FOR_STARTS
 
 
 def _many_rows():

@@ -16,7 +16,7 @@ from sklearn_anneal import (
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
 )
-from sklearn_anneal.inference.restarts import Search
+from sklearn_anneal.search.search import Found
 
 # From the smallest numbers to the largest; float64 squares numbers from 1e-154 to 1e154.
 SCALES = [
@@ -44,7 +44,7 @@ REFUSALS = (
 )
 PREDICTIONS = ("predict", "transform", "score_samples", "score", "sample")
 # NaN where a bound was not evaluated.
-HISTORY = {"lower_bounds_", "restart_lower_bounds_", "reheat_lower_bounds_"}
+HISTORY = {"lower_bounds_", "restart_lower_bounds_", "search_results_"}
 
 
 def scaled(X, scale):
@@ -80,7 +80,7 @@ def entries():
 def test_fits_of_any_scale_are_finite_or_refused(entry, params, rng):
     """With the priors that the tests give, which have another scale, and with learned ones."""
     X = entry.data(rng, 40)
-    reheats = {} if entry in TRAINED_BY_GRADIENTS else {"n_reheats": 1, "annealing": "reheating"}
+    reheats = {} if entry in TRAINED_BY_GRADIENTS else {"effort": 1, "annealing": "reheating"}
     for scale in SCALES:
         Y = scaled(X, scale)
         with warnings.catch_warnings():
@@ -159,14 +159,14 @@ def test_samples_of_huge_counts_are_refused(fit):
 # Checkpoints
 
 
-@pytest.mark.parametrize("name", ["fit", "restart-0", "reheats"])
+@pytest.mark.parametrize("name", ["fit", "restart-0", "moves"])
 @pytest.mark.parametrize("held", [[1, 2], {"a": 1}, {"identity": 3, "shared": 4}, None, "text"])
 def test_files_of_something_else_are_no_checkpoint(name, held, rng, tmp_path):
     X = rng.normal(size=(40, 2))
 
     def fit():
         estimator = AnnealedHMM(
-            2, random_state=0, annealing="reheating", n_reheats=1, max_iter=3, tol=0.0
+            2, random_state=0, annealing="reheating", effort=1, max_iter=3, tol=0.0
         )
         return estimator.fit(X, checkpoint=tmp_path / "fit")
 
@@ -182,18 +182,19 @@ def test_a_file_is_no_folder_of_a_checkpoint(rng, tmp_path):
         AnnealedHMM(2).fit(rng.normal(size=(40, 2)), checkpoint=tmp_path / "notes.txt")
 
 
-# Reheats
+# Moves
 
 
 @pytest.mark.parametrize("final", [np.inf, np.nan])
-def test_a_reheat_whose_bound_is_not_finite_is_thrown_away(final, rng, monkeypatch):
-    original = Search.judge
+def test_a_move_whose_bound_is_not_finite_is_thrown_away(final, rng, monkeypatch):
+    original = Found.judge
 
-    def judge(self, stop, n_observations):
-        self.trial.trace.final = final
-        original(self, stop, n_observations)
+    def judge(self, move, stop, n_observations):
+        if self.trial is not None:
+            self.trial.trace.final = final
+        original(self, move, stop, n_observations)
 
-    monkeypatch.setattr(Search, "judge", judge)
-    fit = AnnealedHMM(2, random_state=0, annealing="reheating", n_reheats=2)
+    monkeypatch.setattr(Found, "judge", judge)
+    fit = AnnealedHMM(2, random_state=0, annealing="reheating", effort=1)
     fit.fit(rng.normal(size=(60, 2)))
     assert np.isfinite(fit.lower_bound_)

@@ -21,9 +21,10 @@ from sklearn.decomposition._nmf import _multiplicative_update_h, _multiplicative
 from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.annealing import DeterministicAnnealing, StructuredVI
 from sklearn_anneal.annealing._base import Context
-from sklearn_anneal.inference import engine, restarts, visits
+from sklearn_anneal.inference import engine, visits
 from sklearn_anneal.inference.conjugate import update
 from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
+from sklearn_anneal.search.problem import prepare
 
 from ..latent_dirichlet.data import available, corpus
 
@@ -123,7 +124,7 @@ class Passes:
         X = estimator._validate_data(X, reset=True)
         units = estimator._make_units(X, None)
         self._settings = engine.Settings(_NEVER, None, None, 1.0, 0.6)  # type: ignore[arg-type]
-        problem, start = restarts.prepare(
+        problem, start = prepare(
             estimator._make_model(X, units),
             engine.PLAIN,
             units,
@@ -210,15 +211,15 @@ def products(X: np.ndarray, n_components: int) -> Callable[[], None]:
 
 def estimator(k: int, n_passes: int, annealing: str) -> AnnealedGammaProcessNMF:
     """An estimator that makes a given number of passes, without any test of convergence."""
-    made = AnnealedGammaProcessNMF(k, random_state=0, tol=0, max_iter=0, n_reheats=0)
+    made = AnnealedGammaProcessNMF(k, random_state=0, tol=0, max_iter=0, effort=0)
     if annealing == "none":
-        return made.set_params(annealing="none", n_reheats="auto", max_iter=n_passes)
+        return made.set_params(annealing="none", effort="auto", max_iter=n_passes)
     if annealing == "reheating":
         return made.set_params(annealing="reheating", max_iter=n_passes)
     if annealing == "structured":
         # The evaluation of its bound takes another pass, which must not be measured.
         how = StructuredVI(n_passes=n_passes, evaluate_every=_NEVER)
-        return made.set_params(annealing=how, n_reheats="auto")
+        return made.set_params(annealing=how, effort="auto")
     if annealing == "deterministic":
         return made.set_params(annealing=DeterministicAnnealing(n_passes=n_passes))
     return made.set_params(annealing=annealing, annealing__n_passes=n_passes)

@@ -116,7 +116,7 @@ class Watch:
     def __init__(self, course: Course):
         self.course = course
         self.passes = 0
-        self._reheats: list[int] = []
+        self._moves: list[int] = []
 
     def setup(self, estimator, context):
         """Nothing has to be set up."""
@@ -131,8 +131,8 @@ class Watch:
             self.course.clock.stop()
 
     def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-        if context.task_name == "reheat":
-            self._reheats.append(len(self.course.points))
+        if context.task_name not in ("restart", "pass", "fit"):
+            self._moves.append(len(self.course.points))
             self.course.evaluate(self.passes, state_of(fitted_estimator))
             self.course.clock.start()
         if context.task_name != "pass":
@@ -145,11 +145,11 @@ class Watch:
         return over
 
     def close(self, lda: AnnealedLatentDirichletAllocation) -> None:
-        """End the course, and give reheats that were not kept the likelihood from before them."""
+        """End the course, and give moves that were not kept the likelihood from before them."""
         course, points = self.course, self.course.points
         course.clock.stop()
         kept = lda.restart_lower_bounds_[lda.best_restart_]
-        for where, bound in zip(self._reheats, lda.reheat_lower_bounds_, strict=True):
+        for where, bound in zip(self._moves, lda.search_results_["lower_bound"], strict=True):
             if bound <= kept:
                 before = points[where - 1]
                 points[where] = points[where]._replace(held_out=before.held_out, empty=before.empty)

@@ -149,7 +149,7 @@ class Spec(BaseSpec):
             tol=0.0,
             n_init=self.n_init,
             # The passes of reheats would come on top of those that are compared.
-            n_reheats=0,
+            effort=0,
             random_state=self.seed,
             **online,
         )

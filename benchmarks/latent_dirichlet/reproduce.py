@@ -276,7 +276,7 @@ def setting(spec: Spec) -> str:
     if spec.local_step != "mean_field":
         parts.append(f'local_step="{spec.local_step}"')
     if spec.batch_size is None:
-        parts.append(f"n_reheats={lda.n_reheats}")
+        parts.append(f"effort={lda.effort:g}")
     else:
         parts += ['learning_method="online"', f"batch_size={spec.batch_size}"]
     return f"`{', '.join(parts)}`"

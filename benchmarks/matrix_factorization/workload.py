@@ -104,7 +104,7 @@ def estimator(d: int, n_passes: int, annealing: str = "none", **parameters: Any)
         made = StructuredVI(n_passes=n_passes, evaluate_every=_NEVER)
         return pmf.set_params(annealing=made, max_iter=0)
     if annealing == "reheating":
-        return pmf.set_params(annealing=annealing, n_reheats=0)
+        return pmf.set_params(annealing=annealing, effort=0)
     return pmf.set_params(annealing=annealing, annealing__n_passes=n_passes, max_iter=0)
 
 

@@ -113,7 +113,7 @@ def estimator(k: int, n_passes: int, annealing: str) -> AnnealedSpikeSlabFactorA
     if annealing == "none":
         return made.set_params(annealing="none", max_iter=n_passes)
     if annealing == "reheating":
-        return made.set_params(annealing="reheating", n_reheats=0, max_iter=n_passes)
+        return made.set_params(annealing="reheating", effort=0, max_iter=n_passes)
     if annealing == "structured":
         # The evaluation of its bound takes another pass, which must not be measured.
         how = StructuredVI(n_passes=n_passes, evaluate_every=_NEVER)

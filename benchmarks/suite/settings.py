@@ -60,7 +60,6 @@ _PRIORS = {
 PLAIN: dict[str, dict[str, Any]] = {
     family: {
         "annealing": "none",
-        "n_reheats": 0,
         "restarts": "full",
         "max_iter": MAX_ITER,
         "tol": TOL,
@@ -75,7 +74,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "plain": PLAIN,
     "ten restarts": {family: plain | {"n_init": RESTARTS} for family, plain in PLAIN.items()},
     "stochastic": every(annealing="stochastic"),
-    "six reheats": every(n_reheats=6),
+    "six reheats": every(effort=10.0),
     "annealed, usual priors": {
         family: plain | {"annealing": "deterministic"}
         for family, plain in PLAIN.items()

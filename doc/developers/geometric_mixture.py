@@ -189,7 +189,7 @@ class AnnealedGeometricMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         max_iter=200,
         n_init=1,
         restarts="full",
-        n_reheats="auto",
+        effort="auto",
         batch_size=None,
         learning_offset=10.0,
         learning_decay=0.7,
@@ -209,7 +209,7 @@ class AnnealedGeometricMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.max_iter = max_iter
         self.n_init = n_init
         self.restarts = restarts
-        self.n_reheats = n_reheats
+        self.effort = effort
         self.batch_size = batch_size
         self.learning_offset = learning_offset
         self.learning_decay = learning_decay

@@ -1,4 +1,4 @@
-"""Plain inference to the first optimum, which reheats then try to leave."""
+"""Plain inference to the first optimum, which moves then try to leave."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from ._base import Annealing
 
 
 class Reheating(Annealing):
-    """Plain inference to the first optimum, which short annealed phases then try to leave.
+    """Plain inference to the first optimum, which moves then try to leave.
 
-    The method has no schedule of its own. What it adds to plain inference are reheats, whose number
-    is the parameter ``n_reheats`` of the estimator: each is a short phase of stochastic annealing
-    [1]_ from the best optimum so far, with plain inference after it, and is kept only if the lower
-    bound is higher. All other methods that end with plain inference can be reheated too. A fit in
-    minibatches has no reheats unless ``n_reheats`` is a number, and neither has a stream; without
-    reheats the method is plain inference.
+    The method has no schedule of its own. What it adds to plain inference is a search, whose length
+    is the parameter ``effort`` of the estimator. Its moves are reheats, which are short phases of
+    stochastic annealing [1]_ from the best optimum so far; and, in mixtures, hidden Markov models
+    and factorial mixtures, swaps of components [2]_ and starts of other kinds. Plain inference
+    follows each of them, and what it reaches is kept only if the lower bound is higher. All other
+    methods that end with plain inference can be followed by moves too. A fit in minibatches makes
+    none unless ``effort`` is a number, and a stream makes none; without moves the method is plain
+    inference.
 
     See Also
     --------
@@ -23,6 +25,8 @@ class Reheating(Annealing):
     ----------
     .. [1] Gultekin, Zhang, Paisley (2015). Stochastic annealing for variational inference.
        arXiv preprint.
+    .. [2] Zhao, Hautamäki, Kärkkäinen, Fränti (2012). Random swap EM algorithm for Gaussian mixture
+       models. Pattern Recognition Letters 33.
 
     Examples
     --------

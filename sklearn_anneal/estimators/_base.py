@@ -26,7 +26,6 @@ from ..annealing import (
     Annealing,
     Context,
     NoAnnealing,
-    StochasticAnnealing,
     check_capabilities,
 )
 from ..annealing._documentation import LinkedDocumentation
@@ -36,12 +35,13 @@ from ..inference.checkpoint import Checkpoint, fingerprint_of
 from ..inference.engine import Progress, Settings, Trace
 from ..inference.messages import number
 from ..inference.parallel import Workers
-from ..inference.restarts import Plan, Search, prepare, search
 from ..inference.stopping import RiseOfBound
 from ..inference.thread_limits import one_thread
 from ..inference.units import Units
 from ..kernels import COMPILATIONS, load
 from ..models._base import Model
+from ..search.problem import prepare
+from ..search.search import Found, Plan, best
 from . import _persistence
 from ._attributes import ExplainedAttributes
 from ._part_fits import opened, stream
@@ -64,12 +64,6 @@ _WITHOUT_WEIGHT = (
     "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
     "least one row, or leave sample_weight out."
 )
-# The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
-# Low noise suffices for most data, and high noise leads out of optima of data in many dimensions.
-_NOISE_OF_REHEATS = (0.1, 0.5)
-PASSES_OF_REHEAT = 10
-# With n_reheats="auto" a fit ends after so many reheats in a row without gain.
-_PATIENCE = 3
 
 
 class BaseAnnealed(
@@ -93,7 +87,7 @@ class BaseAnnealed(
         "max_iter": [Interval(Integral, 0, None, closed="left")],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "restarts": [StrOptions({"full", "race"})],
-        "n_reheats": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
+        "effort": [Interval(Real, 0.0, None, closed="left"), StrOptions({"auto"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
         "learning_offset": [Interval(Real, 0.0, None, closed="left")],
         "learning_decay": [Interval(Real, 0.0, 1.0, closed="both")],
@@ -124,8 +118,8 @@ class BaseAnnealed(
     # parameters are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
-    # With n_reheats="auto": the largest number of reheats, by the name of the annealing method.
-    _most_reheats: dict[str, int] = {"reheating": 6}
+    # With effort="auto": the effort of the search, by the name of the annealing method.
+    _efforts: dict[str, float] = {"reheating": 5.0}
 
     # What ``verbose`` says of the data: their units, and the observations that the units have.
     _data_in_words: str = "{observations} rows of {columns} columns"
@@ -349,19 +343,19 @@ class BaseAnnealed(
     ) -> BaseAnnealed:
         """Fit to data points; X has the validated data, or some rows of data in parts."""
         if warm:
-            monitor = FitMonitor.of(self, 1, 0, *observed)
+            monitor = FitMonitor.of(self, 1, False, *observed)
             if monitor is not None:
                 monitor.begin(self._words_for(units), NoAnnealing(), 1, 0)
-            found = Search.of([self._continue_fit(units, monitor, store)])
+            found = Found.of([self._continue_fit(units, monitor, store)])
             strategy = self.annealing_
         else:
             model = self._make_model(X, units.example)
             strategy = self._strategy(model)
             plan = self._plan(strategy, units)
-            most = max(plan.n_reheats, plan.n_without_schedule)
-            monitor = FitMonitor.of(self, plan.n_init, most, *observed)
+            moves = max(plan.effort, plan.effort_without_schedule) > 0 or plan.guards
+            monitor = FitMonitor.of(self, plan.n_init, moves, *observed)
             if monitor is not None:
-                monitor.begin(self._words_for(units), strategy, plan.n_init, plan.n_reheats)
+                monitor.begin(self._words_for(units), strategy, plan.n_init, plan.effort)
             found = self._start_anew(model, strategy, plan, units, monitor, store)
             strategy = found.strategy
         ctx, trace = found.kept.ctx, found.kept.trace
@@ -422,14 +416,14 @@ class BaseAnnealed(
         """Set the fitted attributes that are computed from the training data again."""
 
     def _plan(self, strategy: Annealing, units: Units) -> Plan:
-        """How the fit searches for a better optimum than the first one: restarts and reheats."""
+        """How the fit searches for a better optimum than the first one: restarts and moves."""
         reason = None
         if isinstance(strategy, NoAnnealing):
             reason = "annealing='none' is plain inference, which ends at its first optimum"
         elif not strategy.finish:
             reason = (
                 f"{type(strategy).__name__} does not end with plain inference, and the lower "
-                "bound, by which reheats are judged, is not what it is chosen for"
+                "bound, by which moves are judged, is not what it is chosen for"
             )
         race = self.restarts == "race"
         if race and self.n_init > 1 and not strategy.finish:
@@ -438,30 +432,20 @@ class BaseAnnealed(
                 f"{type(strategy).__name__} does not end with plain inference, from the passes of "
                 "which a race leaves some out. Give restarts='full', or another annealing."
             )
-        n_reheats = patience = n_without_schedule = self.n_reheats
-        if n_reheats == "auto":
-            n_reheats, n_without_schedule, patience = 0, 0, _PATIENCE
-            # In minibatches every reheat costs an extra pass for its bound.
-            size = self._batch_size_of(units.n_units)
-            minibatches = size is not None and size < units.n_units
-            if reason is None and not minibatches:
-                n_without_schedule = self._most_reheats["reheating"] * strategy.calibrates
-                n_reheats = self._most_reheats.get(_name(strategy), 0)
-        elif n_reheats > 0 and reason is not None:
+        # In minibatches the bound of every move would cost an extra pass.
+        size = self._batch_size_of(units.n_units)
+        searches = reason is None and not (size is not None and size < units.n_units)
+        effort = without_schedule = self.effort
+        if effort == "auto":
+            effort = self._efforts.get(_name(strategy), 0.0) if searches else 0.0
+            without_schedule = self._efforts["reheating"] * (searches and strategy.calibrates)
+        elif effort > 0 and reason is not None:
             raise ValueError(
-                f"n_reheats={n_reheats} cannot be combined with annealing={self.annealing!r}: "
-                f"{reason}. Give n_reheats='auto' or 0, or another annealing."
+                f"effort={effort} cannot be combined with annealing={self.annealing!r}: "
+                f"{reason}. Give effort='auto' or 0, or another annealing."
             )
-        methods = tuple(
-            StochasticAnnealing(
-                initial_noise=noise,
-                schedule="linear",
-                n_passes=PASSES_OF_REHEAT,
-                start="init_params",
-            )
-            for noise in _NOISE_OF_REHEATS
-        )
-        return Plan(self.n_init, race, n_reheats, n_without_schedule, methods, patience)
+        guards = searches and self.effort != 0
+        return Plan(self.n_init, race, effort, without_schedule, guards)
 
     def _start_anew(
         self,
@@ -471,8 +455,8 @@ class BaseAnnealed(
         units: Units,
         monitor: FitMonitor | None,
         checkpoint: Checkpoint | None,
-    ) -> Search:
-        """Run all restarts and reheats of a fit."""
+    ) -> Found:
+        """Run all restarts and moves of a fit."""
         settings = self._settings(units)
         self._load_kernels()
         random_state = check_random_state(self.random_state)
@@ -491,11 +475,11 @@ class BaseAnnealed(
                 shared_memory=monitor is not None,
                 restarts=restarts,
                 worth=worth >= WORTH_THREADS[not restarts],
-                # The reheats that follow several restarts have nothing new to say.
+                # The moves that follow several restarts have nothing new to say.
                 announce=restarts or plan.n_init == 1,
             )
 
-        return search(problem, drawn, plan, workers, monitor, checkpoint)
+        return best(problem, drawn, plan, workers, monitor, checkpoint)
 
     def _continue_fit(
         self, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
@@ -630,9 +614,9 @@ class BaseAnnealed(
         inference: Inference,
         method: Annealing,
         trace: Trace,
-        found: Search | None = None,
+        found: Found | None = None,
     ) -> None:
-        """Set the fitted attributes; a stream has no restarts and no reheats to tell of."""
+        """Set the fitted attributes; a stream has no restarts and no moves to tell of."""
         ctx = inference.ctx
         self._inference = inference
         self._forget_others(inference.fixed)
@@ -646,7 +630,13 @@ class BaseAnnealed(
         restarts = [trace.final] if found is None else found.restart_lower_bounds
         self.restart_lower_bounds_ = np.array(restarts)
         self.best_restart_ = 0 if found is None else found.best_restart
-        self.reheat_lower_bounds_ = np.array([] if found is None else found.reheat_lower_bounds)
+        attempts = [] if found is None else found.attempts
+        self.search_results_ = {
+            "move": np.array([a.move for a in attempts], dtype=object),
+            "n_passes": np.array([a.n_passes for a in attempts], dtype=int),
+            "lower_bound": np.array([a.lower_bound for a in attempts], dtype=float),
+            "kept": np.array([a.kept for a in attempts], dtype=bool),
+        }
         for name, value in self._fitted_attributes(ctx).items():
             if (
                 getattr(value, "dtype", np.dtype(object)).kind == "f"
@@ -660,6 +650,15 @@ class BaseAnnealed(
             warnings.warn(
                 f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1. "
                 "Increase max_iter or tol, or check for degenerate data.",
+                ConvergenceWarning,
+                stacklevel=stacklevel,
+            )
+        results = self.search_results_
+        if (results["kept"] & (results["move"] == "plain")).any():
+            warnings.warn(
+                f"Annealing by {type(self.annealing_).__name__} ended below plain inference from "
+                "the same start, whose optimum was taken instead. Lower its temperature or noise, "
+                "or give annealing='reheating'.",
                 ConvergenceWarning,
                 stacklevel=stacklevel,
             )

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _num_samples
 from ..inference.parallel import Workers
 from ..inference.parted_units import PartedUnits
 from ..inference.parts import Errand, Here, Part, Place
-from ..inference.restarts import ROWS_FOR_STARTS
+from ..search.problem import ROWS_FOR_STARTS
 from ._part_sources import (
     Source,
     columns_of,

@@ -14,8 +14,9 @@ from ..inference import engine, streaming
 from ..inference.engine import Trace
 from ..inference.messages import Messages, described
 from ..inference.parallel import Workers
-from ..inference.restarts import finite, prepare
 from ..inference.units import Units
+from ..search.problem import prepare
+from ..search.search import finite
 from ._state import Inference
 
 # Below these numbers of operations per update or pass, threads cost more time than they save.

@@ -94,15 +94,16 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         schedules, the better half twenty, and so on, until the best of the last three runs to its
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
-    n_reheats : int or "auto", default="auto"
-        Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
-        so far, with plain inference after it; it is kept only if the lower bound is higher, and
-        ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"``: at most six if ``annealing`` is
-        ``"reheating"``, fewer after three in a row
-        that raise the bound by less than ``tol`` per observation, and none with other methods and
-        in minibatches. More of them raise the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` have no reheats, and an integer above 0 is then refused.
+    effort : float or "auto", default="auto"
+        How long the fit looks for a better optimum than its first one, in passes over the data as a
+        multiple of those that the first one took (which count as 25 at least). Swaps, in which one
+        part is given up and another one is sought in the residuals, short reheats with noise, and
+        new starts take turns. What a move leads to is kept only if the lower bound is higher, and
+        is given up after a few passes if that is out of reach. The search ends early when every
+        move has been in vain three times in a row. ``"auto"``: 5 if ``annealing`` is
+        ``"deterministic"`` or ``"reheating"``, and 0 with other methods and in minibatches. More
+        effort raises the bound further. ``annealing="none"``, which is plain inference, and
+        ``"structured"`` search nothing, and a number above 0 is then refused.
     batch_size : int or None, default=None
         With None, every update sees all rows. With an integer, stochastic variational inference
         runs with that many rows per update.
@@ -166,16 +167,18 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         it ran to the end of its passes.
     n_iter_ : int
         Number of passes that led to the fitted parameters, including those of the annealing
-        schedule and of the reheats that were kept.
+        schedule and of the moves that were kept.
     restart_lower_bounds_ : ndarray of shape (n_init,)
         Final lower bound of each restart, or the last one that it reached before it lost a race.
         It is NaN for a restart that a callback prevented from beginning.
     best_restart_ : int
         Index of the restart that was kept.
-    reheat_lower_bounds_ : ndarray of shape (n_reheats,)
-        Lower bound that each reheat reached, whether it was kept or not.
+    search_results_ : dict of ndarrays of shape (n_moves,)
+        What the search has tried, in its order: the ``move``, the number of passes that it took
+        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
+        frame can be made of it.
     n_passes_ : int
-        Number of passes over the data in all restarts and reheats together, kept or not.
+        Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int
         Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -258,7 +261,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         max_iter=100,
         n_init=1,
         restarts="full",
-        n_reheats="auto",
+        effort="auto",
         batch_size=None,
         learning_offset=1.0,
         learning_decay=0.6,
@@ -283,7 +286,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.max_iter = max_iter
         self.n_init = n_init
         self.restarts = restarts
-        self.n_reheats = n_reheats
+        self.effort = effort
         self.batch_size = batch_size
         self.learning_offset = learning_offset
         self.learning_decay = learning_decay
@@ -294,6 +297,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
+    _efforts = {"deterministic": 5.0, "reheating": 5.0}
     _kernel_modules = ("factorial_mixture",)
     _advice = (
         "the posterior precision of the components is not positive definite: the scales of the "

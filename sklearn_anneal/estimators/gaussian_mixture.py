@@ -80,15 +80,16 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         schedules, the better half twenty, and so on, until the best of the last three runs to its
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
-    n_reheats : int or "auto", default="auto"
-        Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
-        so far, with plain inference after it; it is kept only if the lower bound is higher, and
-        ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"``: at most two if ``annealing`` is
-        ``"reheating"`` or finds no initial temperature above 1, fewer after three in a row
-        that raise the bound by less than ``tol`` per observation, and none with other methods and
-        in minibatches. More of them raise the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` have no reheats, and an integer above 0 is then refused.
+    effort : float or "auto", default="auto"
+        How long the fit looks for a better optimum than its first one, in passes over the data as a
+        multiple of those that the first one took (which count as 25 at least). Swaps, in which one
+        component is given up and another one divided, short reheats with noise, and starts of other
+        kinds take turns. What a move leads to is kept only if the lower bound is higher, and is
+        given up after a few passes if that is out of reach. The search ends early when every move
+        has been in vain three times in a row. ``"auto"``: 5 if ``annealing`` is ``"reheating"`` or
+        finds no initial temperature above 1, and 0 with other methods and in minibatches. More
+        effort raises the bound further. ``annealing="none"``, which is plain inference, and
+        ``"structured"`` search nothing, and a number above 0 is then refused.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
         How the responsibilities are initialised. ``"kmeans"`` takes the labels of k-means.
         ``"k-means++"`` and ``"random_from_data"`` assign a single row to each component, chosen by
@@ -199,17 +200,19 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         it ran to the end of its passes.
     n_iter_ : int
         Number of passes that led to the fitted parameters, including those of the annealing
-        schedule and of the reheats that were kept.
+        schedule and of the moves that were kept.
     restart_lower_bounds_ : ndarray of shape (n_init,)
         Final lower bound of each restart, or the last one that it reached before it lost a race.
         It is NaN for a restart that a callback prevented from beginning. After ``partial_fit`` or a
         warm start there is one value.
     best_restart_ : int
         Index of the restart that was kept.
-    reheat_lower_bounds_ : ndarray of shape (n_reheats,)
-        Lower bound that each reheat reached, whether it was kept or not.
+    search_results_ : dict of ndarrays of shape (n_moves,)
+        What the search has tried, in its order: the ``move``, the number of passes that it took
+        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
+        frame can be made of it.
     n_passes_ : int
-        Number of passes over the data in all restarts and reheats together, kept or not.
+        Number of passes over the data in all restarts and moves together, kept or not.
     n_effective_components_ : int
         Number of components whose expected number of rows exceeds 1.
     weight_concentration_ : tuple of two ndarrays, or ndarray, of shape (n_components,)
@@ -308,7 +311,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         max_iter=100,
         n_init=1,
         restarts="full",
-        n_reheats="auto",
+        effort="auto",
         init_params="kmeans",
         weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior="auto",
@@ -335,7 +338,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         self.max_iter = max_iter
         self.n_init = n_init
         self.restarts = restarts
-        self.n_reheats = n_reheats
+        self.effort = effort
         self.init_params = init_params
         self.weight_concentration_prior_type = weight_concentration_prior_type
         self.weight_concentration_prior = weight_concentration_prior
@@ -354,8 +357,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _most_reheats = {"reheating": 2}
-    _kernel_modules = ("gaussian_mixture", "mixture_steps", "missing_cells", "gamma")
+        _kernel_modules = ("gaussian_mixture", "mixture_steps", "missing_cells", "gamma")
+
     _advice = (
         "some components have ill-defined covariances (of too few rows, or of rows whose scales "
         "differ too much for floating-point numbers). Increase reg_covar, ask for fewer "

@@ -109,14 +109,16 @@ class AnnealedHMM(StatePredictions):
         schedules, the better half twenty, and so on, until the best of the last three runs to its
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
-    n_reheats : int or "auto", default="auto"
-        Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
-        so far, with plain inference after it; it is kept only if the lower bound is higher, and
-        ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"``: at most six if ``annealing`` is
-        ``"reheating"``, fewer after three in a row that raise the bound by less than ``tol`` per
-        observation, and none with other methods and in minibatches. More raise the bound further.
-        ``annealing="none"``, plain inference, and ``"structured"`` have none and refuse a number.
+    effort : float or "auto", default="auto"
+        How long the fit looks for a better optimum than its first one, in passes over the data as a
+        multiple of those that the first one took (which count as 25 at least). Swaps, in which one
+        component is given up and another one divided, short reheats with noise, and starts of other
+        kinds take turns. What a move leads to is kept only if the lower bound is higher, and is
+        given up after a few passes if that is out of reach. The search ends early when every move
+        has been in vain three times in a row. ``"auto"``: 5 if ``annealing`` is ``"reheating"``,
+        and 0 with other methods and in minibatches. More effort raises the bound further.
+        ``annealing="none"``, which is plain inference, and ``"structured"`` search nothing, and a
+        number above 0 is then refused.
     init_params : {"auto", "kmeans", "random"}, default="auto"
         How the emissions are initialised: from clusters of at most 20,000 frames, or at random.
         ``"auto"`` is ``"random"`` for ``"categorical"`` and ``"kmeans"`` otherwise. Start and
@@ -254,16 +256,17 @@ class AnnealedHMM(StatePredictions):
         it ran to the end of its passes.
     n_iter_ : int
         Number of passes that led to the fitted parameters, including those of the annealing
-        schedule and of the reheats that were kept.
+        schedule and of the moves that were kept.
     restart_lower_bounds_ : ndarray of shape (n_init,)
         Final lower bound of each restart, or the last one that it reached before it lost a race.
         It is NaN for a restart that a callback prevented from beginning.
     best_restart_ : int
         Index of the restart that was kept.
-    reheat_lower_bounds_ : ndarray of shape (n_reheats,)
-        Lower bound that each reheat reached, whether it was kept or not.
+    search_results_ : dict of ndarrays of shape (n_moves,)
+        What the search has tried, in its order: the ``move``, the number of its passes
+        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``.
     n_passes_ : int
-        Number of passes over the data in all restarts and reheats together, kept or not.
+        Number of passes over the data in all restarts and moves together, kept or not.
     n_effective_components_ : int
         Number of states whose expected number of frames exceeds 1.
     n_features_in_ : int
@@ -348,7 +351,7 @@ class AnnealedHMM(StatePredictions):
         max_iter=100,
         n_init=1,
         restarts="full",
-        n_reheats="auto",
+        effort="auto",
         init_params="auto",
         startprob_prior="auto",
         transmat_prior="auto",
@@ -380,7 +383,7 @@ class AnnealedHMM(StatePredictions):
         self.max_iter = max_iter
         self.n_init = n_init
         self.restarts = restarts
-        self.n_reheats = n_reheats
+        self.effort = effort
         self.init_params = init_params
         self.startprob_prior = startprob_prior
         self.transmat_prior = transmat_prior

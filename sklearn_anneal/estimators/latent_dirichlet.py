@@ -176,15 +176,16 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         schedules, the better half twenty, and so on, until the best of the last three runs to its
         end. A race takes fewer passes, and can miss a restart that rises late. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
-    n_reheats : int or "auto", default="auto"
-        Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
-        so far, with plain inference after it; it is kept only if the lower bound is higher, and
-        ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"``: at most four if ``annealing`` is
-        ``"deterministic"`` or ``"reheating"``, fewer after three in a row that raise the bound by
-        less than ``tol`` per observation, and none with other methods and in minibatches. More of
-        them raise the bound further. ``annealing="none"``, which is plain inference, and
-        ``"structured"`` have no reheats, and an integer above 0 is then refused.
+    effort : float or "auto", default="auto"
+        How long the fit looks for a better optimum than its first one, in passes over the data as a
+        multiple of those that the first one took (which count as 25 at least). Short reheats, whose
+        noise begins at 0.1 or 0.5 and falls to 0 in ten passes, take turns. What a move leads to is
+        kept only if the lower bound is higher, and is given up after a few passes if that is out of
+        reach. The search ends early when every move has been in vain three times in a row.
+        ``"auto"``: 1 if ``annealing`` is ``"deterministic"`` or ``"reheating"``, and 0 with other
+        methods and in minibatches. More effort raises the bound further. ``annealing="none"``,
+        which is plain inference, and ``"structured"`` search nothing, and a number above 0 is then
+        refused.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.
@@ -234,7 +235,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Number of updates so far, plus one.
     n_iter_ : int
         Number of passes that led to the fitted parameters, including those of the annealing
-        schedule and of the reheats that were kept.
+        schedule and of the moves that were kept.
     converged_ : bool
         Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
         it ran to the end of its passes.
@@ -243,10 +244,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         It is NaN for a restart that a callback prevented from beginning.
     best_restart_ : int
         Index of the restart that was kept.
-    reheat_lower_bounds_ : ndarray of shape (n_reheats,)
-        Lower bound that each reheat reached, whether it was kept or not.
+    search_results_ : dict of ndarrays of shape (n_moves,)
+        What the search has tried, in its order: the ``move``, the number of passes that it took
+        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
+        frame can be made of it.
     n_passes_ : int
-        Number of passes over the data in all restarts and reheats together, kept or not.
+        Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -308,7 +311,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         "init_params": [StrOptions({"documents", "random"})],
     }
 
-    _most_reheats = {"deterministic": 4, "reheating": 4}
+    _efforts = {"deterministic": 1.0, "reheating": 1.0}
     _kernel_modules = (
         *("latent_dirichlet", "assigned_tokens", "tempered_documents", "topic_sampler"),
         *("counts", "gamma", "gamma_draws", "lazy_columns", "ragged"),
@@ -348,7 +351,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         init_params="documents",
         n_init=1,
         restarts="full",
-        n_reheats="auto",
+        effort="auto",
         n_jobs=None,
         random_state=None,
         warm_start=False,
@@ -375,7 +378,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         self.init_params = init_params
         self.n_init = n_init
         self.restarts = restarts
-        self.n_reheats = n_reheats
+        self.effort = effort
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start

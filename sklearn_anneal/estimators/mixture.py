@@ -70,14 +70,15 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         - ``"categorical"``: integers from 0, with any number of categories per column.
         - ``"poisson"``: counts. X may be a sparse matrix.
         - ``"gaussian"``: real numbers, with ``covariance_type``.
-    annealing : str or Annealing, default="deterministic"
+    annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
         ``"svi_plus"``, ``"structured"``, ``"proximity"``, or an instance from
         :mod:`sklearn_anneal.annealing`. A name selects the method with the settings recommended for
-        mixtures. The default raises the temperature of the assignments alone, to 3, for 30 passes.
-        It mostly finds better optima where there are many components, and sometimes worse ones with
-        few, where more restarts help. Stochastic annealing often deletes components.
+        mixtures. The default goes to the first optimum and then tries to leave it by moves
+        (``effort``). ``"deterministic"`` raises the temperature of the assignments alone, to 3, for
+        30 passes, which can merge groups that are apart. Stochastic annealing often deletes
+        components.
         ``"structured"`` makes 300 passes, and predicts new rows best where many components have few
         rows each; a ``learning_decay`` near 0.5 suits it. ``"tempering"`` and ``"local_tempering"``
         are refused for columns of counts, and the exact gradient of ``"structured"`` needs columns
@@ -97,15 +98,16 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         end. A race takes fewer passes, and can miss a restart that rises late. Four or
         more in a race mostly raise the bound further than a single fit does. With
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
-    n_reheats : int or "auto", default="auto"
-        Number of reheats. A reheat is a short phase of stochastic annealing from the best optimum
-        so far, with plain inference after it; it is kept only if the lower bound is higher, and
-        ends early if that is out of reach. Its noise begins at 0.1 and 0.5 in turns, and falls to 0
-        in ten passes. Reheats follow the restarts. ``"auto"``: at most two if ``annealing`` is
-        ``"reheating"`` or finds no initial temperature above 1, fewer after three in a row
-        that raise the bound by less than ``tol`` per observation, and none with other methods and
-        in minibatches. More of them raise the bound further. ``annealing="none"``, which is plain
-        inference, and ``"structured"`` have no reheats, and an integer above 0 is then refused.
+    effort : float or "auto", default="auto"
+        How long the fit looks for a better optimum than its first one, in passes over the data as a
+        multiple of those that the first one took (which count as 25 at least). Swaps, in which one
+        component is given up and another one divided, short reheats with noise, and starts of other
+        kinds take turns. What a move leads to is kept only if the lower bound is higher, and is
+        given up after a few passes if that is out of reach. The search ends early when every move
+        has been in vain three times in a row. ``"auto"``: 5 if ``annealing`` is ``"reheating"`` or
+        finds no initial temperature above 1, and 0 with other methods and in minibatches. More
+        effort raises the bound further. ``annealing="none"``, which is plain inference, and
+        ``"structured"`` search nothing, and a number above 0 is then refused.
     init_params : {"random", "kmeans", "k-means++", "random_from_data"}, \
             default="random_from_data"
         How the responsibilities are initialised: drawn from a uniform distribution over all
@@ -228,17 +230,19 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         it ran to the end of its passes.
     n_iter_ : int
         Number of passes that led to the fitted parameters, including those of the annealing
-        schedule and of the reheats that were kept.
+        schedule and of the moves that were kept.
     restart_lower_bounds_ : ndarray of shape (n_init,)
         Final lower bound of each restart, or the last one that it reached before it lost a race.
         It is NaN for a restart that a callback prevented from beginning. After ``partial_fit`` or a
         warm start there is one value.
     best_restart_ : int
         Index of the restart that was kept.
-    reheat_lower_bounds_ : ndarray of shape (n_reheats,)
-        Lower bound that each reheat reached, whether it was kept or not.
+    search_results_ : dict of ndarrays of shape (n_moves,)
+        What the search has tried, in its order: the ``move``, the number of passes that it took
+        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``. A data
+        frame can be made of it.
     n_passes_ : int
-        Number of passes over the data in all restarts and reheats together, kept or not.
+        Number of passes over the data in all restarts and moves together, kept or not.
     n_features_in_ : int
         Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -313,12 +317,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         n_components=1,
         *,
         emission="bernoulli",
-        annealing="deterministic",
+        annealing="reheating",
         tol=1e-6,
         max_iter=100,
         n_init=1,
         restarts="full",
-        n_reheats="auto",
+        effort="auto",
         init_params="random_from_data",
         weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior="auto",
@@ -349,7 +353,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         self.max_iter = max_iter
         self.n_init = n_init
         self.restarts = restarts
-        self.n_reheats = n_reheats
+        self.effort = effort
         self.init_params = init_params
         self.weight_concentration_prior_type = weight_concentration_prior_type
         self.weight_concentration_prior = weight_concentration_prior
@@ -373,8 +377,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _most_reheats = {"reheating": 2}
-    _only_with = {"emission": attributes_only_with(COLUMN_EMISSIONS)}
+        _only_with = {"emission": attributes_only_with(COLUMN_EMISSIONS)}
+
     _kernel_modules = ("discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma")
     _levels_parameter = "n_categories"
     _advice_coinciding = (

@@ -264,9 +264,9 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         "init_params",
         "init_bias",
     )
-    # All restarts run to their ends, and there are no reheats, which stochastic annealing makes.
+    # All restarts run to their ends, and no moves follow, most of which need statistics.
     restarts = "full"
-    n_reheats = 0
+    effort = 0.0
     _held_out: BinaryRows | None = None
 
     def __sklearn_tags__(self):

@@ -20,14 +20,16 @@ Attributes = Callable[[], dict[str, Any]]
 
 
 class FitCallbacks:
-    """The tree of tasks that callbacks see of a fit: restarts, reheats, and the passes of each.
+    """The tree of tasks that callbacks see of a fit: restarts, moves, and the passes of each.
 
     Parameters
     ----------
     estimator : estimator instance
         An estimator with ``_init_callback_context`` of scikit-learn's ``CallbackSupportMixin``.
-    n_restarts, n_reheats : int
-        The largest numbers of restarts and of reheats.
+    n_restarts : int
+        Number of restarts.
+    moves : bool
+        Whether moves follow, the number of which is not known beforehand.
     X, y : array-like
         The arguments of ``fit``.
     metadata : dict
@@ -38,7 +40,7 @@ class FitCallbacks:
         self,
         estimator: Any,
         n_restarts: int,
-        n_reheats: int,
+        moves: bool,
         X: Any,
         y: Any,
         metadata: dict[str, Any],
@@ -50,7 +52,7 @@ class FitCallbacks:
         target = np.broadcast_to(0, _num_samples(X)) if y is None else y
         self._data = {"X": X, "y": target, "metadata": metadata}
         self._root = estimator._init_callback_context(
-            max_subtasks=n_restarts + n_reheats, sequential_subtasks=False
+            max_subtasks=None if moves else n_restarts, sequential_subtasks=False
         )
         self._root.call_on_fit_task_begin(estimator=estimator, **self._data)
         self._n_restarts = n_restarts
@@ -59,14 +61,14 @@ class FitCallbacks:
         self._lock = threading.Lock()
 
     def begin(self, phase: str, index: int, max_passes: int) -> None:
-        """Tell the callbacks that a restart or a reheat of at most ``max_passes`` passes begins.
+        """Tell the callbacks that a restart or a move of at most ``max_passes`` passes begins.
 
         Nothing is told if it has begun before, and goes on after a pause.
         """
         name = f"{phase} {index}"
         if name in self._phases:
             return
-        task_id = index + (self._n_restarts if phase == "reheat" else 0)
+        task_id = index + (0 if phase == "restart" else self._n_restarts)
         self._phases[name] = task = self._root.subcontext(
             task_name=phase, task_id=task_id, max_subtasks=max_passes
         )
@@ -85,7 +87,7 @@ class FitCallbacks:
             return self.stopped
 
     def end_phase(self, phase: str, index: int, attributes: Attributes) -> None:
-        """Tell the callbacks that a restart or a reheat has ended.
+        """Tell the callbacks that a restart or a move has ended.
 
         One of them may ask that no other begins.
         """
@@ -124,7 +126,7 @@ class FitMonitor:
         cls,
         estimator: Any,
         n_restarts: int,
-        n_reheats: int,
+        moves: bool,
         X: Any,
         y: Any,
         metadata: dict[str, Any],
@@ -133,7 +135,7 @@ class FitMonitor:
         """Return the monitor of a fit; None without callbacks and without ``verbose``."""
         callbacks = None
         if getattr(estimator, "_skl_callbacks", []):
-            callbacks = FitCallbacks(estimator, n_restarts, n_reheats, X, y, metadata)
+            callbacks = FitCallbacks(estimator, n_restarts, moves, X, y, metadata)
         elif not estimator.verbose:
             return None
         return cls(estimator, callbacks, units, n_restarts)
@@ -142,13 +144,12 @@ class FitMonitor:
     def stopped(self) -> bool:
         return self.callbacks is not None and self.callbacks.stopped
 
-    def begin(self, data: str, strategy: Annealing, n_restarts: int, n_reheats: int) -> None:
+    def begin(self, data: str, strategy: Annealing, n_restarts: int, effort: float) -> None:
         """Tell of the estimator, its method and the data before the first pass."""
         if self.messages.verbose:
-            reheats = f"≤{n_reheats}" if n_reheats else "0"
             what = f"{described(self.estimator)} · {described(strategy)} · {data}"
             jobs = self.estimator.n_jobs or 1
-            self.say(f"{what} · restarts: {n_restarts} · reheats: {reheats} · n_jobs: {jobs}")
+            self.say(f"{what} · restarts: {n_restarts} · effort: {effort:g} · n_jobs: {jobs}")
 
     def say(self, text: str) -> None:
         """Print a line if ``verbose`` asks for lines."""
@@ -165,9 +166,9 @@ class FitMonitor:
             self.say(" · ".join(filter(None, (self._name("restart", index), note))))
         return self._begin("restart", index, n_annealed, n_plain)
 
-    def begin_reheat(self, number: int, n_annealed: int, n_plain: int) -> Monitor:
-        """Begin a reheat, and return the function to call after its passes."""
-        return self._begin("reheat", number, n_annealed, n_plain)
+    def begin_move(self, number: int, name: str, n_annealed: int, n_plain: int) -> Monitor:
+        """Begin a move, and return the function to call after its passes."""
+        return self._begin(name, number, n_annealed, n_plain)
 
     def _begin(self, phase: str, index: int, n_annealed: int, n_plain: int) -> Monitor:
         if self.callbacks is not None:
@@ -186,9 +187,9 @@ class FitMonitor:
         """Tell that a restart has ended, or will not go on after a pause."""
         self._end("restart", index, progress)
 
-    def end_reheat(self, number: int, progress: Progress) -> None:
-        """Tell that a reheat has ended."""
-        self._end("reheat", number, progress)
+    def end_move(self, number: int, name: str, progress: Progress) -> None:
+        """Tell that a move has ended."""
+        self._end(name, number, progress)
 
     def _end(self, phase: str, index: int, progress: Progress) -> None:
         left = "a callback asked to stop" if self.stopped else "other restarts are better"
@@ -197,7 +198,7 @@ class FitMonitor:
             self.callbacks.end_phase(phase, index, self._attributes(progress.as_returned()))
 
     def _name(self, phase: str, index: int) -> str:
-        return f"{phase} {index}" if self._several or phase == "reheat" else ""
+        return f"{phase} {index}" if self._several or phase != "restart" else ""
 
     def end(self, progress: Progress, best_restart: int, n_passes: int) -> None:
         """Tell that the whole fit has ended, with this state and after so many passes in all."""

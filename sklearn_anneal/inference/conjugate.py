@@ -16,7 +16,7 @@ from .parallel import Workers
 from .units import Units
 from .visits import Visited
 
-# With minibatches, hyperparameters are learned only after this many updates.
+# With minibatches, hyperparameters that wait are learned only after this many updates.
 _UPDATES_BEFORE_LEARNING = 100
 
 
@@ -90,8 +90,9 @@ def update(
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
     if not minibatch:
         ctx.q = settled(ctx.q)
-    if _learns(ctx, method, units, minibatch, visited):
-        learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale)
+    if _determine_priors(units, ctx):
+        late = _learns_late(ctx, method, minibatch, visited)
+        learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale, late)
         ctx.model, ctx.prior, ctx.q = learned
     state = method.advance(ctx, visited.step)
     ctx.state = {**state, "updates": state["updates"] + 1, "passes": state["passes"] + passes}
@@ -108,17 +109,21 @@ def _of_block(ctx: Context, block: Block, raw: Natural) -> Natural:
     return ctx.model.block_statistics(block, raw, ctx.q)
 
 
-def _learns(
-    ctx: Context, method: Annealing, units: Units, minibatch: bool, visited: Visited
-) -> bool:
-    """Return whether hyperparameters are learned after this update.
+def _determine_priors(units: Units, ctx: Context) -> bool:
+    """Return whether the data can determine hyperparameters that are learned.
 
-    This begins late in a fit. While components are still similar, empirical Bayes would favour
-    those that have slightly more data by chance. Data that weigh less than one observation, or
-    whose counts are too light, determine no hyperparameters.
+    Data that weigh less than one observation, or whose counts are too light, do not.
     """
-    if units.n_observations * ctx.scale < 1.0 or ctx.summary.why_not_learned(ctx.model):
-        return False
+    enough = units.n_observations * ctx.scale >= 1.0
+    return enough and not ctx.summary.why_not_learned(ctx.model)
+
+
+def _learns_late(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) -> bool:
+    """Return whether the fit is so far that all hyperparameters can be learned.
+
+    Many of them are learned late in a fit. While components are still similar, empirical Bayes
+    would favour those that have slightly more data by chance.
+    """
     if not method.finish:
         return bool(method.progress(ctx.state) >= method.learn_priors_after)
     if method.is_annealing(ctx.state):

@@ -157,10 +157,17 @@ class OutOfReach:
         The rule that decides when the fit has converged.
     target : float
         The bound to reach, nats.
+    after : int, default=1
+        Number of passes after the schedule before the fit can be out of reach.
+    pace : tuple of float, default=()
+        The bounds of another fit after each of its passes. A fit that is behind it after ``after``
+        passes, or after twice, four times … as many, is out of reach too.
     """
 
     rule: Rule
     target: float
+    after: int = 1
+    pace: tuple[float, ...] = ()
 
     def settled(self, history: History) -> bool:
         """Return whether the fit has converged, or the target is out of its reach."""
@@ -168,9 +175,18 @@ class OutOfReach:
 
     def _hopeless(self, history: History) -> bool:
         bounds = history.bounds
-        if history.minibatches or len(bounds) <= max(1, history.n_annealed):
+        if history.minibatches or len(bounds) <= max(1, history.n_annealed + self.after - 1):
             return False
+        if self._is_behind(len(bounds), bounds[-1]):
+            return True
         return bounds[-1] + _MORE_RISES * max(bounds[-1] - bounds[-2], 0.0) < self.target
+
+    def _is_behind(self, n_passes: int, bound: float) -> bool:
+        """Return whether the other fit was ahead, if it is time to compare."""
+        times, rest = divmod(n_passes, self.after)
+        if not self.pace or rest or times & (times - 1):
+            return False
+        return bound < self.pace[min(n_passes, len(self.pace)) - 1]
 
     def converged(self, history: History) -> bool:
         """Return what the rule returns."""

@@ -194,14 +194,22 @@ class Model(ABC):
         """
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: Any,
+        rho: float,
+        scale: float,
+        late: bool,
     ) -> tuple[Model, Natural, Natural]:
         """Return the model, its prior and q after an empirical-Bayes step.
 
         Such a step changes hyperparameters that are learned from the data. ``q`` has the
         parameters after an update, and ``step`` is the local step from which they were computed.
         ``rho`` is the step size. ``scale`` is the total weight of all data divided by the weight
-        of the batch, which statistics of the batch must be multiplied by.
+        of the batch, which statistics of the batch must be multiplied by. ``late`` is whether
+        the bound hardly rises any more; before, only what need not wait is learned, and ``step``
+        is None if there has been no update yet.
         """
         return self, prior, q
 

@@ -8,16 +8,20 @@ from copy import copy
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from ..families import Factors, Natural
 from ..inference.units import Rows
-from ._base import ConjugateModel, LocalStep, coinciding
+from ._base import ConjugateModel, coinciding
+from ._exchangeable import Assigned, Exchangeable
 from ._weights import WEIGHTS
 from .components._base import Components, clusterings
 
+# The starts that are worth trying.
+_KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
-class BaseMixture(ConjugateModel):
+
+class BaseMixture(Exchangeable, ConjugateModel):
     """Weights times components; an object holds hyperparameters only.
 
     Parameters
@@ -49,9 +53,9 @@ class BaseMixture(ConjugateModel):
         """Return the part of a summary that the components read."""
 
     @property
-    def learns(self) -> bool:
-        """Whether any prior is learned."""
-        return self.weights.learns or self.components.learns
+    def learns_late(self) -> bool:
+        """Whether a prior is learned that waits until the bound hardly rises any more."""
+        return self.weights.learns or self.components.learns_late
 
     def factors(self) -> Factors:
         return Factors([self.weights.factor, *self.components.factors])
@@ -65,22 +69,46 @@ class BaseMixture(ConjugateModel):
         return self.weights.prior() | self.components.prior(self.of_components(summary))
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: Any,
+        rho: float,
+        scale: float,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Maximise the bound over the priors that are learned, for fixed q, and then over q.
 
         As q is the prior plus statistics, it is best for the new prior after the same change as
         that of the prior.
         """
-        if not self.learns:
+        if not (self.components.learns_early or (late and self.learns_late)):
             return self, prior, q
         model = copy(self)
-        model.weights, of_weights = self.weights.learned(q, prior, rho)
-        model.components, of_components = self.components.learned(q, prior, rho)
+        model.weights, of_weights = self.weights.learned(q, prior, rho, late)
+        model.components, of_components = self.components.learned(q, prior, rho, late)
         new = of_weights | of_components
         fixed = self.components.fixed_while_learning
         moved = {key: q[key] + (new[key] - prior[key]) for key in new if key not in fixed}
         return model, new, q | moved
+
+    @property
+    def starts_assigned(self) -> bool:
+        return self.init_params == "kmeans"
+
+    def other_starts(self) -> tuple[BaseMixture, ...]:
+        others = []
+        for kind in _KINDS_OF_STARTS:
+            if kind != self.init_params:
+                other = copy(self)
+                other.init_params = kind
+                others.append(other)
+        return tuple(others)
+
+    def assigned(self, units: Rows, q: Natural) -> Assigned:
+        density = self.log_densities(units, q)
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        return Assigned(softmax(density + self.weights.log_weights(q), axis=1), density, weights)
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Displace the components at random, and leave the weights as they are."""

@@ -41,13 +41,16 @@ class Weights(ABC):
     def prior(self) -> Natural:
         """Return λ₀, the natural parameters of the prior."""
 
-    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[Weights, Natural]:
+    def learned(
+        self, q: Natural, prior: Natural, rho: float, late: bool
+    ) -> tuple[Weights, Natural]:
         """Return the weights and their λ₀ after a step of empirical Bayes.
 
         A concentration that is learned moves by the share ρ, on the scale of its logarithm,
-        towards the value that maximises the bound given q.
+        towards the value that maximises the bound given q. It stays until the fit has settled,
+        because a small one would empty components that have not found their rows yet.
         """
-        if not self.learns:
+        if not (self.learns and late):
             return self, {name: prior[name] for name in self.factor.names.values()}
         weights = copy(self)
         weights.concentration = damped(self.concentration, self._best_concentration(q), rho)

@@ -15,7 +15,7 @@ from scipy.special import log_expit, logit, logsumexp
 from ..families import Factor, Factors, MatrixGaussian, Natural
 from ..families._structure import inverse_of_lower
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, LocalStep, coinciding, compiled
+from ._base import Block, ConjugateModel, coinciding, compiled
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
@@ -26,6 +26,9 @@ from ._binary_codes import (
     weighted_product,
     weighted_total,
 )
+from ._exchangeable import ROWS_FOR_SWAPS
+from ._part_moves import swapped_means
+from ._searchable import Searchable
 from ._summary import DataSummary
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -344,7 +347,7 @@ def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return second
 
 
-class FactorialMixture(BinaryCodes):
+class FactorialMixture(Searchable, BinaryCodes):
     """The model x = Σ_k z_k μ_k + ε with z_k ~ Bernoulli(π_k), μ_k ~ N(0, s I), ε ~ N(0, σ² I).
 
     The object holds hyperparameters only. q(μ) is one Gaussian over all components, the same for
@@ -518,6 +521,32 @@ class FactorialMixture(BinaryCodes):
         normal = rng.standard_normal((self.n_components, self.n_features))
         return self._around(np.sqrt(self.mean_variance) * normal, summary)
 
+    def other_starts(self) -> tuple[FactorialMixture, ...]:
+        other = copy(self)
+        other.init_params = "random_from_data" if self.init_params == "random" else "random"
+        return (other,)
+
+    def swapped(
+        self,
+        units: Rows,
+        q: Natural,
+        summary: Summary,
+        prior: Natural,
+        rng: np.random.Generator,
+        guided: bool,
+    ) -> Natural | None:
+        """Return a Gaussian around the means, one of which is new, as found in the residuals."""
+        if self.n_components < 2:
+            return None
+        rows: Any = units.spread(ROWS_FOR_SWAPS)
+        activations, _ = self.infer(rows, q)
+        weights = np.ones(rows.n_units) if rows.weights is None else rows.weights
+        means = self.standard(q)["mean"]
+        X = np.asarray(rows.X, dtype=np.float64) - rows.center
+        noise = self.noise_variance
+        found = swapped_means(means, activations, X, weights, noise, rng, guided)
+        return None if found is means else self._around(found, summary)
+
     def _around(self, means: np.ndarray, summary: Summary) -> Natural:
         """Return a Gaussian around some means, as narrow as the data will make it."""
         second = np.outer(self.activation_prior, self.activation_prior)
@@ -582,14 +611,20 @@ class FactorialMixture(BinaryCodes):
     # Hyperparameters
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: Any,
+        rho: float,
+        scale: float,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move learned hyperparameters to their optimum for fixed q, and then q to its own.
 
         The optimum of each is in closed form: σ² is the mean expected squared error, s the mean
         expected square of μ, and π_k the mean activation of component k.
         """
-        if not self.learns:
+        if not (late and self.learns):
             return self, prior, q
         model = copy(self)
         moments, stats = self.expectations(q), step.statistics

@@ -21,7 +21,7 @@ from ..families import (
 from ..families._empirical_bayes import damped, gamma_shape
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import DenseCounts, SparseCounts
-from ._base import Block, ConjugateModel, LocalStep, coinciding
+from ._base import Block, ConjugateModel, coinciding
 from ._count_visits import (
     ASSIGNED,
     COUNTS,
@@ -437,14 +437,20 @@ class GammaProcessNMF(ConjugateModel):
     # Hyperparameters
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: Any,
+        rho: float,
+        scale: float,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move the learned priors towards those that maximise the bound given q.
 
         A prior Gamma(a, a) of numbers λ is best where log a − ψ(a) = E λ − E log λ − 1. That of the
         weights has the same form for α/K, with θ_k K c in the place of λ.
         """
-        if not self.learns:
+        if not (late and self.learns):
             return self, prior, q
         k = self.n_components
         gaps: dict[str, float] = {}

@@ -154,6 +154,16 @@ class GaussianMixture(BaseMixture):
         random_state: np.random.RandomState,
     ) -> Natural:
         responsibilities = self._initial_responsibilities(units, random_state)
+        start = self._statistics_given(responsibilities, units, summary)
+        layout = self.components.covariance_type
+        if layout == "tied" and self.init_params not in ("kmeans", "random"):
+            start["second"] = start["second"] + self._unassigned(start, summary)
+        return self._posterior_of(start, prior)
+
+    def _statistics_given(
+        self, responsibilities: Callable[[slice], np.ndarray], units: Rows, summary: Summary
+    ) -> Natural:
+        """Return statistics, for the weight of all data, of rows with these responsibilities."""
         layout = self.components.covariance_type
         raw = self.components.empty_statistics(layout).pack()
         blank = np.zeros(self.n_components)
@@ -167,11 +177,8 @@ class GaussianMixture(BaseMixture):
             if chunk.patterns is not None:
                 blank += r[chunk.by_completeness[2]].sum(axis=0)
         scale = summary.weight / units.total_weight
-        start = self.components.unpack({key: scale * value for key, value in raw.items()})
-        if layout == "tied" and self.init_params not in ("kmeans", "random"):
-            start["second"] = start["second"] + self._unassigned(start, summary)
-        start[_BLANK] = scale * blank
-        return self._posterior_of(start, prior)
+        found = self.components.unpack({key: scale * value for key, value in raw.items()})
+        return found | {_BLANK: scale * blank}
 
     def _unassigned(self, start: dict[str, np.ndarray], summary: Summary) -> np.ndarray:
         """Return Σ x xᵀ / K over the rows without a component, about the origin of the data.
@@ -234,6 +241,18 @@ class GaussianMixture(BaseMixture):
         q = {key: prior[key] + value for key, value in weights.items()}
         return q | self.components.posterior_of(s, prior)
 
+    def log_densities(self, units: Rows, q: Natural) -> np.ndarray:
+        return self.components.log_density(units, self.components.expectations(q))
+
+    def posterior_given(
+        self, responsibilities: np.ndarray, units: Rows, summary: Summary, prior: Natural
+    ) -> Natural:
+        given = self._statistics_given(lambda part: responsibilities[part], units, summary)
+        return self._posterior_of(given, prior)
+
+    def points(self, units: Rows) -> np.ndarray:
+        return units.completed(np.float64)
+
     def block_statistics(self, block: Block, raw: Natural, q: Natural) -> Natural:
         stats = self.components.statistics(raw, block.keys, q)
         if block.refresh:
@@ -245,7 +264,7 @@ class GaussianMixture(BaseMixture):
 
     def visit(self, *args: Any, **kwargs: Any) -> Visit:
         visit = super().visit(*args, **kwargs)
-        return replace(visit, learns_late=True) if self.learns else visit
+        return replace(visit, learns_late=True) if self.learns_late else visit
 
     # The local step
 

@@ -23,6 +23,7 @@ from ..families import (
 from ..families._empirical_bayes import LARGEST, maximizer
 from ..inference.units import Sequences
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
+from ._chain_moves import ExchangeableStates
 from ._known_states import IMPOSSIBLE, exclude_others, start_with_known_states
 from ._summary import DataSummary, merged, whole
 from ._tempered_chains import Gaps, Partition, holes_of, numbers_with_gaps
@@ -162,7 +163,7 @@ class _Sweep(NamedTuple):
     energies: np.ndarray
 
 
-class HiddenMarkov(ConjugateModel):
+class HiddenMarkov(ExchangeableStates, ConjugateModel):
     """Hidden Markov model with Dirichlet priors of start and transition probabilities.
 
     The model holds hyperparameters only. Its natural parameters are ``startprob`` (K,),
@@ -176,7 +177,7 @@ class HiddenMarkov(ConjugateModel):
     transmat_prior : ndarray of shape (n_components, n_components)
         A start or transition whose concentration is 0 is forbidden: its probability is 0, and the
         Dirichlet distribution of its row is that of the others. Each row allows at least one.
-    init_params : {"kmeans", "random"}
+    init_params : {"kmeans", "random", "labels"}
     learned_names : tuple of str
         Which of ``"startprob"`` and ``"transmat"`` have a prior with a concentration that is
         learned, as one number for all entries. Constants that are added to single entries, such as
@@ -288,6 +289,8 @@ class HiddenMarkov(ConjugateModel):
         prior: Natural,
         random_state: np.random.RandomState,
     ) -> Natural:
+        if self.init_params == "labels":
+            return self.labelled(units, summary, prior, random_state)
         rng = np.random.default_rng(random_state.randint(0, 2**31 - 1, size=4))
         q = self.random_natural(summary, prior, rng)
         if self.init_params != "random":
@@ -297,6 +300,15 @@ class HiddenMarkov(ConjugateModel):
         if units.states is None or not (units.states >= 0).any():
             return q
         return start_with_known_states(self, q, units, summary, prior)
+
+    @property
+    def starts_assigned(self) -> bool:
+        return self.init_params != "random"
+
+    def other_starts(self) -> tuple[HiddenMarkov, ...]:
+        other = copy(self)
+        other.init_params = "labels"
+        return (other,)
 
     def random_natural(
         self,
@@ -340,7 +352,7 @@ class HiddenMarkov(ConjugateModel):
     ) -> Visit:
         # Priors that are learned while states still exchange symbols and frames would keep them
         # from doing so: a small concentration practically excludes what a state does not have yet.
-        late = bool(self.learned_names) or self.emission.learns
+        late = bool(self.learned_names) or self.emission.learns_late
         visit = super().visit(q, units, t, **how)
         expected = self.for_units(visit.expected, units)
         return replace(visit, expected=expected, learns_late=late)
@@ -466,20 +478,27 @@ class HiddenMarkov(ConjugateModel):
     # Hyperparameters
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: Any,
+        rho: float,
+        scale: float,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Maximise the bound over the learned priors given q, then over q given the statistics.
 
         The second step adds the change of the prior to q, because q is the sum of the prior and
         the statistics.
         """
-        if not (self.learned_names or self.emission.learns):
+        names = self.learned_names if late else ()
+        if not (names or self.emission.learns_early or (late and self.emission.learns_late)):
             return self, prior, q
         model, own = copy(self), {key: prior[key] for key in self.emission.keys}
-        model.emission, new = self.emission.learned(q, own, rho)
-        if "startprob" in self.learned_names:
+        model.emission, new = self.emission.learned(q, own, rho, late)
+        if "startprob" in names:
             model.startprob_prior = _learned_rows(prior["startprob"], q["startprob"], rho)
-        if "transmat" in self.learned_names:
+        if "transmat" in names:
             model.transmat_prior = _learned_rows(prior["transmat"], q["transmat"], rho)
         new = {"startprob": model.startprob_prior, "transmat": model.transmat_prior} | new
         change = {key: new[key] - prior[key] for key in q}

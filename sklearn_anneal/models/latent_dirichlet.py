@@ -414,7 +414,13 @@ class LatentDirichlet(ConjugateModel):
         return [name for name, learns in learned.items() if learns]
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: Any,
+        rho: float,
+        scale: float,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Make one step of Minka's fixed-point iteration for each prior that is learned.
 
@@ -423,7 +429,7 @@ class LatentDirichlet(ConjugateModel):
         bound over priors, γ and λ together. Maximising it over the priors for fixed γ and λ would
         converge to the same point, but much more slowly.
         """
-        if not (self.learn_doc_topic_prior or self.learn_topic_word_prior):
+        if not late or not (self.learn_doc_topic_prior or self.learn_topic_word_prior):
             return self, prior, q
         model, k, v = copy(self), self.n_components, self.n_words
         if self.learn_doc_topic_prior:

@@ -648,10 +648,16 @@ class MatrixFactorization(ConjugateModel):
         return float(self.entropies(self._moments_of_items(q, known).log_det).sum())
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: Any,
+        rho: float,
+        scale: float,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move the learned variances towards those that maximise the bound given q."""
-        if not self.learns:
+        if not (late and self.learns):
             return self, prior, q
         of_users, of_biases, n_users, count, error = scale * step.statistics[EVIDENCE]
         items = self.expectations(q).squares.sum(axis=0)

@@ -187,11 +187,20 @@ class Mixture(BaseMixture):
     def init(
         self, units: Rows, summary: Summary, prior: Natural, random_state: np.random.RandomState
     ) -> Natural:
-        units = units.centered(summary)
+        rows, shares = self._start(units.centered(summary), random_state)
+        return self._posterior_of(rows, shares, summary, prior)
+
+    def _posterior_of(
+        self,
+        rows: Rows,
+        shares: Callable[[slice], np.ndarray],
+        summary: Summary,
+        prior: Natural,
+    ) -> Natural:
+        """Return the posterior given responsibilities of rows, for the weight of all data."""
         expected = self.components.for_rows(
-            self.components.expectations_of_start(units, prior), units
+            self.components.expectations_of_start(rows, prior), rows
         )
-        rows, shares = self._start(units, random_state)
         raw, number = self.components.zeros(expected), np.zeros(self.n_components)
         for start in range(0, rows.n_units, _CHUNK):
             chunk = rows.take(slice(start, start + _CHUNK))
@@ -255,6 +264,19 @@ class Mixture(BaseMixture):
             self.components.random_natural(counts, summary.components, own, rng)
         )
 
+    def log_densities(self, units: Rows, q: Natural) -> np.ndarray:
+        expected = self.components.for_rows(self.components.expectations(q), units.example)
+        return self.components.log_density(units, expected)
+
+    def posterior_given(
+        self, responsibilities: np.ndarray, units: Rows, summary: Summary, prior: Natural
+    ) -> Natural:
+        return self._posterior_of(units, lambda part: responsibilities[part], summary, prior)
+
+    def points(self, units: Rows) -> np.ndarray:
+        points = self.components.embedding(units)
+        return points.toarray() if issparse(points) else points
+
     # The local step
 
     def visit(
@@ -268,7 +290,7 @@ class Mixture(BaseMixture):
         separate_noise: bool = False,
         **how: Any,
     ) -> Visit:
-        late = self.learns
+        late = self.learns_late
         if rng is None or self.components.why_no_exact_gradient is not None:
             expected = self.expectations(q, rng)
             draws = None

@@ -13,7 +13,7 @@ from scipy.special import logit
 
 from ..families import Factor, Factors, Gaussian, MatrixGaussian, Natural
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, LocalStep, coinciding, compiled
+from ._base import Block, ConjugateModel, coinciding, compiled
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
@@ -513,7 +513,13 @@ class SpikeSlabFactorAnalysis(BinaryCodes):
     # Hyperparameters
 
     def learned(
-        self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float
+        self,
+        q: Natural,
+        prior: Natural,
+        step: Any,
+        rho: float,
+        scale: float,
+        late: bool = True,
     ) -> tuple[ConjugateModel, Natural, Natural]:
         """Move learned hyperparameters to their optimum for fixed q, and then q to its own.
 
@@ -521,7 +527,7 @@ class SpikeSlabFactorAnalysis(BinaryCodes):
         π_k the mean of its activations, and ψ_d a mean of the squared errors of the column and of
         its squared loadings over v_k, since both are measured in units of ψ_d.
         """
-        if not self.learns:
+        if not (late and self.learns):
             return self, prior, q
         model = copy(self)
         standard, stats = self.standard(q), step.statistics

@@ -118,7 +118,7 @@ class Entry:
     common_checks: bool = True
     checked: tuple[dict[str, Any], ...] = ()
     checked_small: Mapping[str, Any] = field(
-        default_factory=lambda: {"n_components": 2, "n_reheats": 0}
+        default_factory=lambda: {"n_components": 2, "effort": 0}
     )
     checked_form: Mapping[str, Any] = field(default_factory=dict)
     expected_failures: Mapping[str, ExpectedFailure] = field(default_factory=dict)

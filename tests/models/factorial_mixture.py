@@ -26,7 +26,7 @@ def sums_of_parts(n_features: int) -> Callable[[np.random.Generator, int], np.nd
 
 
 def small_factorial_mixture(**params: Any) -> AnnealedFactorialMixture:
-    settings = {"n_components": 3, "max_iter": 5, "n_reheats": 0, "random_state": 0}
+    settings = {"n_components": 3, "max_iter": 5, "effort": 0, "random_state": 0}
     prior = params.get("activation_prior")
     if np.ndim(prior):
         params["activation_prior"] = prior[: params.get("n_components", 3)]

@@ -36,7 +36,7 @@ def counts(
 
 
 def small_factorization(**params: Any) -> AnnealedGammaProcessNMF:
-    settings = {"n_components": 3, "max_iter": 5, "n_reheats": 0, "random_state": 0}
+    settings = {"n_components": 3, "max_iter": 5, "effort": 0, "random_state": 0}
     return AnnealedGammaProcessNMF(**(settings | GIVEN | params))
 
 
@@ -98,7 +98,7 @@ ENTRIES = [
                 lambda est: (
                     est.batch_size is not None
                     or est.annealing in ("stochastic", "svi_plus")
-                    or (est.annealing == "reheating" and est.n_reheats != 0)
+                    or (est.annealing == "reheating" and est.effort != 0)
                 ),
             ),
         ),

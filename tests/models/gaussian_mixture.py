@@ -69,9 +69,9 @@ ENTRIES = [
         total_probability=integral_of_density,
         spaces={"D=1": clusters(1), "D=2": clusters(2)},
         checked=(
-            {"n_components": 2, "batch_size": 10, "n_reheats": 0, "max_iter": 10},
+            {"n_components": 2, "batch_size": 10, "effort": 0, "max_iter": 10},
             {"n_components": 2, "annealing": "none", "batch_size": 10, "max_iter": 10},
-            {"n_components": 2, "factorization": "independent", "n_reheats": 0},
+            {"n_components": 2, "factorization": "independent", "effort": 0},
             {
                 "n_components": 2,
                 "covariance_type": "tied",

@@ -153,7 +153,7 @@ ENTRIES = [
                 "n_components": 2,
                 "covariance_type": "tied",
                 "init_params": "random",
-                "n_reheats": 0,
+                "effort": 0,
                 "max_iter": 20,
             },
         ),

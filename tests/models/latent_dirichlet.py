@@ -47,7 +47,7 @@ def small_topics(
         "annealing": "deterministic",
         "learning_method": "batch",
         "max_iter": 5,
-        "n_reheats": 0,
+        "effort": 0,
         "random_state": 0,
     }
     if np.ndim(doc_topic_prior):
@@ -111,19 +111,19 @@ ENTRIES = [
                 "n_components": 2,
                 "learning_method": "online",
                 "batch_size": 10,
-                "n_reheats": 0,
+                "effort": 0,
                 "max_iter": 10,
             },
             {
                 "n_components": 2,
                 "doc_topic_prior": "auto",
                 "topic_word_prior": "auto",
-                "n_reheats": 0,
+                "effort": 0,
             },
-            {"n_components": 2, "local_step": "cvb0", "n_reheats": 0},
-            {"n_components": 2, "local_step": "gibbs", "n_reheats": 0, "max_iter": 10},
+            {"n_components": 2, "local_step": "cvb0", "effort": 0},
+            {"n_components": 2, "local_step": "gibbs", "effort": 0, "max_iter": 10},
         ),
-        checked_small={"n_components": 2, "n_reheats": 0, "init_params": "random"},
+        checked_small={"n_components": 2, "effort": 0, "init_params": "random"},
         expected_failures=dict.fromkeys(
             (
                 "check_sample_weight_equivalence_on_dense_data",

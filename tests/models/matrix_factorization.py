@@ -74,7 +74,7 @@ ENTRIES = [
                 "n_components": 2,
                 "noise_variance": "auto",
                 "factor_variance": "auto",
-                "n_reheats": 0,
+                "effort": 0,
             },
         ),
         expected_failures=dict.fromkeys(

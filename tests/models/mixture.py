@@ -168,7 +168,7 @@ ENTRIES = [
         spaces={"one column": lambda rng, n: table("gaussian", 0.1)(rng, n)[:, :1]},
         checked_form={"emission": "gaussian"},
         checked=(
-            {"n_components": 2, "batch_size": 10, "n_reheats": 0, "max_iter": 10},
+            {"n_components": 2, "batch_size": 10, "effort": 0, "max_iter": 10},
             {"n_components": 2, "annealing": "none"},
         ),
         expected_failures={

@@ -36,7 +36,7 @@ def small_spike_slab_by_gradients(**params: Any) -> AnnealedSpikeSlabFactorAnaly
 
 
 def small_spike_slab(**params: Any) -> AnnealedSpikeSlabFactorAnalysis:
-    settings = {"n_components": 2, "max_iter": 5, "n_reheats": 0, "random_state": 0}
+    settings = {"n_components": 2, "max_iter": 5, "effort": 0, "random_state": 0}
     return AnnealedSpikeSlabFactorAnalysis(**(settings | GIVEN | params))
 
 

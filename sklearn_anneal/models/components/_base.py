@@ -39,6 +39,11 @@ class Components(ABC):
         K.
     learns : bool
         Whether :meth:`learned` changes any hyperparameter.
+    waits : bool
+        Whether learning waits until the bound hardly rises any more. The prior of a table of
+        probabilities does, because small concentrations freeze what has not moved yet. The prior
+        of a location and a scale does not, because components that are wide at first would have
+        swallowed their neighbours before it is learned.
     why_no_log_volume : str or None
         The reason why the class does not define :meth:`log_volume`, for error messages; None if
         it does.
@@ -49,6 +54,7 @@ class Components(ABC):
 
     n_components: int
     learns: bool = False
+    waits: ClassVar[bool] = True
     why_no_log_volume: ClassVar[str | None] = None
     why_no_exact_gradient: ClassVar[str | None] = None
 
@@ -76,13 +82,32 @@ class Components(ABC):
     def prior(self, summary: Any) -> Natural:
         """Return λ₀ of all components."""
 
-    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[Components, Natural]:
+    @property
+    def learns_early(self) -> bool:
+        """Whether priors are learned that need not wait (``waits``)."""
+        return self.learns and not self.waits
+
+    @property
+    def learns_late(self) -> bool:
+        """Whether priors are learned that wait until the bound hardly rises (``waits``)."""
+        return self.learns and self.waits
+
+    def learned(
+        self, q: Natural, prior: Natural, rho: float, late: bool
+    ) -> tuple[Components, Natural]:
         """Return the components and their λ₀ after a step of empirical Bayes.
 
         Hyperparameters that are learned move by the share ρ towards the values that maximise the
-        bound given q; all others stay.
+        bound given q; all others stay. Those that wait stay unless it is
+        ``late`` in the fit.
         """
-        return self, {key: prior[key] for key in self.keys}
+        if not self.learns or (self.waits and not late):
+            return self, {key: prior[key] for key in self.keys}
+        return self._learned(q, prior, rho)
+
+    def _learned(self, q: Natural, prior: Natural, rho: float) -> tuple[Components, Natural]:
+        """Make the step of :meth:`learned`, if any hyperparameter is learned now."""
+        raise NotImplementedError
 
     def start(
         self, rows: Rows, n_rows: float, prior: Natural, random_state: np.random.RandomState

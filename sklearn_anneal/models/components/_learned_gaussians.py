@@ -52,8 +52,6 @@ def learned_gaussians(
     numbers in q can cause.
     """
     old = {key: prior[key] for key in components.keys}
-    if not components.auto:
-        return components, old
     new, step = copy(components), _Step(components, q, prior)
     if "mean_prior" in components.auto:
         change = rho * (step.best_mean() - step.center[0])

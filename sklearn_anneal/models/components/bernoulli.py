@@ -58,11 +58,9 @@ class BernoulliComponents(LinearComponents):
     def prior(self, summary: Any) -> Natural:
         return {"a": self.a, "b": self.b}
 
-    def learned(
+    def _learned(
         self, q: Natural, prior: Natural, rho: float
     ) -> tuple[BernoulliComponents, Natural]:
-        if not self.learns:
-            return self, self.prior(None)
         (factor,) = self.factors
         expected = factor.family.expectations(factor.pick(q))
         logs = np.array([expected["a"].mean(axis=0), expected["b"].mean(axis=0)])

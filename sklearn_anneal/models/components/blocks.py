@@ -55,6 +55,14 @@ class BlockComponents(Components):
         self.n_components = next(iter(self.parts.values())).n_components
         self.learns = any(part.learns for part in self.parts.values())
 
+    @property
+    def learns_early(self) -> bool:
+        return any(part.learns_early for part in self.parts.values())
+
+    @property
+    def learns_late(self) -> bool:
+        return any(part.learns_late for part in self.parts.values())
+
     def _prefixed(self, name: str, arrays: Natural) -> Natural:
         return {f"{name}.{key}": value for key, value in arrays.items()}
 
@@ -108,12 +116,14 @@ class BlockComponents(Components):
     def prior(self, summary: Summaries) -> Natural:
         return self._joined((n, part.prior(summary[n])) for n, part in self.parts.items())
 
-    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[BlockComponents, Natural]:
+    def learned(
+        self, q: Natural, prior: Natural, rho: float, late: bool
+    ) -> tuple[BlockComponents, Natural]:
         model = copy(self)
         new: Natural = {}
         model.parts = {}
         for name, part in self.parts.items():
-            found = part.learned(self.own(name, q), self.own(name, prior), rho)
+            found = part.learned(self.own(name, q), self.own(name, prior), rho, late)
             model.parts[name] = found[0]
             new |= self._prefixed(name, found[1])
         return model, new

@@ -52,17 +52,18 @@ class CategoricalComponents(Components):
     def prior(self, summary: Any) -> Natural:
         return {"emissionprob": self.concentration}
 
-    def learned(
+    def _learned(
         self, q: Natural, prior: Natural, rho: float
     ) -> tuple[CategoricalComponents, Natural]:
-        if not self.learns:
-            return self, self.prior(None)
         (factor,) = self.factors
         logs = factor.family.expectations(factor.pick(q))["concentration"]
         old = self.concentration
         best = dirichlet_concentration(logs, float(old[0, 0]), BOUNDS)
         learned = CategoricalComponents(self.n_components, moved(old, best, rho), True)
         return learned, learned.prior(None)
+
+    def embedding(self, rows: Rows) -> np.ndarray:
+        return np.equal.outer(np.ravel(rows.X), np.arange(self.n_symbols)).astype(np.float64)
 
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator

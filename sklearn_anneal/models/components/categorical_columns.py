@@ -78,9 +78,9 @@ class CategoricalColumns(Components):
     def prior(self, summary: Any) -> Natural:
         return self.gathered(self.concentration)
 
-    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[CategoricalColumns, Natural]:
-        if not self.learns:
-            return self, {key: prior[key] for key in self.keys}
+    def _learned(
+        self, q: Natural, prior: Natural, rho: float
+    ) -> tuple[CategoricalColumns, Natural]:
         logs = self.columns(self._expected_logs(q))
         model = copy(self)
         model.concentration = [

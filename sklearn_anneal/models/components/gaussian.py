@@ -87,6 +87,8 @@ class GaussianComponents(Components):
         "available"
     )
 
+    waits = False
+
     def __init__(
         self,
         n_components: int,
@@ -251,7 +253,9 @@ class GaussianComponents(Components):
             "dof": dof,
         }
 
-    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[GaussianComponents, Natural]:
+    def _learned(
+        self, q: Natural, prior: Natural, rho: float
+    ) -> tuple[GaussianComponents, Natural]:
         return learned_gaussians(self, q, prior, rho)
 
     @property

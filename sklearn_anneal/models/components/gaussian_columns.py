@@ -100,6 +100,8 @@ class GaussianColumns(LinearComponents):
         "Normal–Gamma distribution is not available"
     )
 
+    waits = False
+
     def __init__(
         self,
         n_components: int,
@@ -201,15 +203,12 @@ class GaussianColumns(LinearComponents):
         shape = self.n_components, self.n_features
         return {key: value.reshape(shape) for key, value in standard.items()}
 
-    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[GaussianColumns, Natural]:
+    def _learned(self, q: Natural, prior: Natural, rho: float) -> tuple[GaussianColumns, Natural]:
         """Maximise the bound over the priors of each column for fixed q.
 
         The prior mean comes first, then the precision of the means, and then the inverse scale and
         the degrees of freedom of the precisions together.
         """
-        old = {key: prior[key] for key in self.keys}
-        if not self.learns:
-            return self, old
         model = copy(self)
         now, before = self.standard(q), self.standard(prior)
         precision = now["dof"] / now["inverse_scale"]

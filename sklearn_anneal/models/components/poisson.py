@@ -125,6 +125,7 @@ class PoissonComponents(LinearComponents):
         The data's mean, which :meth:`resolved` determines.
     """
 
+    waits = False
     why_no_exact_gradient = (
         "the gradient of a draw with respect to both parameters of a "
         "gamma distribution is not available"
@@ -189,9 +190,7 @@ class PoissonComponents(LinearComponents):
     def prior(self, summary: Any) -> Natural:
         return {"shape": self.shape, "rate": self.rate}
 
-    def learned(self, q: Natural, prior: Natural, rho: float) -> tuple[PoissonComponents, Natural]:
-        if not self.learns:
-            return self, self.prior(None)
+    def _learned(self, q: Natural, prior: Natural, rho: float) -> tuple[PoissonComponents, Natural]:
         (factor,) = self.factors
         expected = factor.family.expectations(factor.pick(q))
         means, logs = -expected["rate"].mean(axis=0), expected["shape"]

@@ -1,12 +1,13 @@
 """
-Reheats leave a poor optimum
-============================
+Moves leave a poor optimum
+==========================
 
 The points are drawn from eight groups. On the left is what plain variational inference makes of
-them: one component covers two groups, and another one is left without points. On the right is the
-default fit from the same start. It begins with the same steps and then tries to leave the optimum
-by short annealed phases, called reheats, each of which is kept only if the lower bound is higher
-after it. So it cannot end below the plain fit, and here it ends with one component for each group.
+them from a start at random points: some components cover two groups, and others are left without
+points. On the right is the default fit from the same start. It begins with the same steps and then
+tries to leave the optimum by moves, such as a swap, in which one component is given up and another
+one is divided. A move is kept only if the lower bound is higher after it. So the fit cannot end
+below the plain one, and here it ends with one component for each group.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +24,11 @@ plt.rc("font", size=20)
 figure, axes = plt.subplots(1, 2, figsize=(7, 4.9), sharey=True, layout="constrained")
 for ax, annealing in zip(axes, ("none", "reheating"), strict=True):
     mixture = AnnealedBayesianGaussianMixture(
-        n_components=8, annealing=annealing, max_iter=300, random_state=0
+        n_components=8,
+        init_params="random_from_data",
+        annealing=annealing,
+        max_iter=300,
+        random_state=4,
     ).fit(X)
     used = mixture.n_effective_components_
     print(f"{annealing:>9}: {used} components, lower bound {mixture.lower_bound_:.1f}")

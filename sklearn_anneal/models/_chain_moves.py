@@ -1,0 +1,129 @@
+"""How the states of hidden Markov models are divided and put together, for starts and swaps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from ..families import Natural
+from ..inference.units import Sequences
+from ._exchangeable import Assigned, Exchangeable, nearer_to_second
+from .components._base import ROWS_FOR_KMEANS, clusterings
+
+# The ways in which the frames of a state are divided, with their probabilities.
+_WAYS = {"points": 0.5, "time": 0.25, "sequence": 0.25}
+
+
+class ExchangeableStates(Exchangeable):
+    """Mixin of hidden Markov models, whose rows are frames."""
+
+    emission: Any
+    startprob_prior: np.ndarray
+    transmat_prior: np.ndarray
+
+    def assigned(self, units: Sequences, q: Natural) -> Assigned:
+        model: Any = self
+        expected = model.for_units(model.expectations(q), units)
+        posteriors = np.empty((len(units.frames), self.n_components))
+        model.sweep(units, expected, np.ones(1), [np.empty(0)], posteriors)
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        return Assigned(posteriors, model.log_density(units, expected), units.per_frame(weights))
+
+    def log_densities(self, units: Sequences, q: Natural) -> np.ndarray:
+        model: Any = self
+        return model.log_density(units, model.for_units(model.expectations(q), units))
+
+    def posterior_given(
+        self, responsibilities: np.ndarray, units: Sequences, summary: Any, prior: Natural
+    ) -> Natural:
+        """Return the posterior given the probabilities of the states of all frames.
+
+        Consecutive frames count as independent given these probabilities. In a chain whose states
+        are visited in one order, they are put into the order of their mean times.
+        """
+        r = np.array(responsibilities)
+        if units.states is not None:
+            known = units.states >= 0
+            r[known] = np.equal.outer(units.states[known], np.arange(self.n_components))
+        elif self._goes_one_way(prior):
+            r = r[:, _by_time(r, units)]
+        weights = np.ones(units.n_units) if units.weights is None else units.weights
+        scale = summary.weight / units.total_weight
+        weighted = r * (scale * units.per_frame(weights))[:, None]
+        firsts = units.indptr[:-1][units.lengths > 0]
+        follows = np.ones(len(r), dtype=bool)
+        follows[firsts] = False
+        later = np.flatnonzero(follows)
+        counts = {
+            "startprob": weighted[firsts].sum(axis=0),
+            "transmat": r[later - 1].T @ weighted[later],
+        }
+        # What the prior forbids has no count either.
+        chain = {k: prior[k] + np.where(prior[k] > 0, counts[k], 0.0) for k in counts}
+        if units.missing is not None:
+            weighted[units.missing] = 0.0
+        rows = units.rows()
+        own = {key: prior[key] for key in self.emission.keys}
+        expected = self.emission.for_rows(self.emission.expectations_of_start(rows, own), rows)
+        raw = self.emission.zeros(expected)
+        self.emission.add(rows, np.ascontiguousarray(weighted), raw, expected)
+        of_rows = self.emission.statistics(raw)
+        return chain | {key: own[key] + value for key, value in of_rows.items()}
+
+    def points(self, units: Sequences) -> np.ndarray:
+        points = self.emission.embedding(units.rows())
+        return points.toarray() if issparse(points) else points
+
+    def labelled(
+        self, units: Sequences, summary: Any, prior: Natural, random_state: np.random.RandomState
+    ) -> Natural:
+        """Return the posterior given that the states are the clusters of the frames.
+
+        Unlike a start of the emissions alone, it begins with the transitions between clusters too.
+        Symbols are clusters of their own, or groups of rare ones.
+        """
+        points, k = self.points(units), self.n_components
+        weights = None if units.weights is None else units.per_frame(units.weights)
+        chosen = np.arange(len(points))
+        if len(points) > ROWS_FOR_KMEANS:
+            chosen = np.sort(random_state.choice(len(points), ROWS_FOR_KMEANS, replace=False))
+        n_clusters = min(k, len(np.unique(points[chosen], axis=0)))
+        clusters = clusterings().KMeans(n_clusters, n_init=1, random_state=random_state)
+        clusters.fit(points[chosen], sample_weight=None if weights is None else weights[chosen])
+        one_hot = np.equal.outer(clusters.predict(points), np.arange(k)).astype(float)
+        return self.posterior_given(one_hot, units, summary, prior)
+
+    def division(
+        self, weights: np.ndarray, points: np.ndarray, units: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Return which frames of a state are its second half, as numbers 0 and 1 per frame.
+
+        They are those nearer to the second of two frames, the later ones in their sequences, or
+        those of some sequences.
+        """
+        way = rng.choice(list(_WAYS), p=list(_WAYS.values()))
+        if way == "time":
+            times = _times(units)
+            return (times >= rng.choice(times, p=weights / weights.sum())).astype(float)
+        if way == "sequence":
+            return units.per_frame(rng.integers(0, 2, units.n_units)).astype(float)
+        return nearer_to_second(weights, points, rng)
+
+    def _goes_one_way(self, prior: Natural) -> bool:
+        """Return whether states can be visited in the order of their numbers alone."""
+        allowed = np.broadcast_to(prior["transmat"] > 0, (self.n_components,) * 2)
+        return self.n_components > 1 and not np.tril(allowed, -1).any()
+
+
+def _times(units: Sequences) -> np.ndarray:
+    """Return the number of each frame within its sequence."""
+    return np.arange(len(units.frames)) - units.per_frame(units.indptr[:-1])
+
+
+def _by_time(responsibilities: np.ndarray, units: Sequences) -> np.ndarray:
+    """Return the states in the order of the mean times of their frames."""
+    totals = responsibilities.sum(axis=0)
+    mean = _times(units) @ responsibilities / np.maximum(totals, 1e-300)
+    return np.argsort(np.where(totals > 0, mean, np.inf), kind="stable")

@@ -1,0 +1,211 @@
+"""Swaps of components that are exchangeable: one is given up, and another one is divided.
+
+A swap repairs an optimum in which two components share a group of rows while another component has
+two groups, which small random displacements seldom leave [1]_ [2]_.
+
+References
+----------
+.. [1] Ueda, Nakano, Ghahramani, Hinton (2000). SMEM algorithm for mixture models. Neural
+   Computation 12.
+.. [2] Zhao, Hautamäki, Kärkkäinen, Fränti (2012). Random swap EM algorithm for Gaussian mixture
+   models. Pattern Recognition Letters 33.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from ..families import Natural
+from ._searchable import Searchable
+
+# Rows from which a swap is computed; those of larger data are a sample.
+ROWS_FOR_SWAPS = 20_000
+# A component that is given up at random is any one with this probability, and else a small one.
+_UNIFORM = 0.3
+# Rounds in which the halves of all components exchange rows before their gains are compared.
+_ROUNDS = 2
+# Differences of gains below this number of nats per row are left to chance.
+_CHANCE = 0.005
+# A row that the given-up component explains to all but this share goes where its density is
+# highest, and not where the rest of its responsibilities is.
+_REST = 1e-6
+_TINY = 1e-300
+
+
+class Assigned(NamedTuple):
+    """How rows are assigned to components at the current parameters.
+
+    Attributes
+    ----------
+    responsibilities : ndarray of shape (n_rows, n_components)
+    log_densities : ndarray of shape (n_rows, n_components)
+        E log p(x | z = k), nats.
+    weights : ndarray of shape (n_rows,)
+    """
+
+    responsibilities: np.ndarray
+    log_densities: np.ndarray
+    weights: np.ndarray
+
+
+class Exchangeable(Searchable):
+    """Mixin of models that assign rows to components which can exchange their numbers."""
+
+    n_components: int
+
+    @abstractmethod
+    def assigned(self, units: Any, q: Natural) -> Assigned:
+        """Return how the rows of some data are assigned to the components."""
+
+    @abstractmethod
+    def log_densities(self, units: Any, q: Natural) -> np.ndarray:
+        """Return E log p(x | z = k) of all rows in nats, (n_rows, n_components)."""
+
+    @abstractmethod
+    def posterior_given(
+        self, responsibilities: np.ndarray, units: Any, summary: Any, prior: Natural
+    ) -> Natural:
+        """Return the posterior given rows with these responsibilities, for the weight of all data.
+
+        ``responsibilities`` has shape (n_rows, n_components).
+        """
+
+    @abstractmethod
+    def points(self, units: Any) -> np.ndarray:
+        """Return rows as points between which distances can be measured, float64."""
+
+    def swapped(
+        self,
+        units: Any,
+        q: Natural,
+        summary: Any,
+        prior: Natural,
+        rng: np.random.Generator,
+        guided: bool,
+    ) -> Natural | None:
+        """Return the parameters after one component has been given up and another one divided.
+
+        Without guidance, the component that is given up is a small one, the one that is divided is
+        drawn by its size, and its halves are drawn too.
+        """
+        units = units.spread(ROWS_FOR_SWAPS)
+        if self.n_components < 2 or units.n_units < 2:
+            return None
+        found = self.assigned(units, q)
+        points = self.points(units)
+        r, w = found.responsibilities, found.weights
+        if guided:
+            halves = self._halves(found, points, rng)
+            halves, gains = self._improved(halves, found, units, summary, prior)
+            pair = _best_pair(gains, found, rng)
+            if pair is None:
+                return None
+            given_up, divided = pair
+            share = halves[:, divided]
+        else:
+            sizes = w @ r
+            odds = np.ones(len(sizes)) if rng.random() < _UNIFORM else 1.0 / (sizes + 1.0)
+            given_up = int(rng.choice(len(sizes), p=odds / odds.sum()))
+        without = _without(given_up, found)
+        if not guided:
+            sizes = w @ without
+            divided = int(rng.choice(len(sizes), p=sizes / sizes.sum()))
+            share = self.division(without[:, divided] * w, points, units, rng)
+        rows = without[:, divided].copy()
+        without[:, given_up] = rows * share
+        without[:, divided] = rows * (1.0 - share)
+        return self.posterior_given(without, units, summary, prior)
+
+    def division(
+        self, weights: np.ndarray, points: np.ndarray, units: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Return which rows of a component are its second half, as numbers 0 and 1 per row.
+
+        They are those nearer to the second of two of its rows, which are drawn at random.
+        ``weights`` has the share of the component in every row, of shape (n_rows,).
+        """
+        return nearer_to_second(weights, points, rng)
+
+    def _halves(self, found: Assigned, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        weights = found.responsibilities * found.weights[:, None]
+        columns = [nearer_to_second(column, points, rng) for column in weights.T]
+        return np.stack(columns, axis=1)
+
+    def _improved(
+        self, halves: np.ndarray, found: Assigned, units: Any, summary: Any, prior: Natural
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the halves of all components after some rounds of EM, and what each would gain.
+
+        Every component is divided within its own rows, so that the K divisions are independent of
+        each other and two models of K components hold all halves. The gain is that of the
+        expected log density of the component's rows, in nats.
+        """
+        r, density, w = found
+        for _ in range(_ROUNDS):
+            parts = (r * (1.0 - halves), r * halves)
+            first, second = (
+                self.log_densities(units, self.posterior_given(part, units, summary, prior))
+                for part in parts
+            )
+            sizes = np.array([w @ part for part in parts])
+            shares = sizes / np.maximum(sizes.sum(axis=0), _TINY)
+            first = first + np.log(np.maximum(shares[0], _TINY))
+            second = second + np.log(np.maximum(shares[1], _TINY))
+            halves = expit(second - first)
+        gains = w @ (r * (np.logaddexp(first, second) - density))
+        return halves, np.where(np.isfinite(gains), gains, -np.inf)
+
+
+def nearer_to_second(
+    weights: np.ndarray, points: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return 1 for points nearer to the second of two points drawn by ``weights``, 0 for others.
+
+    Coordinates are measured in standard deviations of the weighted points.
+    """
+    total = weights.sum()
+    drawable = np.flatnonzero(weights)
+    if total <= 0 or len(drawable) < 2:
+        return rng.integers(0, 2, len(weights)).astype(float)
+    odds = np.log(weights[drawable]) + rng.gumbel(size=len(drawable))
+    chosen = drawable[np.argsort(-odds)[:2]]
+    mean = weights @ points / total
+    variance = weights @ (points - mean) ** 2 / total
+    scale = 1.0 / np.where(variance > 1e-12 * max(variance.max(), _TINY), variance, np.inf)
+    first, second = (((points - points[i]) ** 2) @ scale for i in chosen)
+    if np.array_equal(first, second):
+        return rng.integers(0, 2, len(weights)).astype(float)
+    return (second < first).astype(float)
+
+
+def _without(given_up: int, found: Assigned) -> np.ndarray:
+    """Return responsibilities in which the other components share the rows of one."""
+    r = found.responsibilities.copy()
+    r[:, given_up] = 0.0
+    rest = r.sum(axis=1)
+    alone = rest < _REST
+    r /= np.where(alone, 1.0, rest)[:, None]
+    if alone.any():
+        density = found.log_densities[alone].copy()
+        density[:, given_up] = -np.inf
+        r[alone] = softmax(density, axis=1)
+    return r
+
+
+def _best_pair(
+    gains: np.ndarray, found: Assigned, rng: np.random.Generator
+) -> tuple[int, int] | None:
+    """Return the component to give up and the one to divide; None if no division can be judged."""
+    r, _, w = found
+    losses = -(w @ np.log1p(-np.minimum(r, 1.0 - 1e-12)))
+    net = gains - losses[:, None]
+    np.fill_diagonal(net, -np.inf)
+    if not np.isfinite(net).any():
+        return None
+    net = net / (_CHANCE * w.sum()) + rng.gumbel(size=net.shape)
+    given_up, divided = np.unravel_index(np.argmax(net), net.shape)
+    return int(given_up), int(divided)

@@ -1,0 +1,55 @@
+"""What moves of a search ask a model for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from ..families import Natural
+
+
+class Searchable(ABC):
+    """Mixin of models that can propose swaps of their components and starts of several kinds.
+
+    Models without it are searched by reheats alone.
+    """
+
+    @abstractmethod
+    def swapped(
+        self,
+        units: Any,
+        q: Natural,
+        summary: Any,
+        prior: Natural,
+        rng: np.random.Generator,
+        guided: bool,
+    ) -> Natural | None:
+        """Return the parameters after one component has been given up and another one divided.
+
+        Parameters
+        ----------
+        units : Units
+            Data points in memory, which may be a sample.
+        q, prior : dict of ndarray
+        summary : object
+        rng : numpy.random.Generator
+        guided : bool
+            Whether the components are those that promise the highest gain, up to chance, and not
+            drawn at random.
+
+        Returns
+        -------
+        q : dict of ndarray or None
+            None if there is nothing to swap.
+        """
+
+    @abstractmethod
+    def other_starts(self) -> tuple[Any, ...]:
+        """Return copies of the model whose starts are of other kinds, which are worth trying."""
+
+    @property
+    def starts_assigned(self) -> bool:
+        """Whether the start assigns every data point to one component."""
+        return False

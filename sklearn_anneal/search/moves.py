@@ -1,0 +1,164 @@
+"""Moves: ways of looking for a better optimum from the best one that a fit has found so far.
+
+Every move proposes parameters, from which plain inference goes on to the next optimum. What it
+reaches is kept only if the lower bound is higher; most proposals are given up after a few passes,
+when their optimum is out of reach.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..annealing import Annealing, StochasticAnnealing
+from ..annealing._base import Context
+from ..inference.engine import PLAIN, Progress
+from ..inference.parallel import generator, legacy_generator
+from ..inference.stopping import OutOfReach, Rule
+from ..models._base import Model
+from ..models._searchable import Searchable
+from .problem import Problem
+
+# Passes in which the noise of a reheat falls to zero.
+PASSES_OF_REHEAT = 10
+# Passes before a swap can be out of reach, in which its halves move apart.
+_PASSES_OF_SWAP = 8
+# Passes after which a new start is compared with the first fit after as many, for the first time.
+_PASSES_OF_START = 10
+
+
+class Move(ABC):
+    """A way of proposing parameters."""
+
+    name: str
+    # Whether the passes of the best fit belong to the history of what the move leads to.
+    continues = True
+    # Whether its passes are a part of the budget of the search.
+    counts = True
+
+    @abstractmethod
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        """Return the progress from which plain inference goes on; None if there is nothing to try.
+
+        Parameters
+        ----------
+        problem : Problem
+        kept : Progress
+            The best fit so far, which is not changed.
+        seeds : tuple of int
+            What distinguishes the random numbers of this proposal from those of all others.
+        """
+
+    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
+        """Return the rule that ends the fit from a proposal.
+
+        Parameters
+        ----------
+        stop : Rule
+            The rule that decides when a fit has converged.
+        target : float
+            The bound of the best fit so far, nats.
+        pace : list of float
+            The bounds of the first fit after each of its passes.
+        """
+        return OutOfReach(stop, target)
+
+
+@dataclass(frozen=True)
+class Reheat(Move):
+    """A short phase of stochastic annealing (Gultekin et al., 2015) from the best optimum."""
+
+    noise: float
+
+    name = "reheat"
+
+    @property
+    def method(self) -> Annealing:
+        return StochasticAnnealing(
+            initial_noise=self.noise,
+            schedule="linear",
+            n_passes=PASSES_OF_REHEAT,
+            start="init_params",
+        )
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress:
+        method = self.method
+        ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
+        ctx.state |= method.initial_state(ctx)
+        return Progress(ctx, method)
+
+
+@dataclass(frozen=True)
+class Swap(Move):
+    """One component is given up, and another one divided."""
+
+    guided: bool
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "guided swap" if self.guided else "random swap"
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        if not isinstance(kept.ctx.model, Searchable):
+            return None
+        rng = generator(problem.seed, *seeds)
+        ctx = _anew(kept.ctx, rng)
+        sample = problem.sample.centered(ctx.summary)
+        q = ctx.model.swapped(sample, ctx.q, ctx.summary, ctx.prior, rng, self.guided)
+        if q is None:
+            return None
+        ctx.q = q
+        return Progress(ctx, PLAIN)
+
+    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
+        return OutOfReach(stop, target, after=_PASSES_OF_SWAP)
+
+
+@dataclass(frozen=True)
+class Start(Move):
+    """A new start of a certain kind, which has to keep up with the first fit.
+
+    ``number`` is the place of the kind among those that the model offers, and 0 is its own.
+    """
+
+    number: int
+
+    name = "start"
+    continues = False
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress:
+        model = kinds_of_starts(problem.model)[self.number]
+        rng = generator(problem.seed, *seeds)
+        ctx = Context(problem.model, problem.prior, problem.summary, rng, q={})
+        problem.start(ctx, model, legacy_generator(problem.seed, *seeds))
+        return Progress(ctx, PLAIN)
+
+    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
+        return OutOfReach(stop, target, after=_PASSES_OF_START, pace=tuple(pace))
+
+
+@dataclass(frozen=True)
+class Plain(Move):
+    """Plain inference from the start of the best restart, beside which annealing has to stand."""
+
+    start: Any = None
+
+    name = "plain"
+    continues = False
+    counts = False
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress:
+        return problem.open(seeds[0], self.start, PLAIN)
+
+
+def kinds_of_starts(model: Model) -> tuple[Model, ...]:
+    """Return the model and its copies whose starts are of other kinds."""
+    return (model, *model.other_starts()) if isinstance(model, Searchable) else (model,)
+
+
+def _anew(ctx: Context, rng: np.random.Generator) -> Context:
+    """Return a copy of a context whose clocks are at zero."""
+    return replace(ctx, rng=rng, state={"updates": 0, "passes": 0.0}, exploring=True)

@@ -1,0 +1,152 @@
+"""A fit up to the loop of inference: the data, the model, and where a restart begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..annealing._base import Annealing, Context
+from ..families import Natural
+from ..inference import engine
+from ..inference.engine import Progress, Settings
+from ..inference.parallel import generator, legacy_generator, seed_sequence
+from ..inference.thread_limits import one_openmp_thread
+from ..inference.units import Units
+from ..models._base import Model
+from ..models._searchable import Searchable
+
+# Methods are calibrated on no more than this many data points.
+ROWS_FOR_CALIBRATION = 10_000
+# With minibatches, starts are computed from a sample of this size, or of ten batches; with data in
+# parts from one of this size.
+ROWS_FOR_STARTS = 20_000
+
+
+# Steps of empirical Bayes from a start, and the data points per component that it must have.
+_STEPS_AT_START, _LEAST_PER_COMPONENT = 10, 5
+
+
+class Problem(NamedTuple):
+    """Everything that the restarts and the moves of a fit share.
+
+    Starts are computed from ``sample``, which is ``units`` or a part of them.
+    """
+
+    model: Model
+    strategy: Annealing
+    prior: Natural
+    summary: Any
+    units: Units
+    sample: Units
+    settings: Settings
+    seed: np.random.SeedSequence
+
+    @property
+    def in_minibatches(self) -> bool:
+        """Whether passes are cut into minibatches."""
+        size = self.settings.batch_size
+        return size is not None and size < self.units.n_units
+
+    def open(
+        self, index: int, start: Natural | None, strategy: Annealing | None = None
+    ) -> Progress:
+        """Return the progress of a restart before its first pass.
+
+        The restart begins at ``start``; None draws a start. The method is calibrated to it. With a
+        ``strategy``, this one takes the place of the fit's own from the same start.
+        """
+        rng = generator(self.seed, index, 0)
+        ctx = Context(self.model, self.prior, self.summary, rng, q={})
+        if not self.strategy.needs_start:
+            ctx.q = self.strategy.initial_natural(ctx)
+        elif start is not None:
+            ctx.q = start
+            self._learn_from_start(ctx, self.model)
+        else:
+            self.start(ctx, self.model, legacy_generator(self.seed, index, 1))
+        strategy = self.strategy if strategy is None else strategy
+        if strategy.calibrates:
+            sample = self.sample.spread(ROWS_FOR_CALIBRATION)
+            rehearse = partial(engine.rehearse, ctx, sample, self.settings)
+            strategy = strategy.calibrate(ctx, sample, rehearse)
+        ctx.state |= strategy.initial_state(ctx)
+        return Progress(ctx, strategy)
+
+    def start(self, ctx: Context, model: Model, random_state: np.random.RandomState) -> None:
+        """Set the parameters of a context to a start of the model."""
+        # OpenMP's number of threads is a setting of each thread, which workers do not take over
+        # from the thread that calls `fit`. It is therefore limited here again.
+        with one_openmp_thread():
+            ctx.q = model.init(self.sample, self.summary, self.prior, random_state)
+        self._learn_from_start(ctx, model)
+
+    def _learn_from_start(self, ctx: Context, model: Model) -> None:
+        """Learn the priors that need not wait from a start that assigns all data points.
+
+        The usual priors expect components as wide as all data together, so that the first passes
+        would merge groups that are apart.
+        """
+        assigned = isinstance(model, Searchable) and model.starts_assigned
+        if not (assigned and self.sample.n_units >= _LEAST_PER_COMPONENT * model.n_components):
+            return
+        if self.summary.why_not_learned(self.model):
+            return
+        for _ in range(_STEPS_AT_START):
+            ctx.model, ctx.prior, ctx.q = ctx.model.learned(
+                ctx.q, ctx.prior, None, 1.0, 1.0, late=False
+            )
+
+
+def prepare(
+    model: Model,
+    strategy: Annealing,
+    units: Units,
+    settings: Settings,
+    random_state: np.random.RandomState,
+    stream_weight: float | None = None,
+) -> tuple[Problem, Natural | None]:
+    """Prepare a fit, or a stream given its first batch, up to the loop of inference.
+
+    Parameters
+    ----------
+    model : Model
+        The model with the hyperparameters of the estimator.
+    strategy : Annealing
+        The annealing method, without any ``"auto"`` parameter that depends on the model.
+    units : Units
+        The training data, or the first batch.
+    settings : Settings
+    random_state : numpy.random.RandomState
+        The source of all random numbers. The first start draws from it as scikit-learn's class
+        does, so that both start alike. Then one number is drawn, which is the seed of everything
+        else.
+    stream_weight : float or None, default=None
+        For a stream, the total weight of all the data that it will have; None for a fit.
+
+    Returns
+    -------
+    problem : Problem
+    start : dict of ndarray or None
+        Natural parameters at which the first restart begins; None for methods that choose their
+        own start.
+    """
+    size = settings.batch_size
+    batch = stream_weight is None and (size is None or size >= units.n_units)
+    # Parameters of single data points stay with data in parts, as local variables.
+    batch = batch and not units.in_parts
+    summary = units.summary(model)
+    model = model.resolved(summary, hold_units=batch and strategy.holds_units)
+    prior = model.prior(summary)
+    if stream_weight is not None:
+        summary = replace(summary, weight=stream_weight)
+    units = units.centered(summary)
+    largest = None
+    if stream_weight is None and size is not None:
+        largest = max(ROWS_FOR_STARTS, 10 * size)
+    sample = units.sample(largest, random_state)
+    start = model.init(sample, summary, prior, random_state) if strategy.needs_start else None
+    seed = seed_sequence(random_state)
+    return Problem(model, strategy, prior, summary, units, sample, settings, seed), start

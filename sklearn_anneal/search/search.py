@@ -1,0 +1,313 @@
+"""The search of a fit: restarts, and then moves from the best of them, within a budget."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ..annealing._base import Annealing
+from ..families import Natural
+from ..inference import engine
+from ..inference.callbacks import FitMonitor
+from ..inference.checkpoint import Checkpoint
+from ..inference.engine import Progress, Trace
+from ..inference.parallel import Workers
+from ..inference.stopping import Rule
+from .moves import Move, Plain, Reheat, Start, Swap, kinds_of_starts
+from .problem import Problem
+from .restarts import Course, completed, raced
+
+# The budget is counted in passes of the first fit, which count as this many at least.
+_LEAST_PASSES = 25
+# Passes over the data that the proposal of a move takes.
+_OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "start": 2}
+# A rise of the bound by less than this, in nats per observation, does not keep the search going.
+_LEAST_RISE = 1e-4
+# The search ends after each move has been in vain this many times in a row.
+_PATIENCE = 3
+# The shares of noise with which reheats begin. Low noise suffices for most data, and high noise
+# leads out of optima of data in many dimensions.
+_NOISES = (0.1, 0.5)
+
+
+class Plan(NamedTuple):
+    """How a fit searches for the best optimum.
+
+    Attributes
+    ----------
+    n_init : int
+        Number of restarts.
+    race : bool
+        Whether only the best restart runs to its end.
+    effort : float
+        The passes that moves may take after the restarts, in multiples of those of one restart.
+    effort_without_schedule : float
+        The same if the method turns out to have no annealed phase, because it is calibrated to an
+        initial temperature of 1. Without moves the fit would be plain inference.
+    guards : bool
+        Whether a fit with an annealed phase is compared with plain inference from the same start.
+    """
+
+    n_init: int = 1
+    race: bool = False
+    effort: float = 0.0
+    effort_without_schedule: float = 0.0
+    guards: bool = False
+
+    def effort_after(self, strategy: Annealing) -> float:
+        """Return the effort, given the method as it was calibrated."""
+        scheduled = strategy.schedule_length() > 0
+        return self.effort if scheduled else max(self.effort, self.effort_without_schedule)
+
+
+class Attempt(NamedTuple):
+    """What a move has brought.
+
+    Attributes
+    ----------
+    move : str
+        Its name.
+    n_passes : int
+        Number of passes of the fit from what it proposed.
+    lower_bound : float
+        The bound that this fit reached, nats; NaN if it failed.
+    kept : bool
+        Whether the bound was higher than that of the best fit before.
+    """
+
+    move: str
+    n_passes: int
+    lower_bound: float
+    kept: bool
+
+
+@dataclass
+class Found:
+    """The restarts and the moves of a fit, and the best that they have found.
+
+    Attributes
+    ----------
+    kept : Progress
+        The fit with the highest bound.
+    strategy : Annealing
+        The method of the restart from which it comes, as that restart resolved it.
+    restart_lower_bounds : ndarray of shape (n_init,)
+        The bound that each restart reached, nats; NaN for one that a callback prevented.
+    best_restart : int
+        Index of the restart from which ``kept`` comes.
+    n_passes : int
+        Number of passes of all restarts and moves together.
+    pace : list of float
+        The bounds of the best restart after each of its passes.
+    attempts : list of Attempt
+    in_vain : int
+        Number of attempts since the last one that was worthwhile.
+    spent : int
+        Number of passes of all moves, those of their proposals included.
+    trial : Progress or None
+        The fit from a proposal that is running.
+    """
+
+    kept: Progress
+    strategy: Annealing
+    restart_lower_bounds: np.ndarray
+    best_restart: int
+    n_passes: int
+    pace: list[float] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    in_vain: int = 0
+    spent: int = 0
+    trial: Progress | None = None
+
+    @classmethod
+    def of(cls, found: list[Progress | None]) -> Found:
+        """Return the state after the restarts; None stands for one that a callback prevented."""
+        bounds = np.array([np.nan if p is None else _reached(p.trace) for p in found])
+        finished = [p is not None and p.finished for p in found]
+        best = int(np.argmax(np.where(finished & np.isfinite(bounds), bounds, -np.inf)))
+        kept = found[best]
+        if kept is None or not np.isfinite(bounds[best]) or not finite(kept.ctx.q):
+            raise np.linalg.LinAlgError("results that are not finite")
+        n_passes = sum(p.passes for p in found if p is not None)
+        pace = list(kept.trace.lower_bounds)
+        return cls(kept, kept.strategy, bounds, best, n_passes, pace)
+
+    def judge(self, move: Move, stop: Rule, n_observations: float) -> None:
+        """Keep what a move has led to if its bound is higher, and throw it away otherwise."""
+        trial, before = self.trial, self.kept.trace
+        passes, bound, rise = 0, np.nan, -np.inf
+        self.trial = None
+        if trial is not None:
+            passes = trial.passes
+            if trial.finished:
+                bound = trial.trace.final
+                rise = bound - before.final
+        self.n_passes += passes
+        if move.counts:
+            self.spent += passes + _OF_PROPOSAL.get(move.name, 0)
+        kept = trial is not None and 0 < rise < np.inf and finite(trial.ctx.q)
+        self.attempts.append(Attempt(move.name, passes, float(bound), kept))
+        worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
+        if move.counts:
+            self.in_vain = 0 if kept and worthwhile else self.in_vain + 1
+        if kept:
+            assert trial is not None
+            if move.continues:
+                trial.trace.lower_bounds[:0] = before.lower_bounds
+                trial.trace.temperatures[:0] = before.temperatures
+                trial.trace.initial = before.initial
+            self.kept = trial
+
+
+def best(
+    problem: Problem,
+    drawn: list[Natural],
+    plan: Plan,
+    workers: Callable[[bool], Workers],
+    monitor: FitMonitor | None,
+    checkpoint: Checkpoint | None = None,
+) -> Found:
+    """Run the restarts of a fit, and then moves from the best of them.
+
+    Parameters
+    ----------
+    problem : Problem
+    drawn : list of dict
+        The start of the first restart. The list is emptied, so that the memory of the start can be
+        released. It is empty already for methods that choose their own start.
+    plan : Plan
+    workers : callable
+        Returns the workers for whole restarts if it is called with True, and those for the chunks
+        of a pass if it is called with False.
+    monitor : FitMonitor or None
+    checkpoint : Checkpoint or None, default=None
+        Where the state is saved after every pass, and from where it is resumed.
+
+    Returns
+    -------
+    found : Found
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the bound or the parameters of the best restart are not finite.
+    """
+    several = plan.n_init > 1 and not problem.units.in_parts
+    course = Course(problem, monitor, checkpoint)
+    # Passes can change the arrays of a start.
+    guarded = problem.strategy.finish and problem.strategy.schedule_length() > 0
+    first = copy.deepcopy(drawn[0]) if drawn and guarded and plan.guards else None
+    with workers(several) as pool:
+        restarts = (raced if plan.race else completed)(course, drawn, plan.n_init, pool)
+        found = Found.of(restarts)
+        moves = moves_for(problem, plan, found, first)
+        if not several:
+            return _moved(course, found, moves, pool)
+    if moves.effort == 0 and not moves.before:
+        return found
+    with workers(False) as pool:
+        return _moved(course, found, moves, pool)
+
+
+class Moves(NamedTuple):
+    """The moves of a fit: those that are made once, and those that take turns.
+
+    Attributes
+    ----------
+    before, turns : tuple of Move
+    effort : float
+        The passes that moves may take in turns, in multiples of those of one restart.
+    """
+
+    before: tuple[Move, ...]
+    turns: tuple[Move, ...]
+    effort: float
+
+    def at(self, number: int) -> Move:
+        """Return the move with this number."""
+        n = len(self.before)
+        return self.before[number] if number < n else self.turns[(number - n) % len(self.turns)]
+
+
+def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None) -> Moves:
+    """Return the moves of a fit, given its restarts and the start of the first of them."""
+    scheduled = found.strategy.finish and found.strategy.schedule_length() > 0
+    start = first if found.best_restart == 0 else None
+    before = (Plain(start),) if scheduled and plan.guards else ()
+    effort = plan.effort_after(found.strategy)
+    kinds = len(kinds_of_starts(problem.model))
+    reheats = [Reheat(noise) for noise in _NOISES]
+    starts: list[Move] = [Start(k % kinds) for k in (1, 2)] if kinds > 1 else []
+    swaps = [Swap(guided=True), Swap(guided=False)] if kinds > 1 else []
+    turns: list[Move] = []
+    for i in range(2):
+        turns += [*swaps[i : i + 1], reheats[i], *starts[i : i + 1]]
+    return Moves(before, tuple(turns), effort)
+
+
+def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Found:
+    """Make moves until the budget is spent, or all of them were in vain for some time."""
+    problem, monitor, checkpoint = course
+    if moves.effort == 0 and not moves.before:
+        return found
+    stored = None if checkpoint is None else checkpoint.load("moves")
+    result: Found = found if stored is None else stored
+    settings, stop = problem.settings._replace(passes_before_test=3), problem.settings.stop
+    budget = moves.effort * max(len(result.pace), _LEAST_PASSES)
+    save = None
+    if checkpoint is not None:
+
+        def save(_: Progress) -> None:
+            checkpoint.save("moves", result)
+
+    def goes_on() -> bool:
+        if len(result.attempts) < len(moves.before):
+            return True
+        return result.spent < budget and result.in_vain < _PATIENCE * len(moves.turns)
+
+    while goes_on() and not course.stopped():
+        number = len(result.attempts)
+        move = moves.at(number)
+        try:
+            if result.trial is None:
+                seeds = (result.best_restart, 2 + number)
+                result.trial = move.propose(problem, result.kept, seeds)
+            if result.trial is not None:
+                after_pass = None
+                if monitor is not None:
+                    n_annealed = result.trial.strategy.schedule_length()
+                    after_pass = monitor.begin_move(
+                        number, move.name, n_annealed, settings.max_iter
+                    )
+                rule = move.rule(stop, result.kept.trace.final, result.pace)
+                engine.fit(
+                    result.trial,
+                    problem.units,
+                    settings._replace(stop=rule),
+                    workers,
+                    after_pass,
+                    save,
+                )
+                if monitor is not None:
+                    monitor.end_move(number, move.name, result.trial)
+        except np.linalg.LinAlgError:
+            # What a move proposes can lead out of the domain of the parameters.
+            pass
+        result.judge(move, stop, problem.units.n_observations)
+    return result
+
+
+def _reached(trace: Trace) -> float:
+    """The final bound of a restart, or the last one that it reached before the race was over."""
+    if np.isfinite(trace.final) or not trace.lower_bounds:
+        return trace.final
+    return next((b for b in reversed(trace.lower_bounds) if np.isfinite(b)), trace.final)
+
+
+def finite(q: Natural) -> bool:
+    """Return whether all natural parameters are finite."""
+    return all(bool(np.isfinite(value).all()) for value in q.values())
