@@ -238,18 +238,6 @@ class BaseAnnealed(
             raise ValueError(_WITHOUT_WEIGHT)
         return weights
 
-    def _without_absent(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-        """X and the weights without data points of weight zero, which count as absent.
-
-        They would otherwise have a part in what depends on all rows, such as the range of
-        categories, the clusters from which a fit starts, and the random numbers of each row. If
-        all weights are zero, X stays as it is.
-        """
-        if weights is None or weights.all() or not weights.any():
-            return X, weights
-        kept = weights > 0
-        return X[kept], weights[kept]
-
     def _check_training(self, units: Units) -> None:
         """Refuse data that the model cannot be fitted to."""
 
@@ -337,11 +325,9 @@ class BaseAnnealed(
                 self._check_training(parted.gathered)
                 return self._fit_to(example, parted, (X, y, metadata, parted), warm, store)
         given, X = X, self._validate_data(X, reset=not warm)
-        seen = self._callback_data(given, X)
-        X, weights = self._without_absent(X, self._check_weights(sample_weight, X))
-        units = self._make_units(X, weights)
+        units = self._make_units(X, self._check_weights(sample_weight, X))
         self._check_training(units)
-        observed = (seen, y, metadata, units)
+        observed = (self._callback_data(given, X), y, metadata, units)
         return self._fit_to(X, units, observed, warm, store)
 
     def _fit_to(
@@ -611,7 +597,6 @@ class BaseAnnealed(
         X = self._validate_data(X, reset=first, ensure_min_samples=1)
         # A later batch of weight zero is skipped, but a stream cannot begin with one.
         weights = self._check_weights(sample_weight, X, allow_nothing=not first)
-        X, weights = self._without_absent(X, weights)
         units = self._make_units(X, weights)
         if not first:
             self._checked_inference("partial_fit goes on with a stream")

@@ -114,7 +114,6 @@ def validated(
     if weights is not None:
         weights = estimator._weights_of_part(weights, X)
     weights = estimator._check_weights(weights, data, allow_nothing=True)
-    data, weights = estimator._without_absent(data, weights)
     return data, estimator._make_units(data, weights)
 
 

@@ -35,12 +35,6 @@ class SequenceData:
         """Shape of the array of frames; callbacks read the number of frames from it."""
         return self.X.shape
 
-    def __getitem__(self, chosen: np.ndarray) -> SequenceData:
-        """Return some of the sequences, given a bool for each of them."""
-        frames = np.repeat(chosen, self.lengths)
-        states = None if self.states is None else self.states[frames]
-        return SequenceData(self.X[frames], self.lengths[chosen], states)
-
     @property
     def indptr(self) -> np.ndarray:
         return np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)

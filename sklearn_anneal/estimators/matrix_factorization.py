@@ -443,10 +443,6 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     ) -> np.ndarray | None:
         return super()._check_weights(sample_weight, np.empty((X.shape[0], 1)), allow_nothing)
 
-    def _without_absent(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-        # Users of weight zero have factors like the others, as attributes of the fit.
-        return X, weights
-
     def _check_training(self, units: Ratings) -> None:  # type: ignore[override]
         if units.n_observations == 0:
             raise ValueError(

@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from ..annealing import ANNEALING
 from ..families import COVARIANCE_TYPES
-from ..inference.tables import Blocks, Coded, merged_rows, missing_cells
+from ..inference.tables import Blocks, merged_rows, missing_cells
 from ..inference.units import Rows, Units, cell_patterns
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed
@@ -467,26 +467,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             if merged is not None:
                 return Rows(*merged)
         return _rows_of(X, sample_weight)
-
-    def _without_absent(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-        present, weights = super()._without_absent(X, weights)
-        if present is X:
-            return X, weights
-        declared = self._declared()
-        if isinstance(present, Blocks):
-            parts = present.parts.items()
-            packed = {n: p if n in declared else self._repacked(n, p) for n, p in parts}
-            return Blocks(packed), weights
-        return (present if declared else self._repacked("", present)), weights
-
-    def _repacked(self, name: str, X: Any) -> Any:
-        """Categories packed anew, up to the largest that is there; other columns as they are."""
-        blocks = {block.name: block.emission for block in self._blocks or ()} or {"": self.emission}
-        if blocks[name] != "categorical":
-            return X
-        levels = X.levels()
-        n_levels = np.maximum(levels.max(axis=0, initial=-1) + 1, 1)
-        return Coded.of_chunks([levels], n_levels, (levels < 0).any(axis=0), self.n_components)
 
     def _check_training(self, units: Rows) -> None:  # type: ignore[override]
         # A row with a weight of 2 counts twice, and may be two rows that were merged.
