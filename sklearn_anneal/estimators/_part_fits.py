@@ -25,10 +25,12 @@ from ._part_sources import (
     missing_in,
     named_columns,
     names_of,
+    present_rows,
     repacked,
     validated,
 )
 from ._shards import Shards, as_shards, in_parts, naming
+from ._validation import WITHOUT_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -44,15 +46,19 @@ class _Missing(Errand):
 
 @dataclass(frozen=True)
 class _Measure(Errand):
-    """The number of rows of each part, before any validation, and its smallest and largest key."""
+    """The number of rows of each part, before any validation, and its smallest and largest key.
+
+    Rows of weight zero are not counted.
+    """
 
     estimator: Any
     reads = False
 
     def at(self, part: Part, workers: Workers) -> list[tuple[int, Any]]:
-        X, _, _ = part.load.raw()
-        n = _num_samples(X)
+        given = part.load.raw()
         with naming(part.load.name):
+            X, _, _ = present_rows(*given)
+            n = _num_samples(X)
             keys = self.estimator._keys_of_part(X) if n else None
         return [(n, None if keys is None else (keys.min(), keys.max()))]
 
@@ -68,7 +74,8 @@ class _Keys(Errand):
     def at(self, part: Part, workers: Workers) -> dict[int, np.ndarray]:
         if part.index not in self.indices:
             return {}
-        return {part.index: np.unique(self.estimator._keys_of_part(part.load.raw()[0]))}
+        X, _, _ = present_rows(*part.load.raw())
+        return {part.index: np.unique(self.estimator._keys_of_part(X))}
 
     def merge(self, a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
         return {**a, **b}
@@ -87,6 +94,7 @@ class _Gather(Errand):
             return []
         given = part.load.raw()
         with naming(part.load.name):
+            given = present_rows(*given)
             if len(rows) < _num_samples(given[0]):
                 given = tuple(None if v is None else _safe_indexing(v, rows) for v in given)
         return [(part.index, given)]
@@ -177,6 +185,8 @@ def _gathered(place: Place, sources: list[Source]) -> tuple[list[tuple[int, Any]
     found = place.sum(_Measure(sources[0].estimator))
     sizes = np.array([size for size, _ in found])
     if not sizes.any():
+        if any(source.weights is not None for source in sources):
+            raise ValueError(WITHOUT_WEIGHT)
         raise ValueError("All parts are empty: there is no row to learn from.")
     _refuse_keys_of_two_parts(place, sources, [ends for _, ends in found])
     # Nothing here may be as long as the data.
