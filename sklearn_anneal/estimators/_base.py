@@ -14,10 +14,11 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -50,6 +51,7 @@ from ._shards import in_parts
 from ._state import Inference, described_value, same
 from ._streaming import WORTH_THREADS, update, without_schedule
 from ._validation import (
+    WITHOUT_WEIGHT,
     CheckedParameters,
     checks_parameters,
     did_you_mean,
@@ -60,10 +62,6 @@ from ._warnings import warn_of_light_data, warn_of_priors, warn_of_unfinished_st
 
 # What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
-_WITHOUT_WEIGHT = (
-    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
-    "least one row, or leave sample_weight out."
-)
 # The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
 # Low noise suffices for most data, and high noise leads out of optima of data in many dimensions.
 _NOISE_OF_REHEATS = (0.1, 0.5)
@@ -235,16 +233,31 @@ class BaseAnnealed(
             allow_all_zero_weights=True,
         )
         if not allow_nothing and not weights.any():
-            raise ValueError(_WITHOUT_WEIGHT)
+            raise ValueError(WITHOUT_WEIGHT)
         return weights
+
+    def _present(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+        """X, as it was validated, and its weights, without the data points of weight zero.
+
+        A data point of weight zero is absent: it must not even say which values there are. It is
+        therefore left out before anything is computed. Nothing is left out if all weights are zero.
+        """
+        if weights is None or weights.all() or not weights.any():
+            return X, weights
+        positive = weights > 0
+        return self._chosen(X, positive), weights[positive]
+
+    def _chosen(self, X: Any, chosen: np.ndarray) -> Any:
+        """Those data points of X, as it was validated, that a mask chooses."""
+        return X[chosen]
 
     def _check_training(self, units: Units) -> None:
         """Refuse data that the model cannot be fitted to."""
 
     # Data in parts
 
-    def _part(self, X: Any, y: Any) -> Any:
-        """A part of the data, and its targets, as :meth:`_validate_data` takes them."""
+    def _part(self, X: Any, y: Any, weights: Any) -> Any:
+        """A part of the data, its targets and weights, as :meth:`_validate_data` takes them."""
         return X
 
     def _weights_of_part(self, weights: Any, X: Any) -> Any:
@@ -272,10 +285,18 @@ class BaseAnnealed(
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         """The score of data in memory, a mean, and the total weight of what it is the mean of."""
+        X, weights = self._counted(X, sample_weight)
         scores = self.score_samples(X)  # type: ignore[attr-defined]
-        weights = self._check_weights(sample_weight, np.asarray(scores))
         total = len(scores) if weights is None else weights.sum()
         return float(np.average(scores, weights=weights)), float(total)
+
+    def _counted(self, X: Any, sample_weight: Any) -> tuple[Any, np.ndarray | None]:
+        """X as it was given, and its weights, without the rows of weight zero."""
+        weights = self._check_weights(sample_weight, X)
+        if weights is None or weights.all():
+            return X, weights
+        rows = X.tocsr() if issparse(X) else X
+        return _safe_indexing(rows, np.flatnonzero(weights)), weights[weights > 0]
 
     # Fitting
 
@@ -293,8 +314,8 @@ class BaseAnnealed(
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. A row with a weight of 2 counts twice. With data in parts, one
-            array for each part.
+            Weights of the rows. A row with a weight of 2 counts twice, and one with a weight of 0
+            is left out. With data in parts, one array for each part.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -320,14 +341,14 @@ class BaseAnnealed(
         store = None if checkpoint is None else Checkpoint(checkpoint)
         if in_parts(X):
             with opened(self, X, y, sample_weight, reset=not warm) as (example, parted):
-                if parted.total_weight == 0:
-                    raise ValueError(_WITHOUT_WEIGHT)
                 self._check_training(parted.gathered)
                 return self._fit_to(example, parted, (X, y, metadata, parted), warm, store)
         given, X = X, self._validate_data(X, reset=not warm)
-        units = self._make_units(X, self._check_weights(sample_weight, X))
+        all_rows = self._callback_data(given, X)
+        X, weights = self._present(X, self._check_weights(sample_weight, X))
+        units = self._make_units(X, weights)
         self._check_training(units)
-        observed = (self._callback_data(given, X), y, metadata, units)
+        observed = (all_rows, y, metadata, units)
         return self._fit_to(X, units, observed, warm, store)
 
     def _fit_to(
@@ -597,6 +618,7 @@ class BaseAnnealed(
         X = self._validate_data(X, reset=first, ensure_min_samples=1)
         # A later batch of weight zero is skipped, but a stream cannot begin with one.
         weights = self._check_weights(sample_weight, X, allow_nothing=not first)
+        X, weights = self._present(X, weights)
         units = self._make_units(X, weights)
         if not first:
             self._checked_inference("partial_fit goes on with a stream")

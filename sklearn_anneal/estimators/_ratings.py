@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -47,6 +47,8 @@ class RatingData:
         Shape of the X that was given.
     stream : bool
         Whether these ratings are added to earlier ratings of the same users.
+    everyone : RatingData or None
+        The ratings of all users of a matrix, if those of weight zero are left out here.
     """
 
     values: np.ndarray
@@ -57,17 +59,19 @@ class RatingData:
     order: np.ndarray | None
     shape: tuple[int, ...]
     stream: bool = False
+    everyone: RatingData | None = None
 
 
 class Pairs:
-    """Pairs (user, item) with their ratings, which have not been checked yet.
+    """Pairs (user, item) with their ratings and weights, which have not been checked yet.
 
     ``stream`` says whether they are added to earlier ratings of the same users.
     """
 
-    def __init__(self, X: Any, y: Any, stream: bool = False):
+    def __init__(self, X: Any, y: Any, weights: Any, stream: bool = False):
         self.X = X
         self.y = y
+        self.weights = weights
         self.stream = stream
 
     @property
@@ -237,6 +241,8 @@ def read_pairs(
 ) -> RatingData:
     """Check pairs of ids and their ratings, and return the ratings in the order of their users.
 
+    Ratings of weight zero are left out, unless all are.
+
     Parameters
     ----------
     reset : bool
@@ -271,6 +277,11 @@ def read_pairs(
     )
     if len(y) != len(X):
         raise ValueError(f"y has {len(y)} ratings, but X has {len(X)} pairs.")
+    weights = estimator._check_weights(pairs.weights, X, allow_nothing=True)
+    given = np.arange(len(X)) if weights is None else np.flatnonzero(weights)
+    if len(given) == 0:
+        given = np.arange(len(X))
+    shape, X, y = X.shape, X[given], y[given]
     users, items = X.T
     for ids, declared, name in ((users, n_users, "n_users"), (items, n_items, "n_items")):
         if declared is not None and len(ids) and ids.max() >= declared:
@@ -288,7 +299,7 @@ def read_pairs(
     order = np.argsort(users, kind="stable")
     indptr = np.searchsorted(users[order], np.arange(len(rows) + 1))
     items = items[order].astype(np.int32)
-    return RatingData(y[order], items, indptr, n_columns, rows, order, X.shape, pairs.stream)
+    return RatingData(y[order], items, indptr, n_columns, rows, given[order], shape, pairs.stream)
 
 
 def look_like_pairs(X: Any, y: Any) -> bool:
@@ -320,6 +331,20 @@ def halves(data: RatingData) -> tuple[np.ndarray, np.ndarray]:
     predicted = np.empty(n, dtype=bool)
     predicted[order] = rank % 2 == 0
     return ~predicted, predicted
+
+
+def some_users(data: RatingData, chosen: np.ndarray) -> RatingData:
+    """Keep the users of a matrix that a mask chooses."""
+    counts = np.diff(data.indptr)
+    ratings = np.repeat(chosen, counts)
+    return replace(
+        data,
+        values=data.values[ratings],
+        columns=data.columns[ratings],
+        indptr=np.concatenate([[0], np.cumsum(counts[chosen])]),
+        users=data.users[chosen],
+        everyone=data,
+    )
 
 
 def some_ratings(data: RatingData, chosen: np.ndarray) -> RatingData:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,14 @@ class SequenceData:
     lengths : ndarray of int64, shape (n_sequences,)
     states : ndarray of intp, shape (n_frames,) or None, default=None
         The states that the user knows, and −1 elsewhere; None if they gave none.
+    n_symbols : int or None, default=None
+        The number of symbols that frames may have, if it is known.
     """
 
     X: Any
     lengths: np.ndarray
     states: np.ndarray | None = None
+    n_symbols: int | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -38,6 +41,12 @@ class SequenceData:
     @property
     def indptr(self) -> np.ndarray:
         return np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
+
+    def take(self, chosen: np.ndarray) -> SequenceData:
+        """Return those sequences that a mask chooses; the frames must be an array."""
+        frames = np.repeat(chosen, self.lengths)
+        states = None if self.states is None else self.states[frames]
+        return replace(self, X=self.X[frames], lengths=self.lengths[chosen], states=states)
 
 
 def concat_sequences(sequences):
@@ -309,12 +318,7 @@ def refuse_all_missing(units: Sequences) -> None:
     """Raise a ValueError if no frame is observed, or if a column has no observed cell."""
     if units.patterns is not None:
         refuse_unobserved_columns(units.observed())
-    if units.missing is None:
-        return
-    seen = ~units.missing
-    if units.weights is not None:
-        seen &= units.per_frame(units.weights) > 0
-    if not seen.any():
+    if units.missing is not None and units.missing.all():
         raise ValueError(
             "All frames of X are missing (or have weight zero), so there is nothing to learn from."
         )

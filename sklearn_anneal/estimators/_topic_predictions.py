@@ -252,7 +252,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         ctx, X = self._context(), self._validate_data(X, reset=False)
-        weights = self._check_weights(sample_weight, X)
+        X, weights = self._present(X, self._check_weights(sample_weight, X))
         observed, held_out = split_documents(X)
         units = self._make_units(observed, None)
         proportions = self._infer(ctx, units)

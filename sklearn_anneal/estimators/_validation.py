@@ -23,6 +23,11 @@ from ..inference.overflow import judged_by_results
 from ..inference.tables import missing_cells
 from ..inference.units import Rows
 
+WITHOUT_WEIGHT = (
+    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
+    "least one row, or leave sample_weight out."
+)
+
 # The largest values of integer parameters. Those named here determine the sizes of arrays; all
 # others are limited by compiled code, which reads them as 64-bit integers.
 _MOST = {"n_components": 10**7, "n_init": 10**7}

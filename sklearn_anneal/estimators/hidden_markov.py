@@ -472,11 +472,12 @@ class AnnealedHMM(StatePredictions):
             self._known = self._declared() if self._blocks is not None else {}
         elif self._blocks is not None:
             self._known = self._known_levels(self._quiet_context().model.emission)
-        data = replace(data, X=frames)
         if self.emission == "categorical":
-            declared = self.n_symbols if reset else self.n_symbols_
-            CategoricalEmission.check_symbols(data.X, declared)
-        return data
+            data = replace(data, n_symbols=self.n_symbols if reset else self.n_symbols_)
+        return replace(data, X=frames)
+
+    def _chosen(self, X: SequenceData, chosen: np.ndarray) -> SequenceData:
+        return X.take(chosen)
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         if self._blocks is not None:
@@ -485,6 +486,8 @@ class AnnealedHMM(StatePredictions):
             mask = missing_cells(cells)
             gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
             return Sequences(cells, X.indptr, sample_weight, gaps, states=X.states)
+        if self.emission == "categorical":
+            CategoricalEmission.check_symbols(X.X, X.n_symbols)
         frames, missing = FRAME_EMISSIONS[self.emission].encode(X.X)
         cells = {"patterns": cell_patterns(frames), "states": X.states}
         return Sequences(frames, X.indptr, sample_weight, missing, **cells)
@@ -643,7 +646,7 @@ class AnnealedHMM(StatePredictions):
                 self._names_states = False
                 return self._fit(X, y, sample_weight, checkpoint)
             data = self._data(X, groups, lengths, y, states)
-            self._name_states(data, self.warm_start)
+            self._name_states(data, sample_weight, self.warm_start)
             return self._fit(data, y, sample_weight, checkpoint)
 
     @checks_parameters
@@ -695,19 +698,17 @@ class AnnealedHMM(StatePredictions):
                 stream(self, X, y, sample_weight)
                 return self
             data = self._data(X, groups, lengths, y, states)
-            self._name_states(data, True)
+            self._name_states(data, sample_weight, True)
             return self._partial_fit(data, sample_weight)
 
     @staticmethod
     def _refuse_beside_parts(**given: Any) -> None:
         for name, value in given.items():
             if value is not None:
-                raise ValueError(
-                    f"{name} cannot be given with data in parts: every part is a list of whole "
-                    "sequences."
-                )
+                text = "cannot be given with data in parts: every part is a list of whole sequences"
+                raise ValueError(f"{name} {text}.")
 
-    def _part(self, X: Any, y: Any) -> SequenceData:
+    def _part(self, X: Any, y: Any, weights: Any) -> SequenceData:
         if not isinstance(X, list | tuple):
             raise ValueError(
                 "With data in parts, every part is a list of whole sequences, but this one is of "
@@ -732,9 +733,13 @@ class AnnealedHMM(StatePredictions):
                 "Data in parts need n_symbols: one part does not tell which symbols others have."
             )
 
-    def _name_states(self, data: SequenceData, goes_on: bool) -> None:
+    def _name_states(self, data: SequenceData, sample_weight: Any, goes_on: bool) -> None:
         """Note whether states have the numbers of known ones, and refuse to name them too late."""
-        known = data.states is not None and bool((data.states >= 0).any())
+        known = False
+        if data.states is not None:
+            weights = self._check_weights(sample_weight, data, allow_nothing=True)
+            present = 1.0 if weights is None else np.repeat(weights, data.lengths)
+            known = bool(((data.states >= 0) & (present > 0)).any())
         goes_on = goes_on and hasattr(self, "_inference")
         if known and goes_on and not self._names_states:
             raise ValueError(
