@@ -4,8 +4,8 @@ Case number i is a function of the seed and of i alone, so that a failure can be
 
     python -m tests.fuzz --cases 1234
 
-A long search is divided into blocks of cases. Blocks that have ended are recorded, one per line, in
-the file of ``--out`` with what they found, and are not run again when the same command is repeated::
+A long search is divided into blocks of cases. The file of ``--out`` has a line for each block that
+has ended, with what it found. These blocks are not run again if the same command is repeated::
 
     python -m tests.fuzz --cases 0:100000 --jobs 2 --out fuzz.jsonl
 
@@ -49,7 +49,7 @@ def run_block(seed: int, first: int, last: int) -> dict[str, Any]:
 
     start, findings = time.perf_counter(), []
     for number in range(first, last):
-        faulthandler.dump_traceback_later(PATIENCE, repeat=True)
+        faulthandler.dump_traceback_later(PATIENCE, repeat=True, file=sys.__stderr__)
         case, found = run_case(seed, number)
         faulthandler.cancel_dump_traceback_later()
         findings += [
@@ -81,9 +81,7 @@ def records_of(path: Path | None) -> list[dict[str, Any]]:
     return records
 
 
-def run_all(
-    seed: int, todo: list[tuple[int, int]], n_jobs: int
-) -> Iterator[dict[str, Any]]:
+def run_all(seed: int, todo: list[tuple[int, int]], n_jobs: int) -> Iterator[dict[str, Any]]:
     """Run blocks, in other processes if there are several jobs, and yield their records."""
     if n_jobs == 1:
         for block in todo:

@@ -587,3 +587,13 @@ def test_columns_of_texts_are_answered_with_the_vectorizer():
     # Other mistakes keep the words that they had.
     refuses("Expected 2D array, got 1D array", [partial(topics().fit, [1.0, 2.0])])
     refuses("contains NaN", [partial(topics().fit, [[1.0, np.nan]])])
+
+
+# Weights
+
+
+@pytest.mark.parametrize("weights", [1j, np.complex64(1.0), [1.0 + 0j] * 20])
+def test_complex_weights(weights):
+    est = mixture().fit(rows())
+    calls = [partial(call, rows(), sample_weight=weights) for call in (est.fit, est.score, est.bic)]
+    refuses("[Cc]omplex", calls)

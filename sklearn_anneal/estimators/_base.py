@@ -227,6 +227,8 @@ class BaseAnnealed(
         if sample_weight is None:
             return None
         refuse_masked(sample_weight, "sample_weight")
+        if np.iscomplexobj(sample_weight):
+            raise ValueError("sample_weight should have real numbers, but it has complex ones.")
         weights = _check_sample_weight(
             sample_weight,
             X,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,14 @@ class SequenceData:
     lengths : ndarray of int64, shape (n_sequences,)
     states : ndarray of intp, shape (n_frames,) or None, default=None
         The states that the user knows, and −1 elsewhere; None if they gave none.
+    levels : dict
+        The numbers of categories that are declared, or known from a fit, by the name of the block.
     """
 
     X: Any
     lengths: np.ndarray
     states: np.ndarray | None = None
+    levels: dict[str, Any] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -125,9 +125,11 @@ def _method(rng: np.random.Generator, name: str, odd: list[str]) -> Any:
     if _chance(rng, 0.1):
         return name
     method = quick(name, int(rng.integers(1, 6)))
+    if _chance(rng, 0.7):
+        return method
     for key, constraints in type(method)._parameter_constraints.items():
         options = sorted(o for c in constraints if isinstance(c, StrOptions) for o in c.options)
-        if len(options) > 1 and _chance(rng, 0.12):
+        if len(options) > 1 and _chance(rng, 0.3):
             method.set_params(**{key: _pick(rng, options)})
             odd.append(f"annealing__{key}")
     return method
@@ -148,13 +150,15 @@ def _searches(rng: np.random.Generator, known: set[str], name: str) -> dict[str,
 
 def _others(rng: np.random.Generator, estimator: Any, params: dict[str, Any]) -> dict[str, Any]:
     """Other options of the estimator's own, each with a small probability."""
-    found = {}
+    found: dict[str, Any] = {}
+    if _chance(rng, 0.7):
+        return found
     fixed = {"emission", "annealing", "input", "restarts", "n_reheats", *params}
     for key, constraints in sorted(type(estimator)._parameter_constraints.items()):
         if key in fixed or not isinstance(constraints, list):
             continue
         options = sorted(o for c in constraints if isinstance(c, StrOptions) for o in c.options)
-        if options and _chance(rng, 0.06):
+        if options and _chance(rng, 0.15):
             found[key] = _pick(rng, options)
     return found
 
@@ -309,7 +313,7 @@ def _data(rng: np.random.Generator, entry: Entry, case: Case, n: int) -> Any:
             X = X[:, kept]
             if len(kept) < min(3, n_columns):
                 case.odd.append("few columns")
-    n_odd = int(rng.choice(3, p=[0.5, 0.33, 0.17]))
+    n_odd = int(rng.choice(3, p=[0.52, 0.32, 0.16]))
     for _ in range(n_odd):
         names = [name for name, (kinds, _) in ODD.items() if kind in kinds]
         name = _pick(rng, [*names, *OF_UNITS])
@@ -338,9 +342,9 @@ def _weights(rng: np.random.Generator, n: int, odd: list[str]) -> np.ndarray | N
         weights = rng.integers(0, 4, size=n).astype(float)
         weights[: max(2, n // 2)] += 1.0
         return weights
-    if kind < 0.85:
+    if kind < 0.88:
         return rng.random(n) + 0.1
-    if kind < 0.9:
+    if kind < 0.92:
         odd.append("few weights")
         return (rng.random(n) < 0.2).astype(float)
     odd.append("scaled weights")
@@ -369,5 +373,7 @@ def case_of(seed: int, number: int) -> Case:
         case.form = "pairs"
         users_items = {"n_users": n_units(case.X), "n_items": int(case.X.shape[1])}
         case.params |= {"input": "pairs", **users_items}
+    if isinstance(case.X, list) and kind in ("fit", "stream") and _chance(rng, 0.1):
+        case.odd.append("known states")
     case.weights = _weights(rng, n_units(case.X), case.odd)
     return case

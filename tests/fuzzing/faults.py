@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -96,11 +97,53 @@ def in_parameters(run: Any, est: Any) -> None:
         run.found.found[i] = (kind, f"{what}: {text}")
 
 
+def in_arguments(run: Any, est: Any) -> None:
+    """Give anything to an argument of a method, beside good data."""
+    rng, case = run.rng, run.case
+    X, how, _ = run.arguments(case.X, None)
+    methods = {}
+    for name in dir(est):
+        method = getattr(est, name, None)
+        if not name.startswith(("_", "set_", "get_params", "get_meta")) and callable(method):
+            arguments = inspect.signature(method).parameters.values()
+            # Anything is true or false, and a checkpoint would be written.
+            free = [
+                a.name
+                for a in arguments
+                if a.kind not in (a.VAR_KEYWORD, a.VAR_POSITIONAL)
+                and not isinstance(a.default, bool)
+                and a.name not in ("X", "y", "checkpoint")
+            ]
+            if free:
+                methods[name] = free
+    name = sorted(methods)[int(rng.integers(len(methods)))]
+    free = methods[name]
+    argument = free[int(rng.integers(len(free)))]
+    value = _VALUES[int(rng.integers(len(_VALUES)))]
+    given_values = (
+        {"users": [0], "items": [0]} if name.startswith(("recommend", "predict_r")) else {}
+    )
+    known = inspect.signature(getattr(est, name)).parameters
+    given_values |= {key: value for key, value in how.items() if key in known}
+    given_values = {key: v for key, v in given_values.items() if key in known} | {argument: value}
+    if "X" in known:
+        given_values["X"] = X
+    what = f"{name} with {argument}={value!r}"
+    case.odd.append(what)
+    before = snapshot(est)
+    result = attempt(run.found, what, lambda: getattr(est, name)(**given_values), True)
+    if result is REFUSED or not name.startswith(("fit", "partial_fit")):
+        run.found.check(snapshot(est) == before, "refusal left something", what)
+    else:
+        check_fitted(run.found, est, streamed=name == "partial_fit")
+
+
 # Faults of tables. Each returns other data; it may also raise if it does not apply.
 
 
 def _with(X: np.ndarray, value: Any) -> np.ndarray:
-    X = X.astype(complex if isinstance(value, complex) else object if isinstance(value, str) else float)
+    kinds = {complex: complex, str: object}
+    X = X.astype(kinds.get(type(value), float))
     X[len(X) // 2, X.shape[1] // 2] = value
     return X
 

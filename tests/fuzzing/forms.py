@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -97,23 +97,23 @@ def values_of(X: Any) -> np.ndarray:
 
 def forms_of(X: Any, estimator: Any) -> list[str]:
     """The forms in which these data can be given to an estimator without changing their meaning."""
-    if isinstance(X, list):
-        return list(SEQUENCES)
     values = values_of(X)
-    known = np.isfinite(values)
-    largest = np.abs(values[known]).max(initial=0.0)
-    dense = dict(DENSE)
-    if not known.all() or largest > 2**53 or (values != np.round(values)).any():
-        del dense["integers"]
-    if largest > 1e30 or (0 < np.abs(values[known]).min(initial=1.0) < 1e-30):
-        del dense["float32"]
-    ratings = estimator.__sklearn_tags__().target_tags.one_d_labels or hasattr(
-        estimator, "recommend"
-    )
+    sizes = np.abs(values[np.isfinite(values)])
+    in_single = sizes.max(initial=0.0) < 1e30 and sizes[sizes > 0].min(initial=1.0) > 1e-30
+    whole = len(sizes) == values.size and (values == np.round(values)).all()
+    left_out = set() if whole and sizes.max(initial=0.0) < 2**53 else {"integers"}
+
+    def among(names: Iterable[str]) -> list[str]:
+        return [n for n in names if n not in left_out and (in_single or "float32" not in n)]
+
+    if isinstance(X, list):
+        return among(SEQUENCES)
     if sparse.issparse(X):
-        return [*SPARSE, *(name for name in dense if name != "big-endian")]
+        return among([*SPARSE, *DENSE])
+    # Missing cells can be left out of sparse matrices of ratings alone.
     takes_sparse = estimator.__sklearn_tags__().input_tags.sparse
-    return [*dense, *(SPARSE if takes_sparse and (ratings or known.all()) else ())]
+    can_be_sparse = takes_sparse and (hasattr(estimator, "recommend") or len(sizes) == values.size)
+    return among([*DENSE, *(SPARSE if can_be_sparse else ())])
 
 
 def given(X: Any, form: str) -> Given:
@@ -122,7 +122,8 @@ def given(X: Any, form: str) -> Given:
         users, items = np.nonzero(~np.isnan(X))
         return np.column_stack([users, items]), {"y": X[users, items]}
     if form in SEQUENCES:
-        return SEQUENCES[form](X)
+        # Without sequences there are no frames either, and nothing to put together.
+        return SEQUENCES[form](X) if len(X) else ([], {})
     if form in DENSE:
         return DENSE[form](X.toarray() if sparse.issparse(X) else X), {}
     return (SPARSE[form](X) if sparse.issparse(X) else _observed(X, SPARSE[form])), {}

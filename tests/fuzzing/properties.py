@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from sklearn.exceptions import ConvergenceWarning
 import sklearn_anneal
 
 _OWN = str(Path(sklearn_anneal.__file__).parent)
+_TESTS = str(Path(__file__).resolve().parents[1])
 _PEER = str(Path(sklearn.__file__).parent)
-# Bounds of passes that did not evaluate one, and of restarts that did not begin.
-_MAY_BE_NAN = ("lower_bounds_", "restart_lower_bounds_", "reheat_lower_bounds_")
+# Documented so: bounds of passes that did not evaluate one, and standard errors of streams.
+_MAY_BE_NAN = ("lower_bounds_", "standard_errors_")
 REFUSED = object()
 
 
@@ -56,9 +58,12 @@ def fault_of(error: Exception) -> str:
     told = f"{type(error).__name__}: {error} ({where})"
     if isinstance(error, np.linalg.LinAlgError) or not isinstance(error, ValueError | TypeError):
         return told
-    own = max(i for i, frame in enumerate(frames) if _is_own(frame) or i == 0)
+    # The frames of the tests come first, and those of methods that scikit-learn defines may follow.
+    own = max((i for i, frame in enumerate(frames) if _is_own(frame)), default=-1)
     if own < len(frames) - 1:
-        by_peer = frames[own + 1].filename.startswith(_PEER)
+        ours = max((i for i, frame in enumerate(frames) if _is_tests(frame)), default=-1)
+        by_peer = frames[max(own, ours) + 1 :][:1]
+        by_peer = bool(by_peer) and by_peer[0].filename.startswith(_PEER)
         return "" if by_peer else f"{told}, not raised by the package"
     line = linecache.getline(last.filename, last.lineno or 0).strip()
     if not line.startswith("raise"):
@@ -67,7 +72,11 @@ def fault_of(error: Exception) -> str:
 
 
 def _is_own(frame: traceback.FrameSummary) -> bool:
-    return frame.filename.startswith((_OWN, "<"))
+    return frame.filename.startswith(_OWN)
+
+
+def _is_tests(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith(_TESTS)
 
 
 def attempt(found: Findings, what: str, call: Callable[[], Any], may_refuse: Any) -> Any:
@@ -97,6 +106,11 @@ def snapshot(value: Any) -> bytes:
     return pickle.dumps(value)
 
 
+def contents(X: Any) -> bytes:
+    """Data to the last bit, without what sparse matrices remember of themselves."""
+    return pickle.dumps((X.format, X.tocoo().coords, X.tocoo().data) if sparse.issparse(X) else X)
+
+
 # Fitted estimators
 
 
@@ -104,8 +118,6 @@ def check_fitted(found: Findings, est: Any, streamed: bool) -> None:
     for name, value in fitted_numbers(est):
         known = name.split("[")[0]
         bad = np.isinf(value) if known in _MAY_BE_NAN else ~np.isfinite(value)
-        if known in _MAY_BE_NAN and known != "lower_bounds_":
-            bad = np.isposinf(value)
         found.check(not bad.any(), "not finite", f"{name} = {np.asarray(value).ravel()[:6]}")
     n = est.n_iter_
     lengths = {n, len(est.lower_bounds_), len(est.temperatures_)}
@@ -170,18 +182,20 @@ def predictions(
     of_rows += ["decode", "inclusion_probabilities", "reconstruct", "predict_rows", "impute"]
     if pairs:
         of_rows = ["predict"]
-    calls = {name: lambda f=getattr(est, name): f(X, **ids) for name in of_rows if _has(est, name)}
+    calls = {name: partial(getattr(est, name), X, **ids) for name in of_rows if _has(est, name)}
     total = dict(how) if weights is None else {**how, "sample_weight": weights}
     for name in ("aic", "bic", "relative_entropy", "score"):
         if _has(est, name):
-            calls[name] = lambda f=getattr(est, name): f(X, **total)
+            calls[name] = partial(getattr(est, name), X, **total)
     if _has(est, "perplexity"):
         calls["perplexity"] = lambda: est.perplexity(X)
     if hasattr(est, "inverse_temperatures"):
         calls["inverse_temperatures"] = lambda: est.inverse_temperatures(X, **how)
-    for name in ("sample", "top_words", "get_covariance", "get_precision"):
+    for name in ("sample", "get_covariance", "get_precision"):
         if _has(est, name):
             calls[name] = getattr(est, name)
+    if _has(est, "top_words"):
+        calls["top_words"] = lambda: est.top_words(n=1)
     if _has(est, "impute"):
         calls["impute with errors"] = lambda: est.impute(X, return_std=True)
     if _has(est, "predict_rows") and not pairs:
@@ -213,7 +227,9 @@ def check_predictions(
         if result is REFUSED:
             continue
         results[name] = result
-        for number in _arrays(result):
+        # Those of missing categories are NaN, and infinite where there are too few rows.
+        numbers = [] if name == "impute with errors" else _arrays(result)
+        for number in numbers:
             if number.dtype.kind == "f":
                 text = f"{name} = {number.ravel()[~np.isfinite(number.ravel())][:4]}"
                 found.check(np.isfinite(number).all(), "prediction not finite", text)
