@@ -128,7 +128,7 @@ def test_a_callback_that_fails_at_the_end_changes_nothing(entry, rng):
 
 @pytest.mark.parametrize("entry", models())
 def test_predictions_change_nothing(entry, rng):
-    """Those of blocks of frames set an attribute of the estimator anew, so that threads shared it."""
+    """Those of blocks of frames set an attribute anew, which threads then shared."""
     X = entry.data(rng, 40)
     est = entry.make(annealing="none", max_iter=3, **entry.first).fit(X)
     held, contents = state_of(est), contents_of(est)

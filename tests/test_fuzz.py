@@ -30,7 +30,7 @@ from models import gaussian_mixture
 
 from sklearn_anneal.annealing import ANNEALING
 
-N_CASES, STEP = 240, 20
+N_CASES, STEP = 200, 20
 (MIXTURE,) = gaussian_mixture.ENTRIES
 
 

@@ -7,6 +7,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import harness
@@ -89,6 +90,16 @@ class Run:
         whole = kind in ("counts", "binary", "categories") and (seen == np.round(seen)).all()
         # A model whose scores are densities may have data that happen to be whole numbers.
         discrete = whole and not _has_densities(est)
+        steps = getattr(est, "local_step", "mean_field")
+        if (
+            discrete
+            and steps in ("mean_field", "enumerate")
+            and "known states" not in self.case.odd
+        ):
+            # The evidence of discrete data is a probability, and the bound is below its logarithm.
+            most = 1e-9 * max(1.0, abs(est.lower_bounds_[0]) if est.n_iter_ else 1.0)
+            text = f"lower_bound_ = {est.lower_bound_}"
+            self.found.check(est.lower_bound_ <= most, "probability above 1", text)
         return check_predictions(
             self.found, est, given_X, how, w, values, bool(self.case.odd), discrete
         )
@@ -257,6 +268,20 @@ def _in_another_form(run: Run, est: Any) -> None:
         run.found.check(same, "the form changes the fit", f"{one[-3:]} and {two[-3:]}")
 
 
+def _integrated(run: Run, est: Any) -> None:
+    """Densities of new rows integrate to 1, and probabilities sum to 1."""
+    case, entry = run.case, run.case.entry
+    if entry.total_probability is None or case.odd:
+        return
+    other = clone(est)
+    for name, make in sorted(entry.spaces.items()):
+        X = make(run.rng, 30)
+        if attempt(run.found, f"fit to {name}", lambda X=X: other.fit(X), False) is not REFUSED:
+            total = entry.total_probability(other)
+            text = f"exp(score_samples) of {name} sums to {total}"
+            run.found.check(abs(total - 1.0) < 1e-4, "density", text)
+
+
 DEARER: dict[str, Callable[[Run, Any], None]] = {
     "refitted": _refitted,
     "with workers": _with_workers,
@@ -265,6 +290,7 @@ DEARER: dict[str, Callable[[Run, Any], None]] = {
     "counted": _counted,
     "from a checkpoint": _from_checkpoint,
     "in another form": _in_another_form,
+    "integrated": _integrated,
 }
 
 
@@ -327,6 +353,9 @@ def _parts(run: Run) -> None:
     ends = _ends(rng, n, int(rng.integers(1, 6)))
     parts = [given(part, case.form)[0] for part in cut(X, ends)]
     weights = None if case.weights is None else cut(case.weights, ends)
+    if rng.random() < 0.3:
+        # Parts that are read at every pass.
+        parts = [partial(_read, part) for part in parts]
     est = case.make()
     method = "partial_fit" if rng.random() < 0.2 else "fit"
     before = snapshot(est)
@@ -343,6 +372,10 @@ def _parts(run: Run) -> None:
     _predicted_in_parts(run, est, parts, ends)
     if method == "fit":
         _one_part(run, est, ends)
+
+
+def _read(part: Any) -> Any:
+    return part
 
 
 def _declared(est: Any) -> bool:
