@@ -9,6 +9,7 @@ from functools import partial
 import harness
 import numpy as np
 import pytest
+from fuzzing.properties import Findings, attempt
 from numpy.testing import assert_array_equal
 from scipy.sparse import bsr_matrix, coo_array, csc_matrix, csr_array, csr_matrix, lil_matrix
 from sklearn.exceptions import ConvergenceWarning
@@ -614,6 +615,19 @@ def test_lists_that_are_no_arrays(entry, ragged, rng):
         bad = entry.make(annealing="none", **entry.first).set_params(**{name: ragged})
         refuses(f"{name!r} parameter of .* rows have one length", [partial(bad.fit, X)])
         refuses(f"{name!r} parameter of .* rows have one length", [partial(bad.partial_fit, X)])
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, ["a", "b"], [["a"], ["b"]], [None, {}]])
+@pytest.mark.parametrize("entry", harness.models())
+def test_arrays_that_are_no_numbers(entry, value, rng):
+    """Dictionaries have a length, and are array-like to scikit-learn's constraints."""
+    X, est = entry.data(rng, 20), entry.make(annealing="none", **entry.first)
+    for name, constraints in est._parameter_constraints.items():
+        if "array-like" in constraints and dict not in constraints:
+            bad = entry.make(annealing="none", **entry.first).set_params(**{name: value})
+            found = Findings()
+            attempt(found, name, partial(bad.fit, X), may_refuse=True)
+            assert found.found == []
 
 
 @pytest.mark.parametrize("n", [1.5, "2", None, 0, 5, [1], np.array([1, 2])])

@@ -180,6 +180,9 @@ def predictions(
     ids = {key: value for key, value in how.items() if key in ("groups", "lengths")}
     of_rows = ["predict", "predict_proba", "transform", "score_samples", "score_sequences"]
     of_rows += ["decode", "inclusion_probabilities", "reconstruct", "predict_rows", "impute"]
+    if sparse.issparse(X):
+        # It returns a dense array, and takes one.
+        of_rows.remove("impute")
     if pairs:
         of_rows = ["predict"]
     calls = {name: partial(getattr(est, name), X, **ids) for name in of_rows if _has(est, name)}
@@ -196,7 +199,7 @@ def predictions(
             calls[name] = getattr(est, name)
     if _has(est, "top_words"):
         calls["top_words"] = lambda: est.top_words(n=1)
-    if _has(est, "impute"):
+    if "impute" in calls:
         calls["impute with errors"] = lambda: est.impute(X, return_std=True)
     if _has(est, "predict_rows") and not pairs:
         calls["ratings with errors"] = lambda: est.predict_rows(X, return_std=True)
