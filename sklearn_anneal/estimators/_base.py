@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral, Number, Real
 from typing import Any
 
 import numpy as np
@@ -225,6 +225,9 @@ class BaseAnnealed(
         if sample_weight is None:
             return None
         refuse_masked(sample_weight, "sample_weight")
+        if isinstance(sample_weight, Number) and not isinstance(sample_weight, Real):
+            # scikit-learn refuses arrays of complex numbers, and would take the real part of one.
+            raise ValueError(f"sample_weight should be real, but is {sample_weight!r}.")
         weights = _check_sample_weight(
             sample_weight,
             X,
@@ -374,6 +377,8 @@ class BaseAnnealed(
         ctx, trace = found.kept.ctx, found.kept.trace
         if warm:
             trace.lower_bounds[:0] = list(self.lower_bounds_)
+            # Without a further pass the result is the old one, whose bound was evaluated anew.
+            trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
             trace.temperatures[:0] = list(self.temperatures_)
             found.n_passes += self.n_passes_
         annealed = self._inference.annealed if warm else strategy.schedule_length()

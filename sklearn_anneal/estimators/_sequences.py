@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,15 @@ class SequenceData:
         The states that the user knows, and −1 elsewhere; None if they gave none.
     n_symbols : int or None, default=None
         The number of symbols that frames may have, if it is known.
+    levels : dict
+        The numbers of categories that are declared, or known from a fit, by the name of the block.
     """
 
     X: Any
     lengths: np.ndarray
     states: np.ndarray | None = None
     n_symbols: int | None = None
+    levels: dict[str, Any] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:

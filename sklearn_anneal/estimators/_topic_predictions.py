@@ -293,8 +293,10 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         ctx = self._context()
         topics = ctx.q[TOPICS]
         n_words = topics.shape[1]
-        if not 1 <= n <= n_words:
-            raise ValueError(f"n must be between 1 and the number of words, {n_words}, got {n!r}.")
+        if not isinstance(n, (int, np.integer)) or not 1 <= n <= n_words:
+            raise ValueError(
+                f"n must be an integer between 1 and the number of words, {n_words}, got {n!r}."
+            )
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", np.arange(n_words))
         names = np.asarray(feature_names)

@@ -61,6 +61,8 @@ class CheckedParameters:
                 continue
             _check_integer(name, value, constraints, owner)
             refuse_masked(value, name)
+            if "array-like" in constraints:
+                _check_rows(name, value, owner)
             try:
                 validate_parameter_constraints({name: constraints}, {name: value}, owner)
             except InvalidParameterError as error:
@@ -81,6 +83,19 @@ def _check_integer(name: str, value: Any, constraints: list[Any], owner: str) ->
             raise InvalidParameterError(
                 f"The {name!r} parameter of {owner} must be at most {most}. Got {value!r} instead."
             )
+
+
+def _check_rows(name: str, value: Any, owner: str) -> None:
+    """Refuse a list of lists that is no array, because these have different lengths."""
+    if not isinstance(value, list | tuple):
+        return
+    try:
+        np.shape(value)
+    except ValueError:
+        raise InvalidParameterError(
+            f"The {name!r} parameter of {owner} must be an array, or a list whose rows have one "
+            f"length. Got {value!r} instead."
+        ) from None
 
 
 def _names(constraint: Any) -> Iterable[str]:

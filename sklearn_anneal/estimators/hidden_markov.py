@@ -469,9 +469,10 @@ class AnnealedHMM(StatePredictions):
         )
         if reset:
             self._find_blocks(data.X if hasattr(data.X, "columns") else frames)
-            self._known = self._declared() if self._blocks is not None else {}
-        elif self._blocks is not None:
-            self._known = self._known_levels(self._quiet_context().model.emission)
+        if self._blocks is not None:
+            fitted = None if reset else self._quiet_context().model.emission
+            levels = self._declared() if fitted is None else self._known_levels(fitted)
+            data = replace(data, levels=levels)
         if self.emission == "categorical":
             data = replace(data, n_symbols=self.n_symbols if reset else self.n_symbols_)
         return replace(data, X=frames)
@@ -481,7 +482,7 @@ class AnnealedHMM(StatePredictions):
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         if self._blocks is not None:
-            how = self._blocks, self.n_components, self._known, self._levels_parameter
+            how = self._blocks, self.n_components, X.levels, self._levels_parameter
             cells = cells_of(X.X, self.emission, *how)
             mask = missing_cells(cells)
             gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
