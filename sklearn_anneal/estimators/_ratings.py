@@ -75,9 +75,8 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     """
     X = masked_as_nan(X)
     check_sparse(X)
-    # In the format of diagonals SciPy counts zeros as stored, but drops them when it converts the
-    # matrix. Its number of stored entries can therefore not show whether duplicates were summed.
-    stored = X.nnz if issparse(X) and X.format != "dia" else None
+    _refuse_filled_formats(X)
+    stored = X.nnz if issparse(X) else None
     how: dict[str, Any] = {
         "accept_sparse": "csr",
         "dtype": _DTYPES,
@@ -118,6 +117,21 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
         )
     columns = X.indices.astype(np.int32, copy=False)
     return RatingData(X.data, columns, X.indptr.astype(np.int64), n_columns, users, None, X.shape)
+
+
+def _refuse_filled_formats(X: Any) -> None:
+    """Refuse formats of sparse matrices that store zeros of their own beside the entries.
+
+    Blocks and diagonals are filled up with zeros, so that a zero may be a rating or nothing.
+    """
+    names = {"bsr": "blocks (BSR)", "dia": "diagonals (DIA)"}
+    if issparse(X) and X.format in names:
+        raise ValueError(
+            f"X is a sparse matrix of {names[X.format]}, a format which stores zeros where there "
+            "are no entries, so that it cannot say which ratings are unobserved. Give the ratings "
+            "as COO, CSR or CSC, made from the ids and ratings themselves: "
+            "scipy.sparse.csr_array((ratings, (users, items)))."
+        )
 
 
 def _check_names(estimator: Any, X: Any) -> None:
