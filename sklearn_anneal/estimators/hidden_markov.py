@@ -410,6 +410,7 @@ class AnnealedHMM(StatePredictions):
     _kernel_modules = ("hidden_markov", "gaussian_mixture", "discrete", "missing_cells", "gamma")
     _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"
+    _emissions = FRAME_EMISSIONS
     # Whether the numbers of states are those of known states.
     _names_states = False
     _advice = (
