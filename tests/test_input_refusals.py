@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
     AnnealedFactorialMixture,
     AnnealedGammaProcessNMF,
     AnnealedHMM,
@@ -361,6 +362,16 @@ def test_names_of_methods_are_answered_with_the_nearest_one(cls, given, nearest)
         cls(annealing=given).set_params(annealing__n_passes=3)
 
 
+@all_estimators
+def test_a_class_in_the_place_of_a_method_is_answered_with_an_instance(cls):
+    est = cls(annealing=DeterministicAnnealing)
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(InvalidParameterError, match=r"such as DeterministicAnnealing\(\)"):
+            getattr(est, method)(rows())
+    with pytest.raises(ValueError, match=r"set annealing=DeterministicAnnealing\(\) first"):
+        est.set_params(annealing__jitter=0.0)
+
+
 def test_names_of_other_choices_are_answered_with_the_nearest_one():
     for est, nearest in (
         (mixture(init_params="kmean++"), "k-means\\+\\+"),
@@ -371,6 +382,15 @@ def test_names_of_other_choices_are_answered_with_the_nearest_one():
         (nmf(init_params="random-from-data"), "random_from_data"),
     ):
         with pytest.raises(InvalidParameterError, match=f"Did you mean '{nearest}'"):
+            est.fit(rows())
+    # Other tools have other names.
+    for est, name in (
+        (hmm(emission="normal"), "gaussian"),
+        (hmm(emission="Multinomial"), "categorical"),
+        (AnnealedBayesianMixture(emission="binary"), "bernoulli"),
+        (AnnealedBayesianMixture(emission="counts"), "poisson"),
+    ):
+        with pytest.raises(InvalidParameterError, match=f"Did you mean '{name}'"):
             est.fit(rows())
     # Nothing is near to this one.
     with pytest.raises(InvalidParameterError, match="Got 'xyz' instead.$"):

@@ -189,6 +189,11 @@ class BaseAnnealed(
                         f"{did_you_mean(method, ANNEALING)}"
                     )
                 params["annealing"] = ANNEALING[method]()
+            elif isinstance(method, type):
+                raise ValueError(
+                    f"annealing is the class {method.__name__}, whose instances have parameters: "
+                    f"set annealing={method.__name__}() first."
+                )
         return super().set_params(**params)
 
     def _strategy(self, model: Model) -> Annealing:

@@ -252,7 +252,9 @@ def _together(pieces: list[tuple[int, Any]], sources: list[Source], n_features: 
     width, names = _width_of(X), names_of(X)
     if n_features is not None and width not in (None, n_features):
         raise ValueError(f"n_features={n_features}, but {sources[first].name} has {width} columns.")
-    for index, (X, _, _) in pieces[1:]:
+    for index, (X, y, weights) in pieces[1:]:
+        if _width_of(X) is None:
+            _refuse_alone([(index, (X, y, weights))], sources)
         with naming(sources[index].name):
             if _width_of(X) != width:
                 raise ValueError(f"it has {_width_of(X)} columns, but others have {width}.")
@@ -262,8 +264,10 @@ def _together(pieces: list[tuple[int, Any]], sources: list[Source], n_features: 
 
 
 def _width_of(X: Any) -> int | None:
-    first = X[0] if isinstance(X, list | tuple) else X
-    shape: tuple[int, ...] = getattr(first, "shape", ())
+    listed = isinstance(X, list | tuple)
+    shape: tuple[int, ...] = getattr(X[0] if listed else X, "shape", ())
+    if len(shape) == 1 and listed:
+        return 1  # a sequence of one feature
     return shape[1] if len(shape) == 2 else None
 
 

@@ -204,7 +204,7 @@ class RatingPredictions(BaseAnnealed):
         n : int, default=10
             Number of items for each user.
         exclude : sparse matrix or boolean array of shape (n_users, n_items), or list of \
-                array-like, default=None
+                array-like or sets, default=None
             Items that are not recommended, for example those that a user knows: the stored (or
             true) entries of row i, or the ids in ``exclude[i]``, belong to ``users[i]``. The fitted
             estimator does not keep the ratings of the training data.
@@ -506,7 +506,6 @@ class RatingPredictions(BaseAnnealed):
         return np.sqrt(ctx.model.noise_variance + np.maximum(second - f**2, 0.0))
 
     def _clipped(self, ratings: np.ndarray) -> np.ndarray:
-        if not self.clip:
-            return ratings
-        low, high = self.clip if isinstance(self.clip, tuple) else self.rating_range_
-        return np.clip(ratings, low, high)
+        if isinstance(self.clip, bool | np.bool_):
+            return np.clip(ratings, *self.rating_range_) if self.clip else ratings
+        return np.clip(ratings, *self.clip)

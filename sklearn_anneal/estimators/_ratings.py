@@ -88,9 +88,8 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     """
     X = masked_as_nan(X)
     check_sparse(X)
-    # In the format of diagonals SciPy counts zeros as stored, but drops them when it converts the
-    # matrix. Its number of stored entries can therefore not show whether duplicates were summed.
-    stored = X.nnz if issparse(X) and X.format != "dia" else None
+    _refuse_filled_formats(X, "X", "which ratings are unobserved")
+    stored = X.nnz if issparse(X) else None
     how: dict[str, Any] = {
         "accept_sparse": "csr",
         "dtype": _DTYPES,
@@ -149,6 +148,21 @@ def _warn_of_zeros(X: np.ndarray, observed: np.ndarray) -> None:
         )
 
 
+def _refuse_filled_formats(X: Any, name: str, unknown: str) -> None:
+    """Refuse formats of sparse matrices that store zeros of their own beside the entries.
+
+    Blocks and diagonals are filled up with zeros, so that a zero may be an entry or none.
+    """
+    formats = {"bsr": "blocks (BSR)", "dia": "diagonals (DIA)"}
+    if issparse(X) and X.format in formats:
+        raise ValueError(
+            f"{name} is a sparse matrix of {formats[X.format]}, a format that is filled up with "
+            f"zeros, so that it cannot say {unknown}. Give a COO, CSR or CSC matrix that is made "
+            "from the ids of users and items, for example scipy.sparse.csr_array((values, (users, "
+            "items)))."
+        )
+
+
 def _check_names(estimator: Any, X: Any) -> None:
     """Refuse a column whose name differs from that of the fitted column in the same position."""
     names, fitted = _get_feature_names(X), getattr(estimator, "feature_names_in_", None)
@@ -192,20 +206,30 @@ def read_exclusions(exclude: Any, n_users: int, n_items: int) -> tuple[np.ndarra
                 f"exclude has shape {exclude.shape}, but there are {n_users} users and {n_items} "
                 "items."
             )
+        _refuse_filled_formats(exclude, "exclude", "which items are excluded")
         check_sparse(exclude)
         given = exclude.tocsr()
         return given.indptr.astype(np.int64), given.indices.astype(np.int64)
     mask = np.asarray(exclude) if isinstance(exclude, np.ndarray) else None
     if mask is not None and mask.dtype == bool and mask.shape == (n_users, n_items):
         return np.cumsum([0, *mask.sum(axis=1)]), np.nonzero(mask)[1]
-    lists = mask is None and not isinstance(exclude, (str, dict)) and hasattr(exclude, "__len__")
+    if isinstance(exclude, list | tuple):
+        exclude = [
+            list(items) if isinstance(items, set | frozenset) else items for items in exclude
+        ]
+    lists = (
+        mask is None
+        and not isinstance(exclude, (str, dict, set, frozenset))
+        and hasattr(exclude, "__len__")
+    )
     ragged = mask is not None and mask.dtype.kind == "O" and mask.ndim == 1
     if not (lists or ragged) or any(
         np.ndim(items) != 1 or np.asarray(items).dtype.kind == "b" for items in exclude
     ):
         raise ValueError(
             "exclude must be a sparse matrix, a boolean array of shape (n_users, n_items) = "
-            f"{(n_users, n_items)}, or a list with the ids of items of each user."
+            f"{(n_users, n_items)}, or a list with the ids of items of each user, "
+            "each of them a list, a set or an array."
         )
     if len(exclude) != n_users:
         raise ValueError(f"exclude has lists for {len(exclude)} users, but users has {n_users}.")
@@ -225,6 +249,16 @@ def check_size_of_ratings(values: np.ndarray, dtype: Any) -> None:
             f"X has a rating of the size {largest:g}, whose square overflows: the largest that a "
             f"model fitted to {np.dtype(dtype).name} can read is {most:g}. Rescale the ratings "
             "before fitting and predicting."
+        )
+
+
+def check_range(limits: Any, name: str) -> None:
+    """Refuse a range that does not consist of two numbers, the lower one first."""
+    given = list(limits) if np.ndim(limits) == 1 else []
+    numbers = [v for v in given if isinstance(v, Real) and not isinstance(v, bool)]
+    if not (len(given) == len(numbers) == 2 and numbers[0] < numbers[1]):
+        raise ValueError(
+            f"{name}={limits!r} is not a range: give numbers (low, high) with low < high."
         )
 
 

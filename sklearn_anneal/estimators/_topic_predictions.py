@@ -306,7 +306,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
                 f"got an array of shape {names.shape}."
             )
         floors = floors_of_words(topics, ctx.prior[TOPICS])
-        words = [names[row] for row in top_words(topics, n, floors)]
+        words = [names[row] for row in top_words(topics, int(n), floors)]
         empty = sum(len(row) == 0 for row in words)
         if empty:
             warnings.warn(

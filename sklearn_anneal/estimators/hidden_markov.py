@@ -31,6 +31,7 @@ from ._priors import checked_prior, is_auto, refuse_empty_rows
 from ._sequences import (
     SequenceData,
     check_targets,
+    listed_sequences,
     read_sequences,
     read_states,
     refuse_all_missing,
@@ -55,10 +56,12 @@ class AnnealedHMM(StatePredictions):
     - An array with one row per frame (for ``"categorical"`` also a 1-D array of symbols). Either
       ``groups`` gives the id of the sequence of every row, or ``lengths`` gives the number of
       rows of each sequence. With neither, the array is one sequence.
-    - A list or tuple of sequences, which are 2-D arrays or data frames (for ``"categorical"``
-      also 1-D arrays of integers). Any other list, such as a list of lists of numbers, is read
-      as an array. With a list of sequences, the ignored y may have one entry per sequence, so
-      that stratified folds of sequences can be made.
+    - A list, a tuple or a 1-D array of objects whose elements are sequences: 2-D arrays, data
+      frames, lists of rows, or 1-D arrays and series, which are sequences of one feature; or an
+      array of shape (n_sequences, n_frames, n_features). A list of lists of numbers such as
+      ``[[1.0, 2.0], [3.0, 4.0]]`` is no list of sequences but a table, here of two frames. With a
+      list of sequences, the ignored y may have one entry per sequence, so that stratified folds of
+      sequences can be made.
 
     Results have one row per frame, in the order of X; :func:`split_sequences` cuts them into
     sequences. Where metadata routing is enabled, ``groups`` is requested by default, so that
@@ -407,6 +410,7 @@ class AnnealedHMM(StatePredictions):
     _kernel_modules = ("hidden_markov", "gaussian_mixture", "discrete", "missing_cells", "gamma")
     _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"
+    _emissions = FRAME_EMISSIONS
     # Whether the numbers of states are those of known states.
     _names_states = False
     _advice = (
@@ -452,9 +456,8 @@ class AnnealedHMM(StatePredictions):
     def _data(
         self, X: Any, groups: Any, lengths: Any, y: Any = None, states: Any = None
     ) -> SequenceData:
-        categorical = self.emission == "categorical"
-        data = read_sequences(X, groups, lengths, categorical)
-        check_targets(y, X, data, categorical)
+        data = read_sequences(X, groups, lengths, self.emission == "categorical")
+        check_targets(y, X, data)
         return replace(data, states=read_states(states, data, self.n_components))
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
@@ -622,9 +625,9 @@ class AnnealedHMM(StatePredictions):
             data in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
             The state of each frame where it is known, and −1 elsewhere, in the form of X: one
-            array, or one for each sequence of a list. Known states are data. The numbers of states
-            are then those that they have here, and ``lower_bound_`` is that of frames and known
-            states together.
+            array, or one for each sequence of a list, in which None means that no state of the
+            sequence is known. Known states are data. The numbers of states are then those that
+            they have here, and ``lower_bound_`` is that of frames and known states together.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -678,9 +681,10 @@ class AnnealedHMM(StatePredictions):
             in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
             The state of each frame where it is known, and −1 elsewhere, in the form of X: one
-            array, or one for each sequence of a list. Known states are data. The numbers of states
-            are then those that they have here, and ``lower_bound_`` is that of frames and known
-            states together. A stream that has known states has some in its first batch.
+            array, or one for each sequence of a list, in which None means that no state of the
+            sequence is known. Known states are data. The numbers of states are then those that
+            they have here, and ``lower_bound_`` is that of frames and known states together. A
+            stream that has known states has some in its first batch.
 
         Returns
         -------
@@ -710,10 +714,12 @@ class AnnealedHMM(StatePredictions):
                 raise ValueError(f"{name} {text}.")
 
     def _part(self, X: Any, y: Any, weights: Any) -> SequenceData:
-        if not isinstance(X, list | tuple):
+        if not isinstance(X, list | tuple) or listed_sequences(X) is None:
+            given = "is of" if not isinstance(X, list | tuple) else "has no sequences; it is of"
             raise ValueError(
-                "With data in parts, every part is a list of whole sequences, but this one is of "
-                f"the type {type(X).__name__}."
+                "With data in parts, every part is a list of whole sequences, but this one "
+                f"{given} the type {type(X).__name__}. Give [X] for one sequence X, and list(X) "
+                "for an array of sequences."
             )
         return self._data(X, None, None)
 
