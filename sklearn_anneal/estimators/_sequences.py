@@ -402,3 +402,13 @@ def draw_states(
         states[t] = np.searchsorted(limit, uniform[t], "right")
         limit = limits[states[t]]
     return states
+
+
+def refuse_beside_parts(**given: Any) -> None:
+    """Refuse what says where sequences begin, or what their states are, beside data in parts."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} cannot be given with data in parts: every part is a list of whole "
+                "sequences."
+            )

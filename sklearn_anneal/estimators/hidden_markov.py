@@ -35,6 +35,7 @@ from ._sequences import (
     read_sequences,
     read_states,
     refuse_all_missing,
+    refuse_beside_parts,
     weights_of_sequences,
 )
 from ._shards import in_parts
@@ -646,7 +647,7 @@ class AnnealedHMM(StatePredictions):
         """
         with self._all_or_nothing():
             if in_parts(X):
-                self._refuse_beside_parts(groups=groups, lengths=lengths, states=states)
+                refuse_beside_parts(groups=groups, lengths=lengths, states=states)
                 self._names_states = False
                 return self._fit(X, y, sample_weight, checkpoint)
             data = self._data(X, groups, lengths, y, states)
@@ -699,19 +700,12 @@ class AnnealedHMM(StatePredictions):
         """
         with self._all_or_nothing():
             if in_parts(X):
-                self._refuse_beside_parts(groups=groups, lengths=lengths, states=states)
+                refuse_beside_parts(groups=groups, lengths=lengths, states=states)
                 stream(self, X, y, sample_weight)
                 return self
             data = self._data(X, groups, lengths, y, states)
             self._name_states(data, sample_weight, True)
             return self._partial_fit(data, sample_weight)
-
-    @staticmethod
-    def _refuse_beside_parts(**given: Any) -> None:
-        for name, value in given.items():
-            if value is not None:
-                text = "cannot be given with data in parts: every part is a list of whole sequences"
-                raise ValueError(f"{name} {text}.")
 
     def _part(self, X: Any, y: Any, weights: Any) -> SequenceData:
         if not isinstance(X, list | tuple) or listed_sequences(X) is None:
