@@ -412,3 +412,13 @@ def refuse_beside_parts(**given: Any) -> None:
                 f"{name} cannot be given with data in parts: every part is a list of whole "
                 "sequences."
             )
+
+
+def weights_of_frames(weights: Any, lengths: list[int]) -> np.ndarray:
+    """Return one weight per frame, given one per sequence of a part of the data."""
+    if np.shape(weights) != (len(lengths),):
+        raise ValueError(
+            "with data in parts, sample_weight has one weight per sequence: expected "
+            f"{len(lengths)}, but its shape is {np.shape(weights)}"
+        )
+    return np.repeat(np.asarray(weights, dtype=np.float64), lengths)

@@ -36,6 +36,7 @@ from ._sequences import (
     read_states,
     refuse_all_missing,
     refuse_beside_parts,
+    weights_of_frames,
     weights_of_sequences,
 )
 from ._shards import in_parts
@@ -718,13 +719,7 @@ class AnnealedHMM(StatePredictions):
         return self._data(X, None, None)
 
     def _weights_of_part(self, weights: Any, X: Any) -> np.ndarray:
-        lengths = [len(sequence) for sequence in X]
-        if np.shape(weights) != (len(lengths),):
-            raise ValueError(
-                "with data in parts, sample_weight has one weight per sequence: expected "
-                f"{len(lengths)}, but its shape is {np.shape(weights)}"
-            )
-        return np.repeat(np.asarray(weights, dtype=np.float64), lengths)
+        return weights_of_frames(weights, [len(sequence) for sequence in X])
 
     def _check_parts(self) -> None:
         if self._blocks is not None:
