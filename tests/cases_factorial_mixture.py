@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from models.factorial_mixture import GIVEN, small_factorial_mixture, sums_of_parts
 
-from sklearn_anneal.models.factorial_mixture import FactorialMixture, Moments
+from sklearn_anneal.models._factorial_steps import Moments
+from sklearn_anneal.models.factorial_mixture import FactorialMixture
 
 __all__ = ["GIVEN", "PARTS", "drawn_parts", "fitted", "n_recovered", "small_factorial_mixture"]
 

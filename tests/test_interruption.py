@@ -417,9 +417,8 @@ with joblib.parallel_config({backend!r}):
 
 
 STARTS = """
-import faulthandler, gc, sys, threading, time
+import faulthandler, sys, threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 
 import numpy as np
 from sklearn_anneal import (
@@ -469,18 +468,21 @@ PLACES = {
 }
 
 def failing(n, place, how):
-    # The n-th call fails, and so do all that follow an error, as long as threads are short.
+    # The n-th call fails, and so do all that follow an error: the system has no threads left.
     owner, name = PLACES[place]
-    original, calls = getattr(owner, name), [0]
+    original, calls, lock = getattr(owner, name), [0], threading.Lock()
 
     def call(self, *arguments, **keywords):
-        calls[0] += 1
-        if how == "error" and calls[0] >= n:
+        # Several threads make calls, so that each has to keep its own number.
+        with lock:
+            calls[0] += 1
+            number = calls[0]
+        if how == "error" and number >= n:
             raise RuntimeError("can't start new thread")
-        if how == "interrupt before" and calls[0] == n:
+        if how == "interrupt before" and number == n:
             raise Interruption
         result = original(self, *arguments, **keywords)
-        if how == "interrupt after" and calls[0] == n:
+        if how == "interrupt after" and number == n:
             raise Interruption
         return result
 

@@ -9,11 +9,12 @@ import pytest
 from cases_matrix_factorization import NAN, draw, pairs_of, ratings, small, sparse_of
 from harness import assert_identical, fitted_state, quick
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import bsr_array, coo_array, csc_matrix, csr_array, csr_matrix, dia_array
+from scipy.sparse import coo_array, csc_matrix, csr_array, csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import OrdinalEncoder
 
+from sklearn_anneal import Shards
 from sklearn_anneal.annealing import ANNEALING
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -78,18 +79,23 @@ def test_other_sparse_formats(rng):
     assert_array_equal(shuffled.indices, indices)
 
 
-def test_formats_that_store_what_nobody_rated(rng):
-    """Blocks are stored whole, zeros in them too; of diagonals zeros are left out."""
-    dense = np.zeros((6, 6))
-    dense[[0, 1, 3], [0, 1, 2]] = 4.0, 3.0, 5.0
-    blocks = bsr_array(dense, blocksize=(2, 2))
-    assert blocks.nnz == 8
-    known = np.full(dense.shape, NAN)
-    known[:2, :2], known[2:4, 2:4] = dense[:2, :2], dense[2:4, 2:4]
-    assert_identical(small().fit(blocks), small().fit(known))
-    diagonals = dia_array(dense)
-    assert diagonals.nnz > 3
-    assert_identical(small().fit(diagonals), small().fit(np.where(dense > 0, dense, NAN)))
+@pytest.mark.parametrize("name", ["bsr", "dia"])
+def test_formats_that_store_what_nobody_rated_are_refused(name):
+    """Blocks and diagonals are filled up with zeros, which nobody can tell from ratings of 0."""
+    users, items, values = [0, 1, 3, 2, 2], [0, 1, 2, 0, 1], [4.0, 3.0, 5.0, 0.0, 1.0]
+    good = csr_array((values, (users, items)), shape=(6, 6))
+    X = good.tobsr(blocksize=(2, 2)) if name == "bsr" else good.todia()
+    assert X.nnz != good.nnz
+    est = small().fit(good)
+    message = f"{name.upper()}.*cannot say which ratings are unobserved.*csr_array"
+    calls = (est.fit, est.partial_fit, est.transform, est.score, est.recommend)
+    for call in calls:
+        with pytest.raises(ValueError, match=message):
+            call(X)
+    with pytest.raises(ValueError, match=f"Part 0.*{message}"):
+        small(n_items=6).fit(Shards([X, good]))
+    with pytest.raises(ValueError, match=f"exclude is .*{name.upper()}.*which items are excluded"):
+        est.recommend_for(np.arange(6), n=2, exclude=X)
 
 
 def test_dense_without_nan_is_a_fully_observed_matrix(rng):

@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral, Number, Real
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -50,6 +51,7 @@ from ._shards import in_parts
 from ._state import Inference, described_value, same
 from ._streaming import WORTH_THREADS, update, without_schedule
 from ._validation import (
+    WITHOUT_WEIGHT,
     CheckedParameters,
     checks_parameters,
     did_you_mean,
@@ -60,10 +62,6 @@ from ._warnings import warn_of_light_data, warn_of_priors, warn_of_unfinished_st
 
 # What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
-_WITHOUT_WEIGHT = (
-    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
-    "least one row, or leave sample_weight out."
-)
 
 
 class BaseAnnealed(
@@ -185,6 +183,11 @@ class BaseAnnealed(
                         f"{did_you_mean(method, ANNEALING)}"
                     )
                 params["annealing"] = ANNEALING[method]()
+            elif isinstance(method, type):
+                raise ValueError(
+                    f"annealing is the class {method.__name__}, whose instances have parameters: "
+                    f"set annealing={method.__name__}() first."
+                )
         return super().set_params(**params)
 
     def _strategy(self, model: Model) -> Annealing:
@@ -221,6 +224,9 @@ class BaseAnnealed(
         if sample_weight is None:
             return None
         refuse_masked(sample_weight, "sample_weight")
+        if isinstance(sample_weight, Number) and not isinstance(sample_weight, Real):
+            # scikit-learn refuses arrays of complex numbers, and would take the real part of one.
+            raise ValueError(f"sample_weight should be real, but is {sample_weight!r}.")
         weights = _check_sample_weight(
             sample_weight,
             X,
@@ -229,28 +235,31 @@ class BaseAnnealed(
             allow_all_zero_weights=True,
         )
         if not allow_nothing and not weights.any():
-            raise ValueError(_WITHOUT_WEIGHT)
+            raise ValueError(WITHOUT_WEIGHT)
         return weights
 
-    def _without_absent(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-        """X and the weights without data points of weight zero, which count as absent.
+    def _present(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+        """X, as it was validated, and its weights, without the data points of weight zero.
 
-        They would otherwise have a part in what depends on all rows, such as the range of
-        categories, the clusters from which a fit starts, and the random numbers of each row. If
-        all weights are zero, X stays as it is.
+        A data point of weight zero is absent: it must not even say which values there are. It is
+        therefore left out before anything is computed. Nothing is left out if all weights are zero.
         """
         if weights is None or weights.all() or not weights.any():
             return X, weights
-        kept = weights > 0
-        return X[kept], weights[kept]
+        positive = weights > 0
+        return self._chosen(X, positive), weights[positive]
+
+    def _chosen(self, X: Any, chosen: np.ndarray) -> Any:
+        """Those data points of X, as it was validated, that a mask chooses."""
+        return X[chosen]
 
     def _check_training(self, units: Units) -> None:
         """Refuse data that the model cannot be fitted to."""
 
     # Data in parts
 
-    def _part(self, X: Any, y: Any) -> Any:
-        """A part of the data, and its targets, as :meth:`_validate_data` takes them."""
+    def _part(self, X: Any, y: Any, weights: Any) -> Any:
+        """A part of the data, its targets and weights, as :meth:`_validate_data` takes them."""
         return X
 
     def _weights_of_part(self, weights: Any, X: Any) -> Any:
@@ -278,10 +287,18 @@ class BaseAnnealed(
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         """The score of data in memory, a mean, and the total weight of what it is the mean of."""
+        X, weights = self._counted(X, sample_weight)
         scores = self.score_samples(X)  # type: ignore[attr-defined]
-        weights = self._check_weights(sample_weight, np.asarray(scores))
         total = len(scores) if weights is None else weights.sum()
         return float(np.average(scores, weights=weights)), float(total)
+
+    def _counted(self, X: Any, sample_weight: Any) -> tuple[Any, np.ndarray | None]:
+        """X as it was given, and its weights, without the rows of weight zero."""
+        weights = self._check_weights(sample_weight, X)
+        if weights is None or weights.all():
+            return X, weights
+        rows = X.tocsr() if issparse(X) else X
+        return _safe_indexing(rows, np.flatnonzero(weights)), weights[weights > 0]
 
     # Fitting
 
@@ -299,8 +316,8 @@ class BaseAnnealed(
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. A row with a weight of 2 counts twice. With data in parts, one
-            array for each part.
+            Weights of the rows. A row with a weight of 2 counts twice, and one with a weight of 0
+            is left out. With data in parts, one array for each part.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -326,16 +343,14 @@ class BaseAnnealed(
         store = None if checkpoint is None else Checkpoint(checkpoint)
         if in_parts(X):
             with opened(self, X, y, sample_weight, reset=not warm) as (example, parted):
-                if parted.total_weight == 0:
-                    raise ValueError(_WITHOUT_WEIGHT)
                 self._check_training(parted.gathered)
                 return self._fit_to(example, parted, (X, y, metadata, parted), warm, store)
         given, X = X, self._validate_data(X, reset=not warm)
-        seen = self._callback_data(given, X)
-        X, weights = self._without_absent(X, self._check_weights(sample_weight, X))
+        all_rows = self._callback_data(given, X)
+        X, weights = self._present(X, self._check_weights(sample_weight, X))
         units = self._make_units(X, weights)
         self._check_training(units)
-        observed = (seen, y, metadata, units)
+        observed = (all_rows, y, metadata, units)
         return self._fit_to(X, units, observed, warm, store)
 
     def _fit_to(
@@ -361,6 +376,8 @@ class BaseAnnealed(
         ctx, trace = found.kept.ctx, found.kept.trace
         if warm:
             trace.lower_bounds[:0] = list(self.lower_bounds_)
+            # Without a further pass the result is the old one, whose bound was evaluated anew.
+            trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
             trace.temperatures[:0] = list(self.temperatures_)
             found.n_passes += self.n_passes_
         annealed = self._inference.annealed if warm else strategy.schedule_length()
@@ -595,7 +612,7 @@ class BaseAnnealed(
         X = self._validate_data(X, reset=first, ensure_min_samples=1)
         # A later batch of weight zero is skipped, but a stream cannot begin with one.
         weights = self._check_weights(sample_weight, X, allow_nothing=not first)
-        X, weights = self._without_absent(X, weights)
+        X, weights = self._present(X, weights)
         units = self._make_units(X, weights)
         if not first:
             self._checked_inference("partial_fit goes on with a stream")

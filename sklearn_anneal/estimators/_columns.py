@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -53,7 +53,7 @@ class Block(NamedTuple):
     columns: np.ndarray
 
 
-def blocks_of(emission: Any, X: Any) -> list[Block] | None:
+def blocks_of(emission: Any, X: Any, known: Collection[str]) -> list[Block] | None:
     """Return the blocks that the parameter ``emission`` lists; None if it is a single name.
 
     Parameters
@@ -61,13 +61,17 @@ def blocks_of(emission: Any, X: Any) -> list[Block] | None:
     emission : str or list of tuples (name, emission, columns)
     X : array, DataFrame or array with ``shape``
         The table, whose column names ``columns`` may refer to.
+    known : collection of str
+        The emissions that there are.
 
     Raises
     ------
     ValueError
-        If the list is not well formed, or if a column is in no block or in more than one.
+        If the list is not well formed, if an emission is not known, or if a column is in no block
+        or in more than one.
     """
     if isinstance(emission, str):
+        _refuse_unknown("The parameter emission is", emission, known)
         return None
     blocks: list[Block] = []
     for entry in emission:
@@ -78,11 +82,7 @@ def blocks_of(emission: Any, X: Any) -> list[Block] | None:
         name, kind, columns = entry
         if not isinstance(name, str) or not name or name in {block.name for block in blocks}:
             raise ValueError(f"Blocks need different names that are strings; got {name!r}.")
-        if not isinstance(kind, str) or kind not in COLUMN_EMISSIONS:
-            raise ValueError(
-                f"Block {name!r} has the emission {kind!r}, but emissions are "
-                f"{sorted(COLUMN_EMISSIONS)}.{did_you_mean(kind, COLUMN_EMISSIONS)}"
-            )
+        _refuse_unknown(f"Block {name!r} has the emission", kind, known)
         with _named_block(name):
             indices = _get_column_indices(X, columns)
         found = np.atleast_1d(np.array(indices, dtype=np.intp))
@@ -99,6 +99,14 @@ def blocks_of(emission: Any, X: Any) -> list[Block] | None:
             "belongs to exactly one. Add it to a block, or drop it from X."
         )
     return blocks
+
+
+def _refuse_unknown(what: str, emission: Any, known: Collection[str]) -> None:
+    if not isinstance(emission, str) or emission not in known:
+        raise ValueError(
+            f"{what} {emission!r}, but emissions are {sorted(known)}."
+            f"{did_you_mean(emission, known)}"
+        )
 
 
 @contextmanager
@@ -441,9 +449,12 @@ class TablesOfColumns:
     ----------
     _levels_parameter : str
         The name of the parameter that declares numbers of categories.
+    _emissions : dict
+        The emissions that all columns together may have, by their names.
     """
 
     _levels_parameter: ClassVar[str]
+    _emissions: ClassVar[dict[str, Any]] = COLUMN_EMISSIONS
     _columns: list[tuple[str, str, np.ndarray]] | None
     emission: Any
     blocks_: dict[str, Any]
@@ -457,7 +468,10 @@ class TablesOfColumns:
 
     def _find_blocks(self, X: Any) -> None:
         """Find the columns of the blocks in training data."""
-        blocks = blocks_of(self.emission, X)
+        known = self._emissions
+        if not isinstance(self.emission, str):
+            known = {name: known[name] for name in known if name in COLUMN_EMISSIONS}
+        blocks = blocks_of(self.emission, X, known)
         # Plain tuples, because files of fitted estimators name all other classes.
         self._columns = None if blocks is None else [(*block,) for block in blocks]
 

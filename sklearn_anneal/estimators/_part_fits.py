@@ -25,10 +25,12 @@ from ._part_sources import (
     missing_in,
     named_columns,
     names_of,
+    present_rows,
     repacked,
     validated,
 )
 from ._shards import FirstReading, Shards, as_shards, in_parts, naming, size_of
+from ._validation import WITHOUT_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,22 @@ class _Missing(Errand):
 
 @dataclass(frozen=True)
 class _Measure(Errand):
-    """The size of each part, before any validation, and its smallest and largest key."""
+    """The size of each part, its number of rows, and its smallest and largest key.
+
+    The size is that before any validation. Rows of weight zero are not counted as rows.
+    """
 
     estimator: Any
     reads = False
 
-    def at(self, part: Part, workers: Workers) -> list[tuple[tuple[int, ...], Any]]:
-        X, _, _ = part.load.raw()
-        size = size_of(X)
+    def at(self, part: Part, workers: Workers) -> list[tuple[tuple[int, ...], int, Any]]:
+        given = part.load.raw()
+        size = size_of(given[0])
         with naming(part.load.name):
-            keys = self.estimator._keys_of_part(X) if size[0] else None
-        return [(size, None if keys is None else (keys.min(), keys.max()))]
+            X, _, _ = present_rows(*given)
+            n = _num_samples(X)
+            keys = self.estimator._keys_of_part(X) if n else None
+        return [(size, n, None if keys is None else (keys.min(), keys.max()))]
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,8 @@ class _Keys(Errand):
     def at(self, part: Part, workers: Workers) -> dict[int, np.ndarray]:
         if part.index not in self.indices:
             return {}
-        return {part.index: np.unique(self.estimator._keys_of_part(part.load.raw()[0]))}
+        X, _, _ = present_rows(*part.load.raw())
+        return {part.index: np.unique(self.estimator._keys_of_part(X))}
 
     def merge(self, a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
         return {**a, **b}
@@ -87,6 +95,7 @@ class _Gather(Errand):
             return []
         given = part.load.raw()
         with naming(part.load.name):
+            given = present_rows(*given)
             if len(rows) < _num_samples(given[0]):
                 given = tuple(None if v is None else _safe_indexing(v, rows) for v in given)
         return [(part.index, given)]
@@ -186,12 +195,14 @@ def placed(
 def _gathered(place: Place, sources: list[Source]) -> tuple[list[tuple[int, Any]], bool]:
     """Return rows from which starts are computed, by part, and whether these are all rows."""
     found = place.sum(_Measure(sources[0].estimator))
-    for source, (size, _) in zip(sources, found, strict=True):
+    for source, (size, _, _) in zip(sources, found, strict=True):
         source.first.size = size  # which another process may have read
-    sizes = np.array([size[0] for size, _ in found])
+    sizes = np.array([n for _, n, _ in found])
     if not sizes.any():
+        if any(source.weights is not None for source in sources):
+            raise ValueError(WITHOUT_WEIGHT)
         raise ValueError("All parts are empty: there is no row to learn from.")
-    _refuse_keys_of_two_parts(place, sources, [ends for _, ends in found])
+    _refuse_keys_of_two_parts(place, sources, [ends for _, _, ends in found])
     # Nothing here may be as long as the data.
     n_rows = int(sizes.sum())
     if n_rows > ROWS_FOR_STARTS:
@@ -241,7 +252,9 @@ def _together(pieces: list[tuple[int, Any]], sources: list[Source], n_features: 
     width, names = _width_of(X), names_of(X)
     if n_features is not None and width not in (None, n_features):
         raise ValueError(f"n_features={n_features}, but {sources[first].name} has {width} columns.")
-    for index, (X, _, _) in pieces[1:]:
+    for index, (X, y, weights) in pieces[1:]:
+        if _width_of(X) is None:
+            _refuse_alone([(index, (X, y, weights))], sources)
         with naming(sources[index].name):
             if _width_of(X) != width:
                 raise ValueError(f"it has {_width_of(X)} columns, but others have {width}.")
@@ -251,8 +264,10 @@ def _together(pieces: list[tuple[int, Any]], sources: list[Source], n_features: 
 
 
 def _width_of(X: Any) -> int | None:
-    first = X[0] if isinstance(X, list | tuple) else X
-    shape: tuple[int, ...] = getattr(first, "shape", ())
+    listed = isinstance(X, list | tuple)
+    shape: tuple[int, ...] = getattr(X[0] if listed else X, "shape", ())
+    if len(shape) == 1 and listed:
+        return 1  # a sequence of one feature
     return shape[1] if len(shape) == 2 else None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _get_feature_names, _num_samples
 
 from ..inference.parted_units import NoUnits
@@ -101,6 +102,8 @@ class Source:
             return NoUnits()
         estimator = copy.copy(self.estimator)
         units: Units = validated(estimator, X, y, weights, ensure_min_samples=1)[1]
+        if isinstance(units, NoUnits):
+            return units
         if self.columns is not None:
             _compare(columns_of(estimator, X, units), self.columns)
         return repacked(units, self.missing, estimator.n_components) if self.missing else units
@@ -110,12 +113,29 @@ def validated(
     estimator: Any, X: Any, y: Any, weights: Any, reset: bool = True, **how: Any
 ) -> tuple[Any, Units]:
     """Return a part, or rows of several, as the estimator validates them, and the data points."""
-    data = estimator._validate_data(estimator._part(X, y), reset=reset, **how)
+    data = estimator._validate_data(estimator._part(X, y, weights), reset=reset, **how)
     if weights is not None:
         weights = estimator._weights_of_part(weights, X)
     weights = estimator._check_weights(weights, data, allow_nothing=True)
-    data, weights = estimator._without_absent(data, weights)
+    if weights is not None and not weights.any():
+        return data, NoUnits()
+    data, weights = estimator._present(data, weights)
     return data, estimator._make_units(data, weights)
+
+
+def present_rows(X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Return a part, its targets and its weights without the rows of weight zero.
+
+    Weights that are not one number per row are refused later, with the rows.
+    """
+    given = None if weights is None else np.asarray(weights)
+    if given is None or given.shape != (_num_samples(X),) or given.dtype.kind not in "biuf":
+        return X, y, weights
+    if given.all():
+        return X, y, weights
+    positive = np.flatnonzero(given)
+    kept = _safe_indexing(X, positive), None if y is None else _safe_indexing(y, positive)
+    return *kept, given[positive]
 
 
 def columns_of(estimator: Any, X: Any, units: Any) -> tuple[Any, ...]:

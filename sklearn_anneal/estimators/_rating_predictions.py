@@ -204,7 +204,7 @@ class RatingPredictions(BaseAnnealed):
         n : int, default=10
             Number of items for each user.
         exclude : sparse matrix or boolean array of shape (n_users, n_items), or list of \
-                array-like, default=None
+                array-like or sets, default=None
             Items that are not recommended, for example those that a user knows: the stored (or
             true) entries of row i, or the ids in ``exclude[i]``, belong to ``users[i]``. The fitted
             estimator does not keep the ratings of the training data.
@@ -360,7 +360,8 @@ class RatingPredictions(BaseAnnealed):
         if of_pairs(self):
             # Ids that were not seen in training are no errors here.
             sizes: dict[str, Any] = {"n_users": None, "n_items": None}
-            data = read_pairs(self, Pairs(X, y), reset=False, dense=False, unseen=True, **sizes)
+            pairs = Pairs(X, y, sample_weight)
+            data = read_pairs(self, pairs, reset=False, dense=False, unseen=True, **sizes)
             self._check_size(data, reset=False)
             weights = self._check_weights(sample_weight, data)
             users = np.repeat(data.users, np.diff(data.indptr))
@@ -370,7 +371,7 @@ class RatingPredictions(BaseAnnealed):
             total = len(densities) if weights is None else weights.sum()
             return float(np.average(finite(densities, _OVERFLOW), weights=weights)), float(total)
         ctx, data = self._read(X)
-        weights = self._check_weights(sample_weight, data)
+        data, weights = self._present(data, self._check_weights(sample_weight, data))
         known, predicted = halves(data)
         if not predicted.any():
             raise NothingToScore("X has no rating to predict.")
@@ -505,7 +506,6 @@ class RatingPredictions(BaseAnnealed):
         return np.sqrt(ctx.model.noise_variance + np.maximum(second - f**2, 0.0))
 
     def _clipped(self, ratings: np.ndarray) -> np.ndarray:
-        if not self.clip:
-            return ratings
-        low, high = self.clip if isinstance(self.clip, tuple) else self.rating_range_
-        return np.clip(ratings, low, high)
+        if isinstance(self.clip, bool | np.bool_):
+            return np.clip(ratings, *self.rating_range_) if self.clip else ratings
+        return np.clip(ratings, *self.clip)

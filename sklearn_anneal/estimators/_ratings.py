@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -47,6 +47,8 @@ class RatingData:
         Shape of the X that was given.
     stream : bool
         Whether these ratings are added to earlier ratings of the same users.
+    everyone : RatingData or None
+        The ratings of all users of a matrix, if those of weight zero are left out here.
     """
 
     values: np.ndarray
@@ -57,17 +59,19 @@ class RatingData:
     order: np.ndarray | None
     shape: tuple[int, ...]
     stream: bool = False
+    everyone: RatingData | None = None
 
 
 class Pairs:
-    """Pairs (user, item) with their ratings, which have not been checked yet.
+    """Pairs (user, item) with their ratings and weights, which have not been checked yet.
 
     ``stream`` says whether they are added to earlier ratings of the same users.
     """
 
-    def __init__(self, X: Any, y: Any, stream: bool = False):
+    def __init__(self, X: Any, y: Any, weights: Any, stream: bool = False):
         self.X = X
         self.y = y
+        self.weights = weights
         self.stream = stream
 
     @property
@@ -84,9 +88,8 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     """
     X = masked_as_nan(X)
     check_sparse(X)
-    # In the format of diagonals SciPy counts zeros as stored, but drops them when it converts the
-    # matrix. Its number of stored entries can therefore not show whether duplicates were summed.
-    stored = X.nnz if issparse(X) and X.format != "dia" else None
+    _refuse_filled_formats(X, "X", "which ratings are unobserved")
+    stored = X.nnz if issparse(X) else None
     how: dict[str, Any] = {
         "accept_sparse": "csr",
         "dtype": _DTYPES,
@@ -145,6 +148,21 @@ def _warn_of_zeros(X: np.ndarray, observed: np.ndarray) -> None:
         )
 
 
+def _refuse_filled_formats(X: Any, name: str, unknown: str) -> None:
+    """Refuse formats of sparse matrices that store zeros of their own beside the entries.
+
+    Blocks and diagonals are filled up with zeros, so that a zero may be an entry or none.
+    """
+    formats = {"bsr": "blocks (BSR)", "dia": "diagonals (DIA)"}
+    if issparse(X) and X.format in formats:
+        raise ValueError(
+            f"{name} is a sparse matrix of {formats[X.format]}, a format that is filled up with "
+            f"zeros, so that it cannot say {unknown}. Give a COO, CSR or CSC matrix that is made "
+            "from the ids of users and items, for example scipy.sparse.csr_array((values, (users, "
+            "items)))."
+        )
+
+
 def _check_names(estimator: Any, X: Any) -> None:
     """Refuse a column whose name differs from that of the fitted column in the same position."""
     names, fitted = _get_feature_names(X), getattr(estimator, "feature_names_in_", None)
@@ -188,20 +206,30 @@ def read_exclusions(exclude: Any, n_users: int, n_items: int) -> tuple[np.ndarra
                 f"exclude has shape {exclude.shape}, but there are {n_users} users and {n_items} "
                 "items."
             )
+        _refuse_filled_formats(exclude, "exclude", "which items are excluded")
         check_sparse(exclude)
         given = exclude.tocsr()
         return given.indptr.astype(np.int64), given.indices.astype(np.int64)
     mask = np.asarray(exclude) if isinstance(exclude, np.ndarray) else None
     if mask is not None and mask.dtype == bool and mask.shape == (n_users, n_items):
         return np.cumsum([0, *mask.sum(axis=1)]), np.nonzero(mask)[1]
-    lists = mask is None and not isinstance(exclude, (str, dict)) and hasattr(exclude, "__len__")
+    if isinstance(exclude, list | tuple):
+        exclude = [
+            list(items) if isinstance(items, set | frozenset) else items for items in exclude
+        ]
+    lists = (
+        mask is None
+        and not isinstance(exclude, (str, dict, set, frozenset))
+        and hasattr(exclude, "__len__")
+    )
     ragged = mask is not None and mask.dtype.kind == "O" and mask.ndim == 1
     if not (lists or ragged) or any(
         np.ndim(items) != 1 or np.asarray(items).dtype.kind == "b" for items in exclude
     ):
         raise ValueError(
             "exclude must be a sparse matrix, a boolean array of shape (n_users, n_items) = "
-            f"{(n_users, n_items)}, or a list with the ids of items of each user."
+            f"{(n_users, n_items)}, or a list with the ids of items of each user, "
+            "each of them a list, a set or an array."
         )
     if len(exclude) != n_users:
         raise ValueError(f"exclude has lists for {len(exclude)} users, but users has {n_users}.")
@@ -224,6 +252,16 @@ def check_size_of_ratings(values: np.ndarray, dtype: Any) -> None:
         )
 
 
+def check_range(limits: Any, name: str) -> None:
+    """Refuse a range that does not consist of two numbers, the lower one first."""
+    given = list(limits) if np.ndim(limits) == 1 else []
+    numbers = [v for v in given if np.ndim(v) == 0 and np.asarray(v).dtype.kind in "iuf"]
+    if not (len(given) == len(numbers) == 2 and numbers[0] < numbers[1]):
+        raise ValueError(
+            f"{name}={limits!r} is not a range: give numbers (low, high) with low < high."
+        )
+
+
 def read_pairs(
     estimator: Any,
     pairs: Pairs,
@@ -236,6 +274,8 @@ def read_pairs(
     unseen: bool = False,
 ) -> RatingData:
     """Check pairs of ids and their ratings, and return the ratings in the order of their users.
+
+    Ratings of weight zero are left out, unless all are.
 
     Parameters
     ----------
@@ -271,6 +311,11 @@ def read_pairs(
     )
     if len(y) != len(X):
         raise ValueError(f"y has {len(y)} ratings, but X has {len(X)} pairs.")
+    weights = estimator._check_weights(pairs.weights, X, allow_nothing=True)
+    given = np.arange(len(X)) if weights is None else np.flatnonzero(weights)
+    if len(given) == 0:
+        given = np.arange(len(X))
+    shape, X, y = X.shape, X[given], y[given]
     users, items = X.T
     for ids, declared, name in ((users, n_users, "n_users"), (items, n_items, "n_items")):
         if declared is not None and len(ids) and ids.max() >= declared:
@@ -288,7 +333,7 @@ def read_pairs(
     order = np.argsort(users, kind="stable")
     indptr = np.searchsorted(users[order], np.arange(len(rows) + 1))
     items = items[order].astype(np.int32)
-    return RatingData(y[order], items, indptr, n_columns, rows, order, X.shape, pairs.stream)
+    return RatingData(y[order], items, indptr, n_columns, rows, given[order], shape, pairs.stream)
 
 
 def look_like_pairs(X: Any, y: Any) -> bool:
@@ -320,6 +365,20 @@ def halves(data: RatingData) -> tuple[np.ndarray, np.ndarray]:
     predicted = np.empty(n, dtype=bool)
     predicted[order] = rank % 2 == 0
     return ~predicted, predicted
+
+
+def some_users(data: RatingData, chosen: np.ndarray) -> RatingData:
+    """Keep the users of a matrix that a mask chooses."""
+    counts = np.diff(data.indptr)
+    ratings = np.repeat(chosen, counts)
+    return replace(
+        data,
+        values=data.values[ratings],
+        columns=data.columns[ratings],
+        indptr=np.concatenate([[0], np.cumsum(counts[chosen])]),
+        users=data.users[chosen],
+        everyone=data,
+    )
 
 
 def some_ratings(data: RatingData, chosen: np.ndarray) -> RatingData:

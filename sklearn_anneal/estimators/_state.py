@@ -104,7 +104,7 @@ def same(old: Any, new: Any) -> bool:
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
     if isinstance(old, BaseEstimator) and isinstance(new, BaseEstimator):
-        return type(old) is type(new) and old.get_params() == new.get_params()
+        return type(old) is type(new) and same(old.get_params(), new.get_params())
     if isinstance(old, str) or isinstance(new, str) or old is None or new is None:
         return type(old) is type(new) and old == new
     return np.array_equal(old, new)

@@ -252,7 +252,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         ctx, X = self._context(), self._validate_data(X, reset=False)
-        weights = self._check_weights(sample_weight, X)
+        X, weights = self._present(X, self._check_weights(sample_weight, X))
         observed, held_out = split_documents(X)
         units = self._make_units(observed, None)
         proportions = self._infer(ctx, units)
@@ -293,8 +293,10 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         ctx = self._context()
         topics = ctx.q[TOPICS]
         n_words = topics.shape[1]
-        if not 1 <= n <= n_words:
-            raise ValueError(f"n must be between 1 and the number of words, {n_words}, got {n!r}.")
+        if not isinstance(n, (int, np.integer)) or not 1 <= n <= n_words:
+            raise ValueError(
+                f"n must be an integer between 1 and the number of words, {n_words}, got {n!r}."
+            )
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", np.arange(n_words))
         names = np.asarray(feature_names)
@@ -304,7 +306,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
                 f"got an array of shape {names.shape}."
             )
         floors = floors_of_words(topics, ctx.prior[TOPICS])
-        words = [names[row] for row in top_words(topics, n, floors)]
+        words = [names[row] for row in top_words(topics, int(n), floors)]
         empty = sum(len(row) == 0 for row in words)
         if empty:
             warnings.warn(

@@ -23,6 +23,11 @@ from ..inference.overflow import judged_by_results
 from ..inference.tables import missing_cells
 from ..inference.units import Rows
 
+WITHOUT_WEIGHT = (
+    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
+    "least one row, or leave sample_weight out."
+)
+
 # The largest values of integer parameters. Those named here determine the sizes of arrays; all
 # others are limited by compiled code, which reads them as 64-bit integers.
 _MOST = {"n_components": 10**7, "n_init": 10**7}
@@ -32,6 +37,18 @@ _LARGEST = 2**63 - 1
 # the second number times the number of entries that hold ids.
 _FEW_IDS = 100_000
 _IDS_PER_ENTRY = 10
+# Names that other tools have for distributions.
+_SYNONYMS = {
+    "normal": "gaussian",
+    "multivariate_normal": "gaussian",
+    "multinomial": "categorical",
+    "multinoulli": "categorical",
+    "discrete": "categorical",
+    "binary": "bernoulli",
+    "binomial": "bernoulli",
+    "count": "poisson",
+    "counts": "poisson",
+}
 
 
 # Parameters
@@ -56,11 +73,14 @@ class CheckedParameters:
                 continue
             _check_integer(name, value, constraints, owner)
             refuse_masked(value, name)
+            if "array-like" in constraints:
+                _check_rows(name, value, owner)
             try:
                 validate_parameter_constraints({name: constraints}, {name: value}, owner)
             except InvalidParameterError as error:
                 known = [option for c in constraints for option in _names(c)]
-                raise InvalidParameterError(f"{error}{did_you_mean(value, known)}") from None
+                way_out = _instead_of_class(value) or did_you_mean(value, known)
+                raise InvalidParameterError(f"{error}{way_out}") from None
 
 
 def _check_integer(name: str, value: Any, constraints: list[Any], owner: str) -> None:
@@ -78,16 +98,38 @@ def _check_integer(name: str, value: Any, constraints: list[Any], owner: str) ->
             )
 
 
+def _check_rows(name: str, value: Any, owner: str) -> None:
+    """Refuse a list of lists that is no array, because these have different lengths."""
+    if not isinstance(value, list | tuple):
+        return
+    try:
+        np.shape(value)
+    except ValueError:
+        raise InvalidParameterError(
+            f"The {name!r} parameter of {owner} must be an array, or a list whose rows have one "
+            f"length. Got {value!r} instead."
+        ) from None
+
+
 def _names(constraint: Any) -> Iterable[str]:
     """The strings that a constraint accepts."""
     return constraint.options if isinstance(constraint, Options) and constraint.type is str else ()
+
+
+def _instead_of_class(value: Any) -> str:
+    """A sentence for a class in the place of one of its instances; empty for other values."""
+    if not isinstance(value, type):
+        return ""
+    return f" This is a class; give an instance of it, such as {value.__name__}()."
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """A sentence that suggests the known name nearest to ``name``; empty if none is near."""
     if not isinstance(name, str):
         return ""
-    nearest = get_close_matches(name.lower(), sorted(known), n=1)
+    known = sorted(known)
+    synonym = _SYNONYMS.get(name.lower())
+    nearest = [synonym] if synonym in known else get_close_matches(name.lower(), known, n=1)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 

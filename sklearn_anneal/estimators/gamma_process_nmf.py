@@ -513,7 +513,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         ctx = self._context()
         X = self._validate_data(X, reset=False)
-        weights = self._check_weights(sample_weight, X)
+        X, weights = self._present(X, self._check_weights(sample_weight, X))
         weights = np.ones(X.shape[0]) if weights is None else weights
         missing = None if issparse(X) else np.isnan(X)
         counts = csr_matrix(X if missing is None else np.where(missing, 0, X))

@@ -31,9 +31,12 @@ from ._priors import checked_prior, is_auto, refuse_empty_rows
 from ._sequences import (
     SequenceData,
     check_targets,
+    listed_sequences,
     read_sequences,
     read_states,
     refuse_all_missing,
+    refuse_beside_parts,
+    weights_of_frames,
     weights_of_sequences,
 )
 from ._shards import in_parts
@@ -55,10 +58,12 @@ class AnnealedHMM(StatePredictions):
     - An array with one row per frame (for ``"categorical"`` also a 1-D array of symbols). Either
       ``groups`` gives the id of the sequence of every row, or ``lengths`` gives the number of
       rows of each sequence. With neither, the array is one sequence.
-    - A list or tuple of sequences, which are 2-D arrays or data frames (for ``"categorical"``
-      also 1-D arrays of integers). Any other list, such as a list of lists of numbers, is read
-      as an array. With a list of sequences, the ignored y may have one entry per sequence, so
-      that stratified folds of sequences can be made.
+    - A list, a tuple or a 1-D array of objects whose elements are sequences: 2-D arrays, data
+      frames, lists of rows, or 1-D arrays and series, which are sequences of one feature; or an
+      array of shape (n_sequences, n_frames, n_features). A list of lists of numbers such as
+      ``[[1.0, 2.0], [3.0, 4.0]]`` is no list of sequences but a table, here of two frames. With a
+      list of sequences, the ignored y may have one entry per sequence, so that stratified folds of
+      sequences can be made.
 
     Results have one row per frame, in the order of X; :func:`split_sequences` cuts them into
     sequences. Where metadata routing is enabled, ``groups`` is requested by default, so that
@@ -117,8 +122,8 @@ class AnnealedHMM(StatePredictions):
         given up after a few passes if that is out of reach. The search ends early when every move
         has been in vain three times in a row. ``"auto"``: 5 if ``annealing`` is ``"reheating"``,
         and 0 with other methods and in minibatches. More effort raises the bound further.
-        ``annealing="none"``, which is plain inference, and ``"structured"`` search nothing, and a
-        number above 0 is then refused.
+        ``annealing="none"``, plain inference, and ``"structured"`` search nothing and refuse a
+        number.
     init_params : {"auto", "kmeans", "random"}, default="auto"
         How the emissions are initialised: from clusters of at most 20,000 frames, or at random.
         ``"auto"`` is ``"random"`` for ``"categorical"`` and ``"kmeans"`` otherwise. Start and
@@ -263,8 +268,8 @@ class AnnealedHMM(StatePredictions):
     best_restart_ : int
         Index of the restart that was kept.
     search_results_ : dict of ndarrays of shape (n_moves,)
-        What the search has tried, in its order: the ``move``, the number of its passes
-        (``n_passes``), the ``lower_bound`` that it reached, and whether it was ``kept``.
+        What the search has tried, in order: the ``move``, its number of passes ``n_passes``, the
+        ``lower_bound`` that it reached, and whether it was ``kept``.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
     n_effective_components_ : int
@@ -410,6 +415,7 @@ class AnnealedHMM(StatePredictions):
     _kernel_modules = ("hidden_markov", "gaussian_mixture", "discrete", "missing_cells", "gamma")
     _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"
+    _emissions = FRAME_EMISSIONS
     # Whether the numbers of states are those of known states.
     _names_states = False
     _advice = (
@@ -455,9 +461,8 @@ class AnnealedHMM(StatePredictions):
     def _data(
         self, X: Any, groups: Any, lengths: Any, y: Any = None, states: Any = None
     ) -> SequenceData:
-        categorical = self.emission == "categorical"
-        data = read_sequences(X, groups, lengths, categorical)
-        check_targets(y, X, data, categorical)
+        data = read_sequences(X, groups, lengths, self.emission == "categorical")
+        check_targets(y, X, data)
         return replace(data, states=read_states(states, data, self.n_components))
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
@@ -472,22 +477,26 @@ class AnnealedHMM(StatePredictions):
         )
         if reset:
             self._find_blocks(data.X if hasattr(data.X, "columns") else frames)
-            self._known = self._declared() if self._blocks is not None else {}
-        elif self._blocks is not None:
-            self._known = self._known_levels(self._quiet_context().model.emission)
-        data = replace(data, X=frames)
+        if self._blocks is not None:
+            fitted = None if reset else self._quiet_context().model.emission
+            levels = self._declared() if fitted is None else self._known_levels(fitted)
+            data = replace(data, levels=levels)
         if self.emission == "categorical":
-            declared = self.n_symbols if reset else self.n_symbols_
-            CategoricalEmission.check_symbols(data.X, declared)
-        return data
+            data = replace(data, n_symbols=self.n_symbols if reset else self.n_symbols_)
+        return replace(data, X=frames)
+
+    def _chosen(self, X: SequenceData, chosen: np.ndarray) -> SequenceData:
+        return X.take(chosen)
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         if self._blocks is not None:
-            how = self._blocks, self.n_components, self._known, self._levels_parameter
+            how = self._blocks, self.n_components, X.levels, self._levels_parameter
             cells = cells_of(X.X, self.emission, *how)
             mask = missing_cells(cells)
             gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
             return Sequences(cells, X.indptr, sample_weight, gaps, states=X.states)
+        if self.emission == "categorical":
+            CategoricalEmission.check_symbols(X.X, X.n_symbols)
         frames, missing = FRAME_EMISSIONS[self.emission].encode(X.X)
         cells = {"patterns": cell_patterns(frames), "states": X.states}
         return Sequences(frames, X.indptr, sample_weight, missing, **cells)
@@ -621,9 +630,9 @@ class AnnealedHMM(StatePredictions):
             data in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
             The state of each frame where it is known, and −1 elsewhere, in the form of X: one
-            array, or one for each sequence of a list. Known states are data. The numbers of states
-            are then those that they have here, and ``lower_bound_`` is that of frames and known
-            states together.
+            array, or one for each sequence of a list, in which None means that no state of the
+            sequence is known. Known states are data. The numbers of states are then those that
+            they have here, and ``lower_bound_`` is that of frames and known states together.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -642,11 +651,11 @@ class AnnealedHMM(StatePredictions):
         """
         with self._all_or_nothing():
             if in_parts(X):
-                self._refuse_beside_parts(groups=groups, lengths=lengths, states=states)
+                refuse_beside_parts(groups=groups, lengths=lengths, states=states)
                 self._names_states = False
                 return self._fit(X, y, sample_weight, checkpoint)
             data = self._data(X, groups, lengths, y, states)
-            self._name_states(data, self.warm_start)
+            self._name_states(data, sample_weight, self.warm_start)
             return self._fit(data, y, sample_weight, checkpoint)
 
     @checks_parameters
@@ -677,9 +686,10 @@ class AnnealedHMM(StatePredictions):
             in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
             The state of each frame where it is known, and −1 elsewhere, in the form of X: one
-            array, or one for each sequence of a list. Known states are data. The numbers of states
-            are then those that they have here, and ``lower_bound_`` is that of frames and known
-            states together. A stream that has known states has some in its first batch.
+            array, or one for each sequence of a list, in which None means that no state of the
+            sequence is known. Known states are data. The numbers of states are then those that
+            they have here, and ``lower_bound_`` is that of frames and known states together. A
+            stream that has known states has some in its first batch.
 
         Returns
         -------
@@ -694,38 +704,25 @@ class AnnealedHMM(StatePredictions):
         """
         with self._all_or_nothing():
             if in_parts(X):
-                self._refuse_beside_parts(groups=groups, lengths=lengths, states=states)
+                refuse_beside_parts(groups=groups, lengths=lengths, states=states)
                 stream(self, X, y, sample_weight)
                 return self
             data = self._data(X, groups, lengths, y, states)
-            self._name_states(data, True)
+            self._name_states(data, sample_weight, True)
             return self._partial_fit(data, sample_weight)
 
-    @staticmethod
-    def _refuse_beside_parts(**given: Any) -> None:
-        for name, value in given.items():
-            if value is not None:
-                raise ValueError(
-                    f"{name} cannot be given with data in parts: every part is a list of whole "
-                    "sequences."
-                )
-
-    def _part(self, X: Any, y: Any) -> SequenceData:
-        if not isinstance(X, list | tuple):
+    def _part(self, X: Any, y: Any, weights: Any) -> SequenceData:
+        if not isinstance(X, list | tuple) or listed_sequences(X) is None:
+            given = "is of" if not isinstance(X, list | tuple) else "has no sequences; it is of"
             raise ValueError(
-                "With data in parts, every part is a list of whole sequences, but this one is of "
-                f"the type {type(X).__name__}."
+                "With data in parts, every part is a list of whole sequences, but this one "
+                f"{given} the type {type(X).__name__}. Give [X] for one sequence X, and list(X) "
+                "for an array of sequences."
             )
         return self._data(X, None, None)
 
     def _weights_of_part(self, weights: Any, X: Any) -> np.ndarray:
-        lengths = [len(sequence) for sequence in X]
-        if np.shape(weights) != (len(lengths),):
-            raise ValueError(
-                "with data in parts, sample_weight has one weight per sequence: expected "
-                f"{len(lengths)}, but its shape is {np.shape(weights)}"
-            )
-        return np.repeat(np.asarray(weights, dtype=np.float64), lengths)
+        return weights_of_frames(weights, [len(sequence) for sequence in X])
 
     def _check_parts(self) -> None:
         if self._blocks is not None:
@@ -735,9 +732,13 @@ class AnnealedHMM(StatePredictions):
                 "Data in parts need n_symbols: one part does not tell which symbols others have."
             )
 
-    def _name_states(self, data: SequenceData, goes_on: bool) -> None:
+    def _name_states(self, data: SequenceData, sample_weight: Any, goes_on: bool) -> None:
         """Note whether states have the numbers of known ones, and refuse to name them too late."""
-        known = data.states is not None and bool((data.states >= 0).any())
+        known = False
+        if data.states is not None:
+            weights = self._check_weights(sample_weight, data, allow_nothing=True)
+            present = 1.0 if weights is None else np.repeat(weights, data.lengths)
+            known = bool(((data.states >= 0) & (present > 0)).any())
         goes_on = goes_on and hasattr(self, "_inference")
         if known and goes_on and not self._names_states:
             raise ValueError(

@@ -29,11 +29,13 @@ from ._rating_predictions import RatingPredictions, exact, of_matrix, of_pairs
 from ._ratings import (
     Pairs,
     RatingData,
+    check_range,
     check_size_of_ratings,
     look_like_pairs,
     read_ids,
     read_matrix,
     read_pairs,
+    some_users,
 )
 from ._shards import in_parts
 from ._validation import checks_parameters, explains
@@ -50,6 +52,12 @@ _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), 
 
 def _variance(value: Any) -> Any:
     return float(value) if isinstance(value, Real) else value
+
+
+def _users_of(units: Ratings) -> Ratings:
+    """The users who are attributes of a fit: all of a matrix, but none of data in parts."""
+    # The users of data in parts stay with them.
+    return units.example.take(slice(0)) if units.in_parts else units.everyone or units  # type: ignore[return-value]
 
 
 def _of_items(ctx: Context) -> Context:
@@ -119,9 +127,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     bias_variance : float, "auto" or None, default="auto"
         The prior variance of the biases. ``"auto"`` learns it, which fits most ratings better, as
         above. None: 0.237 times the variance of the ratings, which is 0.3 for stars from 1 to 5.
-    clip : bool or tuple of two floats, default=True
-        If True, predicted means are clipped to the range of the training ratings. A tuple (low,
-        high) gives another range.
+    clip : bool or array-like of two floats, default=True
+        If True, predicted means are clipped to the range of the training ratings. Two numbers
+        (low, high) give another range.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         rating.
@@ -276,7 +284,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         "noise_variance": _VARIANCE,
         "factor_variance": _VARIANCE,
         "bias_variance": _VARIANCE,
-        "clip": ["boolean", tuple],
+        "clip": ["boolean", "array-like"],
     }
 
     def __init__(
@@ -382,10 +390,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     # Methods that the base class calls
 
-    def _data(self, X: Any, y: Any, stream: bool = False) -> Any:
-        """X as validation takes it; with pairs, the ratings y are packed together with X."""
+    def _data(self, X: Any, y: Any, weights: Any = None, stream: bool = False) -> Any:
+        """X as validation takes it; ratings y of pairs, and weights, are packed together with X."""
         if of_pairs(self):
-            return Pairs(X, y, stream)
+            return Pairs(X, y, weights, stream)
         if look_like_pairs(X, y):
             warnings.warn(
                 "X has two columns of integers, and y as many entries as X has rows. They are "
@@ -438,16 +446,22 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             rating_weights=weights if pairs else None,
             counts_ratings=pairs,
             known=self._known(X.users) if X.stream else None,
+            everyone=None if X.everyone is None else self._make_units(X.everyone, None),
         )
+
+    def _present(
+        self, X: RatingData, weights: np.ndarray | None
+    ) -> tuple[RatingData, np.ndarray | None]:
+        # Ratings of weight zero that are given as pairs have been left out when they were read.
+        return (X, weights) if X.order is not None else super()._present(X, weights)
+
+    def _chosen(self, X: RatingData, chosen: np.ndarray) -> RatingData:
+        return some_users(X, chosen)
 
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
         return super()._check_weights(sample_weight, np.empty((X.shape[0], 1)), allow_nothing)
-
-    def _without_absent(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-        # Users of weight zero have factors like the others, as attributes of the fit.
-        return X, weights
 
     def _check_training(self, units: Ratings) -> None:  # type: ignore[override]
         if units.n_observations == 0:
@@ -466,12 +480,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             )
 
     def _make_model(self, X: RatingData, units: Ratings) -> MatrixFactorization:  # type: ignore[override]
-        if isinstance(self.clip, tuple):
-            numbers = [value for value in self.clip if isinstance(value, Real)]
-            if not (len(self.clip) == len(numbers) == 2 and numbers[0] < numbers[1]):
-                raise ValueError(
-                    f"clip={self.clip!r} is not a range: give numbers (low, high) with low < high."
-                )
+        if not isinstance(self.clip, bool | np.bool_):
+            check_range(self.clip, "clip")
         return MatrixFactorization(
             self.n_components,
             self.n_items or units.n_columns,
@@ -504,12 +514,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _complete_fit(self, ctx: Context, units: Ratings, trace: Any) -> None:  # type: ignore[override]
         vars(ctx).update(vars(_of_items(ctx)))
-        # The users of data in parts stay with them, and are no attributes of the fit.
-        of_units: Any = units.example.take(slice(0)) if units.in_parts else units
-        self._set_users(self._solved(ctx, of_units))
+        self._set_users(self._solved(ctx, _users_of(units)))
 
-    def _part(self, X: Any, y: Any) -> Any:
-        return Pairs(X, y, stream=True) if of_pairs(self) else X
+    def _part(self, X: Any, y: Any, weights: Any) -> Any:
+        return Pairs(X, y, weights, stream=True) if of_pairs(self) else X
 
     @property
     def _reads_targets(self) -> bool:
@@ -537,16 +545,14 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _snapshot(self, ctx: Context, units: Ratings) -> dict[str, Any]:  # type: ignore[override]
         kept = _of_items(ctx)
-        of_units: Any = units.example.take(slice(0)) if units.in_parts else units
-        return super()._snapshot(kept, units) | self._user_attributes(
-            kept, self._solved(kept, of_units)
-        )
+        statistics = self._solved(kept, _users_of(units))
+        return super()._snapshot(kept, units) | self._user_attributes(kept, statistics)
 
     def _update(self, X: RatingData, units: Ratings) -> None:  # type: ignore[override]
         super()._update(X, units)
         if units.n_observations == 0:
             return
-        found = self._solved(self._inference.ctx, units)
+        found = self._solved(self._inference.ctx, _users_of(units))
         if X.order is not None:
             known = self._known(np.arange(self._n_known(X.users.max() + 1)))
             for key, value in found.items():
@@ -633,7 +639,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             ``checkpoint`` belongs to a fit with other data, parameters or versions.
         """
         with self._all_or_nothing():
-            data = X if in_parts(X) else self._data(X, y)
+            data = X if in_parts(X) else self._data(X, y, sample_weight)
             return self._fit(data, y, sample_weight, checkpoint)
 
     @checks_parameters
@@ -674,7 +680,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             if in_parts(X):
                 stream(self, X, y, sample_weight)
                 return self
-            return self._partial_fit(self._data(X, y, stream=True), sample_weight)
+            data = self._data(X, y, sample_weight, stream=True)
+            return self._partial_fit(data, sample_weight)
 
     @available_if(of_matrix)
     @by_parts

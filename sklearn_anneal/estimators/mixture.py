@@ -13,8 +13,8 @@ from sklearn.utils.validation import validate_data
 
 from ..annealing import ANNEALING
 from ..families import COVARIANCE_TYPES
-from ..inference.tables import Blocks, Coded, merged_rows, missing_cells
-from ..inference.units import Rows, Units, cell_patterns
+from ..inference.tables import Blocks, merged_rows, missing_cells
+from ..inference.units import Rows, cell_patterns
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed
 from ._columns import (
@@ -418,8 +418,16 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     # Methods that the base class calls
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> Any:
-        """X in the form that the model reads."""
-        return self._encoded(X, reset, ensure_min_samples)[0]
+        """X as a table of numbers, whose categories :meth:`_make_units` counts."""
+        given = X
+        X = self._table(X, reset, ensure_min_samples)
+        if reset:
+            # The names of columns are those of a data frame, of whatever package.
+            self._find_blocks(given if hasattr(given, "columns") else X)
+            self._known = self._declared()
+        else:
+            self._known = self._known_levels(self._quiet_context().model.components)
+        return X
 
     def _table(self, X: Any, reset: bool, ensure_min_samples: int) -> Any:
         """X as an array or a sparse matrix of numbers."""
@@ -448,22 +456,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         _refuse_infinite(X.data if issparse(X) else X)
         return X
 
-    def _encoded(self, X: Any, reset: bool, ensure_min_samples: int) -> tuple[Any, Any]:
-        """X in the form that the model reads, and the dtype of responsibilities of its rows."""
-        given = X
-        X = self._table(X, reset, ensure_min_samples)
-        if reset:
-            # The names of columns are those of a data frame, of whatever package.
-            self._find_blocks(given if hasattr(given, "columns") else X)
-            declared = self._declared()
-        else:
-            declared = self._known_levels(self._quiet_context().model.components)
-        encoded = cells_of(
-            X, self.emission, self._blocks, self.n_components, declared, "n_categories"
-        )
-        return encoded, np.float32 if X.dtype == np.float32 else np.float64
+    def _encoded(self, X: Any, declared: dict[str, Any]) -> Any:
+        """A table in the form that the model reads, with declared numbers of categories."""
+        return cells_of(X, self.emission, self._blocks, self.n_components, declared, "n_categories")
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
+        X = self._encoded(X, self._known)
         method = ANNEALING[self.annealing] if isinstance(self.annealing, str) else self.annealing
         minibatches = self.batch_size is not None and self.batch_size < X.shape[0]
         if not (minibatches or method.draws_weights):
@@ -471,26 +469,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             if merged is not None:
                 return Rows(*merged)
         return _rows_of(X, sample_weight)
-
-    def _without_absent(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-        present, weights = super()._without_absent(X, weights)
-        if present is X:
-            return X, weights
-        declared = self._declared()
-        if isinstance(present, Blocks):
-            parts = present.parts.items()
-            packed = {n: p if n in declared else self._repacked(n, p) for n, p in parts}
-            return Blocks(packed), weights
-        return (present if declared else self._repacked("", present)), weights
-
-    def _repacked(self, name: str, X: Any) -> Any:
-        """Categories packed anew, up to the largest that is there; other columns as they are."""
-        blocks = {block.name: block.emission for block in self._blocks or ()} or {"": self.emission}
-        if blocks[name] != "categorical":
-            return X
-        levels = X.levels()
-        n_levels = np.maximum(levels.max(axis=0, initial=-1) + 1, 1)
-        return Coded.of_chunks([levels], n_levels, (levels < 0).any(axis=0), self.n_components)
 
     def _check_training(self, units: Rows) -> None:  # type: ignore[override]
         # A row with a weight of 2 counts twice, and may be two rows that were merged.
@@ -519,9 +497,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     def _check_parts(self) -> None:
         self._check_all_declared()
 
-    def _make_model(self, X: Any, units: Units) -> Mixture:
+    def _make_model(self, X: Any, units: Rows) -> Mixture:  # type: ignore[override]
         return Mixture(
-            self._components(X),
+            self._components(units.X),
             self.weight_concentration_prior_type,
             self.init_params,
             self.weight_concentration_prior,
@@ -588,8 +566,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             1 − Σ_n H[q(z_n)] / (N log K), from 0 (nothing is known of the components of rows) to 1;
             1 for a single component.
         """
+        X, weights = self._counted(X, sample_weight)
         shares = self.predict_proba(X)
-        weights = self._check_weights(sample_weight, shares)
         if shares.shape[1] == 1:
             return 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -666,7 +644,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
     def _again(self, X: Any) -> tuple[Rows, Any]:
         ctx = self._context()
-        encoded, dtype = self._encoded(X, False, 1)
+        table = self._table(X, False, 1)
+        encoded = self._encoded(table, self._known_levels(ctx.model.components))
+        dtype = np.float32 if table.dtype == np.float32 else np.float64
         return _rows_of(encoded, None).centered(ctx.summary), dtype
 
     def _expected(self, rows: Rows) -> Any:

@@ -247,6 +247,9 @@ class Here(Place):
     def put(self, loads: list[Callable[[], Units]]) -> None:
         self.n_parts = len(loads)
         self._loads = loads
+        if self._folder is not None:
+            # That of the first call, which nothing has been written to that counts from now on.
+            self._folder.cleanup()
         if not all(self._stay):
             self._folder = tempfile.TemporaryDirectory(prefix="sklearn_anneal-")
         self._kept = [
