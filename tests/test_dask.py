@@ -362,11 +362,13 @@ def test_arrays_of_dask_are_fitted_and_predicted_where_they_are(client, rng):
     parts = Shards([X[i : i + 50] for i in range(0, 240, 50)])
     assert same(est, mixture().fit(parts))
     assert est.score(lazy) == pytest.approx(est.score(X), rel=1e-12)
-    labels = est.predict(lazy)
-    assert isinstance(labels, da.Array)
-    np.testing.assert_array_equal(labels.compute(), est.predict(X))
-    np.testing.assert_array_equal(est.predict_proba(lazy).compute(), est.predict_proba(X))
-    np.testing.assert_array_equal(est.score_samples(lazy).compute(), est.score_samples(X))
+    for name in ("predict", "predict_proba", "score_samples"):
+        found = getattr(est, name)(lazy)
+        assert isinstance(found, da.Array)
+        # The same rows together have the same bits; other rows beside them change last digits.
+        of_blocks = np.concatenate(getattr(est, name)(parts).compute())
+        np.testing.assert_array_equal(found.compute(), of_blocks)
+        np.testing.assert_allclose(of_blocks, getattr(est, name)(X), rtol=1e-12, atol=1e-12)
 
 
 def test_data_frames_of_dask(client, rng):
