@@ -31,6 +31,8 @@ METHODS = (
     "score_samples",
     "inclusion_probabilities",
     "reconstruct",
+    "impute",
+    "predict_rows",
     "inverse_temperatures",
 )
 
