@@ -606,6 +606,8 @@ class BaseAnnealed(
         for batch in self._stream_batches(units):
             self._update(X, batch)
         self._warn_of_stream()
+        if first:
+            self._warn_of_scales(self._inference.ctx.summary, stacklevel=5)
         return self
 
     def _stream_batches(self, units: Units) -> Iterable[Units]:
@@ -716,6 +718,10 @@ class BaseAnnealed(
                 stacklevel=stacklevel,
             )
         self._warn_of_coincidence(ctx, stacklevel=stacklevel + 1)
+        self._warn_of_scales(ctx.summary, stacklevel=stacklevel + 1)
+
+    def _warn_of_scales(self, summary: Any, stacklevel: int) -> None:
+        """Warn of training data whose scale does not suit a parameter."""
 
     def _warn_of_stream(self) -> None:
         """Warn of components that coincide after the schedule of a stream.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -253,6 +254,32 @@ def refuse_unobserved_columns(rows: Rows, positions: np.ndarray | None = None) -
             f"Column {column} of X has no observed value: all of its cells are missing (in rows of "
             "positive weight). Leave this column out, or add rows that have a value in it."
         )
+
+
+# Categories
+
+
+def warn_of_zero(
+    what: str, plural: str, columns: list[int] | None, declare: str, stacklevel: int
+) -> None:
+    """Warn of columns without the category 0, as those are that begin to count with 1.
+
+    ``columns`` are their positions in X; None for symbols, which have one column.
+    """
+    if columns is not None and not columns:
+        return
+    where = ""
+    if columns is not None:
+        some = ", ".join(map(str, columns[:5])) + (", …" if len(columns) > 5 else "")
+        where = f" in the column{'s' * (len(columns) > 1)} {some} of X"
+    warnings.warn(
+        f"The {what} 0 does not occur{where}, but {plural} are numbered from 0, so that it has "
+        f"parameters, which bic counts. If {plural} were coded from 1, subtract 1, or let "
+        "sklearn.preprocessing.OrdinalEncoder number them. If these data merely lack it, declare "
+        f"{declare}.",
+        UserWarning,
+        stacklevel=stacklevel,
+    )
 
 
 # Sparse matrices

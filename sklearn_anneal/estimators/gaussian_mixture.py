@@ -18,7 +18,13 @@ from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._part_predictions import by_parts
-from ._priors import check_first_rows, check_shape, checked_covariance_prior, is_auto
+from ._priors import (
+    check_first_rows,
+    check_shape,
+    checked_covariance_prior,
+    is_auto,
+    warn_of_regularisation,
+)
 from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
@@ -484,6 +490,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             "degrees_of_freedom_prior_": components.degrees_of_freedom_prior,
             "covariance_prior_": components.covariance_prior,
         }
+
+    def _warn_of_scales(self, summary: Any, stacklevel: int) -> None:
+        moments = [(summary, np.arange(len(summary.mean)))]
+        spherical = self.covariance_type == "spherical"
+        warn_of_regularisation(self.reg_covar, moments, spherical, stacklevel + 1)
 
     # Public methods
 

@@ -39,7 +39,7 @@ from ._sequences import (
 )
 from ._shards import in_parts
 from ._state_predictions import StatePredictions
-from ._validation import checks_parameters, refuse_unobserved_columns
+from ._validation import checks_parameters, refuse_unobserved_columns, warn_of_zero
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -479,6 +479,8 @@ class AnnealedHMM(StatePredictions):
         if self.emission == "categorical":
             declared = self.n_symbols if reset else self.n_symbols_
             CategoricalEmission.check_symbols(data.X, declared)
+            if declared is None and (data.X > 0).any() and not (data.X == 0).any():
+                warn_of_zero("symbol", "symbols", None, "n_symbols", stacklevel=7)
         return data
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
@@ -504,6 +506,7 @@ class AnnealedHMM(StatePredictions):
         self._refuse_impossible(units)
         if self._blocks is not None:
             refuse_unobserved_columns(units.observed(), self._order())
+            self._warn_of_categories(units.frames, stacklevel=7)
 
     def _check_first_batch(self, units: Sequences, model: Any) -> None:  # type: ignore[override]
         self._check_training(units)
@@ -582,6 +585,10 @@ class AnnealedHMM(StatePredictions):
             "n_sequences_": ctx.summary.n_sequences,
             **of_frames,
         }
+
+    @staticmethod
+    def _summary_of_components(summary: Any) -> Any:
+        return summary.emission
 
     @staticmethod
     def _usual_concentration(n_levels: int) -> float:

@@ -457,6 +457,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         encoded = cells_of(
             X, self.emission, self._blocks, self.n_components, declared, "n_categories"
         )
+        if reset:
+            self._warn_of_categories(encoded, stacklevel=8)
         return encoded, np.float32 if X.dtype == np.float32 else np.float64
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
@@ -517,6 +519,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         }
         own = ctx.summary.components
         return attributes | self._attributes_of_components(model.components, q, prior, own)
+
+    @staticmethod
+    def _summary_of_components(summary: Any) -> Any:
+        return summary.components
 
     @staticmethod
     def _usual_concentration(n_levels: int) -> float:
