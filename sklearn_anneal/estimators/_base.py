@@ -62,6 +62,8 @@ _WITHOUT_WEIGHT = (
     "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
     "least one row, or leave sample_weight out."
 )
+# The largest sum of weights. Squares and products with counts of larger ones overflow.
+_MOST_WEIGHT = 1e100
 # Below these numbers of operations per update or pass, threads cost more time than they save.
 _WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 # The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
@@ -241,6 +243,15 @@ class BaseAnnealed(
         )
         if not allow_nothing and not weights.any():
             raise ValueError(_WITHOUT_WEIGHT)
+        with np.errstate(over="ignore"):
+            total = weights.sum()
+        if total > _MOST_WEIGHT:
+            raise ValueError(
+                f"sample_weight sums to {total:.3g}, but at most {_MOST_WEIGHT:g} is read: a "
+                "weight of 2 counts a row twice, so that weights are numbers of rows. If only "
+                "their proportions matter, give sample_weight * len(sample_weight) / "
+                "sum(sample_weight)."
+            )
         return weights
 
     def _check_training(self, units: Units) -> None:

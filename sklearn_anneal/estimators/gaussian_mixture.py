@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from ..families import (
     COVARIANCE_TYPES,
@@ -25,6 +24,7 @@ from ._priors import (
     is_auto,
     warn_of_regularisation,
 )
+from ._tables import validated_table
 from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
@@ -398,7 +398,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
         refuse_masked(X, "X", nan_is_missing=True)
-        return validate_data(
+        return validated_table(
             self,
             X,
             reset=reset,

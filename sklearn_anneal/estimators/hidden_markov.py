@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import missing_cells
@@ -39,6 +38,7 @@ from ._sequences import (
 )
 from ._shards import in_parts
 from ._state_predictions import StatePredictions
+from ._tables import validated_table
 from ._validation import checks_parameters, refuse_unobserved_columns, warn_of_zero
 
 if TYPE_CHECKING:
@@ -462,7 +462,7 @@ class AnnealedHMM(StatePredictions):
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
         data = read_sequences(X, None, None, self.emission == "categorical")
-        frames = validate_data(
+        frames = validated_table(
             self,
             data.X,
             reset=reset,
