@@ -19,7 +19,7 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from ..annealing import (
     ANNEALING,
@@ -49,21 +49,16 @@ from ._part_predictions import score_of
 from ._shards import in_parts
 from ._state import Inference, described_value, same
 from ._validation import (
+    WITHOUT_WEIGHT,
     CheckedParameters,
+    checked_weights,
     checks_parameters,
     did_you_mean,
     explained,
-    refuse_masked,
 )
 
 # What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
-_WITHOUT_WEIGHT = (
-    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
-    "least one row, or leave sample_weight out."
-)
-# The largest sum of weights. Squares and products with counts of larger ones overflow.
-_MOST_WEIGHT = 1e100
 # Below these numbers of operations per update or pass, threads cost more time than they save.
 _WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 # The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
@@ -231,28 +226,7 @@ class BaseAnnealed(
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
-        if sample_weight is None:
-            return None
-        refuse_masked(sample_weight, "sample_weight")
-        weights = _check_sample_weight(
-            sample_weight,
-            X,
-            dtype=np.float64,
-            ensure_non_negative=True,
-            allow_all_zero_weights=True,
-        )
-        if not allow_nothing and not weights.any():
-            raise ValueError(_WITHOUT_WEIGHT)
-        with np.errstate(over="ignore"):
-            total = weights.sum()
-        if total > _MOST_WEIGHT:
-            raise ValueError(
-                f"sample_weight sums to {total:.3g}, but at most {_MOST_WEIGHT:g} is read: a "
-                "weight of 2 counts a row twice, so that weights are numbers of rows. If only "
-                "their proportions matter, give sample_weight * len(sample_weight) / "
-                "sum(sample_weight)."
-            )
-        return weights
+        return checked_weights(sample_weight, X, allow_nothing)
 
     def _check_training(self, units: Units) -> None:
         """Refuse data that the model cannot be fitted to."""
@@ -337,7 +311,7 @@ class BaseAnnealed(
         if in_parts(X):
             with opened(self, X, y, sample_weight, reset=not warm) as (example, parted):
                 if parted.total_weight == 0:
-                    raise ValueError(_WITHOUT_WEIGHT)
+                    raise ValueError(WITHOUT_WEIGHT)
                 self._check_training(parted.gathered)
                 return self._fit_to(example, parted, (X, y, metadata, parted), warm, store)
         given, X = X, self._validate_data(X, reset=not warm)

@@ -231,7 +231,7 @@ def check_size_of_ratings(values: np.ndarray, dtype: Any) -> None:
 def check_range(limits: Any, name: str) -> None:
     """Refuse a range that does not consist of two numbers, the lower one first."""
     given = list(limits) if np.ndim(limits) == 1 else []
-    numbers = [v for v in given if isinstance(v, Real) and not isinstance(v, bool)]
+    numbers = [v for v in given if np.asarray(v).dtype.kind in "iuf"]
     if not (len(given) == len(numbers) == 2 and numbers[0] < numbers[1]):
         raise ValueError(
             f"{name}={limits!r} is not a range: give numbers (low, high) with low < high."

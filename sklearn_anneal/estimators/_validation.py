@@ -19,6 +19,7 @@ from sklearn.utils._param_validation import (
     Options,
     validate_parameter_constraints,
 )
+from sklearn.utils.validation import _check_sample_weight
 
 from ..inference.tables import missing_cells
 from ..inference.units import Rows
@@ -32,6 +33,12 @@ _LARGEST = 2**63 - 1
 # the second number times the number of entries that hold ids.
 _FEW_IDS = 100_000
 _IDS_PER_ENTRY = 10
+WITHOUT_WEIGHT = (
+    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
+    "least one row, or leave sample_weight out."
+)
+# The largest sum of weights. Squares and products with counts of larger ones overflow.
+_MOST_WEIGHT = 1e100
 # Names that other tools have for distributions.
 _SYNONYMS = {
     "normal": "gaussian",
@@ -228,6 +235,39 @@ def check_n_samples(n_samples: Any) -> None:
             f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
             "sample, and a whole number of them."
         )
+
+
+# Weights
+
+
+def checked_weights(sample_weight: Any, X: Any, allow_nothing: bool) -> np.ndarray | None:
+    """Return the weights of rows as float64; None if there are none.
+
+    Weights that are all 0 are refused unless ``allow_nothing``, and so are those whose sum is so
+    large that its square overflows.
+    """
+    if sample_weight is None:
+        return None
+    refuse_masked(sample_weight, "sample_weight")
+    weights = _check_sample_weight(
+        sample_weight,
+        X,
+        dtype=np.float64,
+        ensure_non_negative=True,
+        allow_all_zero_weights=True,
+    )
+    if not allow_nothing and not weights.any():
+        raise ValueError(WITHOUT_WEIGHT)
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if total > _MOST_WEIGHT:
+        raise ValueError(
+            f"sample_weight sums to {total:.3g}, but at most {_MOST_WEIGHT:g} is read: a "
+            "weight of 2 counts a row twice, so that weights are numbers of rows. If only "
+            "their proportions matter, give sample_weight * len(sample_weight) / "
+            "sum(sample_weight)."
+        )
+    return weights
 
 
 # Missing cells

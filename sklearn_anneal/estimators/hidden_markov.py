@@ -30,10 +30,11 @@ from ._priors import checked_prior, is_auto, refuse_empty_rows
 from ._sequences import (
     SequenceData,
     check_targets,
-    listed_sequences,
     read_sequences,
     read_states,
     refuse_all_missing,
+    refuse_part,
+    weights_of_frames,
     weights_of_sequences,
 )
 from ._shards import in_parts
@@ -719,23 +720,11 @@ class AnnealedHMM(StatePredictions):
                 )
 
     def _part(self, X: Any, y: Any) -> SequenceData:
-        if not isinstance(X, list | tuple) or listed_sequences(X) is None:
-            given = "is of" if not isinstance(X, list | tuple) else "has no sequences; it is of"
-            raise ValueError(
-                "With data in parts, every part is a list of whole sequences, but this one "
-                f"{given} the type {type(X).__name__}. Give [X] for one sequence X, and list(X) "
-                "for an array of sequences."
-            )
+        refuse_part(X)
         return self._data(X, None, None)
 
     def _weights_of_part(self, weights: Any, X: Any) -> np.ndarray:
-        lengths = [len(sequence) for sequence in X]
-        if np.shape(weights) != (len(lengths),):
-            raise ValueError(
-                "with data in parts, sample_weight has one weight per sequence: expected "
-                f"{len(lengths)}, but its shape is {np.shape(weights)}"
-            )
-        return np.repeat(np.asarray(weights, dtype=np.float64), lengths)
+        return weights_of_frames(weights, X)
 
     def _check_parts(self) -> None:
         if self._blocks is not None:
