@@ -7,6 +7,8 @@ import pickle
 import tempfile
 import threading
 import warnings
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,6 +78,11 @@ def test_files_are_the_arrays_in_them(name, suffix, rng, tmp_path):
     paths, tables = saved(uneven(X, 4), tmp_path, suffix)
     read, whole = (entry.make(**settings).fit(Shards(parts)) for parts in (paths, tables))
     assert_identical(read, whole)
+    # Functions and delayed objects may return paths.
+    dask = pytest.importorskip("dask")
+    returning = [partial(str, paths[0]), lambda: Path(paths[1]), *map(dask.delayed(str), paths[2:])]
+    assert_identical(entry.make(**settings).fit(Shards(returning)), whole)
+    assert len(whole.transform(Shards(returning)).compute()) == 4
 
 
 @pytest.mark.parametrize("entry", models())

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from numbers import Integral, Number, Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from ..annealing import (
     ANNEALING,
@@ -51,12 +51,11 @@ from ._shards import in_parts
 from ._state import Inference, described_value, same
 from ._streaming import WORTH_THREADS, update, without_schedule
 from ._validation import (
-    WITHOUT_WEIGHT,
     CheckedParameters,
+    checked_weights,
     checks_parameters,
     did_you_mean,
     explained,
-    refuse_masked,
 )
 from ._warnings import warn_of_light_data, warn_of_priors, warn_of_unfinished_stream
 
@@ -221,22 +220,7 @@ class BaseAnnealed(
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
-        if sample_weight is None:
-            return None
-        refuse_masked(sample_weight, "sample_weight")
-        if isinstance(sample_weight, Number) and not isinstance(sample_weight, Real):
-            # scikit-learn refuses arrays of complex numbers, and would take the real part of one.
-            raise ValueError(f"sample_weight should be real, but is {sample_weight!r}.")
-        weights = _check_sample_weight(
-            sample_weight,
-            X,
-            dtype=np.float64,
-            ensure_non_negative=True,
-            allow_all_zero_weights=True,
-        )
-        if not allow_nothing and not weights.any():
-            raise ValueError(WITHOUT_WEIGHT)
-        return weights
+        return checked_weights(sample_weight, X, allow_nothing)
 
     def _present(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
         """X, as it was validated, and its weights, without the data points of weight zero.
@@ -620,6 +604,8 @@ class BaseAnnealed(
         for batch in self._stream_batches(units):
             update(self, X, batch)
         self._warn_of_stream()
+        if first:
+            self._warn_of_scales(self._inference.ctx.summary, stacklevel=5)
         return self
 
     def _stream_batches(self, units: Units) -> Iterable[Units]:
@@ -680,6 +666,10 @@ class BaseAnnealed(
                 stacklevel=stacklevel,
             )
         self._warn_of_coincidence(ctx, stacklevel=stacklevel + 1)
+        self._warn_of_scales(ctx.summary, stacklevel=stacklevel + 1)
+
+    def _warn_of_scales(self, summary: Any, stacklevel: int) -> None:
+        """Warn of training data whose scale does not suit a parameter."""
 
     def _warn_of_stream(self) -> None:
         """Warn of components that coincide after the schedule of a stream.

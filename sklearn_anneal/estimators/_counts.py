@@ -34,6 +34,17 @@ def checked_counts(X: Any, given: Any, owner: str) -> Any:
     return _canonical(X)
 
 
+def as_native(X: np.ndarray) -> np.ndarray:
+    """Return an array with a dtype that a sparse matrix can have.
+
+    Neither half precision nor the byte order of other machines, in which files of NetCDF and FITS
+    are written, is among these.
+    """
+    if X.dtype.kind == "f" and X.dtype.itemsize == 2:
+        return X.astype(np.float32)
+    return X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
+
+
 def _wide(X: Any) -> Any:
     """The counts as float64 if they are integers, so that their sums do not overflow."""
     return X.astype(np.float64) if X.dtype.kind in "iub" else X

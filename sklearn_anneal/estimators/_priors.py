@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
 
 from ..families import COVARIANCE_TYPES, get_structure
+from ..models.components._moments import above_rounding
 
 SCALED = "scaled"
 """The name of a prior of words that falls with the number of topics, and with many words."""
 # From so many words on, it falls with the square root of their number.
 _WORDS_OF_SCALED = 4_000
+# The largest share of a column's variance, in all rows, that reg_covar may have without a warning.
+# Groups of rows vary less than all rows do.
+_SHARE_OF_REGULARISATION = 0.01
 
 
 def is_auto(value: Any) -> bool:
@@ -195,3 +200,38 @@ def prior_vector(prior: Any, size: int, default: float, name: str, axis: str) ->
             + (f" with a smallest entry of {vector.min():g}." if vector.size else ".")
         )
     return vector.copy()
+
+
+def warn_of_regularisation(
+    reg_covar: float, parts: list[tuple[Any, np.ndarray]], spherical: bool, stacklevel: int
+) -> None:
+    """Warn if ``reg_covar`` is no longer small beside the smallest variance of a column.
+
+    Parameters
+    ----------
+    reg_covar : float
+    parts : list of tuples (summary, columns)
+        The moments of Gaussian columns, and the positions of these columns in X.
+    spherical : bool
+        Whether all columns of a part have one variance, their mean.
+    stacklevel : int
+    """
+    smallest, column = np.inf, 0
+    for summary, columns in parts:
+        variance, varies = summary.variance, above_rounding(summary.variance, summary.mean)
+        if spherical and varies.any():
+            variance = np.full_like(variance, variance.mean())
+        least = np.where(varies, variance, np.inf)
+        if least.min() < smallest:
+            smallest, column = float(least.min()), int(columns[least.argmin()])
+    if reg_covar <= _SHARE_OF_REGULARISATION * smallest:
+        return
+    what = "columns have the mean" if spherical else f"column {column} has the"
+    warnings.warn(
+        f"reg_covar={reg_covar:g} is added to the variances of all components, but {what} variance "
+        f"{smallest:.2g} in all of X, so that groups of rows may merge. Set reg_covar to "
+        f"{1e-6 * smallest:.0e} or less, or rescale X, for example with "
+        "sklearn.preprocessing.StandardScaler.",
+        UserWarning,
+        stacklevel=stacklevel,
+    )

@@ -12,12 +12,8 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, column_or_1d, validate_data
 
-from ._validation import (
-    check_largest_id,
-    check_sparse,
-    masked_as_nan,
-    refuse_masked,
-)
+from ._tables import validated_table
+from ._validation import check_largest_id, check_sparse, masked_as_nan, refuse_masked
 from ._warnings import outer_level
 
 _DTYPES = [np.float64, np.float32]
@@ -99,7 +95,11 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     same_width = n_items is None or reset or _width(X) == estimator.n_features_in_
     if not same_width:
         _check_names(estimator, X)
-    X = validate_data(estimator, X, reset=reset, **how) if same_width else check_array(X, **how)
+    X = (
+        validated_table(estimator, X, unobserved=True, reset=reset, **how)
+        if same_width
+        else check_array(X, **how)
+    )
     n_columns = X.shape[1]
     if n_items is not None and n_columns > n_items:
         raise ValueError(
@@ -303,7 +303,8 @@ def read_pairs(
     X = validate_data(estimator, pairs.X, reset=reset, dtype=None)
     if X.shape[1] != 2:
         raise ValueError(
-            f'With input="pairs" X has two columns, user and item, but it has {X.shape[1]}.'
+            f'With input="pairs" X has two columns, user and item, but it has {X.shape[1]}. '
+            "Ratings are y: give fit(X[:, :2], X[:, 2]) if the third column has them."
         )
     X = read_ids(X, "The ids of users and items", unseen)
     y = check_array(

@@ -370,6 +370,28 @@ def refuse_all_missing(units: Sequences) -> None:
         )
 
 
+def refuse_part(X: Any) -> None:
+    """Refuse a part of data in parts that is no list of sequences."""
+    if not isinstance(X, list | tuple) or listed_sequences(X) is None:
+        given = "is of" if not isinstance(X, list | tuple) else "has no sequences; it is of"
+        raise ValueError(
+            "With data in parts, every part is a list of whole sequences, but this one "
+            f"{given} the type {type(X).__name__}. Give [X] for one sequence X, and list(X) "
+            "for an array of sequences."
+        )
+
+
+def weights_of_frames(weights: Any, X: Any) -> np.ndarray:
+    """Return one weight per row of a part, given one per sequence."""
+    lengths = [len(sequence) for sequence in X]
+    if np.shape(weights) != (len(lengths),):
+        raise ValueError(
+            "with data in parts, sample_weight has one weight per sequence: expected "
+            f"{len(lengths)}, but its shape is {np.shape(weights)}"
+        )
+    return np.repeat(np.asarray(weights, dtype=np.float64), lengths)
+
+
 def weights_of_sequences(weights: np.ndarray, data: SequenceData) -> np.ndarray:
     """Return one weight per sequence, given one per row.
 
@@ -412,13 +434,3 @@ def refuse_beside_parts(**given: Any) -> None:
                 f"{name} cannot be given with data in parts: every part is a list of whole "
                 "sequences."
             )
-
-
-def weights_of_frames(weights: Any, lengths: list[int]) -> np.ndarray:
-    """Return one weight per frame, given one per sequence of a part of the data."""
-    if np.shape(weights) != (len(lengths),):
-        raise ValueError(
-            "with data in parts, sample_weight has one weight per sequence: expected "
-            f"{len(lengths)}, but its shape is {np.shape(weights)}"
-        )
-    return np.repeat(np.asarray(weights, dtype=np.float64), lengths)

@@ -10,13 +10,13 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
 
 from ..inference.units import Rows, Units
 from ..models.factorial_mixture import FactorialMixture
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
+from ._tables import validated_table
 from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
         refuse_masked(X, "X")
-        return validate_data(
+        return validated_table(
             self,
             X,
             reset=reset,

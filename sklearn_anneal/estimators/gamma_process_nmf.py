@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, csr_matrix, issparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_non_negative, validate_data
+from sklearn.utils.validation import check_non_negative
 
 from ..families import deviance, log_poisson
 from ..inference.parallel import Workers
@@ -24,6 +24,7 @@ from ._counts import checked_counts, drawn_counts
 from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
 from ._streaming import WORTH_THREADS
+from ._tables import validated_table
 from ._validation import (
     check_activations,
     check_n_samples,
@@ -342,7 +343,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         refuse_masked(X, "X", nan_is_missing=True)
         check_sparse(X)
         given = X
-        X = validate_data(
+        X = validated_table(
             self,
             X,
             reset=reset,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from ..families import (
     COVARIANCE_TYPES,
@@ -18,7 +17,14 @@ from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._part_predictions import by_parts
-from ._priors import check_first_rows, check_shape, checked_covariance_prior, is_auto
+from ._priors import (
+    check_first_rows,
+    check_shape,
+    checked_covariance_prior,
+    is_auto,
+    warn_of_regularisation,
+)
+from ._tables import validated_table
 from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
@@ -395,7 +401,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
         refuse_masked(X, "X", nan_is_missing=True)
-        return validate_data(
+        return validated_table(
             self,
             X,
             reset=reset,
@@ -487,6 +493,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             "degrees_of_freedom_prior_": components.degrees_of_freedom_prior,
             "covariance_prior_": components.covariance_prior,
         }
+
+    def _warn_of_scales(self, summary: Any, stacklevel: int) -> None:
+        moments = [(summary, np.arange(len(summary.mean)))]
+        spherical = self.covariance_type == "spherical"
+        warn_of_regularisation(self.reg_covar, moments, spherical, stacklevel + 1)
 
     # Public methods
 

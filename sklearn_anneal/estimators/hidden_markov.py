@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import missing_cells
@@ -31,17 +30,18 @@ from ._priors import checked_prior, is_auto, refuse_empty_rows
 from ._sequences import (
     SequenceData,
     check_targets,
-    listed_sequences,
     read_sequences,
     read_states,
     refuse_all_missing,
     refuse_beside_parts,
+    refuse_part,
     weights_of_frames,
     weights_of_sequences,
 )
 from ._shards import in_parts
 from ._state_predictions import StatePredictions
-from ._validation import checks_parameters, refuse_unobserved_columns
+from ._tables import validated_table
+from ._validation import checks_parameters, refuse_unobserved_columns, warn_of_zero
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -467,7 +467,7 @@ class AnnealedHMM(StatePredictions):
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
         data = read_sequences(X, None, None, self.emission == "categorical")
-        frames = validate_data(
+        frames = validated_table(
             self,
             data.X,
             reset=reset,
@@ -513,6 +513,10 @@ class AnnealedHMM(StatePredictions):
         self._refuse_impossible(units)
         if self._blocks is not None:
             refuse_unobserved_columns(units.observed(), self._order())
+            self._warn_of_categories(units.frames)
+        elif self.emission == "categorical" and self.n_symbols is None:
+            if units.frames.max(initial=0) > 0 and not (units.frames == 0).any():
+                warn_of_zero("symbol", "symbols", None, "n_symbols")
 
     def _check_first_batch(self, units: Sequences, model: Any) -> None:  # type: ignore[override]
         self._check_training(units)
@@ -591,6 +595,10 @@ class AnnealedHMM(StatePredictions):
             "n_sequences_": ctx.summary.n_sequences,
             **of_frames,
         }
+
+    @staticmethod
+    def _summary_of_components(summary: Any) -> Any:
+        return summary.emission
 
     @staticmethod
     def _usual_concentration(n_levels: int) -> float:
@@ -712,17 +720,11 @@ class AnnealedHMM(StatePredictions):
             return self._partial_fit(data, sample_weight)
 
     def _part(self, X: Any, y: Any, weights: Any) -> SequenceData:
-        if not isinstance(X, list | tuple) or listed_sequences(X) is None:
-            given = "is of" if not isinstance(X, list | tuple) else "has no sequences; it is of"
-            raise ValueError(
-                "With data in parts, every part is a list of whole sequences, but this one "
-                f"{given} the type {type(X).__name__}. Give [X] for one sequence X, and list(X) "
-                "for an array of sequences."
-            )
+        refuse_part(X)
         return self._data(X, None, None)
 
     def _weights_of_part(self, weights: Any, X: Any) -> np.ndarray:
-        return weights_of_frames(weights, [len(sequence) for sequence in X])
+        return weights_of_frames(weights, X)
 
     def _check_parts(self) -> None:
         if self._blocks is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_non_negative, validate_data
+from sklearn.utils.validation import check_non_negative
 
 from ..annealing.structured import StructuredVI
 from ..inference.engine import Trace
@@ -19,8 +19,9 @@ from ..inference.stopping import ChangeOfPerplexity, RiseOfBound
 from ..inference.units import Documents, Units
 from ..models.latent_dirichlet import SAMPLER, LatentDirichlet
 from ._base import BaseAnnealed
-from ._counts import checked_counts, refuse_texts
+from ._counts import as_native, checked_counts, refuse_texts
 from ._priors import SCALED, is_auto, prior_of_words, prior_vector
+from ._tables import validated_table
 from ._topic_predictions import TopicPredictions, perplexity_of
 from ._topic_training import TopicTraining
 from ._validation import check_sparse, refuse_masked
@@ -413,15 +414,24 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         check_sparse(X)
         given = X
         try:
-            X = validate_data(
-                self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1
+            X = validated_table(
+                self,
+                X,
+                text="counts of words are needed here, which sklearn.feature_extraction.text."
+                "CountVectorizer makes of texts; leave other columns of text out",
+                missing="give 0 for words that a document lacks, and leave out documents whose "
+                "counts are not known",
+                reset=reset,
+                accept_sparse="csr",
+                dtype="numeric",
+                ensure_min_samples=1,
             )
         except ValueError:
             refuse_texts(X, type(self).__name__)
             raise
         if not issparse(X):
             check_non_negative(X, type(self).__name__)
-            return csr_matrix(X)
+            return csr_matrix(as_native(X))
         return checked_counts(X, given, type(self).__name__)
 
     def _make_units(self, X: csr_matrix, sample_weight: np.ndarray | None) -> Documents:

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from ..annealing import ANNEALING
 from ..families import COVARIANCE_TYPES
@@ -29,6 +28,7 @@ from ._emissions import attributes_only_with
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._part_predictions import by_parts
 from ._priors import auto_as_none, check_first_rows
+from ._tables import validated_table
 from ._validation import (
     check_n_samples,
     check_sparse,
@@ -434,9 +434,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         refuse_masked(X, "X", nan_is_missing=True)
         check_sparse(X)
         try:
-            X = validate_data(
+            X = validated_table(
                 self,
                 X,
+                text=TEXT_IS_REFUSED.partition("but ")[2],
                 reset=reset,
                 dtype="numeric",
                 accept_sparse="csr",
@@ -480,6 +481,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
                 f"{self.n_components}, n_samples = {n_rows:g}"
             )
         refuse_unobserved_columns(units, self._order())
+        self._warn_of_categories(units.X)
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
         self._check_all_declared()
@@ -519,6 +521,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         }
         own = ctx.summary.components
         return attributes | self._attributes_of_components(model.components, q, prior, own)
+
+    @staticmethod
+    def _summary_of_components(summary: Any) -> Any:
+        return summary.components
 
     @staticmethod
     def _usual_concentration(n_levels: int) -> float:

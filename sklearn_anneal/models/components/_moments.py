@@ -138,6 +138,12 @@ class Summary(DataSummary):
         factors = np.sqrt(variance / np.where(diagonal > 0, diagonal, 1.0))
         return self.scatter * np.outer(factors, factors)
 
+    @property
+    def variance(self) -> np.ndarray:
+        """Variances of the columns."""
+        covariance = self.covariance
+        return np.diagonal(covariance) if covariance.ndim == 2 else covariance
+
     def _cells(self) -> Cells:
         if self.cells is not None:
             return self.cells
@@ -172,6 +178,11 @@ class Summary(DataSummary):
     def continued(self, other: Summary) -> Summary:
         """Return this summary, as priors and coordinates stay when a fit goes on with new data."""
         return self
+
+
+def above_rounding(variance: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return which variances are above those that rounding leaves of columns of equal values."""
+    return variance > (4.0 * np.finfo(float).eps * mean) ** 2
 
 
 def moments(rows: Rows, full: bool) -> Summary:
