@@ -602,7 +602,7 @@ class BaseAnnealed(
             self._checked_inference("partial_fit goes on with a stream")
             self._check_parameters(X, units)
         for batch in self._stream_batches(units):
-            update(self, X, batch)
+            self._update(X, batch)
         self._warn_of_stream()
         if first:
             self._warn_of_scales(self._inference.ctx.summary, stacklevel=5)
@@ -611,6 +611,10 @@ class BaseAnnealed(
     def _stream_batches(self, units: Units) -> Iterable[Units]:
         """The batches with which one call of ``partial_fit`` updates the model."""
         return (units,)
+
+    def _update(self, X: Any, units: Units) -> None:
+        """Update the fitted attributes with one batch of a stream."""
+        update(self, X, units)
 
     def _keep(
         self,
