@@ -374,7 +374,8 @@ class RatingPredictions(BaseAnnealed):
         data, weights = self._present(data, self._check_weights(sample_weight, data))
         known, predicted = halves(data)
         if not predicted.any():
-            raise NothingToScore("X has no rating to predict.")
+            kind = "rating" if weights is None else "rating of positive weight"
+            raise NothingToScore(f"X has no {kind} to predict.")
         natural = self._solved(ctx, self._make_units(some_ratings(data, known), None))
         rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))[predicted]
         mean, std = self._predictions(rows, data.columns[predicted], natural)
