@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import joblib
 import numpy as np
 import pytest
 from models import ENTRIES, TRAINED_BY_GRADIENTS
@@ -154,32 +153,6 @@ def test_samples_of_huge_counts_are_refused(fit):
     with pytest.raises(ValueError, match=r"Counts of the size 1e\+20 .* Divide X by a constant"):
         fit(np.full((10, 1), 1e20)).sample(3)
     assert (fit(np.full((10, 1), 1e18)).sample(3)[0] > 9e17).all()
-
-
-# Checkpoints
-
-
-@pytest.mark.parametrize("name", ["fit", "restart-0", "moves"])
-@pytest.mark.parametrize("held", [[1, 2], {"a": 1}, {"identity": 3, "shared": 4}, None, "text"])
-def test_files_of_something_else_are_no_checkpoint(name, held, rng, tmp_path):
-    X = rng.normal(size=(40, 2))
-
-    def fit():
-        estimator = AnnealedHMM(
-            2, random_state=0, annealing="reheating", effort=1, max_iter=3, tol=0.0
-        )
-        return estimator.fit(X, checkpoint=tmp_path / "fit")
-
-    fit()
-    joblib.dump(held, tmp_path / "fit" / f"{name}.joblib")
-    with pytest.raises(ValueError, match=rf"{name}\.joblib.* cannot be read .*another folder"):
-        fit()
-
-
-def test_a_file_is_no_folder_of_a_checkpoint(rng, tmp_path):
-    (tmp_path / "notes.txt").write_text("not a folder")
-    with pytest.raises(ValueError, match="is a file, but it has to be a folder"):
-        AnnealedHMM(2).fit(rng.normal(size=(40, 2)), checkpoint=tmp_path / "notes.txt")
 
 
 # Moves
