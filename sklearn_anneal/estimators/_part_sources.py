@@ -130,8 +130,8 @@ def present_rows(X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
     if given.all():
         return X, y, weights
     positive = np.flatnonzero(given)
-    chosen = (None if v is None else _safe_indexing(v, positive) for v in (X, y))
-    return *chosen, given[positive]
+    X, y = (None if v is None else _safe_indexing(v, positive) for v in (X, y))
+    return X, y, given[positive]
 
 
 def columns_of(estimator: Any, X: Any, units: Any) -> tuple[Any, ...]:

@@ -333,7 +333,7 @@ class StatePredictions(
         """The log-likelihood of all sequences, and the number of frames, both weighted."""
         ctx, data = self._sequences(X, groups, lengths, y)
         data, weights = self._present(data, self._check_weights(sample_weight, data))
-        units = self._make_units(data, None).centered(ctx.summary)
+        units: Any = self._make_units(data, None).centered(ctx.summary)
         if weights is None:
             weights = np.ones(units.n_units)
         each = self._log_likelihoods(ctx, units)

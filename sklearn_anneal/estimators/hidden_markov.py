@@ -710,7 +710,7 @@ class AnnealedHMM(StatePredictions):
                     "sequences."
                 )
 
-    def _part(self, X: Any, y: Any) -> SequenceData:
+    def _part(self, X: Any, y: Any, weights: Any) -> SequenceData:
         if not isinstance(X, list | tuple):
             raise ValueError(
                 "With data in parts, every part is a list of whole sequences, but this one is of "

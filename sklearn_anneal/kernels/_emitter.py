@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llvmlite import ir
-from numba.core import cgutils
+from numba.core import cgutils, config
 
 LANES = 8
 ROWS = 8
@@ -23,10 +23,17 @@ LINE = 64
 SUMS = 8
 # A number that is below all others.
 BELOW_ALL = -1e308
+# Whether the places that instructions read and write are compared with the sizes of their arrays.
+# numba compares those of its own instructions in this mode, which NUMBA_BOUNDSCHECK=1 switches on.
+CHECKED = bool(config.BOUNDSCHECK)
 
 
 class Emitter:
-    """Emits instructions on vectors that hold ``VECTOR`` bytes of elements of one dtype."""
+    """Emits instructions on vectors that hold ``VECTOR`` bytes of elements of one dtype.
+
+    With ``CHECKED``, those that would read or write outside of an array raise an IndexError. Every
+    address is therefore made by :meth:`place`, from the data of an array that :meth:`array` gave.
+    """
 
     def __init__(self, context, builder, dtype):
         self.context = context
@@ -36,17 +43,46 @@ class Emitter:
         self.alignment = dtype.bitwidth // 8
         self.lanes = VECTOR // self.alignment
         self.vector = ir.VectorType(self.element, self.lanes)
+        self._sizes = {}
 
     def array(self, kind, value):
         """Address of the first element, and shape."""
         struct = self.context.make_array(kind)(self.context, self.builder, value)
-        return struct.data, cgutils.unpack_tuple(self.builder, struct.shape)
+        data, shape = struct.data, cgutils.unpack_tuple(self.builder, struct.shape)
+        if CHECKED:
+            size = ir.Constant(INDEX, 1)
+            for length in shape:
+                size = self.builder.mul(size, length)
+            self._sizes[id(data)] = data, size
+        return data, shape
 
     def constant(self, value):
         return ir.Constant(self.vector, [ir.Constant(self.element, value)] * self.lanes)
 
-    def _address(self, data, offset):
-        pointer = self.builder.gep(data, [offset])
+    def place(self, data, offset, n=1):
+        """Address of an element, from which on ``n`` elements are read or written.
+
+        ``n`` is a Python integer, or a value that is known only when the code runs.
+        """
+        if CHECKED:
+            b = self.builder
+            _, size = self._sizes[id(data)]
+            n = ir.Constant(INDEX, n) if isinstance(n, int) else n
+            outside = b.or_(
+                b.icmp_signed("<", offset, ir.Constant(INDEX, 0)),
+                b.icmp_signed(">", offset, b.sub(size, n)),
+            )
+            with b.if_then(outside, likely=False):
+                message = "explicit vector code reads or writes outside of an array"
+                self.context.call_conv.return_user_exc(b, IndexError, (message,))
+        return self.builder.gep(data, [offset])
+
+    def element_at(self, data, offset):
+        """The value of a single element."""
+        return self.builder.load(self.place(data, offset))
+
+    def _address(self, data, offset, n=None):
+        pointer = self.place(data, offset, self.lanes if n is None else n)
         return self.builder.bitcast(pointer, self.vector.as_pointer())
 
     def load(self, data, offset):
@@ -156,7 +192,10 @@ class Emitter:
         return self.builder.fadd(even, odd)
 
     def fetch(self, data, offset, level=1):
-        """Prefetch the cache line of an element, which will be read soon, into a level of cache."""
+        """Prefetch the cache line of an element, which will be read soon, into a level of cache.
+
+        The place is not checked, because a place outside of the array does no harm here.
+        """
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, WORD, WORD, WORD])
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
@@ -177,7 +216,7 @@ class Emitter:
         for first in range(0, self.lanes, DOUBLES):
             part = self.shuffle(value, value, list(range(first, first + DOUBLES)))
             place = self.builder.add(offset, ir.Constant(offset.type, first))
-            place = self.builder.bitcast(self.builder.gep(out, [place]), doubles.as_pointer())
+            place = self.builder.bitcast(self.place(out, place, DOUBLES), doubles.as_pointer())
             old = self.builder.load(place)
             old.align = 8
             new = self.builder.fadd(self.builder.fpext(part, doubles), old)

@@ -50,7 +50,7 @@ def subtract_rows(typingctx, factors, at, n, table, out):
             for total, place in zip(totals, places, strict=True):
                 builder.store(emit.load(out, place), total)
             with cgutils.for_range(builder, args[2]) as loop:
-                factor = builder.load(builder.gep(factors, [builder.add(first, loop.index)]))
+                factor = emit.element_at(factors, builder.add(first, loop.index))
                 factor = emit.everywhere(builder.fneg(factor))
                 row = builder.mul(loop.index, n_columns)
                 for total, place in zip(totals, places, strict=True):
@@ -86,7 +86,7 @@ def sum_rows(typingctx, start, table, starts, n, out, at):
             for k, total in enumerate(totals):
                 builder.store(emit.load(start, emit.plus(offset, k)), total)
             with cgutils.for_range(builder, args[3]) as loop:
-                place = builder.add(builder.load(builder.gep(starts, [loop.index])), offset)
+                place = builder.add(emit.element_at(starts, loop.index), offset)
                 for k, total in enumerate(totals):
                     vector = emit.load(table, emit.plus(place, k))
                     builder.store(builder.fadd(builder.load(total), vector), total)
@@ -120,7 +120,7 @@ def add_to_rows(typingctx, rows, at, factor, starts, n, table):
                 builder.fmul(emit.load(rows, emit.plus(first, k)), factor) for k in range(width)
             ]
             with cgutils.for_range(builder, args[4]) as loop:
-                start = builder.add(builder.load(builder.gep(starts, [loop.index])), offset)
+                start = builder.add(emit.element_at(starts, loop.index), offset)
                 for k, vector in enumerate(vectors):
                     place = emit.plus(start, k)
                     emit.store(builder.fadd(emit.load(table, place), vector), table, place)
