@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 from sklearn.utils import Bunch, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
-from .estimators._columns import COLUMN_EMISSIONS, Block, blocks_of
+from .estimators._columns import Block, blocks_of
 
 __all__ = [
     "delete_cells",
@@ -20,6 +20,7 @@ __all__ = [
     "make_notes",
 ]
 
+_EMISSIONS = ("bernoulli", "categorical", "poisson", "gaussian")
 _MEAN_COUNT = 5.0
 # Black-and-white pictures of 4 × 4 pixels, row by row. No sum of some of them is a sum of others.
 _PICTURES = (
@@ -48,7 +49,7 @@ _SHARE = Interval(Real, 0.0, 1.0, closed="left")
         "n_samples": [_POSITIVE],
         "n_features": [_POSITIVE],
         "n_components": [_POSITIVE],
-        "emission": [StrOptions(set(COLUMN_EMISSIONS)), list],
+        "emission": [StrOptions(set(_EMISSIONS)), list],
         "n_categories": [Interval(Integral, 2, None, closed="left")],
         "weights": ["array-like", None],
         "separation": [Interval(Real, 0.0, None, closed="neither")],
@@ -143,7 +144,7 @@ def make_mixture(
     """
     rng = check_random_state(random_state)
     weights = _weights(weights, n_components)
-    blocks = blocks_of(emission, np.empty((0, n_features)))
+    blocks = blocks_of(emission, np.empty((0, n_features)), _EMISSIONS)
     columns = blocks or [Block("", emission, np.arange(n_features))]
     drawn = {
         block.name: _parameters(block, n_components, n_categories, separation, rng)

@@ -12,6 +12,7 @@ from scipy.sparse import csc_matrix, csr_matrix, vstack
 from scipy.stats import poisson
 from sklearn.decomposition._nmf import _beta_divergence
 
+from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.metrics import split_documents
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -62,6 +63,52 @@ def test_expected_counts_have_the_sums_of_the_data(X):
     est = nmf(max_iter=300).fit(1000 * X)
     expected = est.inverse_transform(est.transform(1000 * X))
     assert_allclose(expected.sum(axis=0), 1000 * X.sum(axis=0), rtol=5e-3)
+
+
+def three_parts(rng, scale=1.0):
+    """Counts of three parts, and a factorisation of up to twenty."""
+    X = rng.poisson(rng.gamma(0.5, size=(150, 3)) @ rng.gamma(0.3, size=(3, 30)) * 5)
+    return X * scale, AnnealedGammaProcessNMF(20, random_state=0)
+
+
+@pytest.mark.parametrize("container", [np.asarray, csr_matrix])
+def test_components_that_are_not_in_use_have_no_activations(container, rng):
+    X, est = three_parts(rng)
+    activations = est.fit_transform(container(X))
+    assert_array_equal(activations, est.transform(container(X)))
+    ctx = context_of(est)
+    counts = ctx.q["weights_shape"] - ctx.prior["weights_shape"]
+    used = counts > 1
+    assert used.sum() == est.n_effective_components_ == 3
+    assert not activations[:, ~used].any()
+    # All the others have the posterior means of the activations.
+    means = est._infer(ctx, est._make_units(container(X), None))
+    assert_array_equal(activations[:, used], means[:, used])
+    assert_allclose(means[:, ~used], 1.0, rtol=0.01)
+    # The sum of a row's activations, its largest one, and the reconstruction are about parts.
+    assert used[activations.argmax(axis=1)].all()
+    expected = est.inverse_transform(activations)
+    assert_allclose(expected, activations @ est.components_)
+    everything = means @ est.components_
+    assert (expected <= everything).all()
+    assert expected.sum() > 0.999 * everything.sum()
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-6])
+def test_components_of_tiny_numbers_are_in_use(scale, rng):
+    """All of them together have an expected count below 1, and what they explain is kept."""
+    X, est = three_parts(rng, scale)
+    est.fit(X)
+    ctx = context_of(est)
+    everything = est._infer(ctx, est._make_units(X, None)) @ est.components_
+    assert est.inverse_transform(est.transform(X)).sum() > 0.5 * everything.sum()
+
+
+def test_the_only_component_is_in_use(rng):
+    """Its prior was learned, and says as much as its counts."""
+    X = rng.poisson(1.0, size=(8, 5))
+    est = AnnealedGammaProcessNMF(1, random_state=0).fit(X)
+    assert est.inverse_transform(est.transform(X)).sum() == pytest.approx(X.sum(), rel=0.05)
 
 
 def test_rows_without_any_cell_have_the_prior(gapped):

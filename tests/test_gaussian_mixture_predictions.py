@@ -126,6 +126,25 @@ def test_predictive_draws_have_the_predictive_moments(covariance_type):
     np.testing.assert_allclose(np.cov(rows.T), covariance, atol=0.05 * covariance.max())
 
 
+@pytest.mark.filterwarnings("error")
+def test_predictive_draws_of_few_degrees_of_freedom_are_finite(rng):
+    """The scale of a draw is a power of a uniform number, which underflows."""
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=1,
+        degrees_of_freedom_prior=2.001,
+        covariance_prior=np.eye(3),
+        annealing="none",
+        max_iter=0,
+        random_state=0,
+    )
+    with pytest.warns(UserWarning, match="less than one observation"):
+        mixture.fit(rng.normal(size=(2, 3)), sample_weight=[1e-4, 1e-4])
+    dof, *_ = mixture._context().model.components.student_t(mixture._context().q)
+    assert dof < 0.002
+    rows, _ = mixture.sample(500, predictive=True)
+    assert np.isfinite(rows).all() and np.abs(rows).max() > 1e100
+
+
 # Local tempering as an outlier score
 
 

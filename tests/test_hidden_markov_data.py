@@ -24,7 +24,7 @@ from cases_hidden_markov import (
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from sklearn_anneal import AnnealedHMM, concat_sequences, split_sequences
+from sklearn_anneal import AnnealedHMM, Shards, concat_sequences, split_sequences
 from sklearn_anneal.models import hidden_markov
 
 # Missing frames
@@ -303,6 +303,140 @@ def test_polars_frames_of_other_types_are_put_together():
     X, groups = concat_sequences([pl.DataFrame({"a": [1, 2]}), pl.DataFrame({"a": [1.5]})])
     assert_array_equal(np.asarray(X)[:, 0], [1.0, 2.0, 1.5])
     assert_array_equal(groups, [0, 0, 1])
+
+
+# Sequences of one feature, and other containers of sequences
+
+
+def series(rng, kind, lengths):
+    """1-D series, and the same as arrays of one column."""
+    if kind == "gaussian":
+        found = [np.cumsum(rng.normal(size=n)) for n in lengths]
+    else:
+        found = [rng.integers(0, 3, n) for n in lengths]
+    return found, [one[:, None] for one in found]
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "poisson", "categorical"])
+@pytest.mark.parametrize("lengths", [[30, 30], [30, 12, 21]])
+def test_one_dimensional_series_are_sequences_of_one_feature(kind, lengths, rng):
+    pd = pytest.importorskip("pandas")
+    flat, columns = series(rng, kind, lengths)
+    make = partial(AnnealedHMM, 2, emission=kind, random_state=0, max_iter=5)
+    extra = {"n_symbols": 3} if kind == "categorical" else {}
+    reference = make(**extra).fit(columns)
+    objects = np.empty(len(flat), dtype=object)
+    objects[:] = flat
+    forms = {
+        "list": flat,
+        "tuple": tuple(flat),
+        "series": [pd.Series(one) for one in flat],
+        "floats": [one.astype(float) for one in flat],
+        "array of objects": objects,
+        "series of objects": pd.Series(flat),
+        "some with a column": [columns[0], *flat[1:]],
+    }
+    for name, X in forms.items():
+        est = make(**extra).fit(X)
+        assert est.n_sequences_ == len(lengths), name
+        assert est.n_features_in_ == 1
+        assert_same_fit(est, reference)
+        assert_same_fit(make(**extra).partial_fit(X), make(**extra).partial_fit(columns))
+        for method in ("predict", "predict_proba", "score_sequences", "score"):
+            assert_array_equal(getattr(est, method)(X), getattr(reference, method)(columns))
+        y = np.arange(len(lengths))
+        assert est.score(X, y) == reference.score(columns)
+
+
+def test_symbols_of_one_dimension_may_be_missing(rng):
+    flat = [np.array([0.0, 1.0, np.nan, 1.0]), np.array([1.0, np.nan, 0.0, 0.0])]
+    est = small("categorical").fit(flat)
+    assert est.n_sequences_ == 2
+    assert_same_fit(est, small("categorical").fit([one[:, None] for one in flat]))
+
+
+@all_emissions
+def test_arrays_of_three_dimensions_are_sequences(variant, rng):
+    sequences = draw(variant, rng, [12, 12, 12])
+    X = np.stack(sequences)
+    reference = small(variant).fit(sequences)
+    objects = np.empty(3, dtype=object)
+    objects[:] = sequences
+    for form in (X, X.tolist(), objects):
+        assert_same_fit(small(variant).fit(form), reference)
+        assert_same_fit(small(variant).partial_fit(form), small(variant).partial_fit(sequences))
+        assert_array_equal(reference.predict_proba(form), reference.predict_proba(sequences))
+        assert reference.score(form, [0, 1, 1]) == reference.score(sequences)
+        with pytest.raises(ValueError, match="leave groups and lengths out"):
+            reference.predict(form, lengths=[12, 12, 12])
+
+
+def test_lists_of_numbers_that_are_no_arrays_are_a_table(rng):
+    est = small().fit([[1.0, 2.0], [3.0, 4.0], [2.0, 2.5]])
+    assert est.n_sequences_ == 1
+    assert est.n_features_in_ == 2
+
+
+def test_parts_are_lists_of_series(rng):
+    flat, columns = series(rng, "gaussian", [30, 12, 21])
+    one = small().fit(Shards([flat[:1], flat[1:]]))
+    assert one.n_sequences_ == 3
+    assert_same_fit(one, small().fit(Shards([columns[:1], columns[1:]])))
+    assert_same_fit(one, small().fit(Shards([flat[:1], columns[1:]])))
+    with pytest.raises(ValueError, match=r"Part 1.*list of whole sequences.*list\(X\)"):
+        small().fit(Shards([flat, np.zeros((2, 5, 1))]))
+    with pytest.raises(ValueError, match=r"Part 1.*has no sequences.*\[X\]"):
+        small().fit(Shards([flat, [[0.5], [1.5]]]))
+
+
+def test_none_stands_for_the_states_of_a_sequence_without_known_ones(rng):
+    sequences = draw("gaussian-full", rng, [12, 5, 7])
+    known = [np.zeros(12, dtype=int), np.full(5, -1), np.ones(7, dtype=int)]
+    reference = small().fit(sequences, states=known)
+    objects = np.empty(3, dtype=object)
+    objects[:] = [known[0], None, known[2]]
+    for states in ([known[0], None, known[2]], (known[0], None, known[2]), objects):
+        assert_same_fit(small().fit(sequences, states=states), reference)
+        assert_same_fit(
+            small().partial_fit(sequences, states=states),
+            small().partial_fit(sequences, states=known),
+        )
+    nothing = small().fit(sequences, states=[None, None, None])
+    assert_same_fit(nothing, small().fit(sequences))
+    with pytest.raises(ValueError, match="2 arrays, but there are 3 sequences"):
+        small().fit(sequences, states=[known[0], None])
+
+
+def test_states_of_an_array_of_sequences_have_its_form(rng):
+    X = np.stack(draw("gaussian-full", rng, [12, 12]))
+    states = np.repeat([[0], [1]], 12, axis=1)
+    reference = small().fit(list(X), states=list(states))
+    assert_same_fit(small().fit(X, states=states), reference)
+    with pytest.raises(ValueError, match="states is an array with one dimension"):
+        small().fit(X, states=np.zeros((24, 1), dtype=int))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_groups_without_a_value_are_refused(method, rng):
+    pd = pytest.importorskip("pandas")
+    (X,) = draw("gaussian-full", rng, [20])
+    call = getattr(small().fit(X), method)
+    days = np.repeat(np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[ns]"), 10)
+    call(X, groups=days)
+    call(X, groups=days - days[0])
+    for ids, unknown in [
+        (days, np.datetime64("NaT")),
+        (days - days[0], np.timedelta64("NaT")),
+        (np.repeat([0.0, 1.0], 10), np.nan),
+        (np.repeat(["a", "b"], 10).astype(object), None),
+        (np.repeat(["a", "b"], 10).astype(object), np.nan),
+        (np.repeat(["a", "b"], 10).astype(object), pd.NA),
+        (np.repeat([pd.Timestamp("2024-01-01"), pd.Timestamp("2024-01-02")], 10), pd.NaT),
+    ]:
+        ids = ids.copy()
+        ids[12:14] = unknown
+        with pytest.raises(ValueError, match="groups has .* for row 12, but every row belongs"):
+            call(X, groups=ids)
 
 
 # Symbols

@@ -6,8 +6,10 @@ import re
 import warnings
 from functools import partial
 
+import harness
 import numpy as np
 import pytest
+from fuzzing.properties import Findings, attempt
 from numpy.testing import assert_array_equal
 from scipy.sparse import bsr_matrix, coo_array, csc_matrix, csr_array, csr_matrix, lil_matrix
 from sklearn.exceptions import ConvergenceWarning
@@ -15,6 +17,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
     AnnealedFactorialMixture,
     AnnealedGammaProcessNMF,
     AnnealedHMM,
@@ -22,6 +25,7 @@ from sklearn_anneal import (
     AnnealedPMF,
     split_sequences,
 )
+from sklearn_anneal.annealing import DeterministicAnnealing
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -358,6 +362,16 @@ def test_names_of_methods_are_answered_with_the_nearest_one(cls, given, nearest)
         cls(annealing=given).set_params(annealing__n_passes=3)
 
 
+@all_estimators
+def test_a_class_in_the_place_of_a_method_is_answered_with_an_instance(cls):
+    est = cls(annealing=DeterministicAnnealing)
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(InvalidParameterError, match=r"such as DeterministicAnnealing\(\)"):
+            getattr(est, method)(rows())
+    with pytest.raises(ValueError, match=r"set annealing=DeterministicAnnealing\(\) first"):
+        est.set_params(annealing__jitter=0.0)
+
+
 def test_names_of_other_choices_are_answered_with_the_nearest_one():
     for est, nearest in (
         (mixture(init_params="kmean++"), "k-means\\+\\+"),
@@ -368,6 +382,15 @@ def test_names_of_other_choices_are_answered_with_the_nearest_one():
         (nmf(init_params="random-from-data"), "random_from_data"),
     ):
         with pytest.raises(InvalidParameterError, match=f"Did you mean '{nearest}'"):
+            est.fit(rows())
+    # Other tools have other names.
+    for est, name in (
+        (hmm(emission="normal"), "gaussian"),
+        (hmm(emission="Multinomial"), "categorical"),
+        (AnnealedBayesianMixture(emission="binary"), "bernoulli"),
+        (AnnealedBayesianMixture(emission="counts"), "poisson"),
+    ):
+        with pytest.raises(InvalidParameterError, match=f"Did you mean '{name}'"):
             est.fit(rows())
     # Nothing is near to this one.
     with pytest.raises(InvalidParameterError, match="Got 'xyz' instead.$"):
@@ -587,3 +610,59 @@ def test_columns_of_texts_are_answered_with_the_vectorizer():
     # Other mistakes keep the words that they had.
     refuses("Expected 2D array, got 1D array", [partial(topics().fit, [1.0, 2.0])])
     refuses("contains NaN", [partial(topics().fit, [[1.0, np.nan]])])
+
+
+# Weights
+
+
+@pytest.mark.parametrize("weights", [1j, np.complex64(1.0), np.ones(20, dtype=complex)])
+def test_complex_weights(weights):
+    """The real part of a single number was taken, with a warning of numpy."""
+    est = mixture().fit(rows())
+    calls = [partial(call, rows(), sample_weight=weights) for call in (est.fit, est.score, est.bic)]
+    refuses("[Cc]omplex|sample_weight should be real", calls)
+
+
+# Parameters and arguments
+
+
+@pytest.mark.parametrize("ragged", [[[1.0, 2.0], [3.0]], ([1, 2, 3], [[1, 2]])])
+@pytest.mark.parametrize("entry", harness.models())
+def test_lists_that_are_no_arrays(entry, ragged, rng):
+    X, est = entry.data(rng, 20), entry.make(annealing="none", **entry.first)
+    names = [n for n, c in est._parameter_constraints.items() if "array-like" in c]
+    for name in names:
+        bad = entry.make(annealing="none", **entry.first).set_params(**{name: ragged})
+        refuses(f"{name!r} parameter of .* rows have one length", [partial(bad.fit, X)])
+        refuses(f"{name!r} parameter of .* rows have one length", [partial(bad.partial_fit, X)])
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, ["a", "b"], [["a"], ["b"]], [None, {}]])
+@pytest.mark.parametrize("entry", harness.models())
+def test_arrays_that_are_no_numbers(entry, value, rng):
+    """Dictionaries have a length, and are array-like to scikit-learn's constraints."""
+    X, est = entry.data(rng, 20), entry.make(annealing="none", **entry.first)
+    for name, constraints in est._parameter_constraints.items():
+        if "array-like" in constraints and dict not in constraints:
+            bad = entry.make(annealing="none", **entry.first).set_params(**{name: value})
+            found = Findings()
+            attempt(found, name, partial(bad.fit, X), may_refuse=True)
+            assert found.found == []
+
+
+@pytest.mark.parametrize("n", [1.5, "2", None, 0, 5, [1], np.array([1, 2])])
+def test_numbers_of_words_that_are_none(n):
+    refuses("n must be an integer between 1 and the number of words, 4", [
+        partial(topics().fit(rows()).top_words, n=n),
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [np.array([1.0, 2.0]), np.ma.array([1.0, 2.0], mask=[0, 1]), [1]])
+def test_settings_of_a_stream_that_become_arrays(value):
+    """Those of the method are compared as those of the estimator are."""
+    method = DeterministicAnnealing(initial_temperature=2.0)
+    est = mixture().set_params(annealing=method).partial_fit(rows())
+    est.set_params(annealing__initial_temperature=value)
+    refuses("partial_fit goes on with a stream, which had annealing=", [
+        partial(est.partial_fit, rows()),
+    ])  # fmt: skip

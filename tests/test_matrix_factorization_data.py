@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from cases_matrix_factorization import NAN, draw, pairs_of, ratings, small, sparse_of
 from harness import assert_identical, fitted_state, quick
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import bsr_array, coo_array, csc_matrix, csr_array, csr_matrix, dia_array
+from scipy.sparse import coo_array, csc_matrix, csr_array, csr_matrix
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import OrdinalEncoder
 
+from sklearn_anneal import Shards
 from sklearn_anneal.annealing import ANNEALING
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -76,18 +79,23 @@ def test_other_sparse_formats(rng):
     assert_array_equal(shuffled.indices, indices)
 
 
-def test_formats_that_store_what_nobody_rated(rng):
-    """Blocks are stored whole, zeros in them too; of diagonals zeros are left out."""
-    dense = np.zeros((6, 6))
-    dense[[0, 1, 3], [0, 1, 2]] = 4.0, 3.0, 5.0
-    blocks = bsr_array(dense, blocksize=(2, 2))
-    assert blocks.nnz == 8
-    known = np.full(dense.shape, NAN)
-    known[:2, :2], known[2:4, 2:4] = dense[:2, :2], dense[2:4, 2:4]
-    assert_identical(small().fit(blocks), small().fit(known))
-    diagonals = dia_array(dense)
-    assert diagonals.nnz > 3
-    assert_identical(small().fit(diagonals), small().fit(np.where(dense > 0, dense, NAN)))
+@pytest.mark.parametrize("name", ["bsr", "dia"])
+def test_formats_that_store_what_nobody_rated_are_refused(name):
+    """Blocks and diagonals are filled up with zeros, which nobody can tell from ratings of 0."""
+    users, items, values = [0, 1, 3, 2, 2], [0, 1, 2, 0, 1], [4.0, 3.0, 5.0, 0.0, 1.0]
+    good = csr_array((values, (users, items)), shape=(6, 6))
+    X = good.tobsr(blocksize=(2, 2)) if name == "bsr" else good.todia()
+    assert X.nnz != good.nnz
+    est = small().fit(good)
+    message = f"{name.upper()}.*cannot say which ratings are unobserved.*csr_array"
+    calls = (est.fit, est.partial_fit, est.transform, est.score, est.recommend)
+    for call in calls:
+        with pytest.raises(ValueError, match=message):
+            call(X)
+    with pytest.raises(ValueError, match=f"Part 0.*{message}"):
+        small(n_items=6).fit(Shards([X, good]))
+    with pytest.raises(ValueError, match=f"exclude is .*{name.upper()}.*which items are excluded"):
+        est.recommend_for(np.arange(6), n=2, exclude=X)
 
 
 def test_dense_without_nan_is_a_fully_observed_matrix(rng):
@@ -320,3 +328,27 @@ def test_whole_numbers_among_objects_are_ids(rng):
     mixed[:, 1] = mixed[:, 1].astype(float)
     one, other = (small(input="pairs").fit(ids, y) for ids in (X, mixed))
     assert_array_equal(one.components_, other.components_)
+
+
+def test_a_dense_matrix_of_mostly_zeros_is_no_matrix_of_ratings(rng):
+    """Zeros for what nobody rated draw predictions of unrated items towards zero."""
+    rated = rng.random((40, 20)) < 0.3
+    zeros = np.where(rated, rng.integers(1, 6, (40, 20)), 0.0)
+    with pytest.warns(UserWarning, match=r"% of the entries of X are 0.* NaN .*csr_matrix"):
+        dense = small().fit(zeros)
+    with pytest.warns(UserWarning, match="are 0, and none is missing"):
+        small().partial_fit(zeros)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        sparse = small().fit(csr_matrix(zeros))
+        marked = small().fit(np.where(rated, zeros, np.nan))
+        # Some zeros are ratings like others.
+        small().fit(rng.integers(0, 3, (40, 20)).astype(float))
+        small().fit(np.where(rated, np.where(rng.random((40, 20)) < 0.7, 0.0, 1.0), np.nan))
+        # Predictions say nothing.
+        dense.transform(zeros)
+    expected = zeros[rated].mean()
+    for est in (sparse, marked):
+        assert est.intercept_ == pytest.approx(expected)
+    assert dense.intercept_ == pytest.approx(zeros.mean())

@@ -237,6 +237,9 @@ def test_recommendations_for_known_users_by_their_ids(form, rng, monkeypatch):
     lists = [np.flatnonzero(rated[user]) for user in known]
     assert_array_equal(est.recommend_for(known, n=10, exclude=lists), left)
     assert_array_equal(est.recommend_for(known, n=10, exclude=rated[known]), left)
+    for kind in (set, frozenset):
+        sets = [kind(items.tolist()) for items in lists]
+        assert_array_equal(est.recommend_for(known, n=10, exclude=sets), left)
     # A block of users has no more than so many ratings.
     monkeypatch.setattr(_rating_predictions, "_CELLS", 25)
     assert_array_equal(est.recommend_for(some, n=10), every)
@@ -275,6 +278,10 @@ def test_bad_recommendations_are_refused(rng):
         (([0, 1], 3, [3, 1]), "or a list with the ids"),
         (([0], 3, [[True] * 10]), "or a list with the ids"),
         (([0], 3, [[10]]), "item 10, but there are 10 items"),
+        (([0], 3, {3, 1}), "or a list with the ids"),
+        (([0], 3, [{10}]), "item 10, but there are 10 items"),
+        (([0], 3, [{"a"}]), "items in exclude must be integers"),
+        (([0], 3, [{True}]), "or a list with the ids"),
         (([0], 3, [[-1]]), "items in exclude must be integers"),
         (([0], 3, csr_matrix((2, 10))), "but there are 1 users and 10 items"),
     ]:
@@ -282,7 +289,21 @@ def test_bad_recommendations_are_refused(rng):
             est.recommend_for(*arguments)
 
 
-@pytest.mark.parametrize("clip", [(1, 2, 3), (None, 5), ("a", "b"), (5, 1), (), (2, 2)])
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_ranges_may_be_lists_and_arrays(kind, rng):
+    Y = ratings(rng)
+    est, other = small(clip=kind([2.5, 3.0])), small(clip=(2.5, 3.0))
+    found, expected = (e.fit(Y).predict_rows(Y) for e in (est, other))
+    assert_array_equal(found, expected)
+    assert 2.5 <= found.min() < found.max() <= 3.0
+    est.partial_fit(Y)
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [(1, 2, 3), (None, 5), ("a", "b"), (5, 1), (), (2, 2), [5, 1], [1], np.ones(3), np.eye(2)]
+    + [(1, np.nan), [True, 2]],
+)
 def test_ranges_that_are_none_are_refused(clip, rng):
     with pytest.raises(ValueError, match="is not a range"):
         small(clip=clip).fit(ratings(rng))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from harness import (
 )
 from peer_priors import PEER_OF_MIXTURES
 from scipy.special import softmax
-from scipy.stats import multivariate_t
+from scipy.stats import multivariate_t, norm
+from scipy.stats import t as student_t
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import ANNEALING
@@ -330,6 +332,39 @@ def test_log_partition_counts_observed_cells(covariance_type, rng):
         np.testing.assert_allclose(found, expected - 0.5 * o.sum() * np.log(x), atol=1e-9)
 
 
+def equal_columns(rng, size):
+    """Two equal columns, of mean 0 and of values ±size, and a third with missing cells."""
+    column = np.repeat([size, -size], 20)
+    X = np.c_[column, column, rng.normal(size=40)]
+    X[rng.random(40) < 0.4, 2] = np.nan
+    return X
+
+
+@pytest.mark.parametrize("size", [1.0, 2.0**20])
+def test_volumes_of_equal_columns_are_those_that_regularisation_leaves(size, rng):
+    """Without it they would be 0. If it is lost in rounding, their determinant is 0 as well."""
+    floor, X = 1e-6, equal_columns(rng, size)
+    params = {"covariance_prior": size**2 * np.eye(3), "annealing": "none", "reg_covar": floor}
+    ctx, _, _ = open_run(MIXTURE.make(**params), X)
+    patterns = np.array([[True, True, False], [True, False, False], [False, False, False]])
+    found = ctx.model.components.row_volume(ctx.summary).log_dets(patterns)
+    variance, floor = Fraction(size) ** 2 * 40 / 39, Fraction(floor)
+    determinants = [(variance + floor) ** 2 - variance**2, variance + floor, 1]
+    np.testing.assert_allclose(found, np.log(np.array(determinants, dtype=float)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["tempering", "local_tempering"])
+def test_methods_that_read_volumes_take_equal_columns(name, rng):
+    X = equal_columns(rng, 1.0)
+    params = {"covariance_prior": np.eye(3), "reg_covar": 0.0, "random_state": 0}
+    est = MIXTURE.make(annealing=quick(name), **params).fit(X)
+    plain = MIXTURE.make(annealing="none", **params).fit(X)
+    assert np.isfinite(est.lower_bounds_).all()
+    assert np.isfinite(est.temperatures_).all()
+    # Columns without a volume of their own are no reason to end far below plain inference.
+    assert est.lower_bound_ > plain.lower_bound_ - 0.2 * abs(plain.lower_bound_)
+
+
 # Predictions
 
 
@@ -372,6 +407,61 @@ def test_imputation_is_the_conditional_mean(covariance_type, factorization, rng)
         assert found[0, column] == pytest.approx(first, abs=1e-4)
         assert std[0, column] == pytest.approx(np.sqrt(second - first**2), rel=0.02)
     np.testing.assert_array_equal(est.impute(rows), rows)
+
+
+@all_forms
+@pytest.mark.filterwarnings("error")
+def test_surplus_components_leave_standard_deviations_finite(covariance_type, factorization):
+    """Components without rows have at most two degrees of freedom if few cells are observed."""
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(-4, 1, (60, 3)), rng.normal(4, 1, (60, 3))])
+    X[rng.random(X.shape) < 0.2] = np.nan
+    est = AnnealedBayesianGaussianMixture(
+        n_components=10,
+        covariance_type=covariance_type,
+        factorization=factorization,
+        degrees_of_freedom_prior=3.0,
+        random_state=0,
+    ).fit(X)
+    components = est._context().model.components
+    dof, mean, scale = components.student_t(est._context().q)
+    dof, mean = np.broadcast_to(dof, 10), mean + est._context().summary.center
+    rows = np.vstack([np.full((1, 3), np.nan), [[np.nan, np.nan, 4.2]], [[-3.0, -4.0, np.nan]], X])
+    np.testing.assert_array_equal(est.impute(rows), est.impute(rows, return_std=True)[0])
+    _, std = est.impute(rows, return_std=True)
+    assert np.isfinite(std).all()
+    # A row without any observed cell has the mixture of those that have a variance.
+    shares = np.where(dof >= 2.1, est.predict_proba(rows)[0], 0.0)
+    assert shares.sum() > 0.9
+    shares /= shares.sum()
+    variances = np.diagonal(scale, axis1=-2, axis2=-1)
+    variances = variances * np.where(dof > 2, dof / np.where(dof > 2, dof - 2, 1), 0.0)[:, None]
+    first = shares @ mean
+    right = np.sqrt(shares @ (variances + (mean - first) ** 2))
+    np.testing.assert_allclose(std[0], right, rtol=1e-6)
+
+
+def test_components_without_a_variance_have_an_interval():
+    """If no component has a variance, half of the central 68 % interval takes its place."""
+    X = np.array([[0.3, 1.0, -2.0], [1.2, 0.4, 0.9]])
+    est = AnnealedBayesianGaussianMixture(
+        n_components=1,
+        degrees_of_freedom_prior=2.05,
+        covariance_prior=np.diag([1.0, 4.0, 9.0]),
+        mean_precision_prior=1e-3,
+        annealing="none",
+        max_iter=0,
+        random_state=0,
+    )
+    est.fit(X, sample_weight=[1e-9, 1e-9])
+    dof, mean, scale = est._context().model.components.student_t(est._context().q)
+    assert dof[0] < 2
+    filled, std = est.impute(np.full((1, 3), np.nan), return_std=True)
+    inside = norm.cdf(1.0) - norm.cdf(-1.0)
+    for d in range(3):
+        density = student_t(dof[0], filled[0, d], np.sqrt(scale[0, d, d]))
+        share = density.cdf(filled[0, d] + std[0, d]) - density.cdf(filled[0, d] - std[0, d])
+        assert share == pytest.approx(inside, rel=1e-6)
 
 
 def test_imputation_uses_what_components_and_columns_tell():

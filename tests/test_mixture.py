@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
 from scipy.special import logsumexp, psi
-from scipy.stats import beta, nbinom, t
+from scipy.stats import beta, nbinom, norm, t
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
@@ -260,6 +260,54 @@ def test_imputed_cells_are_predictive_means_or_modes(emission, rng):
     else:
         assert np.isnan(std[hole[:, 0], 0]).all()
         assert (std[hole[:, 3], 3] > 0).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_surplus_components_leave_standard_deviations_finite(rng):
+    """Their columns have one degree of freedom, that of the prior, and no variance."""
+    X = np.vstack([rng.normal(-4, 1, (60, 3)), rng.normal(4, 1, (60, 3))])
+    X[rng.random(X.shape) < 0.2] = np.nan
+    est = AnnealedBayesianMixture(
+        10, emission="gaussian", dof_prior=None, scale_prior=None, random_state=0
+    ).fit(X)
+    dof = est.dof_posterior_
+    assert dof.min() < 2.1 < dof.max()
+    rows = np.vstack([np.full((1, 3), np.nan), X])
+    filled, std = est.impute(rows, return_std=True)
+    assert_array_equal(est.impute(rows), filled)
+    shares = est.transform(rows)
+    dof, mean, scale = est._context().model.components.student_t(est._context().q)
+    for (n, d), found in np.ndenumerate(std):
+        if not np.isnan(rows[n, d]):
+            assert found == 0
+            continue
+        kept = dof[:, d] >= 2.1
+        p = shares[n, kept] / shares[n, kept].sum()
+        center = p @ mean[kept, d]
+        variance = scale[kept, d] * dof[kept, d] / (dof[kept, d] - 2)
+        right = np.sqrt(p @ (variance + (mean[kept, d] - center) ** 2))
+        assert found == pytest.approx(right, rel=1e-9)
+
+
+def test_components_without_a_variance_have_an_interval(rng):
+    est = AnnealedBayesianMixture(
+        1, emission="gaussian", dof_prior=0.5, annealing="none", max_iter=0, random_state=0
+    ).fit(rng.normal(size=(2, 2)), sample_weight=[0.5, 0.5])
+    dof, _, scale = est._context().model.components.student_t(est._context().q)
+    assert (dof < 2).all()
+    filled, std = est.impute(np.full((1, 2), np.nan), return_std=True)
+    for d in range(2):
+        density = t(dof[0, d], filled[0, d], np.sqrt(scale[0, d]))
+        share = density.cdf(filled[0, d] + std[0, d]) - density.cdf(filled[0, d] - std[0, d])
+        assert share == pytest.approx(norm.cdf(1.0) - norm.cdf(-1.0), rel=1e-6)
+
+
+def test_deviations_of_large_counts_have_their_digits(rng):
+    X = rng.poisson([[1e15, 3.0]], size=(40, 2)).astype(float)
+    est = AnnealedBayesianMixture(1, emission="poisson", random_state=0).fit(X)
+    _, std = est.impute(np.full((1, 2), np.nan), return_std=True)
+    right = np.sqrt(est.lambdas_ * (1.0 + 1.0 / est.lambdas_weight_posterior_))
+    assert_allclose(std, right, rtol=1e-12)
 
 
 def test_missing_cells_are_imputed_better_than_by_the_column(rng):

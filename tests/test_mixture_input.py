@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csc_array, csr_array, csr_matrix
+from sklearn import config_context
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM
 from sklearn_anneal.datasets import delete_cells, make_mixture
+from sklearn_anneal.estimators import _columns
+from sklearn_anneal.inspection import ComponentProfilesDisplay
 
 pd = pytest.importorskip("pandas")
 
@@ -270,7 +273,7 @@ def test_polars_text_is_refused_with_a_way_out():
 
 @pytest.mark.parametrize("dtype", ["complex128", "datetime64[s]"])
 def test_numbers_that_are_not_real(dtype):
-    with pytest.raises(ValueError, match="real numbers|Complex data"):
+    with pytest.raises(ValueError, match="real numbers|Complex data|times"):
         mixture().fit(table("bernoulli").astype(dtype))
 
 
@@ -383,6 +386,43 @@ def test_blocks_that_divide_nothing(emission, words):
 def test_emissions_that_do_not_exist(emission):
     with pytest.raises(InvalidParameterError, match="'emission' parameter of AnnealedBayesianMix"):
         mixture(emission=emission).fit(table("bernoulli"))
+
+
+def unknown_to(monkeypatch, name):
+    """Make an emission of columns that mixtures alone know."""
+    monkeypatch.setitem(_columns.COLUMN_EMISSIONS, name, _columns.CountColumns)
+
+
+def test_an_emission_that_only_mixtures_know_is_refused_everywhere_else(monkeypatch, rng):
+    X = rng.poisson(3.0, (30, 2)).astype(float)
+    unknown_to(monkeypatch, "geometric")
+    blocks = [("a", "geometric", [0]), ("b", "poisson", [1])]
+    known = r"\['bernoulli', 'categorical', 'gaussian', 'poisson'\]"
+    message = f"Block 'a' has the emission 'geometric', but emissions are {known}"
+    with pytest.raises(ValueError, match=message):
+        AnnealedHMM(2, emission=blocks).fit(X)
+    with pytest.raises(ValueError, match=message):
+        AnnealedHMM(2, emission=blocks).partial_fit(X)
+    with pytest.raises(ValueError, match=message):
+        make_mixture(10, 2, emission=blocks)
+    fitted = AnnealedBayesianMixture(2, emission=blocks, max_iter=2, random_state=0).fit(X)
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ValueError, match="Profiles are drawn of .* these have 'geometric'"):
+        ComponentProfilesDisplay.from_estimator(fitted, block="a")
+    ComponentProfilesDisplay.from_estimator(fitted, block="b")
+
+
+def test_unknown_emissions_are_refused_where_scikit_learn_does_not_check(rng):
+    X = rng.normal(size=(30, 2))
+    message = "emission is 'normal', but emissions are .* Did you mean 'gaussian'"
+    with config_context(skip_parameter_validation=True):
+        for call in (
+            AnnealedHMM(2, emission="normal").fit,
+            AnnealedBayesianMixture(2, emission="normal").fit,
+            lambda X: make_mixture(10, 2, emission="normal"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                call(X)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,10 @@ class ExplainedAttributes:
     """
 
     _only_with: ClassVar[dict[str, dict[str, tuple[Any, ...]]]] = {}
+    # Methods of all estimators that have them.
+    _only_with_annealing: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "inverse_temperatures": ("local_tempering",)
+    }
 
     # Type checkers would take every name for an attribute.
     if not TYPE_CHECKING:
@@ -25,7 +29,10 @@ class ExplainedAttributes:
         def __getattr__(self, name):
             # Python calls this method only for names that it did not find otherwise. It is called
             # for objects without any attributes too, which are being copied or unpickled.
-            for parameter, attributes in type(self)._only_with.items():
+            known = dict(type(self)._only_with)
+            if hasattr(type(self), name):
+                known["annealing"] = type(self)._only_with_annealing
+            for parameter, attributes in known.items():
                 kept = self.__dict__.get("_inference")
                 if name in attributes and (kept is not None or parameter in self.__dict__):
                     value = self.__dict__[parameter] if kept is None else kept.fixed[parameter]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,8 +26,15 @@ from ._emissions import (
     GaussianEmission,
     PoissonEmission,
 )
-from ._priors import auto_as_none, checked_prior, is_auto, numbers_of, refuse_nonpositive
-from ._validation import check_largest_id, did_you_mean
+from ._priors import (
+    auto_as_none,
+    checked_prior,
+    is_auto,
+    numbers_of,
+    refuse_nonpositive,
+    warn_of_regularisation,
+)
+from ._validation import check_largest_id, did_you_mean, warn_of_zero
 
 # Number of cells that are checked at a time, so that this takes little memory.
 _CELLS = 1 << 19
@@ -53,7 +60,7 @@ class Block(NamedTuple):
     columns: np.ndarray
 
 
-def blocks_of(emission: Any, X: Any) -> list[Block] | None:
+def blocks_of(emission: Any, X: Any, known: Collection[str]) -> list[Block] | None:
     """Return the blocks that the parameter ``emission`` lists; None if it is a single name.
 
     Parameters
@@ -61,13 +68,17 @@ def blocks_of(emission: Any, X: Any) -> list[Block] | None:
     emission : str or list of tuples (name, emission, columns)
     X : array, DataFrame or array with ``shape``
         The table, whose column names ``columns`` may refer to.
+    known : collection of str
+        The emissions that there are.
 
     Raises
     ------
     ValueError
-        If the list is not well formed, or if a column is in no block or in more than one.
+        If the list is not well formed, if an emission is not known, or if a column is in no block
+        or in more than one.
     """
     if isinstance(emission, str):
+        _refuse_unknown("The parameter emission is", emission, known)
         return None
     blocks: list[Block] = []
     for entry in emission:
@@ -78,11 +89,7 @@ def blocks_of(emission: Any, X: Any) -> list[Block] | None:
         name, kind, columns = entry
         if not isinstance(name, str) or not name or name in {block.name for block in blocks}:
             raise ValueError(f"Blocks need different names that are strings; got {name!r}.")
-        if not isinstance(kind, str) or kind not in COLUMN_EMISSIONS:
-            raise ValueError(
-                f"Block {name!r} has the emission {kind!r}, but emissions are "
-                f"{sorted(COLUMN_EMISSIONS)}.{did_you_mean(kind, COLUMN_EMISSIONS)}"
-            )
+        _refuse_unknown(f"Block {name!r} has the emission", kind, known)
         with _named_block(name):
             indices = _get_column_indices(X, columns)
         found = np.atleast_1d(np.array(indices, dtype=np.intp))
@@ -99,6 +106,14 @@ def blocks_of(emission: Any, X: Any) -> list[Block] | None:
             "belongs to exactly one. Add it to a block, or drop it from X."
         )
     return blocks
+
+
+def _refuse_unknown(what: str, emission: Any, known: Collection[str]) -> None:
+    if not isinstance(emission, str) or emission not in known:
+        raise ValueError(
+            f"{what} {emission!r}, but emissions are {sorted(known)}."
+            f"{did_you_mean(emission, known)}"
+        )
 
 
 @contextmanager
@@ -441,11 +456,17 @@ class TablesOfColumns:
     ----------
     _levels_parameter : str
         The name of the parameter that declares numbers of categories.
+    _emissions : dict
+        The emissions that all columns together may have, by their names.
     """
 
     _levels_parameter: ClassVar[str]
+    _emissions: ClassVar[dict[str, Any]] = COLUMN_EMISSIONS
+    _summary_of_components: Callable[[Any], Any]
     _columns: list[tuple[str, str, np.ndarray]] | None
     emission: Any
+    covariance_type: str
+    reg_covar: float
     blocks_: dict[str, Any]
 
     @property
@@ -457,9 +478,34 @@ class TablesOfColumns:
 
     def _find_blocks(self, X: Any) -> None:
         """Find the columns of the blocks in training data."""
-        blocks = blocks_of(self.emission, X)
+        known = self._emissions
+        if not isinstance(self.emission, str):
+            known = {name: known[name] for name in known if name in COLUMN_EMISSIONS}
+        blocks = blocks_of(self.emission, X, known)
         # Plain tuples, because files of fitted estimators name all other classes.
         self._columns = None if blocks is None else [(*block,) for block in blocks]
+
+    def _warn_of_categories(self, cells: Any) -> None:
+        """Warn of columns of training data in which no cell has the category 0.
+
+        Columns whose numbers of categories are declared are left out.
+        """
+        declared, order = self._declared(), self._order()
+        parts = cells.parts if isinstance(cells, Blocks) else {"": cells}
+        order = np.arange(cells.shape[1]) if order is None else order
+        empty: list[int] = []
+        start = 0
+        for name, part in parts.items():
+            columns = order[start : start + part.shape[1]]
+            start += part.shape[1]
+            if isinstance(part, Coded) and self._counts_levels(name) and name not in declared:
+                empty += columns[without_zero(part)].tolist()
+        warn_of_zero("category", "categories", empty, self._levels_parameter)
+
+    def _counts_levels(self, name: str) -> bool:
+        """Return whether a block (or all columns, if it has no name) is of categories."""
+        kinds = {block.name: block.emission for block in self._blocks or ()}
+        return kinds.get(name, self.emission) == "categorical"
 
     def _order(self) -> np.ndarray | None:
         """The positions in X of the columns of all blocks; None if there are no blocks."""
@@ -533,6 +579,17 @@ class TablesOfColumns:
             found[block.name] = Bunch(columns=block.columns, **attributes)
         return {"blocks_": found}
 
+    def _warn_of_scales(self, summary: Any, stacklevel: int) -> None:
+        """Warn if ``reg_covar`` is not small beside the variance of a Gaussian column."""
+        own = self._summary_of_components(summary)
+        if self._blocks is not None:
+            of_blocks = [b for b in self._blocks if b.emission == "gaussian"]
+            moments = [(own[block.name], block.columns) for block in of_blocks]
+        else:
+            moments = [(own, np.arange(len(own.mean)))] if self.emission == "gaussian" else []
+        spherical = self.covariance_type == "spherical"
+        warn_of_regularisation(self.reg_covar, moments, spherical, stacklevel + 1)
+
     def _draw(
         self, components: Any, labels: np.ndarray, random_state: np.random.RandomState
     ) -> np.ndarray:
@@ -549,6 +606,16 @@ class TablesOfColumns:
         order = self._order()
         assert order is not None
         return np.hstack(parts)[:, np.argsort(order)]
+
+
+def without_zero(part: Coded) -> np.ndarray:
+    """Return which columns have observed cells, but none of the category 0."""
+    found = np.zeros((2, part.shape[1]), dtype=bool)
+    n_rows = max(_CELLS // max(part.shape[1], 1), 1)
+    for start in range(0, len(part), n_rows):
+        levels = part[start : start + n_rows].levels()
+        found |= np.stack([(levels == 0).any(axis=0), (levels > 0).any(axis=0)])
+    return found[1] & ~found[0]
 
 
 def _levels(value: Any, name: str) -> np.ndarray:

@@ -10,6 +10,10 @@ from sklearn.utils.validation import check_non_negative
 
 from ._validation import check_sparse
 
+# The largest expectation from which numpy draws counts. The count itself is rarely more than ten
+# standard deviations above it.
+_LARGEST_RATE = np.iinfo(np.int64).max - 10.0 * np.sqrt(np.iinfo(np.int64).max)
+
 
 def checked_counts(X: Any, given: Any, owner: str) -> Any:
     """Check a CSR matrix of counts, which scikit-learn has made from ``given``, and return it.
@@ -30,6 +34,17 @@ def checked_counts(X: Any, given: Any, owner: str) -> Any:
     return _canonical(X)
 
 
+def as_native(X: np.ndarray) -> np.ndarray:
+    """Return an array with a dtype that a sparse matrix can have.
+
+    Neither half precision nor the byte order of other machines, in which files of NetCDF and FITS
+    are written, is among these.
+    """
+    if X.dtype.kind == "f" and X.dtype.itemsize == 2:
+        return X.astype(np.float32)
+    return X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
+
+
 def _wide(X: Any) -> Any:
     """The counts as float64 if they are integers, so that their sums do not overflow."""
     return X.astype(np.float64) if X.dtype.kind in "iub" else X
@@ -45,6 +60,17 @@ def _canonical(X: Any) -> Any:
         X = _wide(X)
         X.sum_duplicates()
     return X
+
+
+def drawn_counts(rng: np.random.RandomState, rates: np.ndarray) -> np.ndarray:
+    """Draw counts with the given expectations, as int64."""
+    largest = float(rates.max(initial=0.0))
+    if not largest <= _LARGEST_RATE:
+        raise ValueError(
+            f"Counts of the size {largest:g} are expected, but samples are drawn as int64, which "
+            f"holds numbers up to {_LARGEST_RATE:.3g}. Divide X by a constant before fitting."
+        )
+    return np.asarray(rng.poisson(rates))
 
 
 def refuse_texts(X: Any, owner: str) -> None:

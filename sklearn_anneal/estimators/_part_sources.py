@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
@@ -15,7 +15,7 @@ from sklearn.utils.validation import _get_feature_names, _num_samples
 from ..inference.parted_units import NoUnits
 from ..inference.tables import Blocks, Coded, Packing
 from ..inference.units import Units
-from ._shards import described, is_delayed, naming, read
+from ._shards import FirstReading, described, is_delayed, naming, read
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Source:
     X, y, weights : object
         What the part, its targets and its sample weights are read from; None for none.
     dtype : dtype or None
+    first : FirstReading
+        The size of the part at its first reading.
     columns : tuple or None
         Number and names of the columns that the part should have, and what kind of data; None if
         they are not known yet.
@@ -44,6 +46,7 @@ class Source:
     y: Any = None
     weights: Any = None
     dtype: Any = None
+    first: FirstReading = field(default_factory=FirstReading)
     columns: Any = None
     missing: Any = None
 
@@ -85,6 +88,7 @@ class Source:
             None if v is None else read(v, kind, self.name)
             for v, kind in zip(of, kinds, strict=True)
         )
+        self.first.compare(X, self.name)
         return X, y, weights
 
     def __call__(self) -> Units:
@@ -130,8 +134,8 @@ def present_rows(X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
     if given.all():
         return X, y, weights
     positive = np.flatnonzero(given)
-    X, y = (None if v is None else _safe_indexing(v, positive) for v in (X, y))
-    return X, y, given[positive]
+    kept = _safe_indexing(X, positive), None if y is None else _safe_indexing(y, positive)
+    return *kept, given[positive]
 
 
 def columns_of(estimator: Any, X: Any, units: Any) -> tuple[Any, ...]:

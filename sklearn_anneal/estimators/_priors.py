@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
 
 from ..families import COVARIANCE_TYPES, get_structure
+from ..models.components._moments import above_rounding
 
 SCALED = "scaled"
 """The name of a prior of words that falls with the number of topics, and with many words."""
 # From so many words on, it falls with the square root of their number.
 _WORDS_OF_SCALED = 4_000
+# The largest share of a column's variance, in all rows, that reg_covar may have without a warning.
+# Groups of rows vary less than all rows do.
+_SHARE_OF_REGULARISATION = 0.01
 
 
 def is_auto(value: Any) -> bool:
@@ -72,13 +77,21 @@ def refuse_empty_rows(prior: np.ndarray, name: str, consequence: str) -> None:
 
 def numbers_of(value: Any, name: str) -> np.ndarray:
     """Check that a parameter consists of finite numbers and return it as an array of any shape."""
+    return check_array(
+        _as_array(value, name),
+        ensure_2d=False,
+        allow_nd=True,
+        ensure_min_samples=0,
+        input_name=name,
+    )
+
+
+def _as_array(value: Any, name: str) -> np.ndarray:
+    """Return a parameter as an array of numbers, which may be infinite or NaN."""
     try:
-        numbers = np.asarray(value, dtype=np.float64)
+        return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"The parameter '{name}' should be numbers: {error}") from None
-    return check_array(
-        numbers, ensure_2d=False, allow_nd=True, ensure_min_samples=0, input_name=name
-    )
 
 
 def refuse_nonpositive(prior: np.ndarray, name: str) -> None:
@@ -109,7 +122,7 @@ def checked_covariance_prior(
         "diag": (n_features,),
         "spherical": (),
     }[covariance_type]
-    prior = np.asarray(value, dtype=np.float64)
+    prior = _as_array(value, name)
     if n_components is not None and prior.ndim > len(shape) and covariance_type != "tied":
         shape = (n_components, *shape)
     check_shape(prior, shape, f"{covariance_type} {name}")
@@ -163,7 +176,7 @@ def prior_of_words(prior: Any, n_topics: int, n_words: int) -> np.ndarray:
         prior = 2 * n_topics**-0.75 * min(1.0, (_WORDS_OF_SCALED / n_words) ** 0.5)
     if prior is None or np.ndim(prior) < 2:
         return prior_vector(prior, n_words, 1 / n_topics, "topic_word_prior", "n_features")
-    seeds = np.array(prior, dtype=np.float64, order="F")
+    seeds = np.array(_as_array(prior, "topic_word_prior"), order="F")
     if seeds.shape != (n_topics, n_words) or not (np.isfinite(seeds) & (seeds > 0)).all():
         raise ValueError(
             "topic_word_prior with one row per topic must have the shape (n_components, "
@@ -177,7 +190,7 @@ def prior_vector(prior: Any, size: int, default: float, name: str, axis: str) ->
     """Read a positive number, or one for each of ``size`` entries along ``axis``."""
     if prior is None or is_auto(prior):
         return np.full(size, default)
-    vector = np.asarray(prior, dtype=np.float64)
+    vector = _as_array(prior, name)
     if vector.ndim == 0:
         return np.full(size, float(vector))
     if vector.shape != (size,) or not (np.isfinite(vector) & (vector > 0)).all():
@@ -187,3 +200,38 @@ def prior_vector(prior: Any, size: int, default: float, name: str, axis: str) ->
             + (f" with a smallest entry of {vector.min():g}." if vector.size else ".")
         )
     return vector.copy()
+
+
+def warn_of_regularisation(
+    reg_covar: float, parts: list[tuple[Any, np.ndarray]], spherical: bool, stacklevel: int
+) -> None:
+    """Warn if ``reg_covar`` is no longer small beside the smallest variance of a column.
+
+    Parameters
+    ----------
+    reg_covar : float
+    parts : list of tuples (summary, columns)
+        The moments of Gaussian columns, and the positions of these columns in X.
+    spherical : bool
+        Whether all columns of a part have one variance, their mean.
+    stacklevel : int
+    """
+    smallest, column = np.inf, 0
+    for summary, columns in parts:
+        variance, varies = summary.variance, above_rounding(summary.variance, summary.mean)
+        if spherical and varies.any():
+            variance = np.full_like(variance, variance.mean())
+        least = np.where(varies, variance, np.inf)
+        if least.min() < smallest:
+            smallest, column = float(least.min()), int(columns[least.argmin()])
+    if reg_covar <= _SHARE_OF_REGULARISATION * smallest:
+        return
+    what = "columns have the mean" if spherical else f"column {column} has the"
+    warnings.warn(
+        f"reg_covar={reg_covar:g} is added to the variances of all components, but {what} variance "
+        f"{smallest:.2g} in all of X, so that groups of rows may merge. Set reg_covar to "
+        f"{1e-6 * smallest:.0e} or less, or rescale X, for example with "
+        "sklearn.preprocessing.StandardScaler.",
+        UserWarning,
+        stacklevel=stacklevel,
+    )

@@ -204,7 +204,7 @@ class RatingPredictions(BaseAnnealed):
         n : int, default=10
             Number of items for each user.
         exclude : sparse matrix or boolean array of shape (n_users, n_items), or list of \
-                array-like, default=None
+                array-like or sets, default=None
             Items that are not recommended, for example those that a user knows: the stored (or
             true) entries of row i, or the ids in ``exclude[i]``, belong to ``users[i]``. The fitted
             estimator does not keep the ratings of the training data.
@@ -374,7 +374,8 @@ class RatingPredictions(BaseAnnealed):
         data, weights = self._present(data, self._check_weights(sample_weight, data))
         known, predicted = halves(data)
         if not predicted.any():
-            raise NothingToScore("X has no rating to predict.")
+            kind = "rating" if weights is None else "rating of positive weight"
+            raise NothingToScore(f"X has no {kind} to predict.")
         natural = self._solved(ctx, self._make_units(some_ratings(data, known), None))
         rows = np.repeat(np.arange(len(data.users)), np.diff(data.indptr))[predicted]
         mean, std = self._predictions(rows, data.columns[predicted], natural)
@@ -506,7 +507,6 @@ class RatingPredictions(BaseAnnealed):
         return np.sqrt(ctx.model.noise_variance + np.maximum(second - f**2, 0.0))
 
     def _clipped(self, ratings: np.ndarray) -> np.ndarray:
-        if not self.clip:
-            return ratings
-        low, high = self.clip if isinstance(self.clip, tuple) else self.rating_range_
-        return np.clip(ratings, low, high)
+        if isinstance(self.clip, bool | np.bool_):
+            return np.clip(ratings, *self.rating_range_) if self.clip else ratings
+        return np.clip(ratings, *self.clip)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -11,9 +12,13 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, column_or_1d, validate_data
 
+from ._tables import validated_table
 from ._validation import check_largest_id, check_sparse, masked_as_nan, refuse_masked
+from ._warnings import outer_level
 
 _DTYPES = [np.float64, np.float32]
+# From this share of zeros on, those of a dense matrix hardly are ratings.
+_MOSTLY = 0.5
 _LARGEST = int(np.iinfo(np.int32).max) - 1
 
 
@@ -79,9 +84,8 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     """
     X = masked_as_nan(X)
     check_sparse(X)
-    # In the format of diagonals SciPy counts zeros as stored, but drops them when it converts the
-    # matrix. Its number of stored entries can therefore not show whether duplicates were summed.
-    stored = X.nnz if issparse(X) and X.format != "dia" else None
+    _refuse_filled_formats(X, "X", "which ratings are unobserved")
+    stored = X.nnz if issparse(X) else None
     how: dict[str, Any] = {
         "accept_sparse": "csr",
         "dtype": _DTYPES,
@@ -91,7 +95,11 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     same_width = n_items is None or reset or _width(X) == estimator.n_features_in_
     if not same_width:
         _check_names(estimator, X)
-    X = validate_data(estimator, X, reset=reset, **how) if same_width else check_array(X, **how)
+    X = (
+        validated_table(estimator, X, unobserved=True, reset=reset, **how)
+        if same_width
+        else check_array(X, **how)
+    )
     n_columns = X.shape[1]
     if n_items is not None and n_columns > n_items:
         raise ValueError(
@@ -103,6 +111,8 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     users = np.arange(X.shape[0])
     if not issparse(X):
         observed = ~np.isnan(X)
+        if reset:
+            _warn_of_zeros(X, observed)
         indptr = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])
         columns = np.nonzero(observed)[1].astype(np.int32)
         return RatingData(X[observed], columns, indptr, n_columns, users, None, X.shape)
@@ -122,6 +132,35 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
         )
     columns = X.indices.astype(np.int32, copy=False)
     return RatingData(X.data, columns, X.indptr.astype(np.int64), n_columns, users, None, X.shape)
+
+
+def _warn_of_zeros(X: np.ndarray, observed: np.ndarray) -> None:
+    """Warn of a matrix without missing entries of which most are zero."""
+    n_zeros = np.count_nonzero(X == 0)
+    if observed.all() and n_zeros > _MOSTLY * X.size:
+        warnings.warn(
+            f"{n_zeros / X.size:.0%} of the entries of X are 0, and none is missing. Every 0 of a "
+            "dense matrix is read as a rating of 0. If it means that nothing was rated, give NaN "
+            "in its place, or a sparse matrix, scipy.sparse.csr_matrix(X), of which only the "
+            "stored entries are ratings.",
+            UserWarning,
+            stacklevel=outer_level(),
+        )
+
+
+def _refuse_filled_formats(X: Any, name: str, unknown: str) -> None:
+    """Refuse formats of sparse matrices that store zeros of their own beside the entries.
+
+    Blocks and diagonals are filled up with zeros, so that a zero may be an entry or none.
+    """
+    formats = {"bsr": "blocks (BSR)", "dia": "diagonals (DIA)"}
+    if issparse(X) and X.format in formats:
+        raise ValueError(
+            f"{name} is a sparse matrix of {formats[X.format]}, a format that is filled up with "
+            f"zeros, so that it cannot say {unknown}. Give a COO, CSR or CSC matrix that is made "
+            "from the ids of users and items, for example scipy.sparse.csr_array((values, (users, "
+            "items)))."
+        )
 
 
 def _check_names(estimator: Any, X: Any) -> None:
@@ -167,20 +206,30 @@ def read_exclusions(exclude: Any, n_users: int, n_items: int) -> tuple[np.ndarra
                 f"exclude has shape {exclude.shape}, but there are {n_users} users and {n_items} "
                 "items."
             )
+        _refuse_filled_formats(exclude, "exclude", "which items are excluded")
         check_sparse(exclude)
         given = exclude.tocsr()
         return given.indptr.astype(np.int64), given.indices.astype(np.int64)
     mask = np.asarray(exclude) if isinstance(exclude, np.ndarray) else None
     if mask is not None and mask.dtype == bool and mask.shape == (n_users, n_items):
         return np.cumsum([0, *mask.sum(axis=1)]), np.nonzero(mask)[1]
-    lists = mask is None and not isinstance(exclude, (str, dict)) and hasattr(exclude, "__len__")
+    if isinstance(exclude, list | tuple):
+        exclude = [
+            list(items) if isinstance(items, set | frozenset) else items for items in exclude
+        ]
+    lists = (
+        mask is None
+        and not isinstance(exclude, (str, dict, set, frozenset))
+        and hasattr(exclude, "__len__")
+    )
     ragged = mask is not None and mask.dtype.kind == "O" and mask.ndim == 1
     if not (lists or ragged) or any(
         np.ndim(items) != 1 or np.asarray(items).dtype.kind == "b" for items in exclude
     ):
         raise ValueError(
             "exclude must be a sparse matrix, a boolean array of shape (n_users, n_items) = "
-            f"{(n_users, n_items)}, or a list with the ids of items of each user."
+            f"{(n_users, n_items)}, or a list with the ids of items of each user, "
+            "each of them a list, a set or an array."
         )
     if len(exclude) != n_users:
         raise ValueError(f"exclude has lists for {len(exclude)} users, but users has {n_users}.")
@@ -200,6 +249,16 @@ def check_size_of_ratings(values: np.ndarray, dtype: Any) -> None:
             f"X has a rating of the size {largest:g}, whose square overflows: the largest that a "
             f"model fitted to {np.dtype(dtype).name} can read is {most:g}. Rescale the ratings "
             "before fitting and predicting."
+        )
+
+
+def check_range(limits: Any, name: str) -> None:
+    """Refuse a range that does not consist of two numbers, the lower one first."""
+    given = list(limits) if np.ndim(limits) == 1 else []
+    numbers = [v for v in given if np.ndim(v) == 0 and np.asarray(v).dtype.kind in "iuf"]
+    if not (len(given) == len(numbers) == 2 and numbers[0] < numbers[1]):
+        raise ValueError(
+            f"{name}={limits!r} is not a range: give numbers (low, high) with low < high."
         )
 
 
@@ -244,7 +303,8 @@ def read_pairs(
     X = validate_data(estimator, pairs.X, reset=reset, dtype=None)
     if X.shape[1] != 2:
         raise ValueError(
-            f'With input="pairs" X has two columns, user and item, but it has {X.shape[1]}.'
+            f'With input="pairs" X has two columns, user and item, but it has {X.shape[1]}. '
+            "Ratings are y: give fit(X[:, :2], X[:, 2]) if the third column has them."
         )
     X = read_ids(X, "The ids of users and items", unseen)
     y = check_array(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils._missing import is_pandas_na
 from sklearn.utils.validation import _num_samples
 
 from ..inference.units import Sequences
@@ -26,12 +27,15 @@ class SequenceData:
         The states that the user knows, and −1 elsewhere; None if they gave none.
     n_symbols : int or None, default=None
         The number of symbols that frames may have, if it is known.
+    levels : dict
+        The numbers of categories that are declared, or known from a fit, by the name of the block.
     """
 
     X: Any
     lengths: np.ndarray
     states: np.ndarray | None = None
     n_symbols: int | None = None
+    levels: dict[str, Any] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -146,24 +150,36 @@ def _as_columns(sequence: Any) -> Any:
     return sequence
 
 
-def is_list_of_sequences(X: Any, categorical: bool) -> bool:
-    """Whether ``X`` is a list whose elements are 2-D arrays (or 1-D ones of symbols)."""
+def listed_sequences(X: Any) -> list[Any] | None:
+    """Return the sequences that ``X`` consists of, as a list; None if ``X`` is one table.
 
-    def is_sequence(element: Any) -> bool:
-        n_dimensions = len(getattr(element, "shape", ()))
-        if n_dimensions == 1 and categorical:
-            return _dtype_kind(element) in "iu"
-        return n_dimensions == 2
-
-    return isinstance(X, list | tuple) and len(X) > 0 and all(map(is_sequence, X))
+    Sequences are the elements of a list, of a tuple or of a 1-D array of objects if each of them is
+    an array, a data frame or a series with one or two dimensions, or a list of rows; and the
+    matrices of an array with three dimensions. A list of lists of numbers is a table of frames.
+    """
+    n_dimensions = len(getattr(X, "shape", ()))
+    if n_dimensions == 3:
+        return [X[i] for i in range(X.shape[0])]
+    if n_dimensions == 1 and _dtype_kind(X) == "O":
+        X = list(X)
+    if isinstance(X, list | tuple) and len(X) > 0 and all(map(_is_sequence, X)):
+        return list(X)
+    return None
 
 
 def _dtype_kind(values: Any) -> str:
-    """The kind of data as numpy's ``dtype.kind`` names it, also of a series of another library."""
-    dtype = getattr(values, "dtype", None)
-    if isinstance(dtype, np.dtype):
-        return dtype.kind
-    return np.asarray(values).dtype.kind
+    """The kind of data as numpy's ``dtype.kind`` names it; empty for those of other libraries."""
+    return getattr(getattr(values, "dtype", None), "kind", "")
+
+
+def _is_sequence(element: Any) -> bool:
+    if hasattr(element, "shape"):
+        return len(element.shape) in (1, 2)
+    return isinstance(element, list | tuple) and len(element) > 0 and all(map(_is_row, element))
+
+
+def _is_row(element: Any) -> bool:
+    return isinstance(element, list | tuple) or len(getattr(element, "shape", ())) == 1
 
 
 def _one_dimensional(values: Any, name: str) -> np.ndarray:
@@ -198,12 +214,16 @@ def _lengths_of_groups(groups: Any, n_rows: int) -> np.ndarray:
             f"groups has {len(groups)} entries, but X has {n_rows} rows: it holds the id of its "
             "sequence for every row. Use lengths= for the numbers of rows of each sequence."
         )
+    unknown = np.flatnonzero(_without_value(groups))
+    if len(unknown):
+        raise ValueError(
+            f"groups has {groups[unknown[0]]!r} for row {unknown[0]}, but every row belongs to a "
+            "sequence: fill in the ids that are missing, or leave these rows out."
+        )
     try:
         _, ids = np.unique(groups, return_inverse=True)
     except TypeError:
         raise ValueError("groups must be ids of one kind, all numbers or all strings.") from None
-    if groups.dtype.kind == "f" and np.isnan(groups).any():
-        raise ValueError("groups contains NaN: every row belongs to a sequence.")
     starts = np.flatnonzero(np.append(True, np.diff(ids) != 0))
     again = len(starts) - int(ids.max()) - 1
     if again:
@@ -214,17 +234,28 @@ def _lengths_of_groups(groups: Any, n_rows: int) -> np.ndarray:
     return np.diff(np.append(starts, n_rows)).astype(np.int64)
 
 
+def _without_value(ids: np.ndarray) -> np.ndarray:
+    """Which ids are NaN, NaT, None or pandas' NA."""
+    if ids.dtype.kind in "fcmM":
+        return np.isnan(ids)
+    if ids.dtype.kind != "O":
+        return np.zeros(len(ids), dtype=bool)
+    # NaN and NaT, of numpy as of pandas, differ from themselves. A comparison with NA has no value.
+    return np.array([v is None or is_pandas_na(v) or bool(v != v) for v in ids.tolist()])
+
+
 def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> SequenceData:
     """Check sequences and bring them into one form, in whichever form the user gave them."""
     if isinstance(X, SequenceData):
         return X
-    if is_list_of_sequences(X, categorical):
+    sequences = listed_sequences(X)
+    if sequences is not None:
         if groups is not None or lengths is not None:
             raise ValueError(
-                "X is a list of sequences, which says where each of them begins: leave groups and "
-                "lengths out."
+                "X is a list of sequences, or an array of such, which says where each of them "
+                "begins: leave groups and lengths out."
             )
-        X, groups = concat_sequences(X)
+        X, groups = concat_sequences(sequences)
     if groups is not None and lengths is not None:
         raise ValueError("Give groups or lengths, not both.")
     X = masked_as_nan(X)
@@ -234,7 +265,7 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
         except ValueError as error:
             raise ValueError(
                 "X is neither an array of numbers nor a list of sequences, whose elements are all "
-                f"2-D arrays or data frames: {error}"
+                f"2-D arrays, data frames or 1-D arrays of numbers: {error}"
             ) from error
     if categorical and len(X.shape) == 1:
         X = _as_columns(X)
@@ -249,7 +280,8 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
 def read_states(states: Any, data: SequenceData, n_components: int) -> np.ndarray | None:
     """Check states that are known and bring them into one array; None if none is known.
 
-    They are an array with one entry per frame, or a list with one array per sequence.
+    They are an array with one entry per frame, or a list with one array per sequence, or None for
+    a sequence of which no state is known.
 
     Raises
     ------
@@ -258,16 +290,16 @@ def read_states(states: Any, data: SequenceData, n_components: int) -> np.ndarra
     """
     if states is None:
         return None
-    parts = states if isinstance(states, list | tuple) else None
-    if isinstance(states, np.ndarray) and states.dtype == object and states.ndim == 1:
-        parts = states.tolist()
-    if parts is not None and all(np.ndim(part) > 0 for part in parts):
-        parts = [_one_dimensional(part, "An element of states") for part in parts]
+    parts = _states_of_sequences(states, len(data.lengths))
+    if parts is not None:
         if len(parts) != len(data.lengths):
             raise ValueError(
                 f"states has {len(parts)} arrays, but there are {len(data.lengths)} sequences."
             )
-        for i, (part, length) in enumerate(zip(parts, data.lengths, strict=True)):
+        for i, length in enumerate(data.lengths.tolist()):
+            if parts[i] is None:
+                parts[i] = np.full(length, -1)
+            parts[i] = part = _one_dimensional(parts[i], f"states of sequence {i}")
             if len(part) != length:
                 raise ValueError(
                     f"states has {len(part)} entries for sequence {i}, which has {length} frames."
@@ -293,7 +325,21 @@ def read_states(states: Any, data: SequenceData, n_components: int) -> np.ndarra
     return states.astype(np.intp) if (states >= 0).any() else None
 
 
-def check_targets(y: Any, X: Any, data: SequenceData, categorical: bool) -> None:
+def _states_of_sequences(states: Any, n_sequences: int) -> list[Any] | None:
+    """Return the states of each sequence; None if ``states`` has one entry per frame."""
+    if isinstance(states, np.ndarray) and (states.dtype == object or states.ndim == 2):
+        # A matrix has the states of sequences of equal lengths, in the form of a 3-D array of X.
+        if states.ndim == 1 or len(states) == n_sequences:
+            states = list(states)
+    if not isinstance(states, list | tuple) or len(states) == 0:
+        return None
+    given = [part for part in states if part is not None]
+    if any(np.ndim(part) == 0 for part in given) or (not given and len(states) != n_sequences):
+        return None
+    return list(states)
+
+
+def check_targets(y: Any, X: Any, data: SequenceData) -> None:
     """Check that a y, which is ignored, has one entry per row, or per sequence if X is a list.
 
     Raises
@@ -304,7 +350,7 @@ def check_targets(y: Any, X: Any, data: SequenceData, categorical: bool) -> None
     if y is None or _num_samples(y) == data.shape[0]:
         return
     # A search over a list of sequences splits a y with one entry per sequence. So do callbacks.
-    listed = isinstance(X, SequenceData) or is_list_of_sequences(X, categorical)
+    listed = isinstance(X, SequenceData) or listed_sequences(X) is not None
     if listed and _num_samples(y) == len(data.lengths):
         return
     per_sequence = f" of {len(data.lengths)} sequences" if listed else ""
@@ -322,6 +368,28 @@ def refuse_all_missing(units: Sequences) -> None:
         raise ValueError(
             "All frames of X are missing (or have weight zero), so there is nothing to learn from."
         )
+
+
+def refuse_part(X: Any) -> None:
+    """Refuse a part of data in parts that is no list of sequences."""
+    if not isinstance(X, list | tuple) or listed_sequences(X) is None:
+        given = "is of" if not isinstance(X, list | tuple) else "has no sequences; it is of"
+        raise ValueError(
+            "With data in parts, every part is a list of whole sequences, but this one "
+            f"{given} the type {type(X).__name__}. Give [X] for one sequence X, and list(X) "
+            "for an array of sequences."
+        )
+
+
+def weights_of_frames(weights: Any, X: Any) -> np.ndarray:
+    """Return one weight per row of a part, given one per sequence."""
+    lengths = [len(sequence) for sequence in X]
+    if np.shape(weights) != (len(lengths),):
+        raise ValueError(
+            "with data in parts, sample_weight has one weight per sequence: expected "
+            f"{len(lengths)}, but its shape is {np.shape(weights)}"
+        )
+    return np.repeat(np.asarray(weights, dtype=np.float64), lengths)
 
 
 def weights_of_sequences(weights: np.ndarray, data: SequenceData) -> np.ndarray:
@@ -356,3 +424,13 @@ def draw_states(
         states[t] = np.searchsorted(limit, uniform[t], "right")
         limit = limits[states[t]]
     return states
+
+
+def refuse_beside_parts(**given: Any) -> None:
+    """Refuse what says where sequences begin, or what their states are, beside data in parts."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} cannot be given with data in parts: every part is a list of whole "
+                "sequences."
+            )

@@ -10,13 +10,13 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
 
 from ..inference.units import Rows, Units
 from ..models.factorial_mixture import FactorialMixture
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
+from ._tables import validated_table
 from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -297,8 +297,9 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     _kernel_modules = ("factorial_mixture",)
     _advice = (
         "the posterior precision of the components is not positive definite: the scales of the "
-        "data and of the priors differ too much for floating-point numbers. Rescale X, or give a "
-        "larger noise_variance or a smaller mean_variance."
+        "data and of the priors differ too much for floating-point numbers. Use center=True if the "
+        "rows are far from zero, or rescale X, or give a larger noise_variance or a smaller "
+        "mean_variance."
     )
     _advice_coinciding = (
         "Give the annealing a jitter, start from another random_state, or ask for fewer components."
@@ -325,7 +326,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
         refuse_masked(X, "X")
-        return validate_data(
+        return validated_table(
             self,
             X,
             reset=reset,

@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix, issparse
-from scipy.special import gammaln, xlogy
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_non_negative, validate_data
+from sklearn.utils.validation import check_non_negative
 
+from ..families import deviance, log_poisson
 from ..inference.parallel import Workers
 from ..inference.thread_limits import one_thread
 from ..inference.units import DenseCounts, SparseCounts, cell_patterns
 from ..metrics import LARGEST_COUNT, split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF
-from ._base import _WORTH_THREADS, BaseAnnealed
-from ._counts import checked_counts
+from ._base import BaseAnnealed
+from ._counts import checked_counts, drawn_counts
 from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
+from ._streaming import WORTH_THREADS
+from ._tables import validated_table
 from ._validation import (
     check_activations,
     check_n_samples,
@@ -47,6 +49,11 @@ _STARTS = {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0
 _STRONGEST = 1e8
 # Entries of X that are compared with their expectations at a time.
 _ENTRIES = 1 << 15
+# Counts divided by rates that are at least as large as this do not overflow.
+_SMALLEST_RATE = 1e-280
+# In rows whose expected counts have a larger sum than this, cells of small rates are added up
+# apart from the others.
+_LARGE_TOTAL = 1e5
 _OVERFLOW = (
     "X has numbers so large that their sums overflow. Check their units, or divide X by a "
     "constant before fitting and predicting."
@@ -64,12 +71,12 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     that the data do not need fall to zero, so that one fit says how many there are
     (``n_effective_components_``).
 
-    ``transform`` returns expected activations, and ``inverse_transform`` multiplies them by
-    ``components_``. The equations hold for all non-negative numbers up to 2**53, such as the
-    magnitudes of a spectrogram, though only counts can follow the model. The larger such numbers
-    are, the more they are trusted, and the more components are used. A zero is a count of zero, in
-    sparse matrices too. NaN marks missing cells of dense arrays, which are assumed to be missing at
-    random.
+    ``transform`` returns expected activations, which are 0 for components that are not in use, and
+    ``inverse_transform`` multiplies them by ``components_``. The equations hold for all
+    non-negative numbers up to 2**53, such as the magnitudes of a spectrogram, though only counts
+    can follow the model. The larger such numbers are, the more they are trusted, and the more
+    components are used. A zero is a count of zero, in sparse matrices too. NaN marks missing cells
+    of dense arrays, which are assumed to be missing at random.
 
     Read more in the :ref:`user guide <counts>`.
 
@@ -91,7 +98,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         smaller it is, the fewer components does a row have. ``"auto"`` starts from 0.1 and learns
         it by empirical Bayes at T = 1, like the next two. With learned priors the bound was higher
         on most data that were tried, and held-out counts were predicted about as well as with 0.1,
-        0.1 and 1, and better on digits, where reheating with these left too few components.
+        0.1 and 1, and better on digits, where reheating with these left too few components. Priors
+        are not learned from fractions that add up to fewer than 10 in a row or a column on average,
+        and a warning says so.
     component_prior : float or "auto", default="auto"
         The shape a of the prior Gamma(a, a) of the entries of components, whose mean is 1. The
         smaller it is, the fewer columns does a component have. ``"auto"`` starts from 0.1.
@@ -164,7 +173,8 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        Posterior means of θ_k w_kv, so that ``transform(X) @ components_`` is the expected X.
+        Posterior means of θ_k w_kv, so that ``transform(X) @ components_`` is the expected X. Rows
+        of components that are not in use are nearly 0.
     component_weights_ : ndarray of shape (n_components,)
         Posterior means of the weights θ. They fall to 0 for components that are not needed. The
         priors hold the scales of θ, h and w only loosely: shares of the counts are those of
@@ -321,7 +331,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
 
     @property
     def _n_features_out(self) -> int:
-        return self._context().model.n_components
+        return self._quiet_context().model.n_components
 
     # Methods that the base class calls
 
@@ -331,7 +341,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         refuse_masked(X, "X", nan_is_missing=True)
         check_sparse(X)
         given = X
-        X = validate_data(
+        X = validated_table(
             self,
             X,
             reset=reset,
@@ -436,6 +446,12 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     def transform(self, X):
         """Expected activations of rows, inferred at the fitted components.
 
+        They are 0 for components that are not in use, so that ``transform(X) @ components_`` is
+        what the components in use expect. The data do not determine the activations of the others,
+        whose posterior mean is therefore that of the prior, 1. A component is in use if its
+        expected count in the training data is above 1, as for ``n_effective_components_``, or if
+        the sum of its row of ``components_`` is at least 5 percent of the mean of all such sums.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or data in parts
@@ -444,10 +460,10 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         Returns
         -------
         activations : ndarray of shape (n_samples, n_components)
-            E h. The dtype is that of the data to which the model was fitted.
+            E h, or 0. The dtype is that of the data to which the model was fitted.
         """
         ctx, units = self._rows(X)
-        return self._infer(ctx, units).astype(ctx.model.dtype, copy=False)
+        return self._activations(ctx, units).astype(ctx.model.dtype, copy=False)
 
     def inverse_transform(self, X):
         """Expected counts of rows whose activations are given.
@@ -508,10 +524,10 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         units = self._make_units(observed, None)
         activations = self._infer(ctx, units, exposure=0.5)
         components = 0.5 * ctx.model.means(ctx.q)
-        logs = _log_rates(held_out, activations, components)
-        held_out.data = held_out.data.astype(np.float64, copy=False)
-        terms = held_out.data * logs - gammaln(held_out.data + 1.0)
-        each = _sums_of_rows(held_out, terms) - _total_rates(activations, components, missing)
+        rates = _rates(held_out, activations, components)
+        terms = log_poisson(held_out.data.astype(np.float64), rates)
+        zeros = _rates_of_zeros(held_out, rates, activations, components, missing)
+        each = _sums_of_rows(held_out, terms) - zeros
         cells = np.full(X.shape[0], float(X.shape[1]))
         if missing is not None:
             cells -= missing.sum(axis=1)
@@ -542,24 +558,28 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         rng = check_random_state(self.random_state)
         b = self.activation_prior_
         activations = rng.gamma(b, 1.0 / b, size=(n_samples, len(self.component_weights_)))
-        return rng.poisson(activations @ self.components_), activations
+        return drawn_counts(rng, activations @ self.components_), activations
 
     def _rows(self, X: Any) -> tuple[Context, DenseCounts | SparseCounts]:
         ctx = self._context()
         return ctx, self._make_units(self._validate_data(X, reset=False), None)
+
+    def _activations(self, ctx: Context, units: DenseCounts | SparseCounts) -> np.ndarray:
+        """E h of rows for the components in use, and 0 for the others."""
+        return np.where(ctx.model.in_use(ctx.q, ctx.prior), self._infer(ctx, units), 0.0)
 
     def _infer(
         self, ctx: Context, units: DenseCounts | SparseCounts, exposure: float = 1.0
     ) -> np.ndarray:
         """E h of rows, of shape (n_rows, n_components)."""
         self._load_kernels()
-        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
+        worth = ctx.model.operations(units) >= WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             return finite(ctx.model.infer(units, ctx.q, workers, exposure)[0], _OVERFLOW)
 
     def _divergence(self, ctx: Context, units: DenseCounts | SparseCounts) -> float:
         """The generalised Kullback-Leibler divergence between rows and their expectations."""
-        activations, components = self._infer(ctx, units), ctx.model.means(ctx.q)
+        activations, components = self._activations(ctx, units), ctx.model.means(ctx.q)
         total = 0.0
         for index in units.chunks():
             chunk: Any = units.take(index)
@@ -570,10 +590,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             else:
                 missing = np.isnan(chunk.X)
                 counts = csr_array(np.where(missing, 0, chunk.X))
-            data = counts.data.astype(np.float64)
-            logs = _log_rates(counts, activations[index], components)
-            each = _sums_of_rows(counts, xlogy(data, data) - data * (logs + 1.0))
-            each += _total_rates(activations[index], components, missing)
+            rates = _rates(counts, activations[index], components)
+            each = _sums_of_rows(counts, deviance(rates, counts.data - rates))
+            each += _rates_of_zeros(counts, rates, activations[index], components, missing)
             total += float(each.sum() if chunk.weights is None else chunk.weights @ each)
         return max(total, 0.0)
 
@@ -586,8 +605,8 @@ def _sums_of_rows(counts: Any, terms: np.ndarray) -> np.ndarray:
     return np.bincount(rows, terms, n).astype(np.float64, copy=False)
 
 
-def _log_rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> np.ndarray:
-    """log Σ_k h_nk w_kv of the entries that a CSR matrix stores, a part of them at a time."""
+def _rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> np.ndarray:
+    """Σ_k h_nk w_kv of the entries that a CSR matrix stores, a part of them at a time."""
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     by_column = np.ascontiguousarray(components.T)
     result = np.empty(len(rows))
@@ -595,7 +614,34 @@ def _log_rates(counts: Any, activations: np.ndarray, components: np.ndarray) -> 
         part = slice(start, start + _ENTRIES)
         left, right = activations[rows[part]], by_column[counts.indices[part]]
         result[part] = np.einsum("ik,ik->i", left, right)
-    return np.log(np.maximum(result, np.finfo(np.float64).tiny))
+    return np.maximum(result, _SMALLEST_RATE)
+
+
+def _rates_of_zeros(
+    counts: Any,
+    rates: np.ndarray,
+    activations: np.ndarray,
+    components: np.ndarray,
+    missing: np.ndarray | None,
+) -> np.ndarray:
+    """The sum of Σ_k h_nk w_kv over the observed cells of each row that a CSR matrix leaves out.
+
+    ``rates`` are those of the cells that it stores.
+    """
+    total = _total_rates(activations, components, missing)
+    result = np.maximum(total - _sums_of_rows(counts, rates), 0.0)
+    # The difference of two huge sums would lose the rates of the few cells without counts.
+    large = np.flatnonzero(total > _LARGE_TOTAL)
+    size = max(_ENTRIES // components.shape[1], 1)
+    for start in range(0, len(large), size):
+        rows = large[start : start + size]
+        left_out = np.ones((len(rows), components.shape[1]))
+        stored = counts[rows]
+        left_out[np.repeat(np.arange(len(rows)), np.diff(stored.indptr)), stored.indices] = 0.0
+        if missing is not None:
+            left_out[missing[rows]] = 0.0
+        result[rows] = ((activations[rows] @ components) * left_out).sum(axis=1)
+    return result
 
 
 def _total_rates(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from ..families import (
     COVARIANCE_TYPES,
@@ -18,7 +17,14 @@ from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._part_predictions import by_parts
-from ._priors import check_first_rows, check_shape, checked_covariance_prior, is_auto
+from ._priors import (
+    check_first_rows,
+    check_shape,
+    checked_covariance_prior,
+    is_auto,
+    warn_of_regularisation,
+)
+from ._tables import validated_table
 from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
@@ -392,7 +398,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
         refuse_masked(X, "X", nan_is_missing=True)
-        return validate_data(
+        return validated_table(
             self,
             X,
             reset=reset,
@@ -485,6 +491,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             "covariance_prior_": components.covariance_prior,
         }
 
+    def _warn_of_scales(self, summary: Any, stacklevel: int) -> None:
+        moments = [(summary, np.arange(len(summary.mean)))]
+        spherical = self.covariance_type == "spherical"
+        warn_of_regularisation(self.reg_covar, moments, spherical, stacklevel + 1)
+
     # Public methods
 
     @by_parts
@@ -511,10 +522,13 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             The dtype is that of X if X has floating-point numbers, else float64.
         std : ndarray of shape (n_samples, n_features)
             Standard deviations of the mixture, which include the differences between components;
-            0 for observed cells. They are infinite in rows with so few observed cells that one of
-            the Student-t densities has no variance, that is if its degrees of freedom (ν_k + 1 −
-            n_features) and the number of observed cells sum to 2 or less. Only returned if
-            ``return_std`` is True.
+            0 for observed cells. A Student-t density has no variance if its degrees of freedom (ν_k
+            + 1 − n_features) and the number of observed cells of the row sum to 2 or less, and a
+            variance that says little if they sum to less than 2.1. Such components are left out,
+            and the shares of the others normalised, where the others have half of the
+            responsibilities of the row or more. Where they have less, half the width of the central
+            68 % interval of such a component takes the place of its standard deviation, as both are
+            equal for a Gaussian. Only returned if ``return_std`` is True.
         """
         rows, dtype = self._again(X)
         ctx, shares = self._context(), self._responsibilities(rows)
@@ -573,7 +587,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             dof, mean, scale = ctx.model.components.student_t(ctx.q)
             root = np.linalg.cholesky(scale)
             noise = random_state.standard_normal((n_samples, n_features))
-            noise /= np.sqrt(random_state.chisquare(dof[labels]) / dof[labels])[:, None]
+            # With few degrees of freedom, draws underflow to 0.
+            squares = np.maximum(random_state.chisquare(dof[labels]), np.finfo(np.float64).tiny)
+            noise /= np.sqrt(squares / dof[labels])[:, None]
             rows = (root[labels] @ noise[..., None])[..., 0]
             return mean[labels] + ctx.summary.center + rows, labels
         parts = []

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import missing_cells
@@ -34,11 +33,15 @@ from ._sequences import (
     read_sequences,
     read_states,
     refuse_all_missing,
+    refuse_beside_parts,
+    refuse_part,
+    weights_of_frames,
     weights_of_sequences,
 )
 from ._shards import in_parts
 from ._state_predictions import StatePredictions
-from ._validation import checks_parameters, refuse_unobserved_columns
+from ._tables import validated_table
+from ._validation import checks_parameters, refuse_unobserved_columns, warn_of_zero
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -55,10 +58,12 @@ class AnnealedHMM(StatePredictions):
     - An array with one row per frame (for ``"categorical"`` also a 1-D array of symbols). Either
       ``groups`` gives the id of the sequence of every row, or ``lengths`` gives the number of
       rows of each sequence. With neither, the array is one sequence.
-    - A list or tuple of sequences, which are 2-D arrays or data frames (for ``"categorical"``
-      also 1-D arrays of integers). Any other list, such as a list of lists of numbers, is read
-      as an array. With a list of sequences, the ignored y may have one entry per sequence, so
-      that stratified folds of sequences can be made.
+    - A list, a tuple or a 1-D array of objects whose elements are sequences: 2-D arrays, data
+      frames, lists of rows, or 1-D arrays and series, which are sequences of one feature; or an
+      array of shape (n_sequences, n_frames, n_features). A list of lists of numbers such as
+      ``[[1.0, 2.0], [3.0, 4.0]]`` is no list of sequences but a table, here of two frames. With a
+      list of sequences, the ignored y may have one entry per sequence, so that stratified folds of
+      sequences can be made.
 
     Results have one row per frame, in the order of X; :func:`split_sequences` cuts them into
     sequences. Where metadata routing is enabled, ``groups`` is requested by default, so that
@@ -407,6 +412,7 @@ class AnnealedHMM(StatePredictions):
     _kernel_modules = ("hidden_markov", "gaussian_mixture", "discrete", "missing_cells", "gamma")
     _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"
+    _emissions = FRAME_EMISSIONS
     # Whether the numbers of states are those of known states.
     _names_states = False
     _advice = (
@@ -452,14 +458,13 @@ class AnnealedHMM(StatePredictions):
     def _data(
         self, X: Any, groups: Any, lengths: Any, y: Any = None, states: Any = None
     ) -> SequenceData:
-        categorical = self.emission == "categorical"
-        data = read_sequences(X, groups, lengths, categorical)
-        check_targets(y, X, data, categorical)
+        data = read_sequences(X, groups, lengths, self.emission == "categorical")
+        check_targets(y, X, data)
         return replace(data, states=read_states(states, data, self.n_components))
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
         data = read_sequences(X, None, None, self.emission == "categorical")
-        frames = validate_data(
+        frames = validated_table(
             self,
             data.X,
             reset=reset,
@@ -469,9 +474,10 @@ class AnnealedHMM(StatePredictions):
         )
         if reset:
             self._find_blocks(data.X if hasattr(data.X, "columns") else frames)
-            self._known = self._declared() if self._blocks is not None else {}
-        elif self._blocks is not None:
-            self._known = self._known_levels(self._context().model.emission)
+        if self._blocks is not None:
+            fitted = None if reset else self._quiet_context().model.emission
+            levels = self._declared() if fitted is None else self._known_levels(fitted)
+            data = replace(data, levels=levels)
         if self.emission == "categorical":
             data = replace(data, n_symbols=self.n_symbols if reset else self.n_symbols_)
         return replace(data, X=frames)
@@ -481,7 +487,7 @@ class AnnealedHMM(StatePredictions):
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         if self._blocks is not None:
-            how = self._blocks, self.n_components, self._known, self._levels_parameter
+            how = self._blocks, self.n_components, X.levels, self._levels_parameter
             cells = cells_of(X.X, self.emission, *how)
             mask = missing_cells(cells)
             gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
@@ -504,6 +510,10 @@ class AnnealedHMM(StatePredictions):
         self._refuse_impossible(units)
         if self._blocks is not None:
             refuse_unobserved_columns(units.observed(), self._order())
+            self._warn_of_categories(units.frames)
+        elif self.emission == "categorical" and self.n_symbols is None:
+            if units.frames.max(initial=0) > 0 and not (units.frames == 0).any():
+                warn_of_zero("symbol", "symbols", None, "n_symbols")
 
     def _check_first_batch(self, units: Sequences, model: Any) -> None:  # type: ignore[override]
         self._check_training(units)
@@ -561,7 +571,7 @@ class AnnealedHMM(StatePredictions):
         if self.emission == "categorical" and self.n_symbols is None:
             # A later batch may lack symbols of the first one, so that the model gives the number.
             asked = copy(self)
-            asked.n_symbols = self._context().model.emission.n_symbols
+            asked.n_symbols = self._quiet_context().model.emission.n_symbols
         super(AnnealedHMM, asked)._check_parameters(X, units)
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
@@ -582,6 +592,10 @@ class AnnealedHMM(StatePredictions):
             "n_sequences_": ctx.summary.n_sequences,
             **of_frames,
         }
+
+    @staticmethod
+    def _summary_of_components(summary: Any) -> Any:
+        return summary.emission
 
     @staticmethod
     def _usual_concentration(n_levels: int) -> float:
@@ -621,9 +635,9 @@ class AnnealedHMM(StatePredictions):
             data in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
             The state of each frame where it is known, and −1 elsewhere, in the form of X: one
-            array, or one for each sequence of a list. Known states are data. The numbers of states
-            are then those that they have here, and ``lower_bound_`` is that of frames and known
-            states together.
+            array, or one for each sequence of a list, in which None means that no state of the
+            sequence is known. Known states are data. The numbers of states are then those that
+            they have here, and ``lower_bound_`` is that of frames and known states together.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -642,7 +656,7 @@ class AnnealedHMM(StatePredictions):
         """
         with self._all_or_nothing():
             if in_parts(X):
-                self._refuse_beside_parts(groups=groups, lengths=lengths, states=states)
+                refuse_beside_parts(groups=groups, lengths=lengths, states=states)
                 self._names_states = False
                 return self._fit(X, y, sample_weight, checkpoint)
             data = self._data(X, groups, lengths, y, states)
@@ -677,9 +691,10 @@ class AnnealedHMM(StatePredictions):
             in parts, one array for each part, with one weight per sequence.
         states : array-like of int, shape (n_frames,), or list of such, default=None
             The state of each frame where it is known, and −1 elsewhere, in the form of X: one
-            array, or one for each sequence of a list. Known states are data. The numbers of states
-            are then those that they have here, and ``lower_bound_`` is that of frames and known
-            states together. A stream that has known states has some in its first batch.
+            array, or one for each sequence of a list, in which None means that no state of the
+            sequence is known. Known states are data. The numbers of states are then those that
+            they have here, and ``lower_bound_`` is that of frames and known states together. A
+            stream that has known states has some in its first batch.
 
         Returns
         -------
@@ -694,38 +709,19 @@ class AnnealedHMM(StatePredictions):
         """
         with self._all_or_nothing():
             if in_parts(X):
-                self._refuse_beside_parts(groups=groups, lengths=lengths, states=states)
+                refuse_beside_parts(groups=groups, lengths=lengths, states=states)
                 stream(self, X, y, sample_weight)
                 return self
             data = self._data(X, groups, lengths, y, states)
             self._name_states(data, sample_weight, True)
             return self._partial_fit(data, sample_weight)
 
-    @staticmethod
-    def _refuse_beside_parts(**given: Any) -> None:
-        for name, value in given.items():
-            if value is not None:
-                raise ValueError(
-                    f"{name} cannot be given with data in parts: every part is a list of whole "
-                    "sequences."
-                )
-
     def _part(self, X: Any, y: Any, weights: Any) -> SequenceData:
-        if not isinstance(X, list | tuple):
-            raise ValueError(
-                "With data in parts, every part is a list of whole sequences, but this one is of "
-                f"the type {type(X).__name__}."
-            )
+        refuse_part(X)
         return self._data(X, None, None)
 
     def _weights_of_part(self, weights: Any, X: Any) -> np.ndarray:
-        lengths = [len(sequence) for sequence in X]
-        if np.shape(weights) != (len(lengths),):
-            raise ValueError(
-                "with data in parts, sample_weight has one weight per sequence: expected "
-                f"{len(lengths)}, but its shape is {np.shape(weights)}"
-            )
-        return np.repeat(np.asarray(weights, dtype=np.float64), lengths)
+        return weights_of_frames(weights, X)
 
     def _check_parts(self) -> None:
         if self._blocks is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_non_negative, validate_data
+from sklearn.utils.validation import check_non_negative
 
 from ..annealing.structured import StructuredVI
 from ..inference.engine import Trace
@@ -19,8 +19,9 @@ from ..inference.stopping import ChangeOfPerplexity, RiseOfBound
 from ..inference.units import Documents, Units
 from ..models.latent_dirichlet import SAMPLER, LatentDirichlet
 from ._base import BaseAnnealed
-from ._counts import checked_counts, refuse_texts
+from ._counts import as_native, checked_counts, refuse_texts
 from ._priors import SCALED, is_auto, prior_of_words, prior_vector
+from ._tables import validated_table
 from ._topic_predictions import TopicPredictions, perplexity_of
 from ._topic_training import TopicTraining
 from ._validation import check_sparse, refuse_masked
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 # The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
+# With fewer words per document, the bound of a document is smaller than the rounding errors of the
+# divergence of its topics from their prior.
+_FEWEST_WORDS = 1e-8
 # With a larger prior of the topic proportions, float32 would round away the words of a document.
 _LARGEST_SINGLE = 1e10
 
@@ -44,8 +48,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     - ``score`` is the log-likelihood per token of one half of each document, given the other
       half. Models with different numbers of topics, or fitted in different ways, can be compared
       by it. In scikit-learn it is a bound on the log-likelihood of the whole of X.
-    - ``perplexity`` does not contain the divergence of the topics from their prior. scikit-learn
-      adds all of it to any test set, so that its result depends on the number of test documents.
+    - ``perplexity`` is that of the documents at the expected topics. scikit-learn's is computed
+      with exp(E log β), which punishes rare words, and contains the divergence of the topics from
+      their prior, so that it depends on the number of test documents.
     - By default α is learned, η is 2 / ``n_components``^(3/4), or less with more than 4,000 words,
       and structured inference makes 300 passes that draw the topic of each token; ``max_iter`` and
       ``tol`` are for other methods. The model and the algorithm of scikit-learn are
@@ -76,7 +81,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         start counts for longer. It then maximises the lower bound over α, separately for each topic
         (empirical Bayes), but only once the topics have settled: in batch mode when documents no
         longer start anew, with ``annealing="structured"`` after a tenth of its passes or of a
-        stream (a quarter where topics are sampled), and otherwise at T = 1 after 100 updates.
+        stream (a quarter where topics are sampled), and otherwise at T = 1 after 100 updates. It is
+        not learned from fractions of counts, such as tf-idf, which do not determine it, and a
+        warning says so.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
@@ -204,7 +211,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         exp(E log β) for the word probabilities β of the topics. It is computed when it is asked
         for.
     bound_ : float
-        Perplexity of the training set. It is set by ``fit``.
+        Perplexity of the training set, as :meth:`perplexity` computes it. It is set by ``fit``.
     lower_bound_ : float
         Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
         it is an estimate from the last batch, before the update with it.
@@ -385,7 +392,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     @property
     def _n_features_out(self) -> int:
-        return self._context().model.n_components
+        return self._quiet_context().model.n_components
 
     def _training(self) -> TopicTraining:
         return TopicTraining(self.annealing, self.local_step, self.learning_method, self.batch_size)
@@ -404,15 +411,24 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         check_sparse(X)
         given = X
         try:
-            X = validate_data(
-                self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_min_samples=1
+            X = validated_table(
+                self,
+                X,
+                text="counts of words are needed here, which sklearn.feature_extraction.text."
+                "CountVectorizer makes of texts; leave other columns of text out",
+                missing="give 0 for words that a document lacks, and leave out documents whose "
+                "counts are not known",
+                reset=reset,
+                accept_sparse="csr",
+                dtype="numeric",
+                ensure_min_samples=1,
             )
         except ValueError:
             refuse_texts(X, type(self).__name__)
             raise
         if not issparse(X):
             check_non_negative(X, type(self).__name__)
-            return csr_matrix(X)
+            return csr_matrix(as_native(X))
         return checked_counts(X, given, type(self).__name__)
 
     def _make_units(self, X: csr_matrix, sample_weight: np.ndarray | None) -> Documents:
@@ -430,6 +446,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             raise ValueError(
                 "The documents of X have no words (all counts, or their weights, are zero), so "
                 "there is nothing to learn topics from. Check the vocabulary of the vectorizer."
+            )
+        if units.n_observations < _FEWEST_WORDS * units.n_units:
+            raise ValueError(
+                f"The {units.n_units} documents of X have {units.n_observations:g} words in all "
+                "(counts times weights), so few that the lower bound would be a rounding error. "
+                "Multiply X, or sample_weight, by a constant."
             )
 
     def _check_first_batch(self, units: Documents, model: Any) -> None:  # type: ignore[override]
@@ -530,8 +552,5 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     def _complete_fit(  # type: ignore[override]
         self, ctx: Context, units: Documents, trace: Trace
     ) -> None:
-        if trace.evaluated:
-            bound = trace.final + ctx.model.kl(ctx.q, ctx.prior)
-        else:
-            bound = units.total(partial(self._document_bound, ctx))
+        bound = units.total(partial(self._document_bound, ctx))
         self.bound_ = perplexity_of(bound, units)

@@ -29,6 +29,7 @@ from ._rating_predictions import RatingPredictions, exact, of_matrix, of_pairs
 from ._ratings import (
     Pairs,
     RatingData,
+    check_range,
     check_size_of_ratings,
     look_like_pairs,
     read_ids,
@@ -126,9 +127,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     bias_variance : float, "auto" or None, default="auto"
         The prior variance of the biases. ``"auto"`` learns it, which fits most ratings better, as
         above. None: 0.237 times the variance of the ratings, which is 0.3 for stars from 1 to 5.
-    clip : bool or tuple of two floats, default=True
-        If True, predicted means are clipped to the range of the training ratings. A tuple (low,
-        high) gives another range.
+    clip : bool or array-like of two floats, default=True
+        If True, predicted means are clipped to the range of the training ratings. Two numbers
+        (low, high) give another range.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         rating.
@@ -281,7 +282,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         "noise_variance": _VARIANCE,
         "factor_variance": _VARIANCE,
         "bias_variance": _VARIANCE,
-        "clip": ["boolean", tuple],
+        "clip": ["boolean", "array-like"],
     }
 
     def __init__(
@@ -426,7 +427,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _check_size(self, data: RatingData, reset: bool) -> None:
         """Refuse ratings that are too large for the precision in which the model computes."""
-        dtype = data.values.dtype if reset else self._context().model.dtype
+        dtype = data.values.dtype if reset else self._quiet_context().model.dtype
         check_size_of_ratings(data.values, dtype)
 
     def _make_units(self, X: RatingData, sample_weight: np.ndarray | None) -> Ratings:  # type: ignore[override]
@@ -477,12 +478,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             )
 
     def _make_model(self, X: RatingData, units: Ratings) -> MatrixFactorization:  # type: ignore[override]
-        if isinstance(self.clip, tuple):
-            numbers = [value for value in self.clip if isinstance(value, Real)]
-            if not (len(self.clip) == len(numbers) == 2 and numbers[0] < numbers[1]):
-                raise ValueError(
-                    f"clip={self.clip!r} is not a range: give numbers (low, high) with low < high."
-                )
+        if not isinstance(self.clip, bool | np.bool_):
+            check_range(self.clip, "clip")
         return MatrixFactorization(
             self.n_components,
             self.n_items or units.n_columns,

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from ..annealing import ANNEALING
 from ..families import COVARIANCE_TYPES
@@ -29,6 +28,7 @@ from ._emissions import attributes_only_with
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._part_predictions import by_parts
 from ._priors import auto_as_none, check_first_rows
+from ._tables import validated_table
 from ._validation import (
     check_n_samples,
     check_sparse,
@@ -422,7 +422,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             self._find_blocks(given if hasattr(given, "columns") else X)
             self._known = self._declared()
         else:
-            self._known = self._known_levels(self._context().model.components)
+            self._known = self._known_levels(self._quiet_context().model.components)
         return X
 
     def _table(self, X: Any, reset: bool, ensure_min_samples: int) -> Any:
@@ -430,9 +430,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         refuse_masked(X, "X", nan_is_missing=True)
         check_sparse(X)
         try:
-            X = validate_data(
+            X = validated_table(
                 self,
                 X,
+                text=TEXT_IS_REFUSED.partition("but ")[2],
                 reset=reset,
                 dtype="numeric",
                 accept_sparse="csr",
@@ -476,6 +477,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
                 f"{self.n_components}, n_samples = {n_rows:g}"
             )
         refuse_unobserved_columns(units, self._order())
+        self._warn_of_categories(units.X)
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
         self._check_all_declared()
@@ -515,6 +517,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         }
         own = ctx.summary.components
         return attributes | self._attributes_of_components(model.components, q, prior, own)
+
+    @staticmethod
+    def _summary_of_components(summary: Any) -> Any:
+        return summary.components
 
     @staticmethod
     def _usual_concentration(n_levels: int) -> float:
@@ -589,7 +595,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         std : ndarray of shape (n_samples, n_features)
             Only with ``return_std``: standard deviations of the posterior predictive distributions
             of missing counts and real numbers, 0 for observed cells, and NaN for missing
-            categories. They are infinite where a component has too few rows to determine one.
+            categories. A component with at most two degrees of freedom (``dof_posterior_``) in a
+            column has no variance there, and one that says little with fewer than 2.1. It is left
+            out, and the shares of the others normalised, where the others have half of the
+            responsibilities of the row or more. Where they have less, half the width of its central
+            68 % interval takes the place of its standard deviation, as both are equal for a
+            Gaussian.
         """
         rows, _ = self._again(X)
         if issparse(rows.X):

@@ -12,7 +12,6 @@ from scipy.special import expit, logsumexp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from ..inference.engine import Settings
 from ..inference.gradient import OPTIMIZERS
@@ -21,6 +20,7 @@ from ..inference.units import Units
 from ..models.sigmoid_belief_net import BinaryRows, SigmoidBeliefNet
 from ._base import BaseAnnealed
 from ._part_predictions import by_parts
+from ._tables import validated_table
 from ._validation import check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
         refuse_masked(X, "X")
-        X = validate_data(
+        X = validated_table(
             self,
             X,
             reset=reset,

@@ -12,7 +12,6 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
 
 from ..inference.gradient import OPTIMIZERS
 from ..inference.units import Rows, cell_patterns
@@ -26,6 +25,7 @@ from ..models.spike_slab_gradient import (
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
+from ._tables import validated_table
 from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ class AnnealedSpikeSlabFactorAnalysis(
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> np.ndarray:
         refuse_masked(X, "X")
-        return validate_data(
+        return validated_table(
             self,
             X,
             reset=reset,

@@ -7,7 +7,16 @@ statistics*; ``_base.py`` explains how they relate to the density.
 from __future__ import annotations
 
 from ._base import N_HALVINGS, Family, Natural, Tempering, UnitTemperatures, backoff, mix, posterior
-from ._divergence import STRONG, gammaln_divergence
+from ._divergence import (
+    STRONG,
+    deviance,
+    digamma_excess,
+    gamma_divergence,
+    gammaln_divergence,
+    log_negative_binomial,
+    log_poisson,
+    log_rising,
+)
 from ._factors import Factor, Factors
 from ._lazy import LazyColumns, SparseColumns, SparsePosterior, settled
 from ._structure import Structure, get_structure
@@ -43,11 +52,17 @@ __all__ = [
     "UnitTemperatures",
     "Wishart",
     "backoff",
+    "deviance",
+    "digamma_excess",
     "dirichlet_divergence",
     "fast_normal",
     "fast_standard_gamma",
+    "gamma_divergence",
     "gammaln_divergence",
     "get_structure",
+    "log_negative_binomial",
+    "log_poisson",
+    "log_rising",
     "log_standard_gamma",
     "mix",
     "posterior",

@@ -230,6 +230,8 @@ class Family(ABC):
     """
 
     keys: ClassVar[tuple[str, ...]]
+    # Whether `_divergence` keeps its digits where q is far stronger than p.
+    _exact_if_far: ClassVar[bool] = False
 
     @abstractmethod
     def base(self, natural: Natural) -> Natural:
@@ -321,10 +323,12 @@ class Family(ABC):
 
         Notes
         -----
-        Where `p` is stronger than :data:`STRONG` observations, the log-normalisers are so large
-        that their difference would lose its digits. Then the divergence is evaluated without them.
+        Where `p` is stronger than :data:`STRONG` observations, or where `q` is in families of
+        counts, the log-normalisers are so large that their difference would lose its digits. Then
+        the divergence is evaluated without them.
         """
-        if (self._strength(p) > STRONG).any():
+        strong = self._strength(p) > STRONG
+        if strong.any() or (self._exact_if_far and (self._strength(q) > STRONG).any()):
             return float(np.sum(self._divergence(q, p)))
         expected = self.expectations(q)
         linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)

@@ -1,13 +1,16 @@
-"""Differences of log-normalisers that keep their digits where both of them are huge.
+"""Differences of log-gamma functions that keep their digits where all of them are huge.
 
-With a prior that counts as 10^12 observations, log Γ is near 10^13, and what a few data change in
-it is far below its last digit. The functions here evaluate such changes without the huge values.
+With a prior that counts as 10^12 observations, or with a count of 10^12, log Γ is near 10^13, and
+the log probabilities and divergences in which it appears are far below its last digit. The
+functions here evaluate them without the huge values: Stirling's formula is subtracted from every
+log Γ, and what remains of the formulas is computed from differences of their arguments (the saddle
+point form of Loader, 2000, Fast and accurate computation of binomial probabilities).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammaln, psi
+from scipy.special import gammaln, psi, xlogy
 
 # A prior that counts as more observations than this is strong: the difference of two
 # log-normalisers would be wrong by more than about 1e-6 nats.
@@ -17,6 +20,11 @@ _LARGE = 64.0
 # A power series with eight terms is exact to the last digit up to here.
 _SMALL = 5e-3
 _N_TERMS = 8
+# The smallest r of which log(1 + r) is finite; differences of very unequal numbers round to -1.
+_LEAST = -1.0 + np.finfo(float).epsneg
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
+# If the strengths of two distributions have this ratio or a larger one, one is far stronger.
+FAR = 100.0
 
 
 def log1p_excess(r: np.ndarray) -> np.ndarray:
@@ -29,7 +37,8 @@ def log1p_excess(r: np.ndarray) -> np.ndarray:
     """
     # r²/2 − r³/3 + r⁴/4 − …
     coefficients = [(-1.0) ** n / n for n in range(2, 2 + _N_TERMS)]
-    return np.where(np.abs(r) < _SMALL, _series(r, coefficients), r - np.log1p(r))
+    far = r - np.log1p(np.maximum(r, _LEAST))
+    return np.where(np.abs(r) < _SMALL, _series(r, coefficients), far)
 
 
 def gammaln_divergence(p: np.ndarray | float, q: np.ndarray, difference: np.ndarray) -> np.ndarray:
@@ -52,13 +61,136 @@ def gammaln_divergence(p: np.ndarray | float, q: np.ndarray, difference: np.ndar
     direct = gammaln(p) - gammaln(q) - difference * psi(q)
     p, q = np.where(large, p, _LARGE), np.where(large, q, _LARGE)
     d = np.where(large, difference, 0.0)
-    r = d / q
+    rest = _stirling_rest(p) - _stirling_rest(q) - d * _stirling_rest_slope(q)
+    return np.where(large, deviance(q, d) + 0.5 * log1p_excess(d / q) + rest, direct)
+
+
+def deviance(mean: np.ndarray, difference: np.ndarray) -> np.ndarray:
+    """Return x log(x / m) - x + m at x = m + d, which is not negative, to full relative precision.
+
+    Parameters
+    ----------
+    mean : ndarray of any shape
+        m, positive.
+    difference : ndarray of a shape that fits
+        d, at least -m, which the caller may know more exactly than x and m tell it.
+    """
+    r = difference / mean
     # (1 + r) log(1 + r) − r = r²/2 − r³/6 + r⁴/12 − …
     coefficients = [(-1.0) ** n / (n * (n - 1)) for n in range(2, 2 + _N_TERMS)]
     near = np.abs(r) < _SMALL
-    leading = q * np.where(near, _series(r, coefficients), (1.0 + r) * np.log1p(r) - r)
-    rest = _stirling_rest(p) - _stirling_rest(q) - d * _stirling_rest_slope(q)
-    return np.where(large, leading + 0.5 * log1p_excess(r) + rest, direct)
+    # At x = 0 the product is 0, whatever the logarithm is.
+    far = (1.0 + r) * np.log1p(np.maximum(r, _LEAST)) - r
+    return np.asarray(mean * np.where(near, _series(np.where(near, r, 0.0), coefficients), far))
+
+
+def log_rising(x: np.ndarray, n: np.ndarray | float) -> np.ndarray:
+    """Return log Γ(x + n) - log Γ(x), the logarithm of a rising factorial for whole n.
+
+    Parameters
+    ----------
+    x, n : ndarray of shapes that fit together
+        x and x + n are positive.
+    """
+    large = np.minimum(x, x + n) > _LARGE
+    y, d = np.where(large, x, _LARGE), np.where(large, n, 0.0)
+    rest = _stirling_rest(y + d) - _stirling_rest(y)
+    near = d * np.log(y) + deviance(y, d) - 0.5 * np.log1p(d / y) + rest
+    return np.where(large, near, gammaln(x + n) - gammaln(x))
+
+
+def log_poisson(x: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return log Poisson(x; m) = x log m - m - log Γ(x + 1), in nats.
+
+    Parameters
+    ----------
+    x : ndarray of any shape
+        Counts, or other numbers that are not negative.
+    mean : ndarray of a shape that fits
+        m, positive.
+    """
+    large = x > _LARGE
+    y, m = np.where(large, x, _LARGE), np.where(large, mean, _LARGE)
+    saddle = -deviance(m, y - m) - _stirling_rest(y) - 0.5 * np.log(y) - _HALF_LOG_2PI
+    z = np.where(large, 0.0, x)
+    return np.where(large, saddle, xlogy(z, mean) - mean - gammaln(z + 1.0))
+
+
+def log_negative_binomial(x: np.ndarray, shape: np.ndarray, rate: np.ndarray) -> np.ndarray:
+    """Return the log probability of a Poisson count whose mean has a gamma distribution, in nats.
+
+    Parameters
+    ----------
+    x : ndarray of any shape
+        Counts, or other numbers that are not negative.
+    shape, rate : ndarray of shapes that fit
+        a and b of the gamma distribution, positive. The result is log Γ(x + a) - log Γ(a) -
+        log Γ(x + 1) + a log(b / (1 + b)) - x log(1 + b).
+    """
+    large = np.minimum(x, shape) > _LARGE
+    y, a = np.where(large, x, _LARGE), np.where(large, shape, _LARGE)
+    n = y + a
+    # Of the n events, y are counts and a those of the prior. Both differ by this much from their
+    # expectations n / (1 + b) and n b / (1 + b).
+    d = (y * rate - a) / (1.0 + rate)
+    saddle = (
+        _stirling_rest(n)
+        - _stirling_rest(y)
+        - _stirling_rest(a)
+        - deviance(n / (1.0 + rate), d)
+        - deviance(n * (rate / (1.0 + rate)), -d)
+        + 0.5 * np.log(a / n / y)
+        - _HALF_LOG_2PI
+    )
+    # If only one of the two is large, it is the one whose log Γ cancels.
+    x, shape = np.where(large, 1.0, x), np.where(large, 1.0, shape)
+    of_counts = log_rising(x + 1.0, shape - 1.0) - gammaln(shape)
+    of_shapes = log_rising(shape, x) - gammaln(x + 1.0)
+    direct = np.where(x >= shape, of_counts, of_shapes)
+    direct = direct - shape * np.log1p(1.0 / rate) - x * np.log1p(rate)
+    return np.where(large, saddle, direct)
+
+
+def digamma_excess(x: np.ndarray) -> np.ndarray:
+    """Return ψ(x) - log x, which is negative, of positive x to full relative precision."""
+    large = x > _LARGE
+    y, z = np.where(large, x, _LARGE), np.where(large, 1.0, x)
+    return np.where(large, _stirling_rest_slope(y) - 0.5 / y, psi(z) - np.log(z))
+
+
+def gamma_divergence(
+    shape: np.ndarray, rate: np.ndarray, prior_shape: np.ndarray, prior_rate: np.ndarray
+) -> np.ndarray:
+    """Return KL(q || p) of gamma distributions, one of which is far stronger than the other.
+
+    Both can have any parameters, but the result is only exact to about the last digit of 1, so that
+    it is of no use where q and p are nearly equal.
+    """
+    expected = -log_poisson(prior_shape, shape * (prior_rate / rate)) - np.log(prior_shape)
+    return expected + _without_growth(prior_shape, shape)
+
+
+def gammaln_divergence_from_far(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return log Γ(p) - log Γ(q) - (p - q) ψ(q) - q, where q can be far above p.
+
+    A sum of :func:`gammaln_divergence` over the entries of a Dirichlet distribution, minus that of
+    their total, does not change if q is subtracted from each. Then it loses no digits.
+    """
+    return gammaln(p) - p * np.log(q) + _without_growth(p, q)
+
+
+def is_far(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return where q counts as so many observations, and p as so few, that q is what cancels."""
+    return (q > STRONG) & (q > FAR * p)
+
+
+def _without_growth(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return p log q - log Γ(q) - (p - q) ψ(q) - q, in which terms of the size of q cancel."""
+    large = q > _LARGE
+    y, z = np.where(large, q, _LARGE), np.where(large, 1.0, q)
+    far = 0.5 * np.log(y) - _HALF_LOG_2PI + y * digamma_excess(y) - _stirling_rest(y)
+    direct = z * psi(z) - z - gammaln(z)
+    return np.where(large, far, direct) - p * digamma_excess(q)
 
 
 def _series(r: np.ndarray, coefficients: list[float]) -> np.ndarray:

@@ -48,6 +48,7 @@ class Beta(Family):
     """
 
     keys: ClassVar[tuple[str, ...]] = ("a", "b")
+    _exact_if_far = True
 
     def base(self, natural: Natural) -> Natural:
         """Return (1, 1), the flat density on the unit interval."""

@@ -8,16 +8,32 @@ import numpy as np
 from scipy.special import gammaln, logsumexp, psi
 
 from ._base import Family, Natural
-from ._divergence import gammaln_divergence
+from ._divergence import gammaln_divergence, gammaln_divergence_from_far, is_far
 from ._implicit import controlled_statistics, inverse_trigamma, log_gamma_derivative
 from .gamma import log_standard_gamma
 
 
 def dirichlet_divergence(q: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Return KL(q || p) of Dirichlet distributions of concentrations (..., K), of shape (...)."""
+    return _divergence(p, q, p.sum(-1), q.sum(-1))
+
+
+def _divergence(
+    p: np.ndarray,
+    q: np.ndarray,
+    total_p: np.ndarray,
+    total_q: np.ndarray,
+    support: np.ndarray | bool = True,
+) -> np.ndarray:
+    """Return KL(q || p), given the sums of concentrations in the support; p and q are 1 outside."""
     difference = p - q
     entries = gammaln_divergence(p, q, difference).sum(-1)
-    return entries - gammaln_divergence(p.sum(-1), q.sum(-1), difference.sum(-1))
+    near = entries - gammaln_divergence(total_p, total_q, difference.sum(-1))
+    far = is_far(total_p, total_q)
+    if not far.any():
+        return near
+    apart = np.where(support, gammaln_divergence_from_far(p, q), 0.0).sum(-1)
+    return np.where(far, apart - gammaln_divergence_from_far(total_p, total_q), near)
 
 
 class Dirichlet(Family):
@@ -35,6 +51,7 @@ class Dirichlet(Family):
     """
 
     keys: ClassVar[tuple[str, ...]] = ("concentration",)
+    _exact_if_far = True
 
     def base(self, natural: Natural) -> Natural:
         """Return 1, the flat density on the simplex."""
@@ -259,9 +276,7 @@ class PartialDirichlet(Dirichlet):
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
         inside_p, inside_q = self._filled(p), self._filled(q)
         total_p, total_q = p["concentration"].sum(-1), q["concentration"].sum(-1)
-        difference = inside_p - inside_q
-        entries = gammaln_divergence(inside_p, inside_q, difference).sum(-1)
-        return entries - gammaln_divergence(total_p, total_q, difference.sum(-1))
+        return _divergence(inside_p, inside_q, total_p, total_q, self.support)
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         return (np.where(self.support, natural["concentration"], np.inf).min(-1),)

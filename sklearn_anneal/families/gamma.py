@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from ._base import Family, Natural
-from ._divergence import gammaln_divergence, log1p_excess
+from ._divergence import FAR, gamma_divergence, gammaln_divergence, log1p_excess
 from ._implicit import controlled_statistics, inverse_trigamma, log_gamma_derivative
 
 
@@ -51,6 +51,7 @@ class Gamma(Family):
     """
 
     keys: ClassVar[tuple[str, ...]] = ("shape", "rate")
+    _exact_if_far = True
 
     def base(self, natural: Natural) -> Natural:
         """Return shape 1 and rate 0, the flat density on the positive numbers."""
@@ -166,10 +167,15 @@ class Gamma(Family):
         return natural["shape"]
 
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
+        far = np.maximum(p["shape"], q["shape"]) > FAR * np.minimum(p["shape"], q["shape"])
         added = q["shape"] - p["shape"]
         r = (p["rate"] - q["rate"]) / q["rate"]
         of_shapes = gammaln_divergence(p["shape"], q["shape"], -added)
-        return of_shapes + p["shape"] * log1p_excess(r) + added * r
+        near = of_shapes + p["shape"] * log1p_excess(r) + added * r
+        if not far.any():
+            return near
+        parameters = (natural[key] for natural in (q, p) for key in self.keys)
+        return np.where(far, gamma_divergence(*parameters), near)
 
     def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
         # Shape and rate have different units, so each is compared with its own reference.

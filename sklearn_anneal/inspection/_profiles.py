@@ -216,10 +216,10 @@ class ComponentProfilesDisplay:
                 f"{cls.__name__} draws components of AnnealedBayesianMixture, but got "
                 f"{type(estimator).__name__}."
             )
-        own, columns = _block(estimator, block)
+        own, emission, columns = _block(estimator, block)
         chosen = choose(components, _expected_counts(estimator), "components", "row")
         names = _names(estimator, feature_names)[columns]
-        values, deviations = _profiles(estimator, own)
+        values, deviations = _profiles(estimator, own, emission)
         labels, sizes = _labels(own, names, category_names)
         display = cls(
             values=values[:, chosen],
@@ -238,13 +238,13 @@ class ComponentProfilesDisplay:
         )
 
 
-def _block(estimator: Any, name: Any) -> tuple[Any, np.ndarray]:
-    """What has the fitted attributes of the columns to draw, and the positions of these columns."""
+def _block(estimator: Any, name: Any) -> tuple[Any, str, np.ndarray]:
+    """Return what has the fitted attributes of the columns to draw, their emission and places."""
     blocks = getattr(estimator, "blocks_", None)
     if blocks is None:
         if name is not None:
             raise ValueError(f"block is {name!r}, but the mixture was fitted without blocks.")
-        return estimator, np.arange(estimator.n_features_in_)
+        return estimator, estimator.emission, np.arange(estimator.n_features_in_)
     if name is None and len(blocks) == 1:
         (name,) = blocks
     if name not in blocks:
@@ -252,7 +252,8 @@ def _block(estimator: Any, name: Any) -> tuple[Any, np.ndarray]:
             f"block should be the name of the block to draw, one of {list(blocks)}, but got "
             f"{name!r}."
         )
-    return blocks[name], blocks[name].columns
+    (emission,) = (kind for own, kind, _ in estimator.emission if own == name)
+    return blocks[name], emission, blocks[name].columns
 
 
 def _names(estimator: Any, feature_names: Any) -> np.ndarray:
@@ -269,22 +270,28 @@ def _names(estimator: Any, feature_names: Any) -> np.ndarray:
     return names
 
 
-def _profiles(estimator: Any, own: Any) -> tuple[np.ndarray, np.ndarray | None]:
+def _profiles(estimator: Any, own: Any, emission: str) -> tuple[np.ndarray, np.ndarray | None]:
     """The values of all components, and of means also the deviations that are their colours.
 
     Both have shape (n_levels, n_components).
     """
-    if hasattr(own, "emissionprob_"):
-        p = own.emissionprob_
-        return (np.hstack(p) if isinstance(p, list) else np.asarray(p)).T, None
-    if hasattr(own, "lambdas_"):
+    if emission == "bernoulli":
+        return np.asarray(own.emissionprob_).T, None
+    if emission == "categorical":
+        return np.hstack(own.emissionprob_).T, None
+    if emission == "poisson":
         means = variances = own.lambdas_
-    else:
+    elif emission == "gaussian":
         means, c = own.means_, np.asarray(own.covars_)
         if estimator.covariance_type in ("full", "tied"):
             variances = np.diagonal(c, axis1=-2, axis2=-1)
         else:
             variances = c[:, None] if estimator.covariance_type == "spherical" else c
+    else:
+        raise ValueError(
+            "Profiles are drawn of columns with the emissions 'bernoulli', 'categorical', "
+            f"'gaussian' and 'poisson', but these have {emission!r}."
+        )
     weights = estimator.weights_
     center = weights @ means
     total = weights @ (variances + (means - center) ** 2)

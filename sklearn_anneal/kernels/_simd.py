@@ -64,7 +64,7 @@ def lane_products(typingctx, x, y, out):
         for q, sum_ in enumerate(sums):
             lanes = builder.load(sum_)
             emit.store(lanes, out, ir.Constant(INDEX, q * emit.lanes))
-            place = emit.place(out, ir.Constant(INDEX, QUARTERS * emit.lanes + q))
+            place = emit.address(out, ir.Constant(INDEX, QUARTERS * emit.lanes + q))
             builder.store(emit.sum_of_lanes(lanes), place)
         return context.get_dummy_value()
 
@@ -302,7 +302,7 @@ def add_shares_to_row(typingctx, x, counts, weights, starts, n, tiny, table, out
         block = ir.Constant(args[4].type, ROWS)
 
         def address(offset):
-            return builder.bitcast(emit.place(out, offset, DOUBLES), doubles.as_pointer())
+            return builder.bitcast(emit.address(out, offset, DOUBLES), doubles.as_pointer())
 
         with cgutils.for_range(builder, builder.sdiv(args[4], block)) as blocks:
             first = builder.mul(blocks.index, block)

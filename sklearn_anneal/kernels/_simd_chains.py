@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 from ._emitter import BELOW_ALL, INDEX, WORD, Emitter
@@ -85,6 +85,13 @@ class _Chain(Emitter):
         function = self._masked("store", ir.VoidType(), [self._mask_type()], [self.vector])
         address = self._address(data, offset, self._selected(mask))
         self.builder.call(function, [value, address, self._align(), mask])
+
+    def _selected(self, mask):
+        """The number of lanes that a mask selects, which are the first ones."""
+        if not config.BOUNDSCHECK:
+            return None
+        bits = self.builder.bitcast(mask, ir.IntType(self.lanes))
+        return self.builder.ctpop(self.builder.zext(bits, INDEX))
 
     def masks(self, column, width, n_columns):
         """Masks of the vectors of a tile; only the last vector may reach beyond the row."""
@@ -326,7 +333,7 @@ def finish_rows(
 
             def normalize(overlap):
                 overlap = emit.sum_of_lanes(overlap)
-                builder.store(overlap, emit.place(overlaps, row))
+                builder.store(overlap, emit.address(overlaps, row))
                 inverse = builder.fdiv(one, overlap)
                 factor = builder.fmul(inverse, emit.element_at(ratios, row))
                 return emit.everywhere(inverse), emit.everywhere(factor)

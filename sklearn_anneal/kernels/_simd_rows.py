@@ -66,6 +66,40 @@ def subtract_rows(typingctx, factors, at, n, table, out):
 
 
 @intrinsic
+def squared_distances(typingctx, points, at, n, table, out):
+    """``out = Σ_{j<n} (table[j] − points[at, j])²``, for rows that :func:`sum_rows` describes.
+
+    The sums stay in registers, as those of :func:`subtract_rows`.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(context, builder, signature.args[3].dtype)
+        points, (_, n_coordinates) = emit.array(signature.args[0], args[0])
+        table, (_, n_columns) = emit.array(signature.args[3], args[3])
+        out, _ = emit.array(signature.args[4], args[4])
+        first = builder.mul(args[1], n_coordinates)
+
+        def emit_block(offset, width):
+            totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(width)]
+            places = [emit.plus(offset, k) for k in range(width)]
+            emit.fill(totals, emit.constant(0.0))
+            with cgutils.for_range(builder, args[2]) as loop:
+                point = builder.load(builder.gep(points, [builder.add(first, loop.index)]))
+                point = emit.everywhere(point)
+                row = builder.mul(loop.index, n_columns)
+                for total, place in zip(totals, places, strict=True):
+                    step = builder.fsub(emit.load(table, builder.add(row, place)), point)
+                    builder.store(emit.multiply_add(step, step, builder.load(total)), total)
+            for total, place in zip(totals, places, strict=True):
+                emit.store(builder.load(total), out, place)
+
+        _in_blocks(emit, n_columns, emit_block)
+        return context.get_dummy_value()
+
+    return types.void(points, at, n, table, out), codegen
+
+
+@intrinsic
 def sum_rows(typingctx, start, table, starts, n, out, at):
     """Write the sum of ``start`` and of ``n`` rows of a table to the row ``at`` of ``out``.
 

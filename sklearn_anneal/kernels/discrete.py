@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._compile import CODES, helper, kernel
-from ._math import log
+from ._math import deviance, factorial_rest, log
 from ._simd_rows import add_to_rows, subtract_maxima, sum_rows, sums_and_products
 from .mixture_steps import BLOCK, exponentials
 
@@ -258,3 +258,30 @@ def add_sparse_shares(values, columns, indptr, shares, sums, missing):
                 entry = sums[columns[j]]
                 for k in range(n_components):
                     entry[k] += x * row[k]
+
+
+@kernel("rows matrix matrix out2", dtypes=("float64",))
+def add_large_counts(X, means, excess, out):
+    """Add log densities of counts whose rates are so large that differences would lose digits.
+
+    Parameters
+    ----------
+    X : array of shape (n, n_columns)
+        Counts; NaN is a missing cell.
+    means, excess : arrays of shape (n_columns, n_components)
+        E λ, at least 1e-280, and E log λ - log E λ.
+    out : array of shape (n, n_components)
+        Receives Σ_d [log Poisson(x; E λ) + x excess].
+    """
+    n_components = out.shape[1]
+    for i in range(X.shape[0]):
+        row = out[i]
+        for c in range(X.shape[1]):
+            x = X[i, c]
+            if x != x:
+                continue
+            rest = factorial_rest(x)
+            mean = means[c]
+            own = excess[c]
+            for k in range(n_components):
+                row[k] += x * own[k] - deviance(x, mean[k]) - rest

@@ -15,7 +15,15 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._emitter import LANES, ROWS
-from ._math import digamma, digamma_and_log_gamma, exp, exp_digamma, log
+from ._math import (
+    deviance,
+    digamma,
+    digamma_and_log_gamma,
+    exp,
+    exp_digamma,
+    factorial_rest,
+    log,
+)
 from ._simd import (
     add_shares_of_rows,
     add_shares_to_row,
@@ -67,7 +75,7 @@ def _activation_sums(
 
 @kernel(
     "values index pointer rows vector vector vector vector float float float int int int float "
-    "vector vector out2 out_rows out2 out2 out1 out1 out2 out1"
+    "vector vector out2 out_rows out_rows out2 out2 out1 out1 out2 out1"
 )
 def sparse_step(
     counts,
@@ -89,6 +97,7 @@ def sparse_step(
     noise,
     shape,
     powers,
+    dividing,
     out,
     clean_out,
     clean,
@@ -107,6 +116,7 @@ def sparse_step(
 
     ``shape`` (n_rows, K) receives the result, and ``powers`` its exp{x ψ(shape)}. If ``given``,
     ``shape`` also holds the start; if ``known``, ``powers`` does, which saves its computation.
+    ``dividing`` (n_rows, K) receives the factors that divided the counts, unless it has no rows.
     ``out`` and ``clean_out`` (n_columns, width) receive Σ_n w_n (x / n_v) u_k with and without
     noise, unless they have no rows. ``divisions[0]`` receives the entropy of the division but for
     the term of the components, Σ w [Σ_v x_v (log n_v + x m_v) − Σ_k S_k log u_k]; the other sums
@@ -191,6 +201,9 @@ def sparse_step(
         noisy_weight = weight * noise[d] if noise.shape[0] > 0 else weight
         for k in range(n_components):
             scratch[k] = assigned[k] * log(max(np.float64(e[k]), SMALLEST_LOG))
+        if dividing.shape[0] > 0:
+            for k in range(n_components):
+                dividing[d, k] = e[k]
         division = 0.0
         for k in range(n_components):
             division -= scratch[k]
@@ -297,6 +310,57 @@ def activation_sums(shape, log_rate, assigned, weights, noise, clean, noisy, bou
             shape[n], log_rate[at], assigned[n], weight, noisy_weight, expected_log, scratch,
             clean, noisy, bound,
         )  # fmt: skip
+
+
+@kernel("rows matrix matrix matrix matrix matrix matrix out1", dtypes=("float64",))
+def bounds_of_counts(x, dividing, table, rates, excess, means, excess_of_means, out):
+    """Compute what rows of large counts contribute to the bound, from terms that do not cancel.
+
+    The sum of E log p(x, z | h, θ, w) and of the entropy of the division of the counts z is,
+    with m = Σ_k E h E θ E w and the shares φ_k of the division and π_k = E h E θ E w / m,
+
+        Σ_v [log Poisson(x; m) + x (Σ_k φ_k δ_k − KL(φ || π))],
+
+    where δ_k is how far E log h + E log θ + E log w is from log E h + log E θ + log E w.
+
+    Parameters
+    ----------
+    x : array of shape (n, n_columns)
+        Counts; NaN is a missing cell.
+    dividing : array of shape (n, n_components)
+    table : array of shape (n_columns, n_components)
+        φ_k is proportional to the products of these two.
+    rates, excess : arrays of shape (n, n_components)
+        E h E θ, and the part of δ that belongs to h and θ.
+    means, excess_of_means : arrays of shape (n_columns, n_components)
+        E w, and the part of δ that belongs to w.
+    out : array of shape (n,)
+    """
+    n_components = rates.shape[1]
+    terms = np.zeros(padded(n_components, LANES))
+    for n in range(x.shape[0]):
+        result = 0.0
+        for v in range(x.shape[1]):
+            count = x[n, v]
+            if count != count:
+                continue
+            norm, mean = TINY, TINY
+            for k in range(n_components):
+                norm += dividing[n, k] * table[v, k]
+                mean += rates[n, k] * means[v, k]
+            result -= deviance(count, mean)
+            if count == 0.0:
+                continue
+            result -= factorial_rest(count)
+            for k in range(n_components):
+                share = dividing[n, k] * table[v, k] / norm
+                expected = max(rates[n, k] * means[v, k] / mean, TINY)
+                difference = excess[n, k] + excess_of_means[v, k]
+                # A share of 0 has no part in the sum, even if its logarithm is infinite.
+                term = share * difference if share > 0.0 else 0.0
+                terms[k] = term - deviance(share, expected)
+            result += count * total(terms)
+        out[n] = result
 
 
 @kernel("rows float out2", dtypes=("float64",))

@@ -12,6 +12,7 @@ from scipy.special import gammaln, psi
 from ..families import Natural
 from ..inference.units import DenseCounts, SparseCounts
 from ._base import compiled
+from ._count_bounds import exact_bound, has_large_rows
 from ._visit import LocalStep, Visit
 
 # Keys of the raw statistics, all multiplied by the factor of the statistics.
@@ -154,6 +155,8 @@ class CountsVisit(Visit):
         The draws of the two blocks, by their first keys.
     known : dict or None
         The table, which the next visit can reuse.
+    q : dict or None
+        The natural parameters, which the bound of large counts needs; None with a draw.
     bound : bool, default=True
         Whether local steps compute the terms of the lower bound.
     """
@@ -164,6 +167,7 @@ class CountsVisit(Visit):
     sweeps: bool = field(kw_only=True)
     draw: dict[str, Any] | None = field(kw_only=True, default=None)
     known: Any = field(kw_only=True, default=None)  # type: ignore[misc]
+    q: Natural | None = field(kw_only=True, default=None)
     bound: bool = field(kw_only=True, default=True)
 
     def without_bound(self) -> CountsVisit:
@@ -287,6 +291,7 @@ class CountsVisit(Visit):
             sums.noise,
             found.shape,
             found.powers,
+            sums.dividing,
             sums.out,
             sums.clean_out,
             sums.clean,
@@ -345,6 +350,8 @@ class CountsVisit(Visit):
             if n_sweeps > 0:
                 np.add(base, step * assigned, out=current)
                 kernels().activation_powers(powers[rows], current, x)
+            if len(sums.dividing):
+                sums.dividing[rows] = e
             own, noisy = sums.of_rows(rows)
             sums.divisions[0] += divisions.sum() if own is None else own @ divisions
             kernels().activation_sums(
@@ -450,6 +457,8 @@ class CountsVisit(Visit):
         of_rates = float((exposure * of_columns).sum(axis=0) @ self.mean_weights)
         factorials = units.log_factorials
         known = float(factorials.sum() if units.weights is None else units.weights @ factorials)
+        large = len(sums.dividing) > 0
+        exact = exact_bound(self, units, activations, sums.dividing) if large else None
         return LocalStep(
             statistics,
             energy=energy - of_rates - known,
@@ -457,6 +466,7 @@ class CountsVisit(Visit):
             log_prior=log_prior + total * k * (b * np.log(b) - float(gammaln(b))),
             deviation=deviation,
             local=activations,
+            exact_bound=exact,
         )
 
     def _statistics(
@@ -565,6 +575,8 @@ class _Sums(NamedTuple):
         The sums of ``_activation_sums``.
     divisions : ndarray of shape (1,)
         The entropy of the division of the counts, but for the term of the components.
+    dividing : ndarray of shape (n_rows, n_components) or (0, 0)
+        The factors that divided the counts, if some rows are so large that their bound needs them.
     """
 
     weights: np.ndarray
@@ -575,6 +587,7 @@ class _Sums(NamedTuple):
     noisy: np.ndarray
     bound: np.ndarray
     divisions: np.ndarray
+    dividing: np.ndarray
 
     @classmethod
     def of(cls, visit: CountsVisit, units: Any, noise: np.ndarray | None) -> _Sums:
@@ -590,6 +603,7 @@ class _Sums(NamedTuple):
             np.zeros(k),
             np.zeros((3, k)),
             np.zeros(1),
+            np.empty((units.n_units, k) if has_large_rows(units) else (0, 0), visit.model.dtype),
         )
 
     def of_rows(self, rows: slice) -> tuple[np.ndarray | None, np.ndarray | None]:

@@ -73,6 +73,9 @@ class LocalStep:
     squares : float or None
         Σ w ℓ², the squares of the bounds ℓ of single data points, for models whose bound is an
         estimate from draws.
+    exact_bound : float or None
+        The sum of ``energy``, ``entropy`` and ``log_prior`` without their rounding errors, where
+        these are so large that the sum loses its digits.
     """
 
     statistics: Natural
@@ -87,10 +90,13 @@ class LocalStep:
     constraints: tuple[Constraint, ...] = ()
     likelihood: float | None = None
     squares: float | None = None
+    exact_bound: float | None = None
 
     @property
     def bound(self) -> float:
         """The data's contribution to the lower bound at T = 1, in nats."""
+        if self.exact_bound is not None:
+            return self.exact_bound
         return self.energy + self.log_prior + self.entropy
 
     def __add__(self, other: LocalStep) -> LocalStep:
@@ -113,6 +119,11 @@ class LocalStep:
             ),
             likelihood=total(self.likelihood, other.likelihood),
             squares=total(self.squares, other.squares),
+            exact_bound=(
+                None
+                if self.exact_bound is None and other.exact_bound is None
+                else self.bound + other.bound
+            ),
         )
 
 

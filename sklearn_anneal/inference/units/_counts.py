@@ -96,6 +96,12 @@ class SparseCounts(Documents):
             )
         return self._sorted[key]
 
+    def dense(self, n_columns: int) -> np.ndarray:
+        """Return the rows as a dense float64 array."""
+        stop = self.indptr[-1]
+        arrays = (self.counts[:stop].astype(np.float64), self.words[:stop], self.indptr)
+        return csr_array(arrays, shape=(self.n_units, n_columns)).toarray()
+
     def subset(self, size: int, random_state: np.random.RandomState) -> Units:
         return Units.subset(self, size, random_state)
 
@@ -134,6 +140,15 @@ class DenseCounts(Rows):
         """Σ_v x_nv of each row, of shape (n_units,)."""
         return self.sums[0]
 
+    @cached_property
+    def whole_lengths(self) -> np.ndarray:
+        """Σ_v ⌈x_nv⌉ of each row, of shape (n_units,)."""
+        sums, size = np.zeros(self.n_units), max(CELLS_AT_A_TIME // max(self.X.shape[1], 1), 1)
+        for start in range(0, self.n_units, size):
+            whole = np.ceil(self.X[start : start + size])
+            sums[start : start + size] = np.nansum(whole, axis=1, dtype=np.float64)
+        return sums
+
     @property
     def log_factorials(self) -> np.ndarray:
         """Σ_v log x_nv! of each row, of shape (n_units,)."""
@@ -152,6 +167,10 @@ class DenseCounts(Rows):
         weights = None if self.weights is None else self.weights[index]
         patterns = None if self.patterns is None else self.patterns[index]
         return DenseCounts(self.X[index], weights, patterns, self.sums[:, index])
+
+    def dense(self, n_columns: int) -> np.ndarray:
+        """Return the rows as a dense float64 array."""
+        return np.ascontiguousarray(self.X, dtype=np.float64)
 
     def centered(self, summary: Any) -> DenseCounts:
         return self

@@ -15,6 +15,7 @@ from ...inference.units import Rows, cell_patterns
 from .._base import compiled
 from .._mixture_steps import vector
 from ._base import Components
+from ._predictive_moments import CellMoments, deviations
 
 kernels = partial(compiled, "discrete")
 
@@ -226,7 +227,7 @@ class LinearComponents(Components):
     # What a subclass adds
 
     @abstractmethod
-    def expected_coefficients(self, q: Natural) -> Coefficients:
+    def expected_coefficients(self, q: Natural) -> Any:
         """Return the coefficients of E log p(x | z = k)."""
 
     def _values(self, X: np.ndarray) -> np.ndarray:
@@ -239,12 +240,12 @@ class LinearComponents(Components):
 
     # Log densities
 
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Coefficients:
+    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Any:
         if rng is None:
             return self.expected_coefficients(q)
         return self.coefficients(self.draw(q, rng))
 
-    def for_rows(self, expected: Coefficients, rows: Rows) -> Any:
+    def for_rows(self, expected: Any, rows: Rows) -> Any:
         if isinstance(rows.X, Coded):
             ones = expected.slopes + expected.cells
             levels = np.stack([expected.cells.T, ones.T], axis=1)
@@ -317,18 +318,11 @@ class LinearComponents(Components):
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        means, variances = self.predictive_moments(q)
-        mean = shares @ means
-        if variances is None:
-            return mean, None
-        second = shares @ (variances + means**2)
-        return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
+        moments = self.predictive_moments(q)
+        return shares @ moments.mean, deviations(shares, moments)
 
-    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return means and variances of the cells of a new row, (n_components, n_features) each.
-
-        The variances are None if they mean nothing to a user.
-        """
+    def predictive_moments(self, q: Natural) -> CellMoments:
+        """Return the means and variances of the cells of a new row."""
         raise NotImplementedError
 
     def add_levels(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import gammaln
 
-from ...families import Natural
+from ...families import Natural, log_rising
 from ...inference.units import Rows
 from . import _missing_cells as missing_cells
+from ._predictive_moments import kept_shares, student_t_spreads
 
 if TYPE_CHECKING:
     from ._features import Features
@@ -71,8 +71,7 @@ def _log_density(
     distance: np.ndarray, dof: np.ndarray, half_log_det: np.ndarray, d: int | np.ndarray
 ) -> np.ndarray:
     return (
-        gammaln(0.5 * (dof + d))
-        - gammaln(0.5 * dof)
+        log_rising(0.5 * dof, 0.5 * d)
         - 0.5 * d * np.log(np.pi * dof)
         + half_log_det
         - 0.5 * (dof + d) * np.log1p(distance / dof)
@@ -86,8 +85,8 @@ def impute(
 
     Given its component, the missing cells of a row have a Student-t distribution. With A the
     inverse of the scale of the component, ν its degrees of freedom, and δ the squared distance of
-    the n_o observed cells, their covariance is (ν + δ) / (ν + n_o − 2) · A_mm⁻¹; it is infinite if
-    ν + n_o ≤ 2.
+    the n_o observed cells, their covariance is (ν + δ) / (ν + n_o − 2) · A_mm⁻¹. It does not exist
+    if ν + n_o ≤ 2; :mod:`_predictive_moments` says what is returned then.
 
     Parameters
     ----------
@@ -112,10 +111,15 @@ def impute(
     gaussians, _ = _gaussians_of_scales(components, mean, scale)
     distance, _ = missing_cells.marginals(rows, order, gaussians)
     n_observed = components.n_features - missing_cells.n_missing_cells(rows, order)[:, None]
-    divisor = dof + n_observed - 2.0
-    factors = np.full(distance.shape, np.inf)
-    np.divide(dof + distance, divisor, out=factors, where=divisor > 0)
+    own = np.broadcast_to(dof + n_observed, distance.shape)
+    spreads, exists = student_t_spreads(own)
+    factors = (dof + distance) / own * spreads
     found, spread = missing_cells.imputed(rows, order, shares[order], factors, gaussians)
+    kept, fewer = kept_shares(shares[order], exists)
+    if fewer.any():
+        spread[fewer] = missing_cells.imputed(
+            rows, order[fewer], kept[fewer], factors[fewer], gaussians
+        )[1]
     missing = np.isnan(rows.X[order])
     means[order] = np.where(missing, found + rows.center, means[order])
     variances[order] = np.where(missing, spread, 0.0)

@@ -94,13 +94,10 @@ class BernoulliComponents(LinearComponents):
         total = np.log(q["a"] + q["b"])
         return self._coefficients(np.log(q["a"]) - total, np.log(q["b"]) - total)
 
-    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
-        return q["a"] / (q["a"] + q["b"]), None
-
     def imputed(
         self, rows: Rows, shares: np.ndarray, q: Natural
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        probabilities, _ = super().imputed(rows, shares, q)
+        probabilities = shares @ (q["a"] / (q["a"] + q["b"]))
         return (probabilities > 0.5).astype(np.float64), None
 
     def embedding(self, rows: Rows) -> np.ndarray:

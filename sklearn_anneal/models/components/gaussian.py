@@ -26,7 +26,7 @@ from ._base import Components
 from ._features import ROWS_PER_BLOCK, Features, Terms, feature_kind, kernels
 from ._learned_gaussians import learnable, learned_gaussians
 from ._missing_cells import LOG_2PI
-from ._moments import CHUNK, Summary, moments
+from ._moments import CHUNK, Summary, above_rounding, moments
 
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
@@ -214,12 +214,20 @@ class GaussianComponents(Components):
         return np.asarray(covariance.mean()) if self.covariance_type == "spherical" else covariance
 
     def _singular(self, summary: Summary) -> bool:
-        """Return whether the covariance of the data is not positive definite, up to rounding."""
+        """Return whether the covariance of the data is not positive definite, up to rounding.
+
+        The units of columns do not matter: correlations are judged, and each variance by the
+        rounding errors of its own column.
+        """
         covariance = self._shaped(summary.covariance)
-        full = covariance.ndim == 2
-        eigenvalues = np.linalg.eigvalsh(covariance) if full else np.atleast_1d(covariance)
-        floor = len(eigenvalues) * np.finfo(float).eps * max(eigenvalues.max(), 0.0)
-        return not eigenvalues.min() > floor
+        varies = above_rounding(summary.variance, summary.mean)
+        if not (varies.any() if self.covariance_type == "spherical" else varies.all()):
+            return True
+        if covariance.ndim < 2:
+            return False
+        spread = np.sqrt(np.diagonal(covariance))
+        eigenvalues = np.linalg.eigvalsh(covariance / spread / spread[:, None])
+        return not eigenvalues.min() > len(spread) * np.finfo(float).eps * eigenvalues.max()
 
     def prior(self, summary: Summary) -> Natural:
         """Return λ₀ of all components; :meth:`resolved` must have set the priors."""
@@ -643,7 +651,7 @@ class GaussianComponents(Components):
             spherical = self.covariance_type == "spherical"
             covariance = np.full_like(covariance, covariance.mean()) if spherical else covariance
             covariance = covariance + floor
-        return missing_cells.RowVolume(covariance, -self._log_det_of_volume(summary))
+        return missing_cells.RowVolume(covariance, -self._log_det_of_volume(summary), floor)
 
     def tempered_log_volume(self, x: np.ndarray, summary: Summary) -> np.ndarray:
         """Return log ∫ N(y | μ, Λ⁻¹)^x dy in nats, at the covariance of the data.

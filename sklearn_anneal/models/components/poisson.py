@@ -9,11 +9,12 @@ import numpy as np
 from scipy.sparse import issparse
 from scipy.special import gammaln
 
-from ...families import Factor, Gamma, Natural
+from ...families import Factor, Gamma, Natural, digamma_excess, log_negative_binomial
 from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
 from ...inference.units import Rows
 from ._base import moved
-from ._linear import Coefficients, LinearComponents, filled, points_of, unpacked
+from ._linear import Coefficients, LinearComponents, filled, kernels, points_of, unpacked
+from ._predictive_moments import CellMoments
 
 # Bounds of a shape that is learned. If the rates of all components are equal, the bound would be
 # highest at infinity.
@@ -21,6 +22,59 @@ _BOUNDS = (0.01, 1e4)
 # Bounds of a prior mean that is learned, in multiples of the mean of the data. A component without
 # events, or a column of zeros, would otherwise draw it towards zero.
 _MEANS = (1e-3, 1e3)
+# With rates above this, x log λ − λ − log x! is far smaller than its terms, and loses more than
+# their last digits: about 1e-10 nats at this rate, and tens of nats at 1e15.
+_LARGE_RATE = 1e5
+# The smallest rate that the kernel of large counts takes.
+_SMALLEST_RATE = 1e-280
+
+
+class Rates(NamedTuple):
+    """E log p(x | z = k) of columns of small and of large counts.
+
+    Attributes
+    ----------
+    coefficients : object
+        Those of the columns without large rates; of all columns if ``large`` has none.
+    large : ndarray of int, shape (n_large,)
+        The columns in which the rate of a component is above 1e5.
+    means, excess : ndarray of shape (n_large, n_components)
+        E λ and E log λ − log E λ of these columns.
+    """
+
+    coefficients: Any
+    large: np.ndarray
+    means: np.ndarray
+    excess: np.ndarray
+
+    @classmethod
+    def of(cls, means: np.ndarray, logs: np.ndarray, shape: np.ndarray | None = None) -> Rates:
+        """Divide the columns, given E λ and E log λ, of shape (n_components, n_features).
+
+        ``shape`` has the shapes of the gamma distributions; None stands for rates that are known.
+        """
+        is_large = (means > _LARGE_RATE).any(axis=0)
+        if not is_large.any():
+            nothing = np.empty((0, len(means)))
+            return cls(Coefficients(logs, -means), np.flatnonzero(is_large), nothing, nothing)
+        floor = np.maximum(means[:, is_large], _SMALLEST_RATE)
+        tiny = means[:, is_large] < _SMALLEST_RATE
+        excess = 0.0 if shape is None else digamma_excess(shape[:, is_large])
+        own = np.where(tiny, logs[:, is_large] - np.log(floor), excess)
+        return cls(
+            Coefficients(logs[:, ~is_large], -means[:, ~is_large]),
+            np.flatnonzero(is_large),
+            np.ascontiguousarray(floor.T),
+            np.ascontiguousarray(own.T),
+        )
+
+    def divided(self, rows: Rows) -> tuple[Rows, np.ndarray]:
+        """Return the columns of small counts as rows, and the others as a dense float64 array."""
+        X: Any = rows.X
+        small = np.setdiff1d(np.arange(X.shape[1]), self.large)
+        large = X[:, self.large]
+        large = large.toarray() if issparse(X) else large
+        return Rows(X[:, small], rows.weights), np.ascontiguousarray(large, dtype=np.float64)
 
 
 class Moments(NamedTuple):
@@ -188,18 +242,30 @@ class PoissonComponents(LinearComponents):
         counts = counts[:, None]
         return {"shape": prior["shape"] + counts * rates, "rate": prior["rate"] + counts}
 
-    def expected_coefficients(self, q: Natural) -> Coefficients:
+    def expected_coefficients(self, q: Natural) -> Rates:
         (factor,) = self.factors
         expected = factor.family.expectations(factor.pick(q))
-        return Coefficients(expected["shape"], expected["rate"])
+        return Rates.of(-expected["rate"], expected["shape"], q["shape"])
 
-    def coefficients(self, draws: Any) -> Coefficients:
+    def coefficients(self, draws: Any) -> Rates:
         (draw,) = draws
-        return Coefficients(draw["log_value"], -draw["value"])
+        return Rates.of(draw["value"], draw["log_value"])
 
-    def plug_in(self, q: Natural) -> Coefficients:
+    def plug_in(self, q: Natural) -> Rates:
         rates = q["shape"] / q["rate"]
-        return Coefficients(np.log(rates), -rates)
+        return Rates.of(rates, np.log(rates))
+
+    def for_rows(self, expected: Rates, rows: Rows) -> Rates:
+        coefficients = super().for_rows(expected.coefficients, rows)
+        return expected._replace(coefficients=coefficients)
+
+    def log_density(self, rows: Rows, expected: Rates) -> np.ndarray:
+        if len(expected.large) == 0:
+            return super().log_density(rows, expected.coefficients)
+        small, large = expected.divided(rows)
+        out = np.ascontiguousarray(super().log_density(small, expected.coefficients))
+        kernels().add_large_counts(large, expected.means, expected.excess, out)
+        return out
 
     def log_predictive(self, rows: Rows, q: Natural) -> np.ndarray:
         """Return the log densities of negative binomial distributions, one for each column."""
@@ -210,14 +276,13 @@ class PoissonComponents(LinearComponents):
             # Columns of counts have few different values.
             counts, where = np.unique(column, return_inverse=True)
             x = counts[:, None]
-            each = gammaln(x + shape) - gammaln(shape) - gammaln(x + 1.0)
-            each -= shape * np.log1p(1.0 / rate) + x * np.log1p(rate)
+            each = log_negative_binomial(x, shape, rate)
             out += np.nan_to_num(each, nan=0.0)[where]
         return out
 
-    def predictive_moments(self, q: Natural) -> tuple[np.ndarray, np.ndarray | None]:
+    def predictive_moments(self, q: Natural) -> CellMoments:
         mean = q["shape"] / q["rate"]
-        return mean, mean * (1.0 + 1.0 / q["rate"])
+        return CellMoments(mean, mean * (1.0 + 1.0 / q["rate"]))
 
     def embedding(self, rows: Rows) -> np.ndarray:
         return points_of(rows)

@@ -1,0 +1,176 @@
+"""Tables that every estimator reads, or refuses with the sentence that helps."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+    AnnealedSigmoidBeliefNet,
+    AnnealedSpikeSlabFactorAnalysis,
+)
+
+pd = pytest.importorskip("pandas")
+FAST = {"n_components": 2, "max_iter": 2, "random_state": 0}
+ESTIMATORS = {
+    "gaussian mixture": partial(AnnealedBayesianGaussianMixture, **FAST),
+    "mixture of counts": partial(AnnealedBayesianMixture, emission="poisson", **FAST),
+    "mixture of categories": partial(AnnealedBayesianMixture, emission="categorical", **FAST),
+    "chain": partial(AnnealedHMM, **FAST),
+    "chain of counts": partial(AnnealedHMM, emission="poisson", **FAST),
+    "factorial mixture": partial(AnnealedFactorialMixture, **FAST),
+    "nmf": partial(AnnealedGammaProcessNMF, **FAST),
+    "topics": partial(AnnealedLatentDirichletAllocation, **FAST),
+    "ratings": partial(AnnealedPMF, **FAST),
+    "net": partial(AnnealedSigmoidBeliefNet, max_iter=2, random_state=0),
+    "factors": partial(AnnealedSpikeSlabFactorAnalysis, **FAST),
+}
+all_estimators = pytest.mark.parametrize("name", ESTIMATORS)
+METHODS = ("fit", "partial_fit", "predict", "transform", "score")
+WITHOUT_MISSING = ("factorial mixture", "topics", "net")
+
+
+def binary():
+    """Zeros and ones, which all estimators read."""
+    return np.random.default_rng(0).integers(0, 2, (30, 4)).astype(float)
+
+
+def methods(est):
+    return [getattr(est, method) for method in METHODS if hasattr(est, method)]
+
+
+@all_estimators
+def test_times_are_refused_with_a_unit(name):
+    X = binary()
+    est = ESTIMATORS[name]().fit(X)
+    days = np.datetime64("2024-01-01") + np.arange(30).astype("timedelta64[D]")
+    for column in (days, days - days[0], pd.Series(days).dt.tz_localize("UTC")):
+        frame = pd.DataFrame(X, columns=list("abcd")).assign(b=column)
+        for method in methods(est):
+            with pytest.raises(ValueError, match="column 'b' of X has times .*timedelta64"):
+                method(frame)
+    for method in methods(est):
+        with pytest.raises(ValueError, match="X has times .*time since a start"):
+            method(np.column_stack([days, days]))
+
+
+@all_estimators
+def test_text_beside_nullable_columns_is_named(name):
+    frame = pd.DataFrame(binary(), columns=list("abcd"))
+    est = ESTIMATORS[name]().fit(frame)
+    other = frame.assign(
+        b=pd.Categorical(["low", "high"] * 15), c=pd.array(frame["c"].astype(int), dtype="Int64")
+    )
+    if name == "topics":
+        message = "CountVectorizer|X has text in the column 'b'"
+    else:
+        message = "X has text in the column 'b', but .*OrdinalEncoder"
+    for method in methods(est):
+        with pytest.raises(ValueError, match=message):
+            method(other)
+
+
+@all_estimators
+@pytest.mark.parametrize("dtype", ["f2", ">f4", ">f8", ">i2", ">i4"])
+def test_half_precision_and_foreign_bytes_are_read(name, dtype):
+    X = binary()
+    X[0, 0] = X[1, 0] = 1
+    exact = "f4" if dtype in ("f2", ">f4") else dtype.lstrip(">")
+    est = ESTIMATORS[name]()
+    found = est.fit(X.astype(dtype)).lower_bound_
+    assert np.isfinite(found)
+    expected = ESTIMATORS[name]().fit(X.astype(exact)).lower_bound_
+    # Some estimators read other floats as float64.
+    other = ESTIMATORS[name]().fit(X).lower_bound_
+    assert found in (expected, other)
+    if name != "ratings":
+        assert np.isfinite(est.score(X.astype(dtype)))
+
+
+@pytest.mark.parametrize("name", WITHOUT_MISSING)
+def test_missing_cells_are_refused_without_talk_of_classifiers(name):
+    X = binary()
+    est = ESTIMATORS[name]().fit(X)
+    X[3, 1] = np.nan
+    for method in methods(est):
+        with pytest.raises(ValueError, match="contains NaN, but Annealed.*: ") as caught:
+            method(X)
+        assert "HistGradientBoosting" not in str(caught.value)
+
+
+@all_estimators
+def test_weights_whose_squares_overflow_are_refused(name):
+    X = binary()
+    for weight in (1e200, 1e308):
+        with pytest.raises(ValueError, match=r"sample_weight sums to .* but at most 1e\+100"):
+            ESTIMATORS[name]().fit(X, sample_weight=np.full(30, weight))
+
+
+@all_estimators
+def test_frames_that_store_what_is_not_missing(name):
+    X = binary()
+    X[::7, 1] = np.nan
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    sparse = frame.astype(pd.SparseDtype(float, np.nan))
+    est = ESTIMATORS[name]()
+    if name in WITHOUT_MISSING:
+        with pytest.raises(ValueError, match="contains NaN, but Annealed"):
+            est.fit(sparse)
+        return
+    expected = ESTIMATORS[name]().fit(frame)
+    est.fit(sparse)
+    assert est.lower_bound_ == pytest.approx(expected.lower_bound_, rel=1e-12)
+    assert_array_equal(est.feature_names_in_, list("abcd"))
+    if hasattr(est, "transform"):
+        np.testing.assert_allclose(est.transform(sparse), expected.transform(frame), rtol=1e-9)
+
+
+def test_frames_of_ratings_keep_ratings_of_zero():
+    X = np.full((12, 4), np.nan)
+    rng = np.random.default_rng(0)
+    rated = rng.random(X.shape) < 0.6
+    X[rated] = rng.integers(0, 3, rated.sum())
+    frame = pd.DataFrame(X).astype(pd.SparseDtype(float, np.nan))
+    est = partial(AnnealedPMF, **FAST)
+    assert est().fit(frame).lower_bound_ == est().fit(X).lower_bound_
+
+
+def test_triples_in_the_place_of_pairs():
+    X = np.random.default_rng(0).integers(0, 5, (30, 3))
+    with pytest.raises(ValueError, match=r"two columns.*it has 3.*fit\(X\[:, :2\], X\[:, 2\]\)"):
+        AnnealedPMF(2, input="pairs").fit(X, np.ones(30))
+
+
+@all_estimators
+def test_inverse_temperatures_after_another_method(name):
+    est = ESTIMATORS[name](annealing="none")
+    if not hasattr(type(est), "inverse_temperatures"):
+        return
+    message = "exists with annealing='local_tempering', and this one was fitted with .*'none'"
+    with pytest.raises(AttributeError, match=message):
+        est.fit(binary()).inverse_temperatures(binary())
+    assert not hasattr(est, "inverse_temperatures")
+
+
+@all_estimators
+def test_collections_of_dask_are_not_gathered_silently(name):
+    da = pytest.importorskip("dask.array")
+    X = binary()
+    est = ESTIMATORS[name]().fit(X)
+    chunks = da.from_array(X, chunks=(10, 4))
+    with pytest.raises(TypeError, match=r"collection of Dask, .*X.compute\(\)"):
+        est._validate_data(chunks, reset=False)
+    for method in ("perplexity", "bic", "aic", "decode", "score_sequences"):
+        if hasattr(est, method):
+            with pytest.raises(TypeError, match="collection of Dask"):
+                getattr(est, method)(chunks)
