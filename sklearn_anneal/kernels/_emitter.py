@@ -51,7 +51,7 @@ class Emitter:
         """Address of the first element, and shape."""
         struct = self.context.make_array(kind)(self.context, self.builder, value)
         data = struct.data
-        if config.BOUNDSCHECK:
+        if CHECKED:
             self._sizes[data] = struct.nitems
         return data, cgutils.unpack_tuple(self.builder, struct.shape)
 
@@ -60,7 +60,7 @@ class Emitter:
 
     def address(self, data, offset, n=1):
         """Address of the first of ``n`` elements that are read or written; n can be a constant."""
-        if config.BOUNDSCHECK:
+        if CHECKED:
             self._check(self._sizes[data], offset, ir.Constant(INDEX, n) if type(n) is int else n)
         return self.builder.gep(data, [offset])
 

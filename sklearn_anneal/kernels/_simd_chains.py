@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, config
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ._emitter import BELOW_ALL, INDEX, WORD, Emitter
+from ._emitter import BELOW_ALL, CHECKED, INDEX, WORD, Emitter
 
 _BIT = ir.IntType(1)
 # This many vectors of a row are processed together; with two sums for each of them, they still fit
@@ -88,7 +88,7 @@ class _Chain(Emitter):
 
     def _selected(self, mask):
         """The number of lanes that a mask selects, which are the first ones."""
-        if not config.BOUNDSCHECK:
+        if not CHECKED:
             return None
         bits = self.builder.bitcast(mask, ir.IntType(self.lanes))
         return self.builder.ctpop(self.builder.zext(bits, INDEX))
@@ -97,11 +97,6 @@ class _Chain(Emitter):
         """Masks of the vectors of a tile; only the last vector may reach beyond the row."""
         last = self.inside(self.plus(column, width - 1), n_columns)
         return [None] * (width - 1) + [last]
-
-    def _selected(self, mask):
-        """The number of lanes that a mask selects, which are the first ones."""
-        kind = ir.IntType(self.lanes)
-        return self.builder.zext(self.builder.ctpop(self.builder.bitcast(mask, kind)), INDEX)
 
     def _masked(self, name, result, last, first=()):
         pointer = self.vector.as_pointer()
