@@ -69,6 +69,7 @@ def calls() -> list[tuple[str, object, tuple]]:
         ("add_products", _simd, (array(3, LANES), 0, array(3, LANES), 0, 3, array(LANES), 0)),
         ("subtract_products", _simd, (array(3, LANES), 0, array(3, LANES), 0, 3, array(LANES), 0)),
         ("subtract_rows", _simd_rows, (array(2, 3), 1, 3, array(3, N), array(N))),
+        ("squared_distances", _simd_rows, (array(2, 3), 1, 3, array(3, N), array(N))),
         ("sum_rows", _simd_rows, (array(N), table, STARTS, 2 * ROWS, array(2, N), 1)),
         ("add_to_rows", _simd_rows, (array(2, N), 1, 0.5, STARTS, 2 * ROWS, table)),
         ("subtract_maxima", _simd_rows, (rows, 2 * ROWS, array(2 * ROWS))),
