@@ -300,7 +300,7 @@ def checked_weights(sample_weight: Any, X: Any, allow_nothing: bool) -> np.ndarr
 
 
 def refuse_unobserved_columns(rows: Rows, positions: np.ndarray | None = None) -> None:
-    """Refuse training data with a column in which no cell of positive weight is observed.
+    """Refuse training data with a column in which no cell is observed.
 
     Such a column tells nothing, so that neither a prior nor a start follows from it. ``positions``
     has the positions of the columns in the table that the user gave, if they are others.
@@ -308,8 +308,6 @@ def refuse_unobserved_columns(rows: Rows, positions: np.ndarray | None = None) -
     X: Any = rows.X
     if isinstance(X, np.ndarray) and rows.patterns is None:
         return
-    if rows.weights is not None:
-        X = X[rows.weights > 0]
     mask = missing_cells(X)
     if mask is None:
         return

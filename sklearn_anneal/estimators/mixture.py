@@ -469,8 +469,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
     def _check_training(self, units: Rows) -> None:  # type: ignore[override]
         # A row with a weight of 2 counts twice, and may be two rows that were merged.
-        positive = units.n_units if units.weights is None else np.count_nonzero(units.weights)
-        n_rows = max(positive, units.total_weight)
+        n_rows = max(units.n_units, units.total_weight)
         if n_rows < self.n_components:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "
@@ -486,8 +485,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             # Their priors are determined by the first batch.
             refuse_unobserved_columns(units, self._order())
         if any(auto_as_none(prior) is None for prior in (self.means_prior, self.scale_prior)):
-            seen: Any = units.X if units.weights is None else units.X[units.weights > 0]
-            parts = seen.parts if isinstance(seen, Blocks) else {"": seen}
+            table: Any = units.X
+            parts = table.parts if isinstance(table, Blocks) else {"": table}
             for part, emission in zip(parts.values(), emissions, strict=True):
                 if emission == "gaussian":
                     check_first_rows(part, self.n_components, "means_prior and scale_prior")
