@@ -5,6 +5,7 @@ All functions take a matrix of word counts, documents by words, and never make i
 
 from __future__ import annotations
 
+import warnings
 from hashlib import blake2b
 from itertools import pairwise
 from numbers import Integral
@@ -27,6 +28,11 @@ _COUNT_TYPES += [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.
 # cache of a core.
 _CHUNK = 131_072
 _ROW_SUM_TOLERANCE = 1e-3
+# A word whose weight is above a floor by no more than this share of it has the weight of the floor.
+_SAME_WEIGHT = 1e-6
+# A topic is not in use if it has at most one token, or, where tokens are light, this share of those
+# that topics have on average.
+_SHARE_OF_UNUSED = 1e-3
 
 
 @validate_params({"X": ["array-like", "sparse matrix"]}, prefer_skip_nested_validation=True)
@@ -68,8 +74,9 @@ def split_documents(X: Any) -> tuple[Any, Any]:
 
     Notes
     -----
-    A document of one token has an empty half whatever is drawn: leave documents with fewer than two
-    tokens out of an average. A half can be empty by chance in other short documents too.
+    A document of one token has an empty half whatever is drawn, and so has one with a fractional
+    count of a single word: leave both out of an average. A half can be empty by chance in other
+    short documents too.
 
     References
     ----------
@@ -221,21 +228,27 @@ def topic_coherence(components: Any, X: Any, *, n_top_words: int = 10) -> np.nda
     hold both. It is 1 for words that only appear together, 0 for independent ones, and -1 for a
     pair that never meets; a pair in every document counts as 1, the limit.
 
+    A topic without tokens gives all words the same weight, so that none of them are its top words.
+    Words that share the smallest weight of a topic are therefore left out unless all of them fit
+    into the list. The mean is over the words that remain, and NaN if they are fewer than two, of
+    which a warning says for how many topics.
+
     Parameters
     ----------
     components : array-like of shape (n_topics, n_words)
         Weights of the words in each topic; only their order within a topic matters. Among words
-        with equal weights, those in earlier columns are taken.
+        with equal weights above the smallest, those in earlier columns are taken.
     X : {array-like, sparse matrix} of shape (n_documents, n_words)
         Word counts, not negative, of which only presence and absence are used. Empty documents
         are documents too.
     n_top_words : int, default=10
-        Number of words per topic, from 2 to `n_words`.
+        Largest number of words per topic, from 2 to `n_words`.
 
     Returns
     -------
     coherence : ndarray of shape (n_topics,)
-        From -1 to 1, a ratio without unit; higher is better.
+        From -1 to 1, a ratio without unit; higher is better. NaN for topics that do not have two
+        words of their own.
 
     Raises
     ------
@@ -269,19 +282,92 @@ def topic_coherence(components: Any, X: Any, *, n_top_words: int = 10) -> np.nda
             f"and X has {n_words} columns. Ask for fewer top words."
         )
 
-    top = np.argsort(-components, axis=1, kind="stable")[:, :n_top_words]
-    words, position = np.unique(top, return_inverse=True)
+    floors = -np.inf
+    if n_top_words < n_words:
+        floors = components.min(axis=1, keepdims=True)
+    top = top_words(components, n_top_words, floors)
+    words, position = np.unique(np.concatenate(top), return_inverse=True)
     columns = csc_matrix(counts[:, words].astype(bool))
-    pairs = np.triu_indices(n_top_words, 1)
-    coherence = np.empty(len(components))
-    for k, chosen in enumerate(position.reshape(top.shape)):
+    coherence = np.full(len(components), np.nan)
+    ends = np.cumsum([len(row) for row in top])
+    for k, chosen in enumerate(np.split(position, ends[:-1])):
+        if len(chosen) < 2:
+            continue
         # The products need int64, because small integers would overflow and products of booleans
         # are booleans.
         presence = columns[:, chosen].astype(np.int64)
         together = (presence.T @ presence).toarray()
-        alone = together.diagonal()
+        alone, pairs = together.diagonal(), np.triu_indices(len(chosen), 1)
         coherence[k] = _npmi(together[pairs], alone[pairs[0]], alone[pairs[1]], n_documents).mean()
+    without = int(np.isnan(coherence).sum())
+    if without:
+        warnings.warn(
+            f"{without} of {len(components)} topics do not have two words with more than their "
+            "smallest weight, as topics without tokens do, so that their coherence is NaN. "
+            "numpy.nanmean leaves them out.",
+            UserWarning,
+            stacklevel=3,
+        )
     return coherence
+
+
+def top_words(weights: np.ndarray, n: int, floors: Any) -> list[np.ndarray]:
+    """The columns of at most n words with the largest weights in each topic, the largest first.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_topics, n_words)
+        Among words with equal weights, those in earlier columns are taken.
+    n : int
+    floors : float or ndarray that broadcasts to the shape of ``weights``
+        The weight of a word that does not belong to a topic. Words with this weight, but for
+        rounding, or with less are left out.
+    """
+    order = np.argsort(-weights, axis=1, kind="stable")[:, :n]
+    floors = np.asarray(floors, dtype=np.float64)
+    own = weights > floors + _SAME_WEIGHT * np.where(np.isfinite(floors), np.abs(floors), 0.0)
+    return [row[mask[row]] for row, mask in zip(order, own, strict=True)]
+
+
+def floors_of_words(topics: np.ndarray, prior: Any) -> np.ndarray:
+    """The weights of words of which topics have no tokens, for :func:`top_words`.
+
+    Parameters
+    ----------
+    topics : ndarray of shape (n_topics, n_words)
+        Dirichlet parameters λ.
+    prior : float or ndarray that broadcasts to this shape
+        Dirichlet parameters η of the prior. λ − η are expected numbers of tokens.
+
+    Returns
+    -------
+    floors : ndarray of shape (n_topics, n_words)
+        η, and infinity for topics that are not in use.
+    """
+    tokens = np.maximum(topics - prior, 0.0).sum(axis=1)
+    used = tokens > min(1.0, _SHARE_OF_UNUSED * float(tokens.mean()))
+    return np.where(used[:, None], prior, np.inf)
+
+
+def can_be_split(X: Any) -> np.ndarray:
+    """Whether :func:`split_documents` can leave something in both halves of each document.
+
+    That takes two tokens, or, with fractional counts, two distinct words.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_documents, n_words)
+
+    Returns
+    -------
+    can : ndarray of bool, shape (n_documents,)
+    """
+    counts = _check_counts(X, "X")
+    documents = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    fractional = np.zeros(counts.shape[0], dtype=bool)
+    fractional[documents[counts.data % 1 != 0]] = True
+    tokens = np.bincount(documents, counts.data, counts.shape[0])
+    return np.where(fractional, np.diff(counts.indptr), tokens) >= 2
 
 
 def _npmi(both: np.ndarray, first: np.ndarray, second: np.ndarray, n: int) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from models.factorial_mixture import GIVEN, small_factorial_mixture, sums_of_parts
 
+from sklearn_anneal.models._factorial_steps import Moments
 from sklearn_anneal.models.factorial_mixture import FactorialMixture
 
 __all__ = ["GIVEN", "PARTS", "drawn_parts", "fitted", "n_recovered", "small_factorial_mixture"]
@@ -58,4 +59,8 @@ def drawn_moments(rng, k, d):
 def likelihood_of(means, gram, noise_variance, prior, local_step, tol=0.0):
     model = FactorialMixture(len(means), means.shape[1], local_step, sweep_tol=tol)
     model.noise_variance, model.activation_prior = noise_variance, np.asarray(prior)
-    return model.likelihood(type("Moments", (), {"means": means, "gram": gram}))
+    covariance = (gram - means @ means.T) / means.shape[1]
+    root = np.zeros_like(covariance)
+    if np.abs(covariance).max() > 1e-9 * np.abs(gram).max():
+        root = np.linalg.inv(np.linalg.cholesky(np.linalg.inv(covariance)))
+    return model.likelihood(Moments(means, root))

@@ -122,8 +122,14 @@ class Fixed(NoAnnealing):
 
 def model_of(estimator: Any, X: Any) -> Any:
     """The model that an estimator would fit to X."""
+    return model_and_units(estimator, X)[0]
+
+
+def model_and_units(estimator: Any, X: Any, weights: np.ndarray | None = None) -> tuple[Any, Any]:
+    """The model that an estimator would fit to X, and the units, given weights of units."""
     X = estimator._validate_data(X, reset=True)
-    return estimator._make_model(X, estimator._make_units(X, None))
+    units = estimator._make_units(X, weights)
+    return estimator._make_model(X, units), units
 
 
 def change_models(monkeypatch: pytest.MonkeyPatch, cls: type, change: Callable[[Any], Any]) -> None:
@@ -165,9 +171,7 @@ def open_run(
     ``q`` can also be a function of the context, for a start that depends on the model and the
     prior.
     """
-    X = estimator._validate_data(X, reset=True)
-    units = estimator._make_units(X, sample_weight)
-    model = estimator._make_model(X, units)
+    model, units = model_and_units(estimator, X, sample_weight)
     method, settings = estimator._strategy(model), estimator._settings(units)
     estimator._load_kernels()
     random_state = np.random.RandomState(seed)
@@ -287,7 +291,7 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
     """
     tasks: Counter[str] = Counter()
     threads: set[int] = set()
-    original, caller, others = parallel._in_thread, threading.get_ident(), threading.Event()
+    original, caller, others = parallel.in_thread, threading.get_ident(), threading.Event()
 
     def spy(over: Any, config: Any, function: Callable[..., Any], *task: Any) -> Any:
         tasks[function.__qualname__] += 1
@@ -299,13 +303,14 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
             others.wait(10)
         return original(over, config, function, *task)
 
-    monkeypatch.setattr(parallel, "_in_thread", spy)
+    monkeypatch.setattr(parallel, "in_thread", spy)
     return tasks, threads
 
 
 def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let fits use as many threads as they are allowed, however little work there is."""
-    monkeypatch.setattr(base, "_WORTH_THREADS", dict.fromkeys(base._WORTH_THREADS, 0.0))
+    for key in base.WORTH_THREADS:
+        monkeypatch.setitem(base.WORTH_THREADS, key, 0.0)
 
 
 def divide_few_documents(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,18 @@ def test_a_callback_that_fails_at_the_end_changes_nothing(entry, rng):
     assert_unchanged(est, held, contents)
 
 
+@pytest.mark.parametrize("entry", models())
+def test_predictions_change_nothing(entry, rng):
+    """Those of blocks of frames set an attribute anew, which threads then shared."""
+    X = entry.data(rng, 40)
+    est = entry.make(annealing="none", max_iter=3, **entry.first).fit(X)
+    held, contents = state_of(est), contents_of(est)
+    for name in ("predict", "predict_proba", "transform", "score_samples", "score", "impute"):
+        if hasattr(est, name):
+            getattr(est, name)(X)
+            assert_unchanged(est, held, contents)
+
+
 @pytest.mark.parametrize("annealing", ["none", "local_tempering"])
 def test_a_refused_width_never_reaches_the_kernels(annealing, rng):
     """A fit to wider rows that is refused left their number behind, and predictions read beyond."""

@@ -62,7 +62,7 @@ MODELS = (
 
 GROUND_FLOOR = (
     *("units", "tables", "parallel", "threads"),
-    *("kept_memory", "shared_rows", "thread_limits"),
+    *("kept_memory", "overflow", "shared_rows", "thread_limits"),
 )
 
 

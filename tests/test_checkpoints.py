@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
+
 import joblib
 import numpy as np
 import pytest
 from harness import assert_identical, crossed, models, quick, variants
+from scipy.sparse import csr_matrix
 
 import sklearn_anneal
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.estimators._state import described_value
 from sklearn_anneal.inference.checkpoint import Checkpoint
 
 pytestmark = [
@@ -145,7 +150,9 @@ def test_a_warm_start_goes_on_too(entry, rng, tmp_path, monkeypatch):
 
     whole = fitted().fit(X)
     assert interrupted(monkeypatch, fitted(), X, tmp_path, 2)
-    assert_identical(fitted().fit(X, checkpoint=tmp_path), whole)
+    # The next process may have read the estimator from a file.
+    for again in (fitted(), pickle.loads(pickle.dumps(fitted()))):
+        assert_identical(again.fit(X, checkpoint=tmp_path), whole)
     other = entry.make(**settings, max_iter=1).fit(X).set_params(max_iter=4)
     with pytest.raises(ValueError, match="fitted parameters that it goes on from"):
         other.fit(X, checkpoint=tmp_path)
@@ -172,11 +179,79 @@ def test_other_parameters_are_refused_with_their_names(begun):
         ({"n_components": 2}, "n_components"),
         ({"annealing": other}, "annealing"),
         ({"mean_prior": np.zeros(3)}, "mean_prior"),
+        ({"random_state": 1}, "random_state"),
+        ({"random_state": None}, "random_state"),
+        ({"random_state": np.random.RandomState(0)}, "random_state"),
     ):
         est = make(entry, **params)
         with pytest.raises(ValueError, match=f"differs in the parameter {name}"):
             est.fit(X, checkpoint=folder)
         assert not hasattr(est, "n_features_in_")
+
+
+@pytest.mark.parametrize("entry", models())
+def test_another_seed_is_refused_before_and_after_the_end(entry, rng, tmp_path, monkeypatch):
+    X = entry.data(rng, 40)
+    settings = {**entry.first, "annealing": "none", "max_iter": 3, "tol": 0.0}
+
+    def refused():
+        with pytest.raises(ValueError, match=r"parameter random_state \('3' then, '4' now\)"):
+            entry.make(**settings, random_state=4).fit(X, checkpoint=tmp_path)
+
+    assert interrupted(monkeypatch, entry.make(**settings, random_state=3), X, tmp_path, 2)
+    refused()
+    # An integer of NumPy is the same number.
+    resumed = entry.make(**settings, random_state=np.int64(3)).fit(X, checkpoint=tmp_path)
+    assert_identical(resumed, entry.make(**settings, random_state=3).fit(X))
+    refused()
+
+
+def test_a_generator_is_compared_by_its_state(rng, tmp_path, monkeypatch):
+    """The fit does not change it, so that it can be given again in the same process too."""
+    entry = models()[0].values[0]
+    X, state = entry.data(rng, 40), np.random.RandomState(3)
+    assert interrupted(monkeypatch, make(entry, random_state=state), X, tmp_path, 3)
+    whole = make(entry, random_state=np.random.RandomState(3)).fit(X)
+    for again in (state, np.random.RandomState(3)):
+        assert_identical(make(entry, random_state=again).fit(X, checkpoint=tmp_path), whole)
+    other = np.random.RandomState(3)
+    other.random_sample()
+    with pytest.raises(ValueError, match=r"parameter random_state \('a RandomState"):
+        make(entry, random_state=other).fit(X, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.array(1 / 3), np.array(1 / 3 + 1e-12)),
+        (np.array([1 / 3]), np.array([1 / 3 + 1e-12])),
+        (np.float32(1 / 3), 1 / 3),
+        ([1.0, np.array([2.0])], [1.0, np.array([3.0])]),
+        ({"a": (1, 2)}, {"a": (1, 3)}),
+        ("1", 1),
+        (None, "None"),
+        (csr_matrix([[0.0, 1.0]]), csr_matrix([[0.0, 2.0]])),
+        ({"a": csr_matrix([[0.0, 1.0]])}, {"a": csr_matrix([[1.0, 0.0]])}),
+        (np.random.RandomState(0), np.random.RandomState(1)),
+    ],
+)
+def test_descriptions_of_different_values_differ(one, other):
+    """And those of equal values are equal, in whichever process: they have no addresses."""
+    assert described_value(one) != described_value(other)
+    for value in (one, other):
+        again = pickle.loads(pickle.dumps(value))
+        assert described_value(again) == described_value(value)
+
+
+@pytest.mark.parametrize("name", ["latent_dirichlet", "gamma_process_nmf_sparse"])
+def test_columns_without_entries_are_compared_too(name, rng, tmp_path, monkeypatch):
+    entry = next(pair.values[0] for pair in models() if pair.values[0].name == name)
+    X = csr_matrix(entry.data(rng, 40))
+    wider = csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], X.shape[1] + 2))
+    settings = {**entry.first, "annealing": "none", "max_iter": 3}
+    assert interrupted(monkeypatch, entry.make(**settings), X, tmp_path, 2)
+    with pytest.raises(ValueError, match=r"number of columns \(\d+ then, \d+ now\)"):
+        entry.make(**settings).fit(wider, checkpoint=tmp_path)
 
 
 def test_what_changes_no_result_may_change(begun):
@@ -211,11 +286,92 @@ def test_another_version_is_refused(begun, monkeypatch):
         make(entry).fit(X, checkpoint=folder)
 
 
-def test_damaged_files_are_refused(begun):
+FOREIGN = {
+    "text": b"nothing of the kind",
+    "nothing": b"",
+    "a list": [1, 2],
+    "an array": np.arange(3.0),
+    "a number": 1.0,
+    "None": None,
+    "a dictionary": {"shared": {}},
+    "another dictionary": {"identity": [], "shared": {}},
+    "a dictionary of a dictionary": {"identity": {}, "shared": {}, "fit": "", "part": "restart-0"},
+    "an estimator": sklearn_anneal.AnnealedHMM(2),
+}
+
+
+@pytest.mark.parametrize("name", ["fit", "restart-0", "reheats"])
+@pytest.mark.parametrize("content", FOREIGN)
+def test_files_that_are_no_checkpoint_are_refused_in_one_sentence(
+    content, name, rng, tmp_path, monkeypatch, few_passes_of_searches
+):
+    entry = models()[0].values[0]
+    X, est = entry.data(rng, 40), make(entry, n_reheats=1)
+    assert interrupted(monkeypatch, est, X, tmp_path, 3)
+    path, value = tmp_path / f"{name}.joblib", FOREIGN[content]
+    if isinstance(value, bytes):
+        path.write_bytes(value)
+    else:
+        joblib.dump(value, path)
+    kept = path.read_bytes()
+    with pytest.raises(ValueError, match=rf"{name}\.joblib'.*Remove (it|the file)") as caught:
+        est.fit(X, checkpoint=tmp_path)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == kept
+
+
+@pytest.mark.parametrize("name", ["fit", "restart-0"])
+def test_truncated_files_are_refused(begun, name):
     entry, X, folder = begun
-    (folder / "restart-0.joblib").write_bytes(b"nothing of the kind")
-    with pytest.raises(ValueError, match="cannot be read"):
+    path = folder / f"{name}.joblib"
+    whole = path.read_bytes()
+    for size in np.linspace(0, len(whole) - 1, 40).astype(int):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=rf"{name}\.joblib' cannot be read \(.+\)"):
+            make(entry).fit(X, checkpoint=folder)
+    path.write_bytes(whole)
+    assert_identical(make(entry).fit(X, checkpoint=folder), make(entry).fit(X))
+
+
+def test_the_state_of_a_restart_belongs_to_its_fit(begun, rng, tmp_path, monkeypatch):
+    """Neither that of another fit nor that of another restart is taken for it."""
+    entry, X, folder = begun
+    other = tmp_path / "other"
+    assert interrupted(monkeypatch, make(entry, random_state=1), X, other, 3)
+    own = (folder / "restart-0.joblib").read_bytes()
+    shutil.copy(other / "restart-0.joblib", folder)
+    with pytest.raises(ValueError, match=r"restart-0\.joblib' does not belong to the fit"):
         make(entry).fit(X, checkpoint=folder)
+    (folder / "restart-0.joblib").write_bytes(own)
+    several = tmp_path / "several"
+    est = make(entry, n_init=2)
+    assert interrupted(monkeypatch, est, X, several, 3, part="restart-1")
+    shutil.copy(several / "restart-0.joblib", several / "restart-1.joblib")
+    with pytest.raises(ValueError, match=r"restart-1\.joblib' does not belong to the fit"):
+        est.fit(X, checkpoint=several)
+    assert_identical(make(entry).fit(X, checkpoint=folder), make(entry).fit(X))
+
+
+@pytest.mark.parametrize("entry", models()[1:])
+def test_a_checkpoint_of_another_estimator_is_refused(entry, begun, rng):
+    _, _, folder = begun
+    with pytest.raises(ValueError, match=r"differs in the estimator \('\w+' then, '\w+' now\)"):
+        entry.make().fit(entry.data(rng, 40), checkpoint=folder)
+
+
+@pytest.mark.parametrize("folder", [3, True, 1.5, b"folder", ["folder"]])
+def test_what_is_no_path_is_refused(folder, rng):
+    entry = models()[0].values[0]
+    with pytest.raises(TypeError, match="checkpoint should be the path of a folder, but"):
+        make(entry).fit(entry.data(rng, 40), checkpoint=folder)
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(rng, tmp_path):
+    entry, path = models()[0].values[0], tmp_path / "file"
+    path.write_text("some text")
+    with pytest.raises(ValueError, match="checkpoint should be a folder, but .*file' is a file"):
+        make(entry).fit(entry.data(rng, 40), checkpoint=path)
+    assert path.read_text() == "some text"
 
 
 def test_a_write_that_fails_leaves_the_state_before(begun, monkeypatch):

@@ -39,6 +39,7 @@ from harness import (
     variants,
     visit,
 )
+from models import ENTRIES, TRAINED_BY_GRADIENTS
 from sklearn.base import clone
 
 from sklearn_anneal.annealing import (
@@ -185,6 +186,24 @@ def test_recorded_bounds_are_those_of_the_parameters(entry, params, name, rng, m
         assert est.n_iter_ == len(est.lower_bounds_) == len(est.temperatures_)
         if est.n_iter_:
             assert est.lower_bounds_[-1] == est.lower_bound_
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        pytest.param(entry, name, id=f"{entry.name}-{name}")
+        for entry in (*ENTRIES, *TRAINED_BY_GRADIENTS)
+        for name in ("none", "proximity")
+    ],
+)
+def test_a_warm_start_without_a_pass_has_one_last_bound(entry, name, rng):
+    """It is evaluated anew, and local parameters that start anew can change it."""
+    X = entry.data(rng, 40)
+    est = entry.make(annealing=quick(name), **{**entry.first, "max_iter": 2}).fit(X)
+    n_passes = est.n_iter_
+    est.set_params(warm_start=True, max_iter=0).fit(X)
+    assert est.n_iter_ == len(est.lower_bounds_) == n_passes
+    assert est.lower_bounds_[-1] == est.lower_bound_
 
 
 @pytest.mark.parametrize(("entry", "params"), variants(heuristics=True))

@@ -19,7 +19,7 @@ def problem(rng, k, n, d=5):
 
 
 def inferred(likelihood, X, x, weights, start=None, n_sweeps=100):
-    block = RowBlock(slice(0, len(X)), X, (X**2).sum(axis=1), None)
+    block = RowBlock(slice(0, len(X)), X, None)
     return likelihood.infer(block, x, weights, start, n_sweeps)
 
 

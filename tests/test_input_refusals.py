@@ -6,8 +6,10 @@ import re
 import warnings
 from functools import partial
 
+import harness
 import numpy as np
 import pytest
+from fuzzing.properties import Findings, attempt
 from numpy.testing import assert_array_equal
 from scipy.sparse import bsr_matrix, coo_array, csc_matrix, csr_array, csr_matrix, lil_matrix
 from sklearn.exceptions import ConvergenceWarning
@@ -608,3 +610,59 @@ def test_columns_of_texts_are_answered_with_the_vectorizer():
     # Other mistakes keep the words that they had.
     refuses("Expected 2D array, got 1D array", [partial(topics().fit, [1.0, 2.0])])
     refuses("contains NaN", [partial(topics().fit, [[1.0, np.nan]])])
+
+
+# Weights
+
+
+@pytest.mark.parametrize("weights", [1j, np.complex64(1.0), np.ones(20, dtype=complex)])
+def test_complex_weights(weights):
+    """The real part of a single number was taken, with a warning of numpy."""
+    est = mixture().fit(rows())
+    calls = [partial(call, rows(), sample_weight=weights) for call in (est.fit, est.score, est.bic)]
+    refuses("[Cc]omplex|sample_weight should be real", calls)
+
+
+# Parameters and arguments
+
+
+@pytest.mark.parametrize("ragged", [[[1.0, 2.0], [3.0]], ([1, 2, 3], [[1, 2]])])
+@pytest.mark.parametrize("entry", harness.models())
+def test_lists_that_are_no_arrays(entry, ragged, rng):
+    X, est = entry.data(rng, 20), entry.make(annealing="none", **entry.first)
+    names = [n for n, c in est._parameter_constraints.items() if "array-like" in c]
+    for name in names:
+        bad = entry.make(annealing="none", **entry.first).set_params(**{name: ragged})
+        refuses(f"{name!r} parameter of .* rows have one length", [partial(bad.fit, X)])
+        refuses(f"{name!r} parameter of .* rows have one length", [partial(bad.partial_fit, X)])
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, ["a", "b"], [["a"], ["b"]], [None, {}]])
+@pytest.mark.parametrize("entry", harness.models())
+def test_arrays_that_are_no_numbers(entry, value, rng):
+    """Dictionaries have a length, and are array-like to scikit-learn's constraints."""
+    X, est = entry.data(rng, 20), entry.make(annealing="none", **entry.first)
+    for name, constraints in est._parameter_constraints.items():
+        if "array-like" in constraints and dict not in constraints:
+            bad = entry.make(annealing="none", **entry.first).set_params(**{name: value})
+            found = Findings()
+            attempt(found, name, partial(bad.fit, X), may_refuse=True)
+            assert found.found == []
+
+
+@pytest.mark.parametrize("n", [1.5, "2", None, 0, 5, [1], np.array([1, 2])])
+def test_numbers_of_words_that_are_none(n):
+    refuses("n must be an integer between 1 and the number of words, 4", [
+        partial(topics().fit(rows()).top_words, n=n),
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [np.array([1.0, 2.0]), np.ma.array([1.0, 2.0], mask=[0, 1]), [1]])
+def test_settings_of_a_stream_that_become_arrays(value):
+    """Those of the method are compared as those of the estimator are."""
+    method = DeterministicAnnealing(initial_temperature=2.0)
+    est = mixture().set_params(annealing=method).partial_fit(rows())
+    est.set_params(annealing__initial_temperature=value)
+    refuses("partial_fit goes on with a stream, which had annealing=", [
+        partial(est.partial_fit, rows()),
+    ])  # fmt: skip

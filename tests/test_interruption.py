@@ -16,7 +16,7 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 from sklearn_anneal import kernels
-from sklearn_anneal.inference import thread_limits
+from sklearn_anneal.inference import lockstep, thread_limits
 from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
 from sklearn_anneal.inference.thread_limits import one_thread
 from sklearn_anneal.inference.units import Sequences
@@ -327,6 +327,29 @@ def test_error_of_a_restart_ends_the_others():
     assert len(passes) < PASSES
 
 
+def test_interrupt_ends_a_pass_of_restarts_in_lockstep_after_its_current_step(monkeypatch):
+    """It need not wait for a pass over data that take long to read."""
+    begun, passes = threading.Event(), []
+
+    def one_pass(i):
+        passes.append(i)
+        begun.set()
+        time.sleep(0.01)
+
+    def sweep(jobs):
+        return list(SEQUENTIAL.imap(one_pass, ((i,) for i in range(PASSES))))
+
+    def interrupted_wait(futures):
+        assert begun.wait(PATIENCE)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lockstep, "wait", interrupted_wait)
+    together = lockstep.Lockstep(3, sweep)
+    with pytest.raises(KeyboardInterrupt):
+        together.map(together.pass_with, [(i,) for i in range(3)])
+    assert 1 <= len(passes) < PASSES
+
+
 def test_tasks_after_an_interrupt_are_not_ended():
     with Workers(2) as workers:
         with pytest.raises(KeyboardInterrupt):
@@ -347,7 +370,7 @@ import joblib, numpy as np
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 import sklearn_anneal.estimators._base as base
 
-base._WORTH_THREADS = {{True: 0, False: 0}}
+base.WORTH_THREADS.update({{True: 0, False: 0}})
 X = np.random.default_rng(0).normal(size=(2000, 5))
 mixture = AnnealedBayesianGaussianMixture(
     n_components=10, n_init=4, n_jobs=2, max_iter=10**7, tol=0, random_state=0
@@ -388,3 +411,133 @@ with joblib.parallel_config({backend!r}):
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+# Threads that cannot be started, and interrupts while they are
+
+
+STARTS = """
+import faulthandler, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture, AnnealedLatentDirichletAllocation, Shards
+)
+from sklearn_anneal.annealing import DeterministicAnnealing
+import sklearn_anneal.estimators._base as base
+from sklearn_anneal.inference.threads import Threads
+
+faulthandler.dump_traceback_later(PATIENCE, exit=True)
+base.WORTH_THREADS.update({True: 0, False: 0})
+rng = np.random.default_rng(0)
+X = rng.normal(size=(6000, 2))
+counts = rng.poisson(0.3, size=(200, 30))
+
+def mixture(**params):
+    method = DeterministicAnnealing(initial_temperature=2.0, n_passes=2)
+    settings = {"annealing": method, "max_iter": 2, "tol": 0.0, "n_reheats": 0, "random_state": 0}
+    return AnnealedBayesianGaussianMixture(n_components=2, **settings, **params)
+
+def topics(**params):
+    return AnnealedLatentDirichletAllocation(
+        3, annealing="none", max_iter=2, random_state=0, batch_size=50, **params
+    )
+
+parts = [X[:3000], X[3000:]]
+files = [lambda: parts[0], lambda: parts[1]]
+CASES = {
+    "restarts of parts": lambda: mixture(n_init=3).fit(Shards(parts)),
+    "race of parts": lambda: mixture(n_init=3, restarts="race").fit(Shards(parts)),
+    "restarts of parts in threads": lambda: mixture(n_init=3, n_jobs=3).fit(Shards(parts)),
+    "parts that are read": lambda: mixture().fit(Shards(files)),
+    "restarts of parts that are read": lambda: mixture(n_init=2).fit(Shards(files)),
+    "restarts": lambda: mixture(n_init=3, n_jobs=3).fit(X),
+    "chunks": lambda: mixture(n_jobs=3).fit(X),
+    "minibatches": lambda: mixture(n_jobs=2, batch_size=2000).fit(X),
+    "kernels": lambda: topics(n_jobs=2).fit(counts),
+}
+
+class Interruption(BaseException):
+    pass
+
+PLACES = {
+    "thread": (threading.Thread, "start"),
+    "pool": (ThreadPoolExecutor, "submit"),
+    "threads": (Threads, "submit"),
+}
+
+def failing(n, place, how):
+    # The n-th call fails, and so do all that follow an error: the system has no threads left.
+    owner, name = PLACES[place]
+    original, calls, lock = getattr(owner, name), [0], threading.Lock()
+
+    def call(self, *arguments, **keywords):
+        # Several threads make calls, so that each has to keep its own number.
+        with lock:
+            calls[0] += 1
+            number = calls[0]
+        if how == "error" and number >= n:
+            raise RuntimeError("can't start new thread")
+        if how == "interrupt before" and number == n:
+            raise Interruption
+        result = original(self, *arguments, **keywords)
+        if how == "interrupt after" and number == n:
+            raise Interruption
+        return result
+
+    setattr(owner, name, call)
+    return calls, lambda: setattr(owner, name, original)
+
+place, how = sys.argv[1:]
+for case, run in CASES.items():
+    expected, before = run().lower_bound_, set(threading.enumerate())
+    for n in range(1, 40):
+        calls, restore = failing(n, place, how)
+        caught = None
+        try:
+            found = run().lower_bound_
+        except (RuntimeError, Interruption) as error:
+            caught = error
+        finally:
+            restore()
+        where = f"{case}, call {n} of {place}, {how}: {caught!r}"
+        if how == "error":
+            if caught is None:
+                assert found == expected, where
+            else:
+                assert isinstance(caught, RuntimeError), where
+                assert place != "thread" or "Lower n_" in str(caught), where
+        else:
+            assert (calls[0] >= n) == isinstance(caught, Interruption), where
+        # Nothing may keep the threads but threads themselves.
+        left = set(threading.enumerate()) - before
+        for thread in left:
+            thread.join(PATIENCE)
+            assert not thread.is_alive(), f"{where}: {thread} is left"
+        if calls[0] < n:
+            break
+    assert n > 1 or place != "thread", case
+    assert run().lower_bound_ == expected, case
+faulthandler.cancel_dump_traceback_later()
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["error", "interrupt before", "interrupt after"])
+@pytest.mark.parametrize("place", ["thread", "pool", "threads"])
+def test_threads_that_cannot_be_started_let_nothing_hang(place, how):
+    """Every call that starts a thread, or that gives one work, fails once, in every kind of fit.
+
+    The fit ends, with the error or with its result, no thread is left, and the next fit is as any
+    other. The process ends too.
+    """
+    script = STARTS.replace("PATIENCE", str(5 * PATIENCE))
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, place, how],
+        capture_output=True,
+        text=True,
+        timeout=6 * PATIENCE,
+    )
+    assert process.stdout == "ended\n", process.stderr[-4000:]
+    assert process.returncode == 0

@@ -36,6 +36,8 @@ from sklearn_anneal.estimators._priors import prior_of_words
 from sklearn_anneal.inference.parallel import Workers
 from sklearn_anneal.inference.units import Documents
 from sklearn_anneal.inference.units import _base as _units
+from sklearn_anneal.inspection import TopicsDisplay
+from sklearn_anneal.metrics import topic_coherence
 from sklearn_anneal.models import _topic_starts, _topic_tables
 from sklearn_anneal.models.latent_dirichlet import TopicsVisit
 
@@ -242,12 +244,37 @@ def test_top_words(X):
     for topic, columns, named in zip(lda.components_, lda.top_words(n=5), words, strict=True):
         assert_array_equal(topic[columns], np.sort(topic)[::-1][:5])
         assert_array_equal(names[columns], named)
-    assert [len(each) for each in lda.top_words(list(names), 40)] == [40] * 3
+    # All words of which a topic has tokens, and no others.
+    of_topics = lda.components_ > lda.topic_word_prior_ * (1 + 1e-6)
+    everything = lda.top_words(n=40)
+    assert [set(each) for each in everything] == [set(np.flatnonzero(row)) for row in of_topics]
     for n in (0, 41):
         with pytest.raises(ValueError, match=f"between 1 and .* 40, got {n}"):
             lda.top_words(names, n)
     with pytest.raises(ValueError, match=r"feature_names.*40.*\(39,\)"):
         lda.top_words(names[1:])
+
+
+@pytest.mark.parametrize("annealing", ["structured", "none"])
+def test_lists_of_words_have_only_words_with_tokens(annealing, rng):
+    """No document has the first ten words, with which an alphabetical list would begin."""
+    parts = np.kron(np.eye(2), np.full(6, 1 / 6))
+    X = np.hstack([np.zeros((80, 10), int), rng.multinomial(30, parts[np.arange(80) % 2])])
+    lda = small(12, annealing=annealing, doc_topic_prior=1e-3, topic_word_prior=0.5).fit(X)
+    tokens = (lda.components_ - lda.topic_word_prior_).sum(axis=1)
+    empty = tokens <= 1
+    assert 0 < empty.sum() < 12
+    with pytest.warns(UserWarning, match=f"{empty.sum()} of 12 topics have no tokens"):
+        words = lda.top_words(n=15)
+    assert_array_equal([len(each) == 0 for each in words], empty)
+    assert all(each.min() >= 10 for each in words if len(each))
+    with pytest.warns(UserWarning, match="topics do not have two words"):
+        coherence = topic_coherence(lda.components_, X, n_top_words=6)
+    assert np.isnan(coherence[tokens < 1e-9]).all()
+    assert np.isfinite(coherence[~empty]).all()
+    drawn = TopicsDisplay.from_estimator(lda, topics=list(range(12)), n_words=15)
+    for each, shown in zip(words, drawn.words, strict=True):
+        assert_array_equal(each, shown)
 
 
 def test_random_words_have_a_high_temperature(rng):

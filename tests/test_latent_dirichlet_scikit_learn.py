@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 
 import numpy as np
 import plain_topics as plain
@@ -17,10 +18,13 @@ from harness import context_of
 from numpy.testing import assert_allclose, assert_array_equal
 from peer_priors import PEER_OF_TOPICS
 from scipy.sparse import coo_matrix, csc_matrix, csr_array, csr_matrix, issparse, vstack
+from scipy.special import gammaln
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
+from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
 
 # The bound
@@ -38,8 +42,6 @@ def test_the_bound_is_that_of_scikit_learn_at_the_same_gamma(alpha, eta, X):
     expected = peer._approx_bound(X, gamma, sub_sampling=False)
     assert_allclose(seen.step.bound - divergence, expected, rtol=1e-8)
     assert_allclose(lda.transform(X, normalize=False), gamma, rtol=1e-12)
-    perplexity = np.exp(-(expected + divergence) / X.sum())
-    assert_allclose(lda.perplexity(X), perplexity, rtol=1e-8)
 
 
 def test_the_bound_of_a_fit_is_the_plain_one(X):
@@ -55,12 +57,63 @@ def test_the_bound_of_a_fit_is_the_plain_one(X):
     assert_allclose(seen.step.bound - divergence, expected, rtol=1e-10)
 
 
+def test_perplexity_is_the_bound_of_scikit_learns_documents_at_expected_topics(X):
+    """scikit-learn's mean-field step gets E β in the place of exp(E log β)."""
+    exact = {"mean_change_tol": 1e-10, "max_doc_update_iter": 2000}
+    lda = small(4, doc_topic_prior=0.4, **exact).fit(X)
+    topics = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    peer = LatentDirichletAllocation(4, **exact)
+    peer.doc_topic_prior_, peer.exp_dirichlet_component_ = lda.doc_topic_prior_, topics
+    peer.random_state_ = np.random.RandomState(0)
+    gamma, _ = peer._e_step(X.astype(float), cal_sstats=False, random_init=False)
+    log_theta = plain.expected_log(gamma)
+    bound = np.sum(X.toarray() * np.log(np.exp(log_theta) @ topics))
+    bound -= np.sum(
+        [
+            -plain.expected_log_density(np.full(4, 0.4), row) - plain.dirichlet_entropy(row)
+            for row in gamma
+        ]
+    )
+    assert_allclose(lda.perplexity(X), np.exp(-bound / X.sum()), rtol=1e-8)
+
+
+def test_perplexity_is_near_that_of_the_exact_likelihood_of_documents(X):
+    """log p(w | α, β) of short documents by the sum over the topics of all tokens."""
+    lda = small(2, doc_topic_prior=[0.3, 0.8], topic_word_prior=0.2).fit(X)
+    topics = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    documents = [[0, 0, 3], [5, 7, 20, 20], [39], [1, 2, 30, 31, 31, 8]]
+    counts = np.array([np.bincount(words, minlength=40) for words in documents])
+    alpha, exact = lda.doc_topic_prior_, 0.0
+    for words in documents:
+        likelihood = 0.0
+        for z in product(range(2), repeat=len(words)):
+            n = np.bincount(z, minlength=2)
+            of_topics = gammaln(alpha.sum()) - gammaln(alpha.sum() + len(words))
+            of_topics += np.sum(gammaln(alpha + n) - gammaln(alpha))
+            likelihood += np.exp(of_topics) * np.prod(topics[list(z), words])
+        exact += np.log(likelihood)
+    least = np.exp(-exact / counts.sum())
+    assert least < lda.perplexity(counts) < 1.15 * least
+
+
+def test_perplexity_and_score_rank_numbers_of_topics_alike(rng):
+    """Twenty sparse topics of 3,000 words and few documents: each topic lacks most words."""
+    beta = rng.dirichlet(np.full(3000, 0.05), size=20)
+    theta = rng.dirichlet(np.full(20, 0.1), size=200)
+    X = np.array([rng.multinomial(60, row @ beta) for row in theta])
+    few, many = (
+        AnnealedLatentDirichletAllocation(k, annealing=StructuredVI(n_passes=60), random_state=0)
+        for k in (2, 20)
+    )
+    few.fit(X[:100]), many.fit(X[:100])
+    assert many.score(X[100:]) > few.score(X[100:]) + 0.05
+    assert many.perplexity(X[100:]) < few.perplexity(X[100:])
+
+
 @pytest.mark.parametrize("learning_method", ["batch", "online"])
 @pytest.mark.parametrize("local_step", ["mean_field", "cvb0", "gibbs"])
 def test_bound_is_the_perplexity_of_the_training_set(local_step, learning_method, X):
     lda = small(learning_method=learning_method, local_step=local_step, batch_size=20).fit(X)
-    # If the fit has evaluated the bound, adding the part of the topics again leaves that of the
-    # data.
     assert_allclose(lda.bound_, lda.perplexity(X), rtol=1e-12)
     assert lda.perplexity(X) == lda.perplexity(X, sub_sampling=True)
 
@@ -90,6 +143,29 @@ def test_score_is_document_completion(X, rng):
     assert_allclose(lda.score(test[order]), lda.score(test), rtol=1e-12)
     with pytest.raises(ValueError, match="two tokens"):
         lda.score(np.eye(3, 40))
+
+
+def test_score_of_fractional_counts_needs_two_words(X, rng):
+    """Whole words are split, whatever their sum is; a single one has no other half."""
+    lda = small().fit(X)
+    test = draw_corpus(rng, 12).toarray() / 1e3
+    lonely = 2.5 * np.eye(1, 40)
+    observed, held_out = split_documents(test)
+    topics = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    each, tokens = document_completion_log_likelihood(held_out, lda.transform(observed), topics)
+    expected = each.sum() / tokens.sum()
+    assert_allclose(lda.score(test), expected, rtol=1e-12)
+    assert_allclose(lda.score(np.vstack([test, lonely])), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="two distinct words"):
+        lda.score(lonely)
+
+
+def test_a_search_over_rows_of_normalised_counts_has_scores(rng):
+    X = draw_corpus(rng, 60).toarray().astype(float)
+    X /= X.sum(axis=1, keepdims=True)
+    lda = AnnealedLatentDirichletAllocation(annealing="none", max_iter=5, doc_topic_prior=0.1)
+    search = GridSearchCV(lda, {"n_components": [2, 4]}, cv=2, error_score="raise").fit(X)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 # In the place of scikit-learn's class

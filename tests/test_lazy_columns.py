@@ -55,7 +55,7 @@ def test_lazy_updates_are_those_of_whole_arrays(rho, prior, rng):
     With a large ρ, the factor of the stored columns falls below what a float can hold.
     """
     dense = lazy = {"x": rng.gamma(1.0, size=(K, V))}
-    for i in range(60):
+    for i in range(120):
         stats, t = {"x": sparse(rng)}, Tempering(prior=0.4 if i % 3 == 0 else 1.0)
         dense = mix(dense, posterior(prior, settled(stats), BASE, t), rho)
         lazy = mix(lazy, posterior(prior, stats, BASE, t), rho)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from cases_matrix_factorization import NAN, draw, pairs_of, ratings, small, sparse_of
@@ -9,7 +11,7 @@ from harness import assert_identical, fitted_state, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csc_matrix, csr_array, csr_matrix
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import OrdinalEncoder
 
 from sklearn_anneal import Shards
@@ -326,3 +328,27 @@ def test_whole_numbers_among_objects_are_ids(rng):
     mixed[:, 1] = mixed[:, 1].astype(float)
     one, other = (small(input="pairs").fit(ids, y) for ids in (X, mixed))
     assert_array_equal(one.components_, other.components_)
+
+
+def test_a_dense_matrix_of_mostly_zeros_is_no_matrix_of_ratings(rng):
+    """Zeros for what nobody rated draw predictions of unrated items towards zero."""
+    rated = rng.random((40, 20)) < 0.3
+    zeros = np.where(rated, rng.integers(1, 6, (40, 20)), 0.0)
+    with pytest.warns(UserWarning, match=r"% of the entries of X are 0.* NaN .*csr_matrix"):
+        dense = small().fit(zeros)
+    with pytest.warns(UserWarning, match="are 0, and none is missing"):
+        small().partial_fit(zeros)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        sparse = small().fit(csr_matrix(zeros))
+        marked = small().fit(np.where(rated, zeros, np.nan))
+        # Some zeros are ratings like others.
+        small().fit(rng.integers(0, 3, (40, 20)).astype(float))
+        small().fit(np.where(rated, np.where(rng.random((40, 20)) < 0.7, 0.0, 1.0), np.nan))
+        # Predictions say nothing.
+        dense.transform(zeros)
+    expected = zeros[rated].mean()
+    for est in (sparse, marked):
+        assert est.intercept_ == pytest.approx(expected)
+    assert dense.intercept_ == pytest.approx(zeros.mean())

@@ -12,6 +12,7 @@ from scipy.sparse import coo_matrix, csc_matrix, csr_array, csr_matrix
 
 from sklearn_anneal import metrics
 from sklearn_anneal.metrics import (
+    can_be_split,
     document_completion_log_likelihood,
     split_documents,
     topic_coherence,
@@ -384,6 +385,18 @@ def test_the_truth_predicts_better_than_the_mean_of_its_topics(rng):
     assert truth.sum() > uniform.sum()
 
 
+@all_storages
+def test_documents_that_can_be_split(store):
+    """In other columns a document is split in another way; some can never have two halves."""
+    X = np.array([[0, 0, 0], [1, 0, 0], [2, 0, 0], [1, 1, 0], [1.5, 0, 0], [0.1, 0.2, 0]])
+    shifted = [np.roll(np.pad(X, ((0, 0), (0, 40))), shift, axis=1) for shift in range(40)]
+    halves = [split_documents(each) for each in shifted]
+    both = [(a.sum(axis=1) > 0) & (b.sum(axis=1) > 0) for a, b in halves]
+    possible = np.any([np.asarray(each).ravel() for each in both], axis=0)
+    assert can_be_split(store(X)).tolist() == possible.tolist()
+    assert 0 < possible.sum() < len(X)
+
+
 # topic_coherence
 
 
@@ -458,6 +471,16 @@ def test_coherence_knows_presence_only(rng):
     np.testing.assert_array_equal(topic_coherence(components, 0.25 * X), expected)
     np.testing.assert_array_equal(topic_coherence(components, X > 0), expected)
     np.testing.assert_array_equal(topic_coherence(np.exp(components), X), expected)
+
+
+def test_coherence_of_topics_without_words_of_their_own():
+    """A row of equal weights has no top words; one with three has the mean over three pairs."""
+    X = np.array([[1, 2, 1, 0, 3], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0]])
+    without, three, one = [0.1] * 5, [0.1, 2.0, 1.0, 3.0, 0.1 * (1 + 1e-9)], [0.1, 9, 0.1, 0.1, 0.1]
+    with pytest.warns(UserWarning, match="2 of 3 topics"):
+        found = topic_coherence([without, three, one], X, n_top_words=4)
+    assert np.isnan(found[[0, 2]]).all()
+    assert found[1] == pytest.approx(plain_coherence([three], X, 3)[0])
 
 
 def test_coherence_counts_more_documents_than_small_integers_hold():

@@ -164,7 +164,8 @@ def test_sparse_rows_of_a_fit_are_never_made_dense(rng, monkeypatch):
 
 def test_equal_rows_are_merged_into_weights(rng):
     X = table("categorical", 0.1)(rng, 400)
-    coded = mixture("categorical", n_categories=3)._validate_data(X, reset=True)
+    estimator = mixture("categorical", n_categories=3, annealing="svi_plus")
+    coded = estimator._make_units(estimator._validate_data(X, reset=True), None).X
     rows, weights = merged_rows(coded, None)
     assert len(rows) == len(np.unique(np.where(np.isnan(X), -1, X), axis=0))
     assert weights.sum() == 400
@@ -180,7 +181,7 @@ def test_merged_rows_have_the_bound_of_all_rows(rng):
     X = table("bernoulli", 0.1)(rng, 300)
     model = mixture("bernoulli", annealing="none").fit(X)
     ctx = context_of(model)
-    coded = model._validate_data(X, reset=False)
+    coded = model._encoded(model._validate_data(X, reset=False), model._known)
     bounds = []
     for units in (Rows(coded), Rows(*merged_rows(coded, None))):
         visit = ctx.model.visit(ctx.q, units)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from cases_parts import (
-    OF_UNITS,
+    WHOLE_ROWS,
+    assert_close_fit,
     assert_same_fit,
     cut,
     gradients,
+    together,
     uneven,
+    unobserved,
     without_unit_parameters,
 )
 from harness import (
     combinations,
     context_of,
-    fitted_state,
     has_local_variables,
     largest_difference,
     lower_bound,
@@ -30,6 +34,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
     AnnealedBayesianMixture,
     AnnealedGammaProcessNMF,
     AnnealedHMM,
@@ -63,6 +68,28 @@ def test_one_part_is_the_data(entry, params, name, how, rng, monkeypatch):
     in_parts = entry.make(**settings).fit(Shards([X]))
     without_unit_parameters(monkeypatch)
     assert_same_fit(in_parts, entry.make(**settings).fit(X))
+
+
+def of_counts():
+    """The models of counts × the methods that work, in every form."""
+    names = ("latent_dirichlet", "gamma_process_nmf")
+    return [pair for pair in combinations() if pair.values[0].name in names]
+
+
+@pytest.mark.parametrize(("entry", "params", "name"), of_counts())
+def test_one_part_is_the_data_if_columns_never_occur(entry, params, name, rng):
+    """Bit for bit: fits that leave such columns out leave them out in parts too.
+
+    The part may have empty ones beside it.
+    """
+    dense = rng.poisson(0.4, (40, 30)).astype(float)
+    dense[:, [3, 17]] = 0.0
+    X = csr_matrix(dense)
+    settings = {**params, "annealing": quick(name, 2), "max_iter": 6, "tol": 0.0}
+    for parts in ([X], [X[:0], X, X[:0]]):
+        for how in ({}, entry.in_batches(13)):
+            in_parts = entry.make(**settings, **how).fit(Shards(parts))
+            assert_same_fit(in_parts, entry.make(**settings, **how).fit(X))
 
 
 SEARCHES = {
@@ -118,16 +145,54 @@ def test_plain_inference_is_that_of_the_rows(entry, params, n_parts, rng, monkey
     settings = {**params, "annealing": "none", "max_iter": 4, "tol": 0.0}
     in_parts = entry.make(**settings).fit(Shards(uneven(X, n_parts)))
     without_unit_parameters(monkeypatch)
-    whole = entry.make(**settings).fit(X)
-    np.testing.assert_allclose(in_parts.lower_bounds_, whole.lower_bounds_, rtol=1e-9)
-    # Natural parameters have an origin of their own in each fit, but attributes have not.
-    one, other = fitted_state(in_parts), fitted_state(whole)
-    for name, value in one.items():
-        if not name.startswith((*OF_UNITS, "q: ", "state", "annealing_")):
-            expected = np.asarray(other[name])
-            if expected.dtype.kind == "f":
-                atol = 1e-7 * np.abs(expected).max(initial=0.0)
-                np.testing.assert_allclose(value, expected, 1e-7, atol, err_msg=name)
+    assert_close_fit(in_parts, entry.make(**settings).fit(X))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 4])
+@pytest.mark.parametrize(
+    ("entry", "params"),
+    variants(heuristics=True, sampled=False, of=lambda entry: entry.name not in WHOLE_ROWS),
+)
+def test_parts_without_an_observation_lose_nothing_of_the_others(
+    entry, params, place, rng, monkeypatch
+):
+    """Wherever they are in the tree of sums; after them, the data have another scale."""
+    parts = cut(entry.data(rng, 40), [9, 18, 30])
+    parts.insert(place, unobserved(parts[1]))
+    settings = {**params, "annealing": "none", "max_iter": 4, "tol": 0.0}
+    in_parts = entry.make(**settings).fit(Shards(parts))
+    without_unit_parameters(monkeypatch)
+    assert_close_fit(in_parts, entry.make(**settings).fit(together(parts)))
+
+
+@pytest.mark.parametrize("emission", ["one", "independent", "chain", "blocks"])
+def test_a_column_that_early_parts_lack_keeps_its_digits(emission, rng):
+    """Its origin is far from zero, and comes from the first part that has the column.
+
+    The bound does not depend on the origin, so that the fit to the same data about zero is exact.
+    """
+    columns = [("a", "gaussian", [0]), ("b", "gaussian", [1])]
+    make = {
+        "one": AnnealedBayesianGaussianMixture,
+        "independent": partial(AnnealedBayesianMixture, emission="gaussian"),
+        "chain": AnnealedHMM,
+        "blocks": partial(AnnealedHMM, emission=columns),
+    }[emission]
+    z = rng.integers(2, size=120)
+    X = np.round(2.0**20 * (np.c_[6.0 * z, 4.0 * z] + rng.normal(size=(120, 2)))) / 2.0**20
+    X[:50, 0] = np.nan
+
+    def fit(shift):
+        parts = cut(X + shift, [20, 50, 80])
+        if emission in ("chain", "blocks"):
+            parts = [[part] for part in parts]
+        return make(n_components=2, annealing="none", random_state=0).fit(Shards(parts))
+
+    far, near = fit(2.0**27), fit(0.0)
+    assert far.lower_bound_ == pytest.approx(near.lower_bound_, rel=1e-9)
+    data = [X] if emission in ("chain", "blocks") else X
+    moved = [X + 2.0**27] if emission in ("chain", "blocks") else X + 2.0**27
+    np.testing.assert_allclose(far.predict_proba(moved), near.predict_proba(data), atol=1e-6)
 
 
 @pytest.mark.parametrize("how", ["batch", "minibatches"])

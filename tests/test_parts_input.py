@@ -7,7 +7,9 @@ import tempfile
 import numpy as np
 import pytest
 from cases_parts import Counted, cut, folders
+from models import ENTRIES, TRAINED_BY_GRADIENTS
 from scipy.sparse import csr_matrix
+from sklearn.base import clone
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -59,6 +61,8 @@ def closed(monkeypatch):
     return opened
 
 
+# The estimator of the page for developers has no predictions of parts.
+IN_PARTS = [e for e in (*ENTRIES, *TRAINED_BY_GRADIENTS) if e.name != "geometric_mixture"]
 MIXTURE = AnnealedBayesianGaussianMixture(n_components=2, annealing="none", random_state=0)
 X = np.random.default_rng(0).standard_normal((40, 3))
 COUNTS = np.random.default_rng(0).poisson(1.0, (40, 6))
@@ -123,6 +127,14 @@ def test_files(tmp_path):
     refused(MIXTURE, [X, "rows.csv"], r"Part 1 \('rows.csv'\).*\.npy, \.npz or \.parquet")
     np.savez(tmp_path / "two.npz", a=X, b=X)
     refused(MIXTURE, [tmp_path / "two.npz"], r"Part 0 .*two.npz.*it has 2 arrays, not one")
+    for address in (
+        "https://example.org/x.parquet",
+        "s3://bucket/x.npy",
+        "simplecache::s3://b/x.npz",
+    ):
+        text = f"Part 1 .*{address}.* it is an address, but only local files .* pandas.read_parquet"
+        refused(MIXTURE, [X, address], text)
+        refused(MIXTURE, [X, lambda address=address: address], "Part 1 .* it is an address")
     (tmp_path / "damaged.npy").write_bytes(b"nothing of the kind")
     refused(MIXTURE, [X, tmp_path / "damaged.npy"], r"Part 1 \('.*damaged.npy'\) cannot be read")
 
@@ -234,6 +246,70 @@ def test_parts_of_another_width_than_that_of_the_last_fit():
 
 def test_what_is_ignored_beside_rows_is_ignored_beside_parts():
     MIXTURE.fit(Shards(cut(X, [10])), np.zeros(40))
+
+
+class Cursor:
+    """A part that gives its rows at the first readings, and fewer of them at later ones."""
+
+    def __init__(self, X, n_readings, left=0):
+        self.X, self.n_readings, self.left = X, n_readings, left
+
+    def __call__(self):
+        self.n_readings -= 1
+        return self.X if self.n_readings >= 0 else self.X[: self.left]
+
+
+@pytest.mark.parametrize("left", [0, 7])
+@pytest.mark.parametrize("n_readings", [1, 2, 3])
+@pytest.mark.parametrize("entry", [pytest.param(entry, id=entry.name) for entry in IN_PARTS])
+def test_parts_that_shrink_between_two_readings(entry, n_readings, left, rng):
+    """A fit to all rows in the first pass and to others later would be a fit to nothing real."""
+    X = entry.data(rng, 30)
+    whole = entry.make(**{**entry.first, "max_iter": 4, "tol": 0.0}).fit(X)
+    sort = "12 sequences with" if isinstance(X, list) else "12 rows when"
+    text = f"Part 1: it had {sort}.* but has {left} (rows|sequences).* the same rows each time"
+
+    def shards(n):
+        return Shards([X[:18], Cursor(X[18:], n, left)])
+
+    refused(clone(whole), shards(n_readings), text)
+    data = shards(1)
+    found = whole.transform(data)
+    assert len(list(found)) == 2
+    for again in (lambda: found.read(1), lambda: whole.transform(data).read(1)):
+        with pytest.raises(ValueError, match=text):
+            again()
+    with pytest.raises(ValueError, match=text):
+        whole.score(data)
+    data = shards(1)
+    whole.score(data)
+    with pytest.raises(ValueError, match=text):
+        whole.transform(data).compute()
+
+
+def test_frames_that_are_missing_at_the_second_reading():
+    """The number of sequences is the same, and that of their frames is not."""
+    chains = [[X[:4], X[4:9]], [X[9:12], X[12:20]]]
+    shorter = [chains[1][0][:2], chains[1][1]]
+    readings = iter([chains[1], shorter])
+    text = "Part 1: it had 2 sequences with 11 frames when .* but has 2 sequences with 10 frames"
+    refused(AnnealedHMM(2, max_iter=2), [chains[0], lambda: next(readings)], text)
+
+
+def test_a_stream_may_read_other_rows_at_every_call():
+    stream = AnnealedBayesianGaussianMixture(n_components=2, random_state=0)
+    batches = iter([X[:10], X[10:40], X[:0], X[5:15]])
+    data = Shards([lambda: next(batches)])
+    for _ in range(4):
+        stream.partial_fit(data)
+    plain = AnnealedBayesianGaussianMixture(n_components=2, random_state=0)
+    for batch in (X[:10], X[10:40], X[5:15]):
+        plain.partial_fit(batch)
+    np.testing.assert_array_equal(stream.lower_bounds_, plain.lower_bounds_)
+
+
+def test_nothing_in_the_place_of_a_part():
+    refused(MIXTURE, [X, lambda: None], "Part 1: Expected sequence or array-like", error=TypeError)
 
 
 def test_predictions_that_cannot_be_read():

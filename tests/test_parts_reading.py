@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import tempfile
 import threading
+import warnings
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,6 +78,11 @@ def test_files_are_the_arrays_in_them(name, suffix, rng, tmp_path):
     paths, tables = saved(uneven(X, 4), tmp_path, suffix)
     read, whole = (entry.make(**settings).fit(Shards(parts)) for parts in (paths, tables))
     assert_identical(read, whole)
+    # Functions and delayed objects may return paths.
+    dask = pytest.importorskip("dask")
+    returning = [partial(str, paths[0]), lambda: Path(paths[1]), *map(dask.delayed(str), paths[2:])]
+    assert_identical(entry.make(**settings).fit(Shards(returning)), whole)
+    assert len(whole.transform(Shards(returning)).compute()) == 4
 
 
 @pytest.mark.parametrize("entry", models())
@@ -148,6 +157,25 @@ def test_local_variables_in_files_are_removed(name, error, rng, monkeypatch):
         assert vars(est) == state
     assert any(during)
     assert folders() == before
+
+
+@pytest.mark.parametrize("n_parts", [1, 3])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_garbage_collector_finds_no_folder(fails, n_parts, rng):
+    """It warns of those that nobody has removed; a second one took the place of the first."""
+    X = BY_NAME["gaussian_mixture"].data(rng, 30)
+    parts = [Counted(part) for part in uneven(X, n_parts)]
+    parts[-1].error, parts[-1].fails_at = OSError("gone"), 4 if fails else 0
+    est = BY_NAME["gaussian_mixture"].make(annealing="none")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        if fails:
+            with pytest.raises(OSError, match="gone"):
+                est.fit(Shards(parts))
+        else:
+            est.fit(Shards(parts))
+        gc.collect()
+    assert not caught
 
 
 # Sums

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from importlib import import_module
 from itertools import cycle
 
 import numpy as np
 import pytest
 import skops.io
 from harness import assert_identical, combinations, quick, variants
-from models import ENTRIES
+from models import ENTRIES, TRAINED_BY_GRADIENTS
 
 import sklearn_anneal
 from sklearn_anneal import TRUSTED_TYPES
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, NoAnnealing
-from sklearn_anneal.estimators._persistence import read, written
+from sklearn_anneal.estimators._persistence import _CLASSES, read, written
 
 
 def class_name(value):
@@ -131,6 +133,10 @@ def test_objects_from_elsewhere_stay_as_they_are():
         "sklearn_anneal.models.nowhere.Summary",
         "sklearn_anneal.models._base.Nowhere",
         "sklearn_anneal",
+        "sklearn_anneal.estimators._part_sources.Source",
+        "sklearn_anneal.estimators._part_predictions._Prediction",
+        "sklearn_anneal.estimators._shards.Shards",
+        "sklearn_anneal.inference.parted_units.Aside",
     ],
 )
 def test_no_other_class_is_made(name):
@@ -138,6 +144,38 @@ def test_no_other_class_is_made(name):
     file = written(np.dtype(float)) | {"class of sklearn_anneal": name, "attributes": {}}
     with pytest.raises(ValueError, match="no part of a fitted estimator of this version"):
         read(file)
+
+
+def test_no_listed_class_does_anything_when_its_objects_are_called_or_dropped():
+    """Whoever writes a file chooses the attributes of such objects, and where they are put."""
+    for module, names in _CLASSES.items():
+        for name in names:
+            cls = getattr(import_module(f"sklearn_anneal.{module}"), name)
+            assert isinstance(cls, type)
+            assert not {"__call__", "__del__"} & set(dir(cls)), cls
+
+
+@pytest.mark.usefixtures("few_passes_of_searches")
+def test_every_listed_class_is_needed(rng):
+    """The files of round trips name no private class, so that none is missing in the list."""
+
+    def names_in(value):
+        if isinstance(value, dict):
+            yield from [value[name] for name in ("class of sklearn_anneal",) if name in value]
+            value = value.values()
+        if not isinstance(value, str | np.ndarray):
+            for one in value if isinstance(value, Iterable) else ():
+                yield from names_in(one)
+
+    found = set()
+    for entry in (*ENTRIES, *TRAINED_BY_GRADIENTS):
+        for params in entry.variants.values():
+            for annealing in {"none", "deterministic"} - set(entry.refused(params)):
+                how = {**params, "max_iter": 1, "annealing": quick(annealing, 1)}
+                estimator = entry.make(**how).fit(entry.data(rng, 30))
+                found.update(names_in(estimator.__getstate__()["_inference"]))
+    listed = {f"sklearn_anneal.{m}.{name}" for m, names in _CLASSES.items() for name in names}
+    assert found - {"numpy.dtype"} == listed
 
 
 def test_state_of_another_version_warns(rng):

@@ -12,6 +12,7 @@ from harness import (
     crossed,
     make_threads_worthwhile,
     models,
+    open_run,
     quick,
     units_of,
     variants,
@@ -22,7 +23,7 @@ from test_callbacks import Recorder
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import ANNEALING
-from sklearn_anneal.inference import engine
+from sklearn_anneal.inference import engine, restarts
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 
 pytestmark = [
@@ -203,6 +204,28 @@ def test_races_of_every_method(entry, params, name, rng):
     assert race.lower_bound_ == full.restart_lower_bounds_[race.best_restart_]
     assert race.lower_bound_ <= full.lower_bound_
     assert race.n_passes_ <= full.n_passes_
+
+
+@pytest.mark.parametrize("how", ["batch", "minibatches"])
+@pytest.mark.parametrize(("entry", "params", "name"), crossed(first_variants(), WITH_FINISH))
+def test_a_restart_that_is_further_on_keeps_the_standing_of_a_round(entry, params, name, how, rng):
+    """As one from a checkpoint is, when a race that was interrupted begins again."""
+    settings = {**params, "annealing": quick(name, 2), "max_iter": 8, "tol": 0.0}
+    if how == "minibatches":
+        settings |= entry.in_batches(13)
+    est = entry.make(**settings)
+    ctx, method, units = open_run(est, entry.data(rng, 40))
+    progress, standings = engine.Progress(ctx, method), {}
+    n_annealed = method.schedule_length()
+    for n_passes in (2, 4, 6):
+        until = n_annealed + n_passes
+        engine.fit(progress, units, est._settings(units), SEQUENTIAL, until=until)
+        assert progress.passes == until
+        standings[n_passes] = restarts._standing(progress, n_passes)
+    assert len(set(standings.values())) == 3
+    engine.fit(progress, units, est._settings(units), SEQUENTIAL)
+    for n_passes, standing in standings.items():
+        assert restarts._standing(progress, n_passes) == standing
 
 
 # Workers, callbacks and messages

@@ -27,7 +27,7 @@ def block_of(X, missing):
     there = ~np.isnan(X)
     filled = np.where(there, X, 0.0)
     observed = there.astype(float) if missing else None
-    return RowBlock(slice(0, len(X)), filled, (filled**2).sum(axis=1), observed)
+    return RowBlock(slice(0, len(X)), filled, observed)
 
 
 def likelihood_of(means, covariances, psi, prior, missing, tol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +46,40 @@ def test_a_stream_of_unknown_size_is_plain_inference(entry, params, name, rng):
     np.testing.assert_array_equal(one.lower_bounds_, plain.lower_bounds_)
     assert (one.temperatures_ == 1).all()
     assert type(one.annealing_) is ANNEALING[name]
+
+
+METHODS = ("predict", "transform", "score_samples", "score")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("entry", "params", "name"), combinations(["deterministic", "stochastic"], sampled=False)
+)
+def test_a_stream_that_is_used_before_its_schedule_ends_says_so_once(entry, params, name, rng):
+    """A thousand times as many data points are expected as come."""
+    X = entry.data(rng, 60)
+    how = {"initial_temperature": 1.5} if name == "deterministic" else {}
+    est = entry.make(annealing=quick(name, 50, **how), total_samples=60_000, **params)
+    uses = [getattr(est, name) for name in METHODS if hasattr(est, name)]
+
+    def said(call):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        return [one for one in caught if "annealing schedule has ended" in str(one.message)]
+
+    assert not said(lambda: [est.partial_fit(X) for _ in range(3)])
+    again = pickle.loads(pickle.dumps(est))
+    (first,) = said(lambda: [use(X) for use in uses])
+    assert f"{est._inference.seen:g} of total_samples=60000" in str(first.message)
+    assert ("at a temperature of" in str(first.message)) == (est.temperatures_[-1] > 1)
+    assert "sklearn_anneal" not in Path(first.filename).parts
+    assert not said(lambda: est.partial_fit(X)) and not said(lambda: uses[0](X))
+    assert len(said(lambda: getattr(again, uses[0].__name__)(X))) == 1
+    # The end of the schedule, and a stream whose size was told, are no reason to say anything.
+    est.set_params(total_samples=None).partial_fit(X)
+    told = clone(est).set_params(total_samples=60)
+    assert not said(lambda: told.partial_fit(X).score(X))
 
 
 def top_words(lda, n=8):

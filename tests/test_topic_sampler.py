@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from cases_latent_dirichlet import corpus, small  # noqa: F401
+from cases_latent_dirichlet import corpus, evaluation, small  # noqa: F401
 from harness import assert_identical, context_of, make_threads_worthwhile
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
@@ -15,7 +15,7 @@ from scipy.special import gammaln, psi
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import StructuredVI
-from sklearn_anneal.inference.units import Documents
+from sklearn_anneal.inference.units import Documents, _documents
 from sklearn_anneal.kernels import load
 from sklearn_anneal.models import _topic_sampling
 from sklearn_anneal.models._topic_sampling import (
@@ -189,10 +189,8 @@ def test_a_fit_returns_a_mean_that_favours_the_last_passes(X):
     assert_allclose(est.components_, without_traces(mean), rtol=1e-12)
     assert (est.components_ == 0.2).sum() > (after[-1] == 0.2).sum() / 2 > 0
     assert (without_traces(mean) != mean).any()
-    assert est.lower_bound_ == pytest.approx(
-        est._document_bound(est._context(), est._make_units(X, None))
-        - est._context().model.kl(est._context().q, est._context().prior)
-    )
+    seen, divergence = evaluation(est, X)
+    assert est.lower_bound_ == pytest.approx(seen.step.bound - divergence)
 
 
 @pytest.mark.parametrize("prior", [ETA, np.array([[0.2, 0.7, 0.4], [1.3, 0.1, 0.1]])])
@@ -235,7 +233,7 @@ def test_traces_are_measured_in_tokens_whatever_these_weigh(X, rng):
 
 
 def test_the_mean_weight_of_a_token(monkeypatch):
-    monkeypatch.setattr(_topic_sampling, "_AT_A_TIME", 2)
+    monkeypatch.setattr(_documents, "_ROUNDED_AT_A_TIME", 2)
     model = model_of_two_topics()
     data = np.array([2.0, 0.5, 1.25, 5e6]), np.array([0, 1, 2, 0]), np.array([0, 2, 3, 4])
     units = Documents(*data)

@@ -80,6 +80,25 @@ def test_merging_changes_no_step_and_is_associative(entry, params, name, rng):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+def test_the_step_of_units_of_weight_zero_is_the_unit(entry, params, name, place, rng):
+    """Merged first, in the middle or last, it leaves the sum of the others as it is."""
+    est, X = entry.make(annealing=name, **params), entry.data(rng, 30)
+    weights = np.ones(30)
+    weights[PARTS[place]] = 0.0
+    ctx, method, units = open_run(est, X, weights)
+    visit = method.visit(ctx, units, block=ctx.model.blocks[0])
+    steps = steps_of(ctx, method, visit, visit.view(units), PARTS)
+    others = [step for i, step in enumerate(steps) if i != place]
+    found, expected = reduce(visit.merge, steps), reduce(visit.merge, others)
+    for key in ("energy", "entropy", "log_prior", "temperature", "likelihood", "squares"):
+        np.testing.assert_equal(getattr(found, key), getattr(expected, key), err_msg=key)
+    if found.rows is None:
+        for key, value in expected.statistics.items():
+            np.testing.assert_array_equal(found.statistics[key], np.asarray(value), err_msg=key)
+
+
 @pytest.mark.parametrize(("entry", "params", "name"), combinations())
 def test_steps_read_only_what_they_are_given(entry, params, name, rng):
     """They run on arrays that cannot be written to, from the start of local variables too."""

@@ -146,7 +146,7 @@ def measure(lda, train, test):
         bound, score = lda.lower_bound_, lda.score(test)
     n_words = min(10, train.shape[1])
     coherence = topic_coherence(lda.components_, vstack([train, test]), n_top_words=n_words)
-    return bound / train.sum(), score, coherence.mean(), seconds
+    return bound / train.sum(), score, np.nanmean(coherence), seconds
 
 
 def predictive_score(lda, X):

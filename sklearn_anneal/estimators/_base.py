@@ -1,4 +1,4 @@
-"""The scikit-learn side of every estimator: validation, fitting, streaming, fitted attributes."""
+"""The scikit-learn side of every estimator: validation, fitting, fitted attributes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from ..annealing import (
     ANNEALING,
@@ -30,13 +31,13 @@ from ..annealing import (
     check_capabilities,
 )
 from ..annealing._documentation import LinkedDocumentation
-from ..inference import engine, streaming
+from ..inference import engine
 from ..inference.callbacks import FitMonitor
-from ..inference.checkpoint import Checkpoint, fingerprint, fingerprint_of
+from ..inference.checkpoint import Checkpoint, fingerprint_of
 from ..inference.engine import Progress, Settings, Trace
-from ..inference.messages import Messages, described, number
+from ..inference.messages import number
 from ..inference.parallel import Workers
-from ..inference.restarts import Plan, Search, finite, prepare, search
+from ..inference.restarts import Plan, Search, prepare, search
 from ..inference.stopping import RiseOfBound
 from ..inference.thread_limits import one_thread
 from ..inference.units import Units
@@ -48,24 +49,18 @@ from ._part_fits import opened, stream
 from ._part_predictions import score_of
 from ._shards import in_parts
 from ._state import Inference, described_value, same
+from ._streaming import WORTH_THREADS, update, without_schedule
 from ._validation import (
     CheckedParameters,
+    checked_weights,
     checks_parameters,
     did_you_mean,
     explained,
-    refuse_masked,
 )
+from ._warnings import warn_of_light_data, warn_of_priors, warn_of_unfinished_stream
 
 # What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
-_WITHOUT_WEIGHT = (
-    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
-    "least one row, or leave sample_weight out."
-)
-# The largest sum of weights. Squares and products with counts of larger ones overflow.
-_MOST_WEIGHT = 1e100
-# Below these numbers of operations per update or pass, threads cost more time than they save.
-_WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
 # The shares of noise with which reheats begin, in turns, and the passes in which they fall to 0.
 # Low noise suffices for most data, and high noise leads out of optima of data in many dimensions.
 _NOISE_OF_REHEATS = (0.1, 0.5)
@@ -231,36 +226,30 @@ class BaseAnnealed(
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False
     ) -> np.ndarray | None:
-        if sample_weight is None:
-            return None
-        refuse_masked(sample_weight, "sample_weight")
-        weights = _check_sample_weight(
-            sample_weight,
-            X,
-            dtype=np.float64,
-            ensure_non_negative=True,
-            allow_all_zero_weights=True,
-        )
-        if not allow_nothing and not weights.any():
-            raise ValueError(_WITHOUT_WEIGHT)
-        with np.errstate(over="ignore"):
-            total = weights.sum()
-        if total > _MOST_WEIGHT:
-            raise ValueError(
-                f"sample_weight sums to {total:.3g}, but at most {_MOST_WEIGHT:g} is read: a "
-                "weight of 2 counts a row twice, so that weights are numbers of rows. If only "
-                "their proportions matter, give sample_weight * len(sample_weight) / "
-                "sum(sample_weight)."
-            )
-        return weights
+        return checked_weights(sample_weight, X, allow_nothing)
+
+    def _present(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+        """X, as it was validated, and its weights, without the data points of weight zero.
+
+        A data point of weight zero is absent: it must not even say which values there are. It is
+        therefore left out before anything is computed. Nothing is left out if all weights are zero.
+        """
+        if weights is None or weights.all() or not weights.any():
+            return X, weights
+        positive = weights > 0
+        return self._chosen(X, positive), weights[positive]
+
+    def _chosen(self, X: Any, chosen: np.ndarray) -> Any:
+        """Those data points of X, as it was validated, that a mask chooses."""
+        return X[chosen]
 
     def _check_training(self, units: Units) -> None:
         """Refuse data that the model cannot be fitted to."""
 
     # Data in parts
 
-    def _part(self, X: Any, y: Any) -> Any:
-        """A part of the data, and its targets, as :meth:`_validate_data` takes them."""
+    def _part(self, X: Any, y: Any, weights: Any) -> Any:
+        """A part of the data, its targets and weights, as :meth:`_validate_data` takes them."""
         return X
 
     def _weights_of_part(self, weights: Any, X: Any) -> Any:
@@ -288,10 +277,18 @@ class BaseAnnealed(
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         """The score of data in memory, a mean, and the total weight of what it is the mean of."""
+        X, weights = self._counted(X, sample_weight)
         scores = self.score_samples(X)  # type: ignore[attr-defined]
-        weights = self._check_weights(sample_weight, np.asarray(scores))
         total = len(scores) if weights is None else weights.sum()
         return float(np.average(scores, weights=weights)), float(total)
+
+    def _counted(self, X: Any, sample_weight: Any) -> tuple[Any, np.ndarray | None]:
+        """X as it was given, and its weights, without the rows of weight zero."""
+        weights = self._check_weights(sample_weight, X)
+        if weights is None or weights.all():
+            return X, weights
+        rows = X.tocsr() if issparse(X) else X
+        return _safe_indexing(rows, np.flatnonzero(weights)), weights[weights > 0]
 
     # Fitting
 
@@ -309,8 +306,8 @@ class BaseAnnealed(
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. A row with a weight of 2 counts twice. With data in parts, one
-            array for each part.
+            Weights of the rows. A row with a weight of 2 counts twice, and one with a weight of 0
+            is left out. With data in parts, one array for each part.
         checkpoint : path-like, default=None
             A folder in which the state of the fit is saved after every pass. If it contains the
             state of an interrupted fit to the same data with the same parameters, the fit continues
@@ -336,14 +333,14 @@ class BaseAnnealed(
         store = None if checkpoint is None else Checkpoint(checkpoint)
         if in_parts(X):
             with opened(self, X, y, sample_weight, reset=not warm) as (example, parted):
-                if parted.total_weight == 0:
-                    raise ValueError(_WITHOUT_WEIGHT)
                 self._check_training(parted.gathered)
                 return self._fit_to(example, parted, (X, y, metadata, parted), warm, store)
         given, X = X, self._validate_data(X, reset=not warm)
-        units = self._make_units(X, self._check_weights(sample_weight, X))
+        all_rows = self._callback_data(given, X)
+        X, weights = self._present(X, self._check_weights(sample_weight, X))
+        units = self._make_units(X, weights)
         self._check_training(units)
-        observed = (self._callback_data(given, X), y, metadata, units)
+        observed = (all_rows, y, metadata, units)
         return self._fit_to(X, units, observed, warm, store)
 
     def _fit_to(
@@ -369,6 +366,8 @@ class BaseAnnealed(
         ctx, trace = found.kept.ctx, found.kept.trace
         if warm:
             trace.lower_bounds[:0] = list(self.lower_bounds_)
+            # Without a further pass the result is the old one, whose bound was evaluated anew.
+            trace.lower_bounds[-1:] = [trace.final] if trace.lower_bounds else []
             trace.temperatures[:0] = list(self.temperatures_)
             found.n_passes += self.n_passes_
         annealed = self._inference.annealed if warm else strategy.schedule_length()
@@ -378,7 +377,7 @@ class BaseAnnealed(
             goes_on = self._strategy(ctx.model)
         inference = Inference(
             # Calls that continue from this fit run at T = 1, even if a callback stopped the fit.
-            *(ctx, _without_schedule(goes_on), seen, self._fixed_parameters()),
+            *(ctx, without_schedule(goes_on), seen, self._fixed_parameters()),
             annealed=min(annealed, len(trace.lower_bounds)),
             checked=seen,
         )
@@ -387,6 +386,7 @@ class BaseAnnealed(
         if monitor is not None:
             monitor.end(found.kept, found.best_restart, found.n_passes)
         self._warn(ctx, trace)
+        warn_of_light_data(self._inference, units)
         return self
 
     @contextmanager
@@ -491,7 +491,7 @@ class BaseAnnealed(
                 self.n_jobs,
                 shared_memory=monitor is not None,
                 restarts=restarts,
-                worth=worth >= _WORTH_THREADS[not restarts],
+                worth=worth >= WORTH_THREADS[not restarts],
                 # The reheats that follow several restarts have nothing new to say.
                 announce=restarts or plan.n_init == 1,
             )
@@ -508,7 +508,7 @@ class BaseAnnealed(
         self._load_kernels()
         progress, save = Progress(ctx, engine.PLAIN), None
         if checkpoint is not None:
-            self._reopened(checkpoint, units, np.random.RandomState(0), fingerprint(ctx.q))
+            self._reopened(checkpoint, units, np.random.RandomState(0), kept.identity())
             progress = checkpoint.load("restart-0") or progress
             save = partial(checkpoint.save, "restart-0")
         after_pass = None if monitor is None else monitor.begin_restart(0, 0, self.max_iter)
@@ -533,10 +533,12 @@ class BaseAnnealed(
         """
         from .. import __version__
 
-        free = ("n_jobs", "random_state", "verbose", "verbose_interval")
+        free = ("n_jobs", "verbose", "verbose_interval")
         identity = {
             "version of sklearn_anneal": __version__,
             "estimator": type(self).__name__,
+            # Sparse data points do not say how many columns there are.
+            "number of columns": getattr(self, "n_features_in_", None),
             "data": fingerprint_of(units),
             "fitted parameters that it goes on from": start,
         }
@@ -610,6 +612,7 @@ class BaseAnnealed(
         X = self._validate_data(X, reset=first, ensure_min_samples=1)
         # A later batch of weight zero is skipped, but a stream cannot begin with one.
         weights = self._check_weights(sample_weight, X, allow_nothing=not first)
+        X, weights = self._present(X, weights)
         units = self._make_units(X, weights)
         if not first:
             self._checked_inference("partial_fit goes on with a stream")
@@ -626,74 +629,8 @@ class BaseAnnealed(
         return (units,)
 
     def _update(self, X: Any, units: Units) -> None:
-        """One update with one batch of a stream."""
-        first = not hasattr(self, "_inference")
-        weight = units.total_weight
-        messages = Messages(int(self.verbose), self.verbose_interval)
-        if first:
-            inference, method = self._open_stream(X, units)
-            if self.verbose:
-                what = f"{described(self)} · {described(inference.strategy)}"
-                messages.say(f"{what} · first batch of {self._words_for(units)}")
-        elif units.is_empty:
-            return
-        else:
-            inference, method = copy.copy(self._inference), self.annealing_
-            inference.ctx = ctx = inference.context()
-            if self.total_samples is None:
-                inference.strategy = _without_schedule(inference.strategy)
-            ctx.summary = ctx.summary.merge(ctx.model.summary(units))
-            inference.seen += weight
-        ctx = inference.ctx
-        total = self.total_samples or inference.seen
-        ctx.summary = replace(ctx.summary, weight=total)
-        ctx.scale = total / weight
-        # A data point of a stream may be seen only once. Without exploring, its local variables
-        # get as many iterations as they need.
-        ctx.exploring = False
-        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
-        with Workers(self.n_jobs if worth else 1) as workers:
-            bound, temperature = streaming.update(
-                ctx,
-                inference.strategy,
-                units.centered(ctx.summary),
-                self._settings(units),
-                workers,
-                share=None if self.total_samples is None else weight / self.total_samples,
-            )
-            # Later updates cannot repair parameters that are not finite.
-            if not finite(ctx.q):
-                raise np.linalg.LinAlgError("parameters that are not finite")
-        inference.annealed += inference.strategy.is_annealing(ctx.state)
-        nothing = np.empty(0)
-        bounds = np.append(nothing if first else self.lower_bounds_, [bound])
-        temperatures = np.append(nothing if first else self.temperatures_, [temperature])
-        # If the method did not evaluate the bound at this call, the last value is kept.
-        final = bound if first or np.isfinite(bound) else self.lower_bound_
-        trace = Trace(list(bounds), list(temperatures), final=final)
-        self._keep(inference, method, trace)
-        messages.after_batch(len(bounds), temperature, bound, inference.seen, self.total_samples)
-
-    def _open_stream(self, X: Any, units: Units) -> tuple[Inference, Annealing]:
-        """The start of a stream, and the method for the attribute ``annealing_``."""
-        # The method is checked with the model of a fit as well, so that a stream is not begun with
-        # parameters with which no fit can be made.
-        self._strategy(self._make_model(X, units))
-        model = self._make_model_of_stream(X, units)
-        strategy = self._strategy(model)
-        self._check_first_batch(units, model)
-        self._load_kernels()
-        seen = units.total_weight
-        random_state = check_random_state(self.random_state)
-        total = float(self.total_samples or seen)
-        unscheduled = self.total_samples is None
-        runs = _without_schedule(strategy) if unscheduled else strategy
-        problem, start = prepare(
-            model, runs, units, self._settings(units), random_state, stream_weight=total
-        )
-        progress = problem.open(0, start)
-        inference = Inference(progress.ctx, progress.strategy, seen, self._fixed_parameters())
-        return inference, strategy if unscheduled else progress.strategy
+        """Update the fitted attributes with one batch of a stream."""
+        update(self, X, units)
 
     def _keep(
         self,
@@ -718,6 +655,11 @@ class BaseAnnealed(
         self.best_restart_ = 0 if found is None else found.best_restart
         self.reheat_lower_bounds_ = np.array([] if found is None else found.reheat_lower_bounds)
         for name, value in self._fitted_attributes(ctx).items():
+            if (
+                getattr(value, "dtype", np.dtype(object)).kind == "f"
+                and not np.isfinite(value).all()
+            ):
+                raise np.linalg.LinAlgError(f"{name} is not finite")
             setattr(self, name, value)
 
     def _warn(self, ctx: Context, trace: Trace, stacklevel: int = 7) -> None:
@@ -741,10 +683,8 @@ class BaseAnnealed(
         small batches. It is therefore repeated only when the weight of the data has doubled.
         """
         inference = self._inference
-        annealing = inference.strategy.finish and inference.strategy.is_annealing(
-            inference.ctx.state
-        )
-        if not annealing and inference.seen >= 2.0 * inference.checked:
+        warn_of_priors(inference)
+        if not inference.is_annealing and inference.seen >= 2.0 * inference.checked:
             self._inference = replace(inference, checked=inference.seen)
             self._warn_of_coincidence(inference.ctx, stacklevel=6)
 
@@ -791,7 +731,14 @@ class BaseAnnealed(
         return {"_inference": inference, **self._fitted_attributes(kept)}
 
     def _context(self) -> Context:
-        """The context of the last fit, with the fitted parameters."""
+        """The context of the last fit, with the fitted parameters, for predictions."""
+        ctx = self._quiet_context()
+        if self._inference.is_annealing:
+            warn_of_unfinished_stream(self._inference, self.temperatures_[-1])
+        return ctx
+
+    def _quiet_context(self) -> Context:
+        """The context of the last fit, for validation."""
         check_is_fitted(self)
         return self._inference.ctx
 
@@ -799,11 +746,6 @@ class BaseAnnealed(
 def _name(method: Annealing) -> str:
     """The name of an annealing method; empty for a method of the user's own."""
     return next((name for name, cls in ANNEALING.items() if isinstance(method, cls)), "")
-
-
-def _without_schedule(strategy: Annealing) -> Annealing:
-    """Plain inference, or the method itself if it has no schedule and runs throughout."""
-    return engine.PLAIN if strategy.finish else strategy
 
 
 def has_unit_temperatures(estimator: BaseAnnealed) -> bool:

@@ -485,7 +485,7 @@ class TablesOfColumns:
         # Plain tuples, because files of fitted estimators name all other classes.
         self._columns = None if blocks is None else [(*block,) for block in blocks]
 
-    def _warn_of_categories(self, cells: Any, stacklevel: int) -> None:
+    def _warn_of_categories(self, cells: Any) -> None:
         """Warn of columns of training data in which no cell has the category 0.
 
         Columns whose numbers of categories are declared are left out.
@@ -500,7 +500,7 @@ class TablesOfColumns:
             start += part.shape[1]
             if isinstance(part, Coded) and self._counts_levels(name) and name not in declared:
                 empty += columns[without_zero(part)].tolist()
-        warn_of_zero("category", "categories", empty, self._levels_parameter, stacklevel + 1)
+        warn_of_zero("category", "categories", empty, self._levels_parameter)
 
     def _counts_levels(self, name: str) -> bool:
         """Return whether a block (or all columns, if it has no name) is of categories."""

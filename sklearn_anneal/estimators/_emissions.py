@@ -18,6 +18,7 @@ from ..models.components.bernoulli import BernoulliComponents
 from ..models.components.categorical import CategoricalComponents
 from ..models.components.gaussian import GaussianComponents
 from ..models.components.poisson import PoissonComponents
+from ._counts import drawn_counts
 from ._priors import (
     auto_as_none,
     check_first_rows,
@@ -372,7 +373,7 @@ class PoissonEmission(Emission[PoissonComponents]):
         fitted: Any,
         random_state: np.random.RandomState,
     ) -> np.ndarray:
-        return random_state.poisson(fitted.lambdas_[states])
+        return drawn_counts(random_state, fitted.lambdas_[states])
 
 
 class BernoulliEmission(Emission[BernoulliComponents]):

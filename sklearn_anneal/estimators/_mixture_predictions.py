@@ -209,10 +209,10 @@ class MixturePredictions(
     @explains("Prediction")
     def _log_likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
         """The log-likelihood of all rows at the posterior means, and the sum of their weights."""
-        rows, _ = self._again(X)
         ctx = self._context()
+        X, weights = self._counted(X, sample_weight)
+        rows, _ = self._again(X)
         each = finite(ctx.model.log_likelihood(rows, ctx.q), OVERFLOW)
-        weights = self._check_weights(sample_weight, each)
         if weights is None:
             return float(each.sum()), float(len(each))
         return float(weights @ each), float(weights.sum())

@@ -25,10 +25,12 @@ from ._part_sources import (
     missing_in,
     named_columns,
     names_of,
+    present_rows,
     repacked,
     validated,
 )
-from ._shards import Shards, as_shards, in_parts, naming
+from ._shards import FirstReading, Shards, as_shards, in_parts, naming, size_of
+from ._validation import WITHOUT_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,22 @@ class _Missing(Errand):
 
 @dataclass(frozen=True)
 class _Measure(Errand):
-    """The number of rows of each part, before any validation, and its smallest and largest key."""
+    """The size of each part, its number of rows, and its smallest and largest key.
+
+    The size is that before any validation. Rows of weight zero are not counted as rows.
+    """
 
     estimator: Any
     reads = False
 
-    def at(self, part: Part, workers: Workers) -> list[tuple[int, Any]]:
-        X, _, _ = part.load.raw()
-        n = _num_samples(X)
+    def at(self, part: Part, workers: Workers) -> list[tuple[tuple[int, ...], int, Any]]:
+        given = part.load.raw()
+        size = size_of(given[0])
         with naming(part.load.name):
+            X, _, _ = present_rows(*given)
+            n = _num_samples(X)
             keys = self.estimator._keys_of_part(X) if n else None
-        return [(n, None if keys is None else (keys.min(), keys.max()))]
+        return [(size, n, None if keys is None else (keys.min(), keys.max()))]
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,8 @@ class _Keys(Errand):
     def at(self, part: Part, workers: Workers) -> dict[int, np.ndarray]:
         if part.index not in self.indices:
             return {}
-        return {part.index: np.unique(self.estimator._keys_of_part(part.load.raw()[0]))}
+        X, _, _ = present_rows(*part.load.raw())
+        return {part.index: np.unique(self.estimator._keys_of_part(X))}
 
     def merge(self, a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
         return {**a, **b}
@@ -87,6 +95,7 @@ class _Gather(Errand):
             return []
         given = part.load.raw()
         with naming(part.load.name):
+            given = present_rows(*given)
             if len(rows) < _num_samples(given[0]):
                 given = tuple(None if v is None else _safe_indexing(v, rows) for v in given)
         return [(part.index, given)]
@@ -156,8 +165,14 @@ def opened(
         place.close()
 
 
-def placed(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Place, list[Source]]:
-    """Return the place of parts, which are not put there yet, and where they are read from."""
+def placed(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, streams: bool = False
+) -> tuple[Place, list[Source]]:
+    """Return the place of parts, which are not put there yet, and where they are read from.
+
+    A stream may read other rows at every call, and they are not compared with those of earlier
+    readings.
+    """
     shards = as_shards(X)
     template = type(estimator)(**estimator.get_params(deep=False))
     targets: list[Any] = [None] * len(shards)
@@ -167,7 +182,12 @@ def placed(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Place, l
     weights = [None] * len(shards) if weights is None else _beside(weights, shards, "sample_weight")
     of_parts = zip(shards.parts, targets, weights, strict=True)
     sources = [
-        Source(i, template, *of_part, dtype=shards.dtype) for i, of_part in enumerate(of_parts)
+        Source(
+            *(i, template, *of_part),
+            dtype=shards.dtype,
+            first=FirstReading() if streams else shards._first_reading(i),
+        )
+        for i, of_part in enumerate(of_parts)
     ]
     return place_of(shards, sources), sources
 
@@ -175,10 +195,14 @@ def placed(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Place, l
 def _gathered(place: Place, sources: list[Source]) -> tuple[list[tuple[int, Any]], bool]:
     """Return rows from which starts are computed, by part, and whether these are all rows."""
     found = place.sum(_Measure(sources[0].estimator))
-    sizes = np.array([size for size, _ in found])
+    for source, (size, _, _) in zip(sources, found, strict=True):
+        source.first.size = size  # which another process may have read
+    sizes = np.array([n for _, n, _ in found])
     if not sizes.any():
+        if any(source.weights is not None for source in sources):
+            raise ValueError(WITHOUT_WEIGHT)
         raise ValueError("All parts are empty: there is no row to learn from.")
-    _refuse_keys_of_two_parts(place, sources, [ends for _, ends in found])
+    _refuse_keys_of_two_parts(place, sources, [ends for _, _, ends in found])
     # Nothing here may be as long as the data.
     n_rows = int(sizes.sum())
     if n_rows > ROWS_FOR_STARTS:
@@ -275,7 +299,7 @@ class _Stream(Errand):
 
 def stream(estimator: Any, X: Any, y: Any, sample_weight: Any) -> None:
     """Update an estimator with one part after another, each where it is."""
-    place, sources = placed(estimator, X, y, sample_weight)
+    place, sources = placed(estimator, X, y, sample_weight, streams=True)
     try:
         place.put(list(sources))
         for index in range(len(sources)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -9,12 +10,13 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import _num_samples
+from sklearn.utils import check_array
+from sklearn.utils.validation import _check_feature_names, _num_samples
 
-from ..inference.parallel import Workers
+from ..inference.parallel import Workers, owned
 from ..inference.parts import Errand, Part
 from ._part_fits import placed
-from ._shards import Shards, as_shards, described, in_parts, naming, read
+from ._shards import FirstReading, Shards, as_shards, described, in_parts, naming, read
 
 
 @dataclass(frozen=True)
@@ -26,22 +28,38 @@ class _Prediction:
     source: Any
     dtype: Any
     name: str
+    first: FirstReading
     how: dict[str, Any]
 
     def __call__(self) -> Any:
         X = read(self.source, self.dtype, self.name)
+        self.first.compare(X, self.name)
         with naming(self.name):
-            return _prediction(getattr(self.estimator, self.method), X, self.how)
+            return _prediction(self.estimator, self.method, X, self.how, self.dtype)
 
 
-def _prediction(method: Callable[..., Any], X: Any, how: dict[str, Any]) -> Any:
-    """Return a prediction, which has no rows for an array without rows."""
+def _prediction(estimator: Any, method: str, X: Any, how: dict[str, Any], dtype: Any = None) -> Any:
+    """Return the prediction of a part, which has no rows if the part has none."""
+    if _num_samples(X) > 0:
+        return getattr(estimator, method)(X, **how)
+    # No method takes an array without rows, as in scikit-learn, so that one row is made up.
     shape: tuple[int, ...] = getattr(X, "shape", ())
-    if len(shape) == 2 and shape[0] == 0 and not hasattr(X, "iloc"):
-        row = np.zeros((1, shape[1]), X.dtype)
-        found = method(sparse.csr_matrix(row) if sparse.issparse(X) else row, **how)
-        return tuple(one[:0] for one in found) if isinstance(found, tuple) else found[:0]
-    return method(X, **how)
+    width = shape[1] if len(shape) == 2 else 0
+    if width > 0:
+        _check_feature_names(estimator, X, reset=False)
+        dtype = check_array(X, accept_sparse=True, dtype=None, ensure_min_samples=0).dtype
+    else:
+        width, dtype = estimator.n_features_in_, getattr(X, "dtype", dtype)
+    row = np.zeros((1, width), dtype if np.dtype(dtype).kind in "biuf" else np.float64)
+    nameless = copy.copy(estimator)
+    vars(nameless).pop("feature_names_in_", None)
+    found = getattr(nameless, method)(sparse.csr_matrix(row) if sparse.issparse(X) else row, **how)
+    return tuple(map(_without_rows, found)) if isinstance(found, tuple) else _without_rows(found)
+
+
+def _without_rows(found: Any) -> Any:
+    """Return a prediction without its rows, or 0 in the place of a sum over them."""
+    return found[:0] if np.ndim(found) else 0.0
 
 
 def predicted(estimator: Any, method: str, X: Any, how: dict[str, Any]) -> Any:
@@ -49,7 +67,11 @@ def predicted(estimator: Any, method: str, X: Any, how: dict[str, Any]) -> Any:
     if isinstance(X, Shards):
         return Shards(
             [
-                _Prediction(estimator, method, source, X.dtype, described(i, source), how)
+                _Prediction(
+                    *(estimator, method, source, X.dtype, described(i, source)),
+                    first=X._first_reading(i),
+                    how=how,
+                )
                 for i, source in enumerate(X.parts)
             ],
             client=X.client,
@@ -58,7 +80,7 @@ def predicted(estimator: Any, method: str, X: Any, how: dict[str, Any]) -> Any:
     import dask.array as da
 
     call = dask.delayed(_of_block, pure=True)
-    sketch = _of_block(estimator, method, _sketch(X), how)
+    sketch = _of_block(estimator, method, _nothing_of(X), how)
     model = dask.delayed(estimator)
     blocks = []
     for block, length in zip(as_shards(X).parts, _lengths(X), strict=True):
@@ -68,7 +90,7 @@ def predicted(estimator: Any, method: str, X: Any, how: dict[str, Any]) -> Any:
 
 
 def _of_block(estimator: Any, method: str, block: Any, how: dict[str, Any]) -> Any:
-    found = getattr(estimator, method)(block, **how)
+    found = _prediction(estimator, method, owned(block), how)
     if isinstance(found, tuple):
         raise TypeError(
             f"{method} returns several arrays here, but a collection of Dask is one array. Give "
@@ -77,14 +99,13 @@ def _of_block(estimator: Any, method: str, block: Any, how: dict[str, Any]) -> A
     return np.asarray(found)
 
 
-def _sketch(X: Any) -> Any:
-    """One row that looks like the rows of a collection of Dask."""
+def _nothing_of(X: Any) -> Any:
+    """Return a table without rows that looks like the blocks of a collection of Dask."""
     meta = X._meta
     if hasattr(meta, "iloc"):
-        columns = {name: np.zeros(1, kind) for name, kind in meta.dtypes.items()}
-        return type(meta)(columns)
-    row = np.zeros((1, X.shape[1]), X.dtype)
-    return sparse.csr_matrix(row) if sparse.issparse(meta) else row
+        return meta
+    nothing = np.empty((0, X.shape[1]), X.dtype)
+    return sparse.csr_matrix(nothing) if sparse.issparse(meta) else nothing
 
 
 def _lengths(X: Any) -> tuple[float, ...]:

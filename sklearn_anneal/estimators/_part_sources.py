@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _get_feature_names, _num_samples
 
 from ..inference.parted_units import NoUnits
 from ..inference.tables import Blocks, Coded, Packing
 from ..inference.units import Units
-from ._shards import described, is_delayed, naming, read
+from ._shards import FirstReading, described, is_delayed, naming, read
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Source:
     X, y, weights : object
         What the part, its targets and its sample weights are read from; None for none.
     dtype : dtype or None
+    first : FirstReading
+        The size of the part at its first reading.
     columns : tuple or None
         Number and names of the columns that the part should have, and what kind of data; None if
         they are not known yet.
@@ -43,6 +46,7 @@ class Source:
     y: Any = None
     weights: Any = None
     dtype: Any = None
+    first: FirstReading = field(default_factory=FirstReading)
     columns: Any = None
     missing: Any = None
 
@@ -84,6 +88,7 @@ class Source:
             None if v is None else read(v, kind, self.name)
             for v, kind in zip(of, kinds, strict=True)
         )
+        self.first.compare(X, self.name)
         return X, y, weights
 
     def __call__(self) -> Units:
@@ -97,6 +102,8 @@ class Source:
             return NoUnits()
         estimator = copy.copy(self.estimator)
         units: Units = validated(estimator, X, y, weights, ensure_min_samples=1)[1]
+        if isinstance(units, NoUnits):
+            return units
         if self.columns is not None:
             _compare(columns_of(estimator, X, units), self.columns)
         return repacked(units, self.missing, estimator.n_components) if self.missing else units
@@ -106,11 +113,29 @@ def validated(
     estimator: Any, X: Any, y: Any, weights: Any, reset: bool = True, **how: Any
 ) -> tuple[Any, Units]:
     """Return a part, or rows of several, as the estimator validates them, and the data points."""
-    data = estimator._validate_data(estimator._part(X, y), reset=reset, **how)
+    data = estimator._validate_data(estimator._part(X, y, weights), reset=reset, **how)
     if weights is not None:
         weights = estimator._weights_of_part(weights, X)
     weights = estimator._check_weights(weights, data, allow_nothing=True)
+    if weights is not None and not weights.any():
+        return data, NoUnits()
+    data, weights = estimator._present(data, weights)
     return data, estimator._make_units(data, weights)
+
+
+def present_rows(X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Return a part, its targets and its weights without the rows of weight zero.
+
+    Weights that are not one number per row are refused later, with the rows.
+    """
+    given = None if weights is None else np.asarray(weights)
+    if given is None or given.shape != (_num_samples(X),) or given.dtype.kind not in "biuf":
+        return X, y, weights
+    if given.all():
+        return X, y, weights
+    positive = np.flatnonzero(given)
+    kept = _safe_indexing(X, positive), None if y is None else _safe_indexing(y, positive)
+    return *kept, given[positive]
 
 
 def columns_of(estimator: Any, X: Any, units: Any) -> tuple[Any, ...]:

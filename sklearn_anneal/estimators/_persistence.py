@@ -4,7 +4,7 @@ The state contains models, summaries and other objects of private classes. Some 
 the classes in a file, so that its reader can decide whether to trust them. Private classes should
 not be in that list, because the reader does not know them. Each such object is therefore written
 as a dictionary with the name of its class and its attributes, from which loading the estimator
-rebuilds it. Only classes of this package are looked up by name, and no constructor runs.
+rebuilds it. Only classes of a list are looked up by name, and no constructor runs.
 """
 
 from __future__ import annotations
@@ -16,17 +16,39 @@ from typing import Any
 
 import numpy as np
 
-from ..annealing._base import Annealing, Context
-
 _CLASS, _STATE = "class of sklearn_anneal", "attributes"
 _DTYPE = "numpy.dtype"
 _PACKAGE = __name__.split(".")[0]
-# The optimizers of models that are trained by gradients are the only objects of the third.
-_PRIVATE_PACKAGES = (
-    f"{_PACKAGE}.models.",
-    f"{_PACKAGE}.estimators.",
-    f"{_PACKAGE}.inference.gradient",
-)
+# The classes of which fitted estimators consist. No other class of this package may be made of what
+# a file says, because objects of some others read files, as parts of data do when they are called.
+_CLASSES = {
+    "annealing._base": ("Annealing", "Context"),
+    "estimators._state": ("Inference",),
+    "inference.gradient": ("Adam", "RMSProp", "SGD"),
+    "models._rating_summary": ("Summary",),
+    "models._tempered_chains": ("Gaps",),
+    "models._topic_summary": ("Summary",),
+    "models._weights": ("DirichletWeights", "StickBreakingWeights"),
+    "models.components._moments": ("Cells", "Summary"),
+    "models.components.bernoulli": ("BernoulliComponents",),
+    "models.components.blocks": ("BlockComponents", "Summaries"),
+    "models.components.categorical": ("CategoricalComponents",),
+    "models.components.categorical_columns": ("CategoricalColumns",),
+    "models.components.gaussian": ("GaussianComponents",),
+    "models.components.gaussian_columns": ("ColumnMoments", "GaussianColumns"),
+    "models.components.poisson": ("Moments", "PoissonComponents"),
+    "models.factorial_mixture": ("FactorialMixture", "Summary"),
+    "models.gamma_process_nmf": ("GammaProcessNMF", "Summary"),
+    "models.gaussian_mixture": ("GaussianMixture",),
+    "models.hidden_markov": ("HiddenMarkov", "Summary"),
+    "models.latent_dirichlet": ("LatentDirichlet",),
+    "models.matrix_factorization": ("MatrixFactorization",),
+    "models.mixture": ("Mixture", "Summary"),
+    "models.sigmoid_belief_net": ("SigmoidBeliefNet", "Summary"),
+    "models.spike_slab_factor_analysis": ("SpikeSlabFactorAnalysis", "Summary"),
+    "models.spike_slab_gradient": ("SpikeSlabByGradients",),
+}
+_NAMES = {f"{_PACKAGE}.{module}.{name}" for module, names in _CLASSES.items() for name in names}
 
 VERSION = "version of sklearn_anneal"
 """The name, in the state of a fitted estimator, of the version that fitted it."""
@@ -72,11 +94,11 @@ def written(value: Any) -> Any:
         return kind(written(one) for one in value)
     if isinstance(value, np.dtype):
         return {_CLASS: _DTYPE, _STATE: value.str}
-    if not _is_private(kind):
+    if _name(kind) not in _NAMES:
         return value
     state = value._asdict() if issubclass(kind, tuple) else vars(value)
     kept = {key: written(one) for key, one in state.items() if not _is_cached(kind, key)}
-    return {_CLASS: f"{kind.__module__}.{kind.__qualname__}", _STATE: kept}
+    return {_CLASS: _name(kind), _STATE: kept}
 
 
 def read(value: Any) -> Any:
@@ -106,8 +128,8 @@ def read(value: Any) -> Any:
     return result
 
 
-def _is_private(cls: type) -> bool:
-    return cls in (Annealing, Context) or cls.__module__.startswith(_PRIVATE_PACKAGES)
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _is_cached(cls: type, name: str) -> bool:
@@ -115,15 +137,10 @@ def _is_cached(cls: type, name: str) -> bool:
     return isinstance(getattr(cls, name, None), cached_property)
 
 
-def _class(name: str) -> type:
-    module, _, attribute = name.rpartition(".")
-    if module.startswith(f"{_PACKAGE}."):
-        try:
-            cls = getattr(import_module(module), attribute)
-        except (AttributeError, ImportError):
-            cls = None
-        if isinstance(cls, type) and _is_private(cls):
-            return cls
+def _class(name: str) -> Any:
+    if name in _NAMES:
+        module, _, attribute = name.rpartition(".")
+        return getattr(import_module(module), attribute)
     raise ValueError(
         f"The file asks for {name!r}, which is no part of a fitted estimator of this version of "
         "sklearn_anneal. It is damaged, or was written by another version; load it with the "

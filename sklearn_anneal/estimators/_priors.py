@@ -77,13 +77,21 @@ def refuse_empty_rows(prior: np.ndarray, name: str, consequence: str) -> None:
 
 def numbers_of(value: Any, name: str) -> np.ndarray:
     """Check that a parameter consists of finite numbers and return it as an array of any shape."""
+    return check_array(
+        _as_array(value, name),
+        ensure_2d=False,
+        allow_nd=True,
+        ensure_min_samples=0,
+        input_name=name,
+    )
+
+
+def _as_array(value: Any, name: str) -> np.ndarray:
+    """Return a parameter as an array of numbers, which may be infinite or NaN."""
     try:
-        numbers = np.asarray(value, dtype=np.float64)
+        return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"The parameter '{name}' should be numbers: {error}") from None
-    return check_array(
-        numbers, ensure_2d=False, allow_nd=True, ensure_min_samples=0, input_name=name
-    )
 
 
 def refuse_nonpositive(prior: np.ndarray, name: str) -> None:
@@ -114,7 +122,7 @@ def checked_covariance_prior(
         "diag": (n_features,),
         "spherical": (),
     }[covariance_type]
-    prior = np.asarray(value, dtype=np.float64)
+    prior = _as_array(value, name)
     if n_components is not None and prior.ndim > len(shape) and covariance_type != "tied":
         shape = (n_components, *shape)
     check_shape(prior, shape, f"{covariance_type} {name}")
@@ -168,7 +176,7 @@ def prior_of_words(prior: Any, n_topics: int, n_words: int) -> np.ndarray:
         prior = 2 * n_topics**-0.75 * min(1.0, (_WORDS_OF_SCALED / n_words) ** 0.5)
     if prior is None or np.ndim(prior) < 2:
         return prior_vector(prior, n_words, 1 / n_topics, "topic_word_prior", "n_features")
-    seeds = np.array(prior, dtype=np.float64, order="F")
+    seeds = np.array(_as_array(prior, "topic_word_prior"), order="F")
     if seeds.shape != (n_topics, n_words) or not (np.isfinite(seeds) & (seeds > 0)).all():
         raise ValueError(
             "topic_word_prior with one row per topic must have the shape (n_components, "
@@ -182,7 +190,7 @@ def prior_vector(prior: Any, size: int, default: float, name: str, axis: str) ->
     """Read a positive number, or one for each of ``size`` entries along ``axis``."""
     if prior is None or is_auto(prior):
         return np.full(size, default)
-    vector = np.asarray(prior, dtype=np.float64)
+    vector = _as_array(prior, name)
     if vector.ndim == 0:
         return np.full(size, float(vector))
     if vector.shape != (size,) or not (np.isfinite(vector) & (vector > 0)).all():

@@ -360,7 +360,8 @@ class RatingPredictions(BaseAnnealed):
         if of_pairs(self):
             # Ids that were not seen in training are no errors here.
             sizes: dict[str, Any] = {"n_users": None, "n_items": None}
-            data = read_pairs(self, Pairs(X, y), reset=False, dense=False, unseen=True, **sizes)
+            pairs = Pairs(X, y, sample_weight)
+            data = read_pairs(self, pairs, reset=False, dense=False, unseen=True, **sizes)
             self._check_size(data, reset=False)
             weights = self._check_weights(sample_weight, data)
             users = np.repeat(data.users, np.diff(data.indptr))
@@ -370,7 +371,7 @@ class RatingPredictions(BaseAnnealed):
             total = len(densities) if weights is None else weights.sum()
             return float(np.average(finite(densities, _OVERFLOW), weights=weights)), float(total)
         ctx, data = self._read(X)
-        weights = self._check_weights(sample_weight, data)
+        data, weights = self._present(data, self._check_weights(sample_weight, data))
         known, predicted = halves(data)
         if not predicted.any():
             raise NothingToScore("X has no rating to predict.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -13,8 +14,11 @@ from sklearn.utils.validation import _get_feature_names, column_or_1d, validate_
 
 from ._tables import validated_table
 from ._validation import check_largest_id, check_sparse, masked_as_nan, refuse_masked
+from ._warnings import outer_level
 
 _DTYPES = [np.float64, np.float32]
+# From this share of zeros on, those of a dense matrix hardly are ratings.
+_MOSTLY = 0.5
 _LARGEST = int(np.iinfo(np.int32).max) - 1
 
 
@@ -39,6 +43,8 @@ class RatingData:
         Shape of the X that was given.
     stream : bool
         Whether these ratings are added to earlier ratings of the same users.
+    everyone : RatingData or None
+        The ratings of all users of a matrix, if those of weight zero are left out here.
     """
 
     values: np.ndarray
@@ -49,17 +55,19 @@ class RatingData:
     order: np.ndarray | None
     shape: tuple[int, ...]
     stream: bool = False
+    everyone: RatingData | None = None
 
 
 class Pairs:
-    """Pairs (user, item) with their ratings, which have not been checked yet.
+    """Pairs (user, item) with their ratings and weights, which have not been checked yet.
 
     ``stream`` says whether they are added to earlier ratings of the same users.
     """
 
-    def __init__(self, X: Any, y: Any, stream: bool = False):
+    def __init__(self, X: Any, y: Any, weights: Any, stream: bool = False):
         self.X = X
         self.y = y
+        self.weights = weights
         self.stream = stream
 
     @property
@@ -103,6 +111,8 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
     users = np.arange(X.shape[0])
     if not issparse(X):
         observed = ~np.isnan(X)
+        if reset:
+            _warn_of_zeros(X, observed)
         indptr = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])
         columns = np.nonzero(observed)[1].astype(np.int32)
         return RatingData(X[observed], columns, indptr, n_columns, users, None, X.shape)
@@ -122,6 +132,20 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
         )
     columns = X.indices.astype(np.int32, copy=False)
     return RatingData(X.data, columns, X.indptr.astype(np.int64), n_columns, users, None, X.shape)
+
+
+def _warn_of_zeros(X: np.ndarray, observed: np.ndarray) -> None:
+    """Warn of a matrix without missing entries of which most are zero."""
+    n_zeros = np.count_nonzero(X == 0)
+    if observed.all() and n_zeros > _MOSTLY * X.size:
+        warnings.warn(
+            f"{n_zeros / X.size:.0%} of the entries of X are 0, and none is missing. Every 0 of a "
+            "dense matrix is read as a rating of 0. If it means that nothing was rated, give NaN "
+            "in its place, or a sparse matrix, scipy.sparse.csr_matrix(X), of which only the "
+            "stored entries are ratings.",
+            UserWarning,
+            stacklevel=outer_level(),
+        )
 
 
 def _refuse_filled_formats(X: Any, name: str, unknown: str) -> None:
@@ -231,7 +255,7 @@ def check_size_of_ratings(values: np.ndarray, dtype: Any) -> None:
 def check_range(limits: Any, name: str) -> None:
     """Refuse a range that does not consist of two numbers, the lower one first."""
     given = list(limits) if np.ndim(limits) == 1 else []
-    numbers = [v for v in given if isinstance(v, Real) and not isinstance(v, bool)]
+    numbers = [v for v in given if np.ndim(v) == 0 and np.asarray(v).dtype.kind in "iuf"]
     if not (len(given) == len(numbers) == 2 and numbers[0] < numbers[1]):
         raise ValueError(
             f"{name}={limits!r} is not a range: give numbers (low, high) with low < high."
@@ -250,6 +274,8 @@ def read_pairs(
     unseen: bool = False,
 ) -> RatingData:
     """Check pairs of ids and their ratings, and return the ratings in the order of their users.
+
+    Ratings of weight zero are left out, unless all are.
 
     Parameters
     ----------
@@ -286,6 +312,11 @@ def read_pairs(
     )
     if len(y) != len(X):
         raise ValueError(f"y has {len(y)} ratings, but X has {len(X)} pairs.")
+    weights = estimator._check_weights(pairs.weights, X, allow_nothing=True)
+    given = np.arange(len(X)) if weights is None else np.flatnonzero(weights)
+    if len(given) == 0:
+        given = np.arange(len(X))
+    shape, X, y = X.shape, X[given], y[given]
     users, items = X.T
     for ids, declared, name in ((users, n_users, "n_users"), (items, n_items, "n_items")):
         if declared is not None and len(ids) and ids.max() >= declared:
@@ -303,7 +334,7 @@ def read_pairs(
     order = np.argsort(users, kind="stable")
     indptr = np.searchsorted(users[order], np.arange(len(rows) + 1))
     items = items[order].astype(np.int32)
-    return RatingData(y[order], items, indptr, n_columns, rows, order, X.shape, pairs.stream)
+    return RatingData(y[order], items, indptr, n_columns, rows, given[order], shape, pairs.stream)
 
 
 def look_like_pairs(X: Any, y: Any) -> bool:
@@ -335,6 +366,20 @@ def halves(data: RatingData) -> tuple[np.ndarray, np.ndarray]:
     predicted = np.empty(n, dtype=bool)
     predicted[order] = rank % 2 == 0
     return ~predicted, predicted
+
+
+def some_users(data: RatingData, chosen: np.ndarray) -> RatingData:
+    """Keep the users of a matrix that a mask chooses."""
+    counts = np.diff(data.indptr)
+    ratings = np.repeat(chosen, counts)
+    return replace(
+        data,
+        values=data.values[ratings],
+        columns=data.columns[ratings],
+        indptr=np.concatenate([[0], np.cumsum(counts[chosen])]),
+        users=data.users[chosen],
+        everyone=data,
+    )
 
 
 def some_ratings(data: RatingData, chosen: np.ndarray) -> RatingData:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,17 @@ class SequenceData:
     lengths : ndarray of int64, shape (n_sequences,)
     states : ndarray of intp, shape (n_frames,) or None, default=None
         The states that the user knows, and −1 elsewhere; None if they gave none.
+    n_symbols : int or None, default=None
+        The number of symbols that frames may have, if it is known.
+    levels : dict
+        The numbers of categories that are declared, or known from a fit, by the name of the block.
     """
 
     X: Any
     lengths: np.ndarray
     states: np.ndarray | None = None
+    n_symbols: int | None = None
+    levels: dict[str, Any] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -39,6 +45,12 @@ class SequenceData:
     @property
     def indptr(self) -> np.ndarray:
         return np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
+
+    def take(self, chosen: np.ndarray) -> SequenceData:
+        """Return those sequences that a mask chooses; the frames must be an array."""
+        frames = np.repeat(chosen, self.lengths)
+        states = None if self.states is None else self.states[frames]
+        return replace(self, X=self.X[frames], lengths=self.lengths[chosen], states=states)
 
 
 def concat_sequences(sequences):
@@ -352,15 +364,32 @@ def refuse_all_missing(units: Sequences) -> None:
     """Raise a ValueError if no frame is observed, or if a column has no observed cell."""
     if units.patterns is not None:
         refuse_unobserved_columns(units.observed())
-    if units.missing is None:
-        return
-    seen = ~units.missing
-    if units.weights is not None:
-        seen &= units.per_frame(units.weights) > 0
-    if not seen.any():
+    if units.missing is not None and units.missing.all():
         raise ValueError(
             "All frames of X are missing (or have weight zero), so there is nothing to learn from."
         )
+
+
+def refuse_part(X: Any) -> None:
+    """Refuse a part of data in parts that is no list of sequences."""
+    if not isinstance(X, list | tuple) or listed_sequences(X) is None:
+        given = "is of" if not isinstance(X, list | tuple) else "has no sequences; it is of"
+        raise ValueError(
+            "With data in parts, every part is a list of whole sequences, but this one "
+            f"{given} the type {type(X).__name__}. Give [X] for one sequence X, and list(X) "
+            "for an array of sequences."
+        )
+
+
+def weights_of_frames(weights: Any, X: Any) -> np.ndarray:
+    """Return one weight per row of a part, given one per sequence."""
+    lengths = [len(sequence) for sequence in X]
+    if np.shape(weights) != (len(lengths),):
+        raise ValueError(
+            "with data in parts, sample_weight has one weight per sequence: expected "
+            f"{len(lengths)}, but its shape is {np.shape(weights)}"
+        )
+    return np.repeat(np.asarray(weights, dtype=np.float64), lengths)
 
 
 def weights_of_sequences(weights: np.ndarray, data: SequenceData) -> np.ndarray:
@@ -395,3 +424,13 @@ def draw_states(
         states[t] = np.searchsorted(limit, uniform[t], "right")
         limit = limits[states[t]]
     return states
+
+
+def refuse_beside_parts(**given: Any) -> None:
+    """Refuse what says where sequences begin, or what their states are, beside data in parts."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} cannot be given with data in parts: every part is a list of whole "
+                "sequences."
+            )

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils.validation import _num_samples
+
+from ..inference.parallel import owned
 
 
 class Shards:
@@ -26,11 +29,12 @@ class Shards:
     ----------
     parts : sequence
         The parts. Each is an array, a sparse matrix, a data frame or, for sequences, a list of
-        them; the path of a file ``.npy`` (mapped, not read), ``.npz`` (a sparse matrix of
+        them; the path of a local file ``.npy`` (mapped, not read), ``.npz`` (a sparse matrix of
         ``scipy.sparse.save_npz``, or the only array of the file) or ``.parquet`` (by pandas and
         pyarrow); a function without arguments that returns one of the former; or an object of
         ``dask.delayed``. All must have the same columns and the same dtype. Functions and files are
-        read at every pass, while arrays stay where they are.
+        read at every pass, while arrays stay where they are. Every reading has to give the same
+        rows, and another number of them than the first one did is refused.
     n_features : int or None, default=None
         Number of columns, to be checked. None takes that of the first part.
     dtype : dtype or None, default=None
@@ -66,6 +70,7 @@ class Shards:
         self.n_features = n_features
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.client = client
+        self._first: dict[int, FirstReading] = {}
         if not self.parts:
             raise ValueError("Shards needs at least one part, but parts is empty.")
 
@@ -97,7 +102,11 @@ class Shards:
         -------
         X : array-like
         """
-        return read(self.parts[index], self.dtype, described(index, self.parts[index]))
+        index = range(len(self))[index]
+        name = described(index, self.parts[index])
+        X = read(self.parts[index], self.dtype, name)
+        self._first_reading(index).compare(X, name)
+        return X
 
     def compute(self) -> list[Any]:
         """Return all parts as a list, in memory.
@@ -107,6 +116,52 @@ class Shards:
         parts : list
         """
         return list(self)
+
+    def _first_reading(self, index: int) -> FirstReading:
+        return self._first.setdefault(index, FirstReading())
+
+
+class FirstReading:
+    """The size of a part when it was first read, with which later readings are compared.
+
+    A function that gives its rows once, such as one that reads from a cursor, would otherwise be
+    fitted to all rows in the first pass and to none in the others.
+
+    Attributes
+    ----------
+    size : tuple of int or None
+        The number of rows; of a list, those of sequences and of all their frames. None if the part
+        has not been read yet.
+    """
+
+    size: tuple[int, ...] | None = None
+
+    def compare(self, X: Any, name: str) -> None:
+        """Refuse a part whose size is not that of its first reading."""
+        with naming(name):
+            size = size_of(X)
+            if self.size is None:
+                self.size = size
+            elif size != self.size:
+                raise ValueError(
+                    f"it had {_in_words(self.size)} when it was first read, but has "
+                    f"{_in_words(size)} now. A part is read several times, and must have the same "
+                    "rows each time: a function has to begin anew at every call. If the data have "
+                    "changed on purpose, make new Shards."
+                )
+
+
+def size_of(X: Any) -> tuple[int, ...]:
+    """Return the number of rows of a part, or those of sequences and of all their frames."""
+    if not isinstance(X, list | tuple):
+        return (_num_samples(X),)
+    return len(X), sum(_num_samples(one) for one in X if np.ndim(one))
+
+
+def _in_words(size: tuple[int, ...]) -> str:
+    if len(size) == 1:
+        return f"{size[0]} rows"
+    return f"{size[0]} sequences with {size[1]} frames"
 
 
 def described(index: int, source: Any) -> str:
@@ -167,18 +222,20 @@ def naming(name: str) -> Iterator[None]:
 
 
 def _read(source: Any) -> Any:
-    if isinstance(source, str | PathLike):
-        return _read_file(fspath(source))
     if is_delayed(source):
-        return (
-            source.compute(scheduler="synchronous")
-            if hasattr(source, "compute")
-            else (source.result())
-        )
-    return source() if callable(source) else source
+        lazy = hasattr(source, "compute")
+        source = source.compute(scheduler="synchronous") if lazy else owned(source.result())
+    elif callable(source):
+        source = source()
+    return _read_file(fspath(source)) if isinstance(source, str | PathLike) else source
 
 
 def _read_file(path: str) -> Any:
+    if "://" in path:
+        raise ValueError(
+            "it is an address, but only local files are read by their paths. Give a function that "
+            f"opens it, such as lambda: pandas.read_parquet({path!r})"
+        )
     if path.endswith(".npy"):
         return np.load(path, mmap_mode="r")
     if path.endswith(".npz"):

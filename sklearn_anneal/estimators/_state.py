@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class Inference:
         Number of entries of the history (one per pass or call) that belong to the schedule.
     checked : float
         Weight of the data at the last check for components that coincide.
+    warned : tuple of str
+        What a warning has said already, and is not said again.
     """
 
     ctx: Context
@@ -39,6 +42,19 @@ class Inference:
     fixed: dict[str, Any]
     annealed: int = 0
     checked: float = 0.0
+    warned: tuple[str, ...] = ()
+
+    @property
+    def is_annealing(self) -> bool:
+        """Whether the schedule of a stream has not ended yet."""
+        return bool(self.strategy.finish and self.strategy.is_annealing(self.ctx.state))
+
+    def first_time(self, what: str) -> bool:
+        """Whether a warning has not been given yet; from now on it has."""
+        first = what not in self.warned
+        if first:
+            self.warned = (*self.warned, what)
+        return first
 
     def context(self) -> Context:
         """A copy of the context that can be changed without touching this one."""
@@ -47,6 +63,16 @@ class Inference:
         ctx.state = dict(ctx.state)
         ctx.scale = 1.0
         return ctx
+
+    def identity(self) -> str:
+        """Return a hash of what a fit that goes on from here depends on."""
+        ctx = self.ctx
+        # Views are whole arrays when they are read from a file, and the hash depends on strides.
+        arrays = [
+            {key: np.array(value, order="C") for key, value in each.items()}
+            for each in (ctx.q, ctx.prior)
+        ]
+        return fingerprint(arrays, ctx.state, ctx.rng.bit_generator.state)
 
 
 def described_value(value: Any) -> str:
@@ -60,7 +86,15 @@ def described_value(value: Any) -> str:
         return f"{{{', '.join(f'{key!r}: {described_value(one)}' for key, one in value.items())}}}"
     if np.ndim(value):
         return f"an array with the hash {fingerprint(np.asarray(value))}"
-    return repr(value)
+    if isinstance(value, np.generic | np.ndarray):
+        # The text of an array has eight digits, and that of a number depends on NumPy's version.
+        value = value.item()
+    if value is None or isinstance(value, str | Number):
+        return repr(value)
+    if isinstance(value, np.random.RandomState):
+        value = value.get_state(legacy=False)
+        return f"a RandomState with the hash {fingerprint(value)}"
+    return f"an object of class {type(value).__name__} with the hash {fingerprint(value)}"
 
 
 def same(old: Any, new: Any) -> bool:
@@ -70,7 +104,7 @@ def same(old: Any, new: Any) -> bool:
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
     if isinstance(old, BaseEstimator) and isinstance(new, BaseEstimator):
-        return type(old) is type(new) and old.get_params() == new.get_params()
+        return type(old) is type(new) and same(old.get_params(), new.get_params())
     if isinstance(old, str) or isinstance(new, str) or old is None or new is None:
         return type(old) is type(new) and old == new
     return np.array_equal(old, new)

@@ -316,18 +316,24 @@ class StatePredictions(
     def _units(
         self, X: Any, groups: Any, lengths: Any, y: Any = None
     ) -> tuple[Context, SequenceData, Sequences]:
-        ctx = self._context()
-        data = self._data(X, groups, lengths, y)  # without states: predictions are made from X
-        data = self._validate_data(data, reset=False, ensure_min_samples=1)
+        ctx, data = self._sequences(X, groups, lengths, y)
         units: Any = self._make_units(data, None)
         return ctx, data, units.centered(ctx.summary)
+
+    def _sequences(
+        self, X: Any, groups: Any, lengths: Any, y: Any = None
+    ) -> tuple[Context, SequenceData]:
+        ctx = self._context()
+        data = self._data(X, groups, lengths, y)  # without states: predictions are made from X
+        return ctx, self._validate_data(data, reset=False, ensure_min_samples=1)
 
     def _log_likelihood(
         self, X: Any, groups: Any, lengths: Any, sample_weight: Any, y: Any = None
     ) -> tuple[float, float]:
         """The log-likelihood of all sequences, and the number of frames, both weighted."""
-        ctx, data, units = self._units(X, groups, lengths, y)
-        weights = self._check_weights(sample_weight, data)
+        ctx, data = self._sequences(X, groups, lengths, y)
+        data, weights = self._present(data, self._check_weights(sample_weight, data))
+        units: Any = self._make_units(data, None).centered(ctx.summary)
         if weights is None:
             weights = np.ones(units.n_units)
         each = self._log_likelihoods(ctx, units)

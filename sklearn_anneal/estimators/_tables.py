@@ -79,7 +79,8 @@ def _dtypes(X: Any) -> list[tuple[Any, Any]]:
 def _refuse_times(X: Any) -> None:
     for name, dtype in _dtypes(X):
         temporal = getattr(dtype, "is_temporal", None)  # of polars
-        if getattr(dtype, "kind", "") in "mM" if temporal is None else temporal():
+        kind = getattr(dtype, "kind", None)
+        if kind in ("m", "M") if temporal is None else temporal():
             where = "X" if name is None else f"The column {name!r} of X"
             raise ValueError(
                 f"{where} has times (of the dtype {dtype}), which have no unit as numbers. Leave "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +19,17 @@ from ..families import Dirichlet
 from ..inference.parallel import Workers
 from ..inference.thread_limits import one_thread
 from ..inference.units import Documents
-from ..metrics import document_completion_log_likelihood, split_documents
+from ..metrics import (
+    can_be_split,
+    document_completion_log_likelihood,
+    floors_of_words,
+    split_documents,
+    top_words,
+)
 from ..models.latent_dirichlet import TOPICS
-from ._base import _WORTH_THREADS, BaseAnnealed, has_unit_temperatures
+from ._base import BaseAnnealed, has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
+from ._streaming import WORTH_THREADS
 from ._validation import check_activations, check_n_samples, finite
 
 if TYPE_CHECKING:
@@ -189,9 +197,14 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
     def perplexity(self, X, sub_sampling=False):
         """Perplexity of documents, exp(−bound per token).
 
-        The bound is a lower bound on the log-likelihood of the documents given the fitted topics.
-        It does not contain the divergence of the topics from their prior, because the result
-        would otherwise depend on the number of documents in X.
+        The bound is a lower bound on log p(X | α, β) at the expected topics β, which
+        ``components_`` are if their rows are divided by their sums; ``score`` predicts with the
+        same topics. The proportions of topics of each document are integrated out by mean-field
+        inference. scikit-learn computes with exp(E log β) instead, under which words that a topic
+        has hardly seen are far less probable than expected, and the more topics there are, the
+        more words are rare in each. It also adds the divergence of the topics from their prior, so
+        that its result depends on the number of documents in X. The perplexity of training
+        documents falls with the number of topics; held-out documents, or ``score``, compare models.
 
         Parameters
         ----------
@@ -218,7 +231,8 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         Each document is split in two by a rule that depends only on its own counts, so that the
         split is the same for all models (:func:`sklearn_anneal.metrics.split_documents`). The topic
         proportions are inferred from one half. With them and the expected topics, the words of the
-        other half are predicted. Documents of fewer than two tokens are left out.
+        other half are predicted. Documents that cannot be split, because they have fewer than two
+        tokens, or a fractional count of a single word, are left out.
 
         Parameters
         ----------
@@ -238,25 +252,30 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         ctx, X = self._context(), self._validate_data(X, reset=False)
-        weights = self._check_weights(sample_weight, X)
+        X, weights = self._present(X, self._check_weights(sample_weight, X))
         observed, held_out = split_documents(X)
         units = self._make_units(observed, None)
         proportions = self._infer(ctx, units)
         proportions /= proportions.sum(axis=1, keepdims=True)
         topics = ctx.q[TOPICS] / ctx.q[TOPICS].sum(axis=1, keepdims=True)
         log_likelihood, n_tokens = document_completion_log_likelihood(held_out, proportions, topics)
-        counted = units.lengths + n_tokens >= 2
+        counted = can_be_split(X)
         weights = counted.astype(float) if weights is None else weights * counted
         total = float(weights @ n_tokens)
         if total == 0:
             raise NothingToScore(
-                "No document of X has two tokens or more (and a positive weight), so that one half "
-                "of it could be predicted from the other."
+                "No document of X has two tokens or more, or two distinct words with fractional "
+                "counts, (and a positive weight), so that one half of it could be predicted from "
+                "the other."
             )
         return float(weights @ log_likelihood) / total, total
 
     def top_words(self, feature_names=None, n=10):
         """The most probable words of each topic.
+
+        A word is listed only if the topic has tokens of it: others are equally probable, and their
+        order is that of the columns. Lists of topics with few words are therefore shorter, and
+        those of topics without tokens are empty, of which a warning says how many there are.
 
         Parameters
         ----------
@@ -264,17 +283,20 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
             Names of the words, as ``get_feature_names_out`` of the vectorizer returns them. None:
             ``feature_names_in_`` if X had names of columns, else the indices of the columns.
         n : int, default=10
-            Number of words per topic.
+            Largest number of words per topic.
 
         Returns
         -------
-        words : list of ndarray of shape (n,)
+        words : list of ndarray of shape (n,) or shorter
             One array per topic, the most probable word first.
         """
-        topics = self._context().q[TOPICS]
+        ctx = self._context()
+        topics = ctx.q[TOPICS]
         n_words = topics.shape[1]
-        if not 1 <= n <= n_words:
-            raise ValueError(f"n must be between 1 and the number of words, {n_words}, got {n!r}.")
+        if not isinstance(n, (int, np.integer)) or not 1 <= n <= n_words:
+            raise ValueError(
+                f"n must be an integer between 1 and the number of words, {n_words}, got {n!r}."
+            )
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", np.arange(n_words))
         names = np.asarray(feature_names)
@@ -283,7 +305,17 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
                 f"feature_names must have one name for each of the {n_words} words, "
                 f"got an array of shape {names.shape}."
             )
-        return [names[np.argsort(-row, kind="stable")[:n]] for row in topics]
+        floors = floors_of_words(topics, ctx.prior[TOPICS])
+        words = [names[row] for row in top_words(topics, int(n), floors)]
+        empty = sum(len(row) == 0 for row in words)
+        if empty:
+            warnings.warn(
+                f"{empty} of {len(words)} topics have no tokens, so that their lists of words are "
+                "empty. Fewer n_components leave fewer topics without use.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return words
 
     @available_if(has_unit_temperatures)
     @by_parts
@@ -323,7 +355,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
     @contextmanager
     def _workers_for(self, ctx: Context, units: Documents) -> Iterator[Workers]:
         self._load_kernels()
-        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
+        worth = ctx.model.operations(units) >= WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             yield workers
 

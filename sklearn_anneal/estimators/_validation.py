@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
-from numbers import Integral
+from numbers import Integral, Number, Real
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,17 @@ from sklearn.utils._param_validation import (
     Options,
     validate_parameter_constraints,
 )
+from sklearn.utils.validation import _check_sample_weight
 
+from ..inference.overflow import judged_by_results
 from ..inference.tables import missing_cells
 from ..inference.units import Rows
+from ._warnings import outer_level
+
+WITHOUT_WEIGHT = (
+    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
+    "least one row, or leave sample_weight out."
+)
 
 # The largest values of integer parameters. Those named here determine the sizes of arrays; all
 # others are limited by compiled code, which reads them as 64-bit integers.
@@ -32,6 +40,12 @@ _LARGEST = 2**63 - 1
 # the second number times the number of entries that hold ids.
 _FEW_IDS = 100_000
 _IDS_PER_ENTRY = 10
+WITHOUT_WEIGHT = (
+    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
+    "least one row, or leave sample_weight out."
+)
+# The largest sum of weights. Squares and products with counts of larger ones overflow.
+_MOST_WEIGHT = 1e100
 # Names that other tools have for distributions.
 _SYNONYMS = {
     "normal": "gaussian",
@@ -68,6 +82,8 @@ class CheckedParameters:
                 continue
             _check_integer(name, value, constraints, owner)
             refuse_masked(value, name)
+            if "array-like" in constraints:
+                _check_rows(name, value, owner)
             try:
                 validate_parameter_constraints({name: constraints}, {name: value}, owner)
             except InvalidParameterError as error:
@@ -89,6 +105,19 @@ def _check_integer(name: str, value: Any, constraints: list[Any], owner: str) ->
             raise InvalidParameterError(
                 f"The {name!r} parameter of {owner} must be at most {most}. Got {value!r} instead."
             )
+
+
+def _check_rows(name: str, value: Any, owner: str) -> None:
+    """Refuse a list of lists that is no array, because these have different lengths."""
+    if not isinstance(value, list | tuple):
+        return
+    try:
+        np.shape(value)
+    except ValueError:
+        raise InvalidParameterError(
+            f"The {name!r} parameter of {owner} must be an array, or a list whose rows have one "
+            f"length. Got {value!r} instead."
+        ) from None
 
 
 def _names(constraint: Any) -> Iterable[str]:
@@ -138,10 +167,11 @@ def explained(advice: str, what: str = "Fitting") -> Iterator[None]:
     """Turn a failure of linear algebra into a ValueError with advice to the user.
 
     Such a failure means that parameters left their domain, for example that a covariance matrix
-    is not positive definite any more.
+    is not positive definite any more. Numpy does not warn of the numbers that lead to it.
     """
     try:
-        yield
+        with judged_by_results():
+            yield
     except np.linalg.LinAlgError as error:
         raise ValueError(f"{what} failed because {advice}") from error
 
@@ -230,6 +260,42 @@ def check_n_samples(n_samples: Any) -> None:
         )
 
 
+# Weights
+
+
+def checked_weights(sample_weight: Any, X: Any, allow_nothing: bool) -> np.ndarray | None:
+    """Return the weights of rows as float64; None if there are none.
+
+    Weights that are all 0 are refused unless ``allow_nothing``, and so are those whose sum is so
+    large that its square overflows.
+    """
+    if sample_weight is None:
+        return None
+    refuse_masked(sample_weight, "sample_weight")
+    if isinstance(sample_weight, Number) and not isinstance(sample_weight, Real):
+        # scikit-learn refuses arrays of complex numbers, and would take the real part of one.
+        raise ValueError(f"sample_weight should be real, but is {sample_weight!r}.")
+    weights = _check_sample_weight(
+        sample_weight,
+        X,
+        dtype=np.float64,
+        ensure_non_negative=True,
+        allow_all_zero_weights=True,
+    )
+    if not allow_nothing and not weights.any():
+        raise ValueError(WITHOUT_WEIGHT)
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if total > _MOST_WEIGHT:
+        raise ValueError(
+            f"sample_weight sums to {total:.3g}, but at most {_MOST_WEIGHT:g} is read: a "
+            "weight of 2 counts a row twice, so that weights are numbers of rows. If only "
+            "their proportions matter, give sample_weight * len(sample_weight) / "
+            "sum(sample_weight)."
+        )
+    return weights
+
+
 # Missing cells
 
 
@@ -259,9 +325,7 @@ def refuse_unobserved_columns(rows: Rows, positions: np.ndarray | None = None) -
 # Categories
 
 
-def warn_of_zero(
-    what: str, plural: str, columns: list[int] | None, declare: str, stacklevel: int
-) -> None:
+def warn_of_zero(what: str, plural: str, columns: list[int] | None, declare: str) -> None:
     """Warn of columns without the category 0, as those are that begin to count with 1.
 
     ``columns`` are their positions in X; None for symbols, which have one column.
@@ -278,7 +342,7 @@ def warn_of_zero(
         "sklearn.preprocessing.OrdinalEncoder number them. If these data merely lack it, declare "
         f"{declare}.",
         UserWarning,
-        stacklevel=stacklevel,
+        stacklevel=outer_level(),
     )
 
 

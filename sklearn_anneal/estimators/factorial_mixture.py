@@ -297,8 +297,9 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     _kernel_modules = ("factorial_mixture",)
     _advice = (
         "the posterior precision of the components is not positive definite: the scales of the "
-        "data and of the priors differ too much for floating-point numbers. Rescale X, or give a "
-        "larger noise_variance or a smaller mean_variance."
+        "data and of the priors differ too much for floating-point numbers. Use center=True if the "
+        "rows are far from zero, or rescale X, or give a larger noise_variance or a smaller "
+        "mean_variance."
     )
     _advice_coinciding = (
         "Give the annealing a jitter, start from another random_state, or ask for fewer components."

@@ -19,10 +19,11 @@ from ..inference.thread_limits import one_thread
 from ..inference.units import DenseCounts, SparseCounts, cell_patterns
 from ..metrics import LARGEST_COUNT, split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF
-from ._base import _WORTH_THREADS, BaseAnnealed
-from ._counts import checked_counts
+from ._base import BaseAnnealed
+from ._counts import checked_counts, drawn_counts
 from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
+from ._streaming import WORTH_THREADS
 from ._tables import validated_table
 from ._validation import (
     check_activations,
@@ -97,7 +98,9 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         smaller it is, the fewer components does a row have. ``"auto"`` starts from 0.1 and learns
         it by empirical Bayes at T = 1, like the next two. With learned priors the bound was higher
         on most data that were tried, and held-out counts were predicted about as well as with 0.1,
-        0.1 and 1, and better on digits, where reheating with these left too few components.
+        0.1 and 1, and better on digits, where reheating with these left too few components. Priors
+        are not learned from fractions that add up to fewer than 10 in a row or a column on average,
+        and a warning says so.
     component_prior : float or "auto", default="auto"
         The shape a of the prior Gamma(a, a) of the entries of components, whose mean is 1. The
         smaller it is, the fewer columns does a component have. ``"auto"`` starts from 0.1.
@@ -328,7 +331,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
 
     @property
     def _n_features_out(self) -> int:
-        return self._context().model.n_components
+        return self._quiet_context().model.n_components
 
     # Methods that the base class calls
 
@@ -509,7 +512,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         ctx = self._context()
         X = self._validate_data(X, reset=False)
-        weights = self._check_weights(sample_weight, X)
+        X, weights = self._present(X, self._check_weights(sample_weight, X))
         weights = np.ones(X.shape[0]) if weights is None else weights
         missing = None if issparse(X) else np.isnan(X)
         counts = csr_matrix(X if missing is None else np.where(missing, 0, X))
@@ -555,7 +558,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         rng = check_random_state(self.random_state)
         b = self.activation_prior_
         activations = rng.gamma(b, 1.0 / b, size=(n_samples, len(self.component_weights_)))
-        return rng.poisson(activations @ self.components_), activations
+        return drawn_counts(rng, activations @ self.components_), activations
 
     def _rows(self, X: Any) -> tuple[Context, DenseCounts | SparseCounts]:
         ctx = self._context()
@@ -570,7 +573,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     ) -> np.ndarray:
         """E h of rows, of shape (n_rows, n_components)."""
         self._load_kernels()
-        worth = ctx.model.operations(units) >= _WORTH_THREADS[True]
+        worth = ctx.model.operations(units) >= WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             return finite(ctx.model.infer(units, ctx.q, workers, exposure)[0], _OVERFLOW)
 

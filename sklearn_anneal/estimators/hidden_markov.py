@@ -30,10 +30,12 @@ from ._priors import checked_prior, is_auto, refuse_empty_rows
 from ._sequences import (
     SequenceData,
     check_targets,
-    listed_sequences,
     read_sequences,
     read_states,
     refuse_all_missing,
+    refuse_beside_parts,
+    refuse_part,
+    weights_of_frames,
     weights_of_sequences,
 )
 from ._shards import in_parts
@@ -472,24 +474,26 @@ class AnnealedHMM(StatePredictions):
         )
         if reset:
             self._find_blocks(data.X if hasattr(data.X, "columns") else frames)
-            self._known = self._declared() if self._blocks is not None else {}
-        elif self._blocks is not None:
-            self._known = self._known_levels(self._context().model.emission)
-        data = replace(data, X=frames)
+        if self._blocks is not None:
+            fitted = None if reset else self._quiet_context().model.emission
+            levels = self._declared() if fitted is None else self._known_levels(fitted)
+            data = replace(data, levels=levels)
         if self.emission == "categorical":
-            declared = self.n_symbols if reset else self.n_symbols_
-            CategoricalEmission.check_symbols(data.X, declared)
-            if declared is None and (data.X > 0).any() and not (data.X == 0).any():
-                warn_of_zero("symbol", "symbols", None, "n_symbols", stacklevel=7)
-        return data
+            data = replace(data, n_symbols=self.n_symbols if reset else self.n_symbols_)
+        return replace(data, X=frames)
+
+    def _chosen(self, X: SequenceData, chosen: np.ndarray) -> SequenceData:
+        return X.take(chosen)
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         if self._blocks is not None:
-            how = self._blocks, self.n_components, self._known, self._levels_parameter
+            how = self._blocks, self.n_components, X.levels, self._levels_parameter
             cells = cells_of(X.X, self.emission, *how)
             mask = missing_cells(cells)
             gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
             return Sequences(cells, X.indptr, sample_weight, gaps, states=X.states)
+        if self.emission == "categorical":
+            CategoricalEmission.check_symbols(X.X, X.n_symbols)
         frames, missing = FRAME_EMISSIONS[self.emission].encode(X.X)
         cells = {"patterns": cell_patterns(frames), "states": X.states}
         return Sequences(frames, X.indptr, sample_weight, missing, **cells)
@@ -506,7 +510,10 @@ class AnnealedHMM(StatePredictions):
         self._refuse_impossible(units)
         if self._blocks is not None:
             refuse_unobserved_columns(units.observed(), self._order())
-            self._warn_of_categories(units.frames, stacklevel=7)
+            self._warn_of_categories(units.frames)
+        elif self.emission == "categorical" and self.n_symbols is None:
+            if units.frames.max(initial=0) > 0 and not (units.frames == 0).any():
+                warn_of_zero("symbol", "symbols", None, "n_symbols")
 
     def _check_first_batch(self, units: Sequences, model: Any) -> None:  # type: ignore[override]
         self._check_training(units)
@@ -564,7 +571,7 @@ class AnnealedHMM(StatePredictions):
         if self.emission == "categorical" and self.n_symbols is None:
             # A later batch may lack symbols of the first one, so that the model gives the number.
             asked = copy(self)
-            asked.n_symbols = self._context().model.emission.n_symbols
+            asked.n_symbols = self._quiet_context().model.emission.n_symbols
         super(AnnealedHMM, asked)._check_parameters(X, units)
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
@@ -649,11 +656,11 @@ class AnnealedHMM(StatePredictions):
         """
         with self._all_or_nothing():
             if in_parts(X):
-                self._refuse_beside_parts(groups=groups, lengths=lengths, states=states)
+                refuse_beside_parts(groups=groups, lengths=lengths, states=states)
                 self._names_states = False
                 return self._fit(X, y, sample_weight, checkpoint)
             data = self._data(X, groups, lengths, y, states)
-            self._name_states(data, self.warm_start)
+            self._name_states(data, sample_weight, self.warm_start)
             return self._fit(data, y, sample_weight, checkpoint)
 
     @checks_parameters
@@ -702,40 +709,19 @@ class AnnealedHMM(StatePredictions):
         """
         with self._all_or_nothing():
             if in_parts(X):
-                self._refuse_beside_parts(groups=groups, lengths=lengths, states=states)
+                refuse_beside_parts(groups=groups, lengths=lengths, states=states)
                 stream(self, X, y, sample_weight)
                 return self
             data = self._data(X, groups, lengths, y, states)
-            self._name_states(data, True)
+            self._name_states(data, sample_weight, True)
             return self._partial_fit(data, sample_weight)
 
-    @staticmethod
-    def _refuse_beside_parts(**given: Any) -> None:
-        for name, value in given.items():
-            if value is not None:
-                raise ValueError(
-                    f"{name} cannot be given with data in parts: every part is a list of whole "
-                    "sequences."
-                )
-
-    def _part(self, X: Any, y: Any) -> SequenceData:
-        if not isinstance(X, list | tuple) or listed_sequences(X) is None:
-            given = "is of" if not isinstance(X, list | tuple) else "has no sequences; it is of"
-            raise ValueError(
-                "With data in parts, every part is a list of whole sequences, but this one "
-                f"{given} the type {type(X).__name__}. Give [X] for one sequence X, and list(X) "
-                "for an array of sequences."
-            )
+    def _part(self, X: Any, y: Any, weights: Any) -> SequenceData:
+        refuse_part(X)
         return self._data(X, None, None)
 
     def _weights_of_part(self, weights: Any, X: Any) -> np.ndarray:
-        lengths = [len(sequence) for sequence in X]
-        if np.shape(weights) != (len(lengths),):
-            raise ValueError(
-                "with data in parts, sample_weight has one weight per sequence: expected "
-                f"{len(lengths)}, but its shape is {np.shape(weights)}"
-            )
-        return np.repeat(np.asarray(weights, dtype=np.float64), lengths)
+        return weights_of_frames(weights, X)
 
     def _check_parts(self) -> None:
         if self._blocks is not None:
@@ -745,9 +731,13 @@ class AnnealedHMM(StatePredictions):
                 "Data in parts need n_symbols: one part does not tell which symbols others have."
             )
 
-    def _name_states(self, data: SequenceData, goes_on: bool) -> None:
+    def _name_states(self, data: SequenceData, sample_weight: Any, goes_on: bool) -> None:
         """Note whether states have the numbers of known ones, and refuse to name them too late."""
-        known = data.states is not None and bool((data.states >= 0).any())
+        known = False
+        if data.states is not None:
+            weights = self._check_weights(sample_weight, data, allow_nothing=True)
+            present = 1.0 if weights is None else np.repeat(weights, data.lengths)
+            known = bool(((data.states >= 0) & (present > 0)).any())
         goes_on = goes_on and hasattr(self, "_inference")
         if known and goes_on and not self._names_states:
             raise ValueError(

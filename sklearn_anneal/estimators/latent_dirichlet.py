@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 # The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
+# With fewer words per document, the bound of a document is smaller than the rounding errors of the
+# divergence of its topics from their prior.
+_FEWEST_WORDS = 1e-8
 # With a larger prior of the topic proportions, float32 would round away the words of a document.
 _LARGEST_SINGLE = 1e10
 
@@ -45,8 +48,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     - ``score`` is the log-likelihood per token of one half of each document, given the other
       half. Models with different numbers of topics, or fitted in different ways, can be compared
       by it. In scikit-learn it is a bound on the log-likelihood of the whole of X.
-    - ``perplexity`` does not contain the divergence of the topics from their prior. scikit-learn
-      adds all of it to any test set, so that its result depends on the number of test documents.
+    - ``perplexity`` is that of the documents at the expected topics. scikit-learn's is computed
+      with exp(E log β), which punishes rare words, and contains the divergence of the topics from
+      their prior, so that it depends on the number of test documents.
     - By default α is learned, η is 2 / ``n_components``^(3/4), or less with more than 4,000 words,
       and structured inference makes 300 passes that draw the topic of each token; ``max_iter`` and
       ``tol`` are for other methods. The model and the algorithm of scikit-learn are
@@ -77,7 +81,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         start counts for longer. It then maximises the lower bound over α, separately for each topic
         (empirical Bayes), but only once the topics have settled: in batch mode when documents no
         longer start anew, with ``annealing="structured"`` after a tenth of its passes or of a
-        stream (a quarter where topics are sampled), and otherwise at T = 1 after 100 updates.
+        stream (a quarter where topics are sampled), and otherwise at T = 1 after 100 updates. It is
+        not learned from fractions of counts, such as tf-idf, which do not determine it, and a
+        warning says so.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
@@ -205,7 +211,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         exp(E log β) for the word probabilities β of the topics. It is computed when it is asked
         for.
     bound_ : float
-        Perplexity of the training set. It is set by ``fit``.
+        Perplexity of the training set, as :meth:`perplexity` computes it. It is set by ``fit``.
     lower_bound_ : float
         Evidence lower bound of the fitted model at T = 1, in nats, with all constants. In a stream,
         it is an estimate from the last batch, before the update with it.
@@ -386,7 +392,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     @property
     def _n_features_out(self) -> int:
-        return self._context().model.n_components
+        return self._quiet_context().model.n_components
 
     def _training(self) -> TopicTraining:
         return TopicTraining(self.annealing, self.local_step, self.learning_method, self.batch_size)
@@ -440,6 +446,12 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             raise ValueError(
                 "The documents of X have no words (all counts, or their weights, are zero), so "
                 "there is nothing to learn topics from. Check the vocabulary of the vectorizer."
+            )
+        if units.n_observations < _FEWEST_WORDS * units.n_units:
+            raise ValueError(
+                f"The {units.n_units} documents of X have {units.n_observations:g} words in all "
+                "(counts times weights), so few that the lower bound would be a rounding error. "
+                "Multiply X, or sample_weight, by a constant."
             )
 
     def _check_first_batch(self, units: Documents, model: Any) -> None:  # type: ignore[override]
@@ -540,8 +552,5 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     def _complete_fit(  # type: ignore[override]
         self, ctx: Context, units: Documents, trace: Trace
     ) -> None:
-        if trace.evaluated:
-            bound = trace.final + ctx.model.kl(ctx.q, ctx.prior)
-        else:
-            bound = units.total(partial(self._document_bound, ctx))
+        bound = units.total(partial(self._document_bound, ctx))
         self.bound_ = perplexity_of(bound, units)

@@ -35,6 +35,7 @@ from ._ratings import (
     read_ids,
     read_matrix,
     read_pairs,
+    some_users,
 )
 from ._shards import in_parts
 from ._validation import checks_parameters, explains
@@ -51,6 +52,12 @@ _VARIANCE = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), 
 
 def _variance(value: Any) -> Any:
     return float(value) if isinstance(value, Real) else value
+
+
+def _users_of(units: Ratings) -> Ratings:
+    """The users who are attributes of a fit: all of a matrix, but none of data in parts."""
+    # The users of data in parts stay with them.
+    return units.example.take(slice(0)) if units.in_parts else units.everyone or units  # type: ignore[return-value]
 
 
 def _of_items(ctx: Context) -> Context:
@@ -381,10 +388,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     # Methods that the base class calls
 
-    def _data(self, X: Any, y: Any, stream: bool = False) -> Any:
-        """X as validation takes it; with pairs, the ratings y are packed together with X."""
+    def _data(self, X: Any, y: Any, weights: Any = None, stream: bool = False) -> Any:
+        """X as validation takes it; ratings y of pairs, and weights, are packed together with X."""
         if of_pairs(self):
-            return Pairs(X, y, stream)
+            return Pairs(X, y, weights, stream)
         if look_like_pairs(X, y):
             warnings.warn(
                 "X has two columns of integers, and y as many entries as X has rows. They are "
@@ -420,7 +427,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _check_size(self, data: RatingData, reset: bool) -> None:
         """Refuse ratings that are too large for the precision in which the model computes."""
-        dtype = data.values.dtype if reset else self._context().model.dtype
+        dtype = data.values.dtype if reset else self._quiet_context().model.dtype
         check_size_of_ratings(data.values, dtype)
 
     def _make_units(self, X: RatingData, sample_weight: np.ndarray | None) -> Ratings:  # type: ignore[override]
@@ -437,7 +444,17 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             rating_weights=weights if pairs else None,
             counts_ratings=pairs,
             known=self._known(X.users) if X.stream else None,
+            everyone=None if X.everyone is None else self._make_units(X.everyone, None),
         )
+
+    def _present(
+        self, X: RatingData, weights: np.ndarray | None
+    ) -> tuple[RatingData, np.ndarray | None]:
+        # Ratings of weight zero that are given as pairs have been left out when they were read.
+        return (X, weights) if X.order is not None else super()._present(X, weights)
+
+    def _chosen(self, X: RatingData, chosen: np.ndarray) -> RatingData:
+        return some_users(X, chosen)
 
     def _check_weights(
         self, sample_weight: Any, X: Any, allow_nothing: bool = False
@@ -495,12 +512,10 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _complete_fit(self, ctx: Context, units: Ratings, trace: Any) -> None:  # type: ignore[override]
         vars(ctx).update(vars(_of_items(ctx)))
-        # The users of data in parts stay with them, and are no attributes of the fit.
-        of_units: Any = units.example.take(slice(0)) if units.in_parts else units
-        self._set_users(self._solved(ctx, of_units))
+        self._set_users(self._solved(ctx, _users_of(units)))
 
-    def _part(self, X: Any, y: Any) -> Any:
-        return Pairs(X, y, stream=True) if of_pairs(self) else X
+    def _part(self, X: Any, y: Any, weights: Any) -> Any:
+        return Pairs(X, y, weights, stream=True) if of_pairs(self) else X
 
     @property
     def _reads_targets(self) -> bool:
@@ -528,16 +543,14 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _snapshot(self, ctx: Context, units: Ratings) -> dict[str, Any]:  # type: ignore[override]
         kept = _of_items(ctx)
-        of_units: Any = units.example.take(slice(0)) if units.in_parts else units
-        return super()._snapshot(kept, units) | self._user_attributes(
-            kept, self._solved(kept, of_units)
-        )
+        statistics = self._solved(kept, _users_of(units))
+        return super()._snapshot(kept, units) | self._user_attributes(kept, statistics)
 
     def _update(self, X: RatingData, units: Ratings) -> None:  # type: ignore[override]
         super()._update(X, units)
         if units.n_observations == 0:
             return
-        found = self._solved(self._inference.ctx, units)
+        found = self._solved(self._inference.ctx, _users_of(units))
         if X.order is not None:
             known = self._known(np.arange(self._n_known(X.users.max() + 1)))
             for key, value in found.items():
@@ -624,7 +637,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             ``checkpoint`` belongs to a fit with other data, parameters or versions.
         """
         with self._all_or_nothing():
-            data = X if in_parts(X) else self._data(X, y)
+            data = X if in_parts(X) else self._data(X, y, sample_weight)
             return self._fit(data, y, sample_weight, checkpoint)
 
     @checks_parameters
@@ -665,7 +678,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
             if in_parts(X):
                 stream(self, X, y, sample_weight)
                 return self
-            return self._partial_fit(self._data(X, y, stream=True), sample_weight)
+            data = self._data(X, y, sample_weight, stream=True)
+            return self._partial_fit(data, sample_weight)
 
     @available_if(of_matrix)
     @by_parts

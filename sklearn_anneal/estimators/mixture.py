@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from ..annealing import ANNEALING
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import Blocks, merged_rows, missing_cells
-from ..inference.units import Rows, Units, cell_patterns
+from ..inference.units import Rows, cell_patterns
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed
 from ._columns import (
@@ -414,8 +414,16 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     # Methods that the base class calls
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> Any:
-        """X in the form that the model reads."""
-        return self._encoded(X, reset, ensure_min_samples)[0]
+        """X as a table of numbers, whose categories :meth:`_make_units` counts."""
+        given = X
+        X = self._table(X, reset, ensure_min_samples)
+        if reset:
+            # The names of columns are those of a data frame, of whatever package.
+            self._find_blocks(given if hasattr(given, "columns") else X)
+            self._known = self._declared()
+        else:
+            self._known = self._known_levels(self._quiet_context().model.components)
+        return X
 
     def _table(self, X: Any, reset: bool, ensure_min_samples: int) -> Any:
         """X as an array or a sparse matrix of numbers."""
@@ -445,24 +453,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         _refuse_infinite(X.data if issparse(X) else X)
         return X
 
-    def _encoded(self, X: Any, reset: bool, ensure_min_samples: int) -> tuple[Any, Any]:
-        """X in the form that the model reads, and the dtype of responsibilities of its rows."""
-        given = X
-        X = self._table(X, reset, ensure_min_samples)
-        if reset:
-            # The names of columns are those of a data frame, of whatever package.
-            self._find_blocks(given if hasattr(given, "columns") else X)
-            declared = self._declared()
-        else:
-            declared = self._known_levels(self._context().model.components)
-        encoded = cells_of(
-            X, self.emission, self._blocks, self.n_components, declared, "n_categories"
-        )
-        if reset:
-            self._warn_of_categories(encoded, stacklevel=8)
-        return encoded, np.float32 if X.dtype == np.float32 else np.float64
+    def _encoded(self, X: Any, declared: dict[str, Any]) -> Any:
+        """A table in the form that the model reads, with declared numbers of categories."""
+        return cells_of(X, self.emission, self._blocks, self.n_components, declared, "n_categories")
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
+        X = self._encoded(X, self._known)
         method = ANNEALING[self.annealing] if isinstance(self.annealing, str) else self.annealing
         minibatches = self.batch_size is not None and self.batch_size < X.shape[0]
         if not (minibatches or method.draws_weights):
@@ -481,6 +477,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
                 f"{self.n_components}, n_samples = {n_rows:g}"
             )
         refuse_unobserved_columns(units, self._order())
+        self._warn_of_categories(units.X)
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
         self._check_all_declared()
@@ -498,9 +495,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     def _check_parts(self) -> None:
         self._check_all_declared()
 
-    def _make_model(self, X: Any, units: Units) -> Mixture:
+    def _make_model(self, X: Any, units: Rows) -> Mixture:  # type: ignore[override]
         return Mixture(
-            self._components(X),
+            self._components(units.X),
             self.weight_concentration_prior_type,
             self.init_params,
             self.weight_concentration_prior,
@@ -571,8 +568,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             1 − Σ_n H[q(z_n)] / (N log K), from 0 (nothing is known of the components of rows) to 1;
             1 for a single component.
         """
+        X, weights = self._counted(X, sample_weight)
         shares = self.predict_proba(X)
-        weights = self._check_weights(sample_weight, shares)
         if shares.shape[1] == 1:
             return 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -649,7 +646,9 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
     def _again(self, X: Any) -> tuple[Rows, Any]:
         ctx = self._context()
-        encoded, dtype = self._encoded(X, False, 1)
+        table = self._table(X, False, 1)
+        encoded = self._encoded(table, self._known_levels(ctx.model.components))
+        dtype = np.float32 if table.dtype == np.float32 else np.float64
         return _rows_of(encoded, None).centered(ctx.summary), dtype
 
     def _expected(self, rows: Rows) -> Any:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from scipy.linalg import cho_solve
 
 from ._base import Family, Natural
-from ._divergence import log1p_excess
+from ._divergence import STRONG, log1p_excess
 from ._structure import Structure, get_structure
 
 _FULL: Structure = get_structure("full", ("full",), "structure")
@@ -51,6 +52,27 @@ class MatrixGaussian(Family):
         log_det = _FULL.log_det(precision, n_rows)
         return 0.5 * (quadratic - n_columns * log_det + natural_mean.size * np.log(2.0 * np.pi))
 
+    def entropy(self, natural: Natural) -> float:
+        """Return the differential entropy in nats, which does not depend on the mean."""
+        n_rows, n_columns = natural["natural_mean"].shape
+        log_det = float(_FULL.log_det(natural["precision"], n_rows))
+        return 0.5 * n_columns * (n_rows * (1.0 + np.log(2.0 * np.pi)) - log_det)
+
+    def kl(self, q: Natural, p: Natural) -> float:
+        """Return KL(q || p) in nats.
+
+        It is a sum of squares of differences of means, and of a function of the precisions alone.
+        The log-normalisers, which have the squares of the means, would cancel.
+        """
+        if (self._strength(p) > STRONG).any():
+            return float(self._divergence(q, p))
+        of_q, of_p = self.to_standard(q), self.to_standard(p)
+        shift = of_q["mean"] - of_p["mean"]
+        n_rows, n_columns = shift.shape
+        log_det = _FULL.log_det(q["precision"], n_rows) - _FULL.log_det(p["precision"], n_rows)
+        excess = np.sum(p["precision"] * of_q["covariance"]) - n_rows + log_det
+        return float(0.5 * (n_columns * excess + (shift * (p["precision"] @ shift)).sum()))
+
     def sample(self, natural: Natural, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw the matrix once."""
         mean = self.to_standard(natural)["mean"]
@@ -60,7 +82,11 @@ class MatrixGaussian(Family):
     def to_standard(self, natural: Natural) -> dict[str, np.ndarray]:
         """Return ``mean`` (K, D) and ``covariance`` (K, K)."""
         covariance = _FULL.inverse(natural["precision"])
-        return {"mean": covariance @ natural["natural_mean"], "covariance": covariance}
+        # A product with the covariance would be wrong in all columns of an ill-conditioned P, and
+        # not only along the directions that P hardly determines.
+        root = np.linalg.cholesky(natural["precision"])
+        mean = cho_solve((root, True), natural["natural_mean"], check_finite=False)
+        return {"mean": mean, "covariance": covariance}
 
     def from_standard(self, mean: np.ndarray, covariance: np.ndarray) -> Natural:
         """Return the natural parameters of `mean` (K, D) and `covariance` (K, K)."""

@@ -11,7 +11,8 @@ import joblib
 
 from .units import Units
 
-_FORMAT = 3
+_FORMAT = 4
+_FORMAT_NAME = "format of the checkpoint"
 
 
 def fingerprint(*values: Any) -> str:
@@ -34,10 +35,22 @@ class Checkpoint:
     ----------
     folder : path-like
         The folder, which is created when a fit begins.
+
+    Raises
+    ------
+    TypeError
+        If ``folder`` is no path.
     """
 
     def __init__(self, folder: str | os.PathLike[str]):
-        self.folder = Path(folder)
+        try:
+            self.folder = Path(folder)
+        except TypeError as error:
+            raise TypeError(
+                f"checkpoint should be the path of a folder, but {folder!r} was given."
+            ) from error
+        # A hash of the fit to which all files of the folder belong.
+        self._fit = ""
 
     def open(self, identity: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
         """Begin a fit, or resume the one whose state is in the folder.
@@ -59,17 +72,29 @@ class Checkpoint:
         ------
         ValueError
             If the folder holds the state of a fit that differs in ``identity``, or a file that
-            cannot be read.
+            cannot be read, or if it is a file itself.
         """
-        identity = {"format of the checkpoint": _FORMAT, **identity}
+        identity = {_FORMAT_NAME: _FORMAT, **identity}
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(
+                f"checkpoint should be a folder, but {str(self.folder)!r} is a file. Give the path "
+                "of a folder, or of one that does not exist yet."
+            )
         path = self.folder / "fit.joblib"
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._fit = fingerprint(identity, shared)
             _write(path, {"identity": identity, "shared": shared})
             return shared
         stored = _read(path)
+        known = stored.get("identity") if isinstance(stored, dict) else None
+        if not isinstance(known, dict) or _FORMAT_NAME not in known or "shared" not in stored:
+            raise ValueError(
+                f"The file {str(path)!r} is no checkpoint of sklearn_anneal, but holds a value of "
+                f"class {type(stored).__name__}. Remove it, or give checkpoint another folder."
+            )
         for what, value in identity.items():
-            before = stored["identity"].get(what)
+            before = known.get(what)
             if before != value:
                 values = "" if what == "data" else f" ({before!r} then, {value!r} now)"
                 raise ValueError(
@@ -77,16 +102,38 @@ class Checkpoint:
                     f"because that belongs to a fit that differs in the {what}{values}. Restore "
                     "what has changed, or give checkpoint another folder."
                 )
-        return stored["shared"]
+        shared = stored["shared"]
+        self._fit = fingerprint(identity, shared)
+        return shared
 
     def load(self, name: str) -> Any:
-        """Return the stored state of a part of the fit; None if nothing has been stored yet."""
+        """Return the stored state of a part of the fit; None if nothing has been stored yet.
+
+        Raises
+        ------
+        ValueError
+            If the file cannot be read, or belongs to another fit or to another part.
+        """
         path = self._path(name)
-        return _read(path) if path.exists() else None
+        if not path.exists():
+            return None
+        stored = _read(path)
+        about = self._of(name)
+        if not isinstance(stored, dict) or any(stored.get(k) != v for k, v in about.items()):
+            raise ValueError(
+                f"The file {str(path)!r} does not belong to the fit whose checkpoint is in this "
+                "folder. Remove the file, so that this part of the fit begins anew, or give "
+                "checkpoint another folder."
+            )
+        return stored["state"]
 
     def save(self, name: str, state: Any) -> None:
         """Store the state of a part of the fit."""
-        _write(self._path(name), state)
+        _write(self._path(name), {**self._of(name), "state": state})
+
+    def _of(self, name: str) -> dict[str, str]:
+        """Return what a file of a part of the fit says about itself."""
+        return {"fit": self._fit, "part": name}
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.joblib"
@@ -96,10 +143,11 @@ def _read(path: Path) -> Any:
     try:
         return joblib.load(path)
     except Exception as error:
+        reason = str(error) or type(error).__name__
         raise ValueError(
-            f"The checkpoint {str(path)!r} cannot be read ({error}). It is damaged, or was written "
-            "with another version of this package or of one of its dependencies; give checkpoint "
-            "another folder."
+            f"The checkpoint {str(path)!r} cannot be read ({reason}). It is damaged, is no "
+            "checkpoint, or was written with another version of this package or of one of its "
+            "dependencies. Remove it, or give checkpoint another folder."
         ) from error
 
 

@@ -26,7 +26,8 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
-from .parallel import Workers, pickled
+from .overflow import judged_by_results
+from .parallel import Workers, owned, pickled
 from .parts import Errand, Node, Part, Place, copied, run
 from .thread_limits import one_thread
 from .units import Units
@@ -258,12 +259,7 @@ def _given(value: bytes) -> Any:
 
 
 def _part(load: Any, X: Any, y: Any, weights: Any) -> Part:
-    return Part(load.index, load.computed(*map(_owned, (X, y, weights))), {})
-
-
-def _owned(value: Any) -> Any:
-    """Return a value whose arrays are not views of a message; these may be out of line."""
-    return value if callable(value) else pickle.loads(pickled(value))
+    return Part(load.index, load.computed(*map(owned, (X, y, weights))), {})
 
 
 def _kept(parts: list[Part], token: str) -> bytes:
@@ -277,7 +273,12 @@ def _visit(errand: bytes, parts: list[Part], n_parts: int, copies: dict[str, lis
             if part.index in found:
                 part.kept[copied(token)] = found[part.index]
     n_threads = get_worker().state.nthreads
-    with one_thread(), parallel_config(backend="threading"), Workers(n_threads) as workers:
+    with (
+        one_thread(),
+        judged_by_results(),
+        parallel_config(backend="threading"),
+        Workers(n_threads) as workers,
+    ):
         return pickled(run(pickle.loads(errand), parts, n_parts, workers))
 
 

@@ -90,7 +90,7 @@ def update(
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
     if not minibatch:
         ctx.q = settled(ctx.q)
-    if _learns(ctx, method, minibatch, visited):
+    if _learns(ctx, method, units, minibatch, visited):
         learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale)
         ctx.model, ctx.prior, ctx.q = learned
     state = method.advance(ctx, visited.step)
@@ -108,12 +108,17 @@ def _of_block(ctx: Context, block: Block, raw: Natural) -> Natural:
     return ctx.model.block_statistics(block, raw, ctx.q)
 
 
-def _learns(ctx: Context, method: Annealing, minibatch: bool, visited: Visited) -> bool:
+def _learns(
+    ctx: Context, method: Annealing, units: Units, minibatch: bool, visited: Visited
+) -> bool:
     """Return whether hyperparameters are learned after this update.
 
     This begins late in a fit. While components are still similar, empirical Bayes would favour
-    those that have slightly more data by chance.
+    those that have slightly more data by chance. Data that weigh less than one observation, or
+    whose counts are too light, determine no hyperparameters.
     """
+    if units.n_observations * ctx.scale < 1.0 or ctx.summary.why_not_learned(ctx.model):
+        return False
     if not method.finish:
         return bool(method.progress(ctx.state) >= method.learn_priors_after)
     if method.is_annealing(ctx.state):

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from sklearn import config_context, get_config
+from sklearn import get_config
+
+from .overflow import judged_by_results
+from .parallel import in_thread
+
+_ENDED = "another restart has failed, or the fit has ended"
 
 
 class Lockstep:
@@ -29,14 +34,14 @@ class Lockstep:
         self._sweep = sweep
         self._lock = threading.Lock()
         self._waiting: list[tuple[Any, Future[Any]]] = []
-        self._over = False
+        self._over = threading.Event()
 
     def pass_with(self, job: Any) -> Any:
         """Wait for the other restarts, and return the result of a sweep."""
         result: Future[Any] = Future()
         with self._lock:
-            if self._over:
-                raise CancelledError("another restart has failed")
+            if self._over.is_set():
+                raise CancelledError(_ENDED)
             self._waiting.append((job, result))
             batch = self._batch()
         self._run(batch)
@@ -53,7 +58,7 @@ class Lockstep:
 
     def _batch(self) -> list[tuple[Any, Future[Any]]]:
         """Take all sweeps that wait, if no other is to come before them."""
-        if len(self._waiting) < self._n:
+        if self._over.is_set() or len(self._waiting) < self._n:
             return []
         batch, self._waiting = self._waiting, []
         return batch
@@ -61,36 +66,48 @@ class Lockstep:
     def _run(self, batch: list[tuple[Any, Future[Any]]]) -> None:
         if not batch:
             return
+        jobs, results = zip(*batch, strict=True)
         try:
-            found = self._sweep([job for job, _ in batch])
+            found = list(zip(results, self._sweep(list(jobs)), strict=True))
         except BaseException as error:
-            for _, result in batch:
+            for result in results:
                 result.set_exception(error)
             return
-        for (_, result), value in zip(batch, found, strict=True):
+        for result, value in found:
             result.set_result(value)
 
     def map(self, function: Callable, tasks: list[tuple], common: tuple = ()) -> list:
-        """``[function(*common, *task) for task in tasks]``, each in a thread of its own."""
+        """``[function(*common, *task) for task in tasks]``, each in a thread of its own.
+
+        Raises
+        ------
+        RuntimeError
+            If the system cannot start a thread for each of them.
+        """
         config = get_config()
 
         def one(task: tuple) -> Any:
             failed = True
             try:
-                with config_context(**config):
-                    value = function(*common, *task)
+                with judged_by_results():
+                    value = in_thread(self._over, config, function, *common, *task)
                 failed = False
                 return value
             finally:
                 self.leave(failed)
 
-        with ThreadPoolExecutor(len(tasks), thread_name_prefix="restart") as pool:
-            futures = [pool.submit(one, task) for task in tasks]
+        pool = ThreadPoolExecutor(len(tasks), thread_name_prefix="restart")
+        try:
+            futures = [_begun(pool, len(tasks), one, task) for task in tasks]
+            wait(futures)
+        finally:
+            # After an error or an interrupt some restarts wait for others, which will not come. A
+            # second interrupt must not prevent their end.
             try:
-                wait(futures)
-            except BaseException:
                 self._end()
-                raise
+            finally:
+                self._end()
+                pool.shutdown(cancel_futures=True)
         errors = [error for error in (future.exception() for future in futures) if error]
         # A restart that was ended has an error too, which is not the cause.
         for error in sorted(errors, key=lambda error: isinstance(error, CancelledError)):
@@ -98,8 +115,20 @@ class Lockstep:
         return [future.result() for future in futures]
 
     def _end(self) -> None:
-        """End all restarts that wait, and those that would."""
+        """End all restarts that wait, and those that would; nothing is left to a second call."""
         with self._lock:
-            self._over, left, self._waiting = True, self._waiting, []
-        for _, result in left:
-            result.set_exception(CancelledError("another restart has failed, or the fit has ended"))
+            self._over.set()
+            for _, result in self._waiting:
+                if not result.done():
+                    result.set_exception(CancelledError(_ENDED))
+
+
+def _begun(pool: ThreadPoolExecutor, n: int, function: Callable, task: tuple) -> Future[Any]:
+    """Begin one of n restarts."""
+    try:
+        return pool.submit(function, task)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"The {n} restarts of a fit to data in parts have a thread each, but the system could "
+            f"not start so many ({error}). Lower n_init, or end other threads and processes."
+        ) from error

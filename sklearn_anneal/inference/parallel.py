@@ -23,6 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from ..kernels import MOST_PARTS
 from .kept_memory import keep_memory, memory_kept
+from .overflow import judged_by_results
 from .thread_limits import one_thread
 from .threads import Call, Threads
 
@@ -167,14 +168,27 @@ class Workers:
             self._sends_once = type(backend).__module__ == "joblib._dask"
 
     def __enter__(self) -> Workers:
-        self._memory.enter_context(memory_kept())
-        if self.n_workers > 1:
-            if self._threads:
-                self._pool = Threads(self.n_workers - 1, keep_memory)
-            else:
-                self._parallel.__enter__()
-            self._running = True
+        try:
+            self._memory.enter_context(memory_kept())
+            if self.n_workers > 1:
+                self._begin()
+        except BaseException:
+            self._memory.close()
+            raise
         return self
+
+    def _begin(self) -> None:
+        if self._threads:
+            try:
+                self._pool = Threads(self.n_workers - 1, keep_memory)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"n_jobs permits {self.n_workers} threads, but the system could not start so "
+                    f"many ({error}). Lower n_jobs, or end other threads and processes."
+                ) from error
+        else:
+            self._parallel.__enter__()
+        self._running = True
 
     def __exit__(self, *exception: Any) -> None:
         self._memory.close()
@@ -236,9 +250,10 @@ class Workers:
                     return
                 function(part)
 
-        n_others = min(self.n_workers, len(left)) - 1
-        others = [self._pool.submit(work, left.pop) for _ in range(n_others)]
+        others: list[Call] = []
         try:
+            for _ in range(min(self.n_workers, len(left)) - 1):
+                others.append(self._pool.submit(work, left.pop))
             work(left.popleft)
             for other in others:
                 if not other.cancel():
@@ -414,7 +429,7 @@ def _in_order(
 
     try:
         for task in chain(first_tasks, tasks):
-            waiting.append(pool.submit(_in_thread, over, config, function, *task))
+            waiting.append(pool.submit(in_thread, over, config, function, *task))
             if len(waiting) >= most:
                 yield first()
         if ahead is not None:
@@ -428,9 +443,7 @@ def _in_order(
             call.cancel()
 
 
-def _in_thread(
-    over: threading.Event, config: dict[str, Any], function: Callable, *task: Any
-) -> Any:
+def in_thread(over: threading.Event, config: dict[str, Any], function: Callable, *task: Any) -> Any:
     """Run a task with the caller's configuration of scikit-learn, which belongs to a thread."""
     before, _TASK.over = getattr(_TASK, "over", None), over
     try:
@@ -467,7 +480,7 @@ def _in_worker(
 ) -> list[bytes]:
     """Run tasks where the caller's limit on threads may not reach; their results, pickled."""
     values = () if common is None else common.values
-    with one_thread():
+    with one_thread(), judged_by_results():
         return [pickled(function(*values, *task)) for task in tasks]
 
 
@@ -489,6 +502,11 @@ def pickled(result: Any) -> bytes:
     file = io.BytesIO()
     _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(result)
     return file.getvalue()
+
+
+def owned(value: Any) -> Any:
+    """Return a value whose arrays are not views of a message; these may be out of line."""
+    return value if callable(value) else pickle.loads(pickled(value))
 
 
 SEQUENTIAL = Workers(1)

@@ -28,6 +28,8 @@ class About(NamedTuple):
     Attributes
     ----------
     n_units, n_weight_units : int
+    n_entries : int
+        The number of entries of data points that have different numbers of them, and else 0.
     weight, n_observations : float
     patterns : bool
         Whether cells are missing.
@@ -35,6 +37,7 @@ class About(NamedTuple):
 
     n_units: int
     n_weight_units: int
+    n_entries: int
     weight: float
     n_observations: float
     patterns: bool
@@ -98,7 +101,7 @@ class _Describe(Errand):
         units = self.view.of(part)
         patterns = getattr(units, "patterns", None)
         weight = units.total_weight
-        sizes = units.n_units, units.n_weight_units
+        sizes = units.n_units, units.n_weight_units, getattr(units, "n_entries", 0)
         about = About(*sizes, weight, units.n_observations, patterns is not None)
         occurs = np.zeros(self.n_columns, dtype=bool)
         occurs[units.met(self.n_columns)] = True
@@ -465,6 +468,10 @@ class PartedUnits(Units):
     @property
     def n_weight_units(self) -> int:
         return sum(about.n_weight_units for about in self._about if about.weight > 0)
+
+    @property
+    def n_entries(self) -> int:
+        return sum(about.n_entries for about in self._about)
 
     @property
     def total_weight(self) -> float:

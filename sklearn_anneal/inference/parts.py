@@ -14,8 +14,9 @@ from __future__ import annotations
 import pickle
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -246,6 +247,9 @@ class Here(Place):
     def put(self, loads: list[Callable[[], Units]]) -> None:
         self.n_parts = len(loads)
         self._loads = loads
+        if self._folder is not None:
+            # That of the first call, which nothing has been written to that counts from now on.
+            self._folder.cleanup()
         if not all(self._stay):
             self._folder = tempfile.TemporaryDirectory(prefix="sklearn_anneal-")
         self._kept = [
@@ -263,23 +267,39 @@ class Here(Place):
         return [handle() for handle in handles]
 
     def _run(self, errand: Errand, indices: list[int], workers: Workers) -> list[tuple[Node, Any]]:
-        parts = self._loaded(indices) if errand.reads else map(self._part, indices)
-        return run(errand, parts, self.n_parts, workers)
+        if not errand.reads:
+            return run(errand, map(self._part, indices), self.n_parts, workers)
+        with closing(self._loaded(indices)) as parts:
+            return run(errand, parts, self.n_parts, workers)
 
-    def _loaded(self, indices: list[int]) -> Iterator[Part]:
+    def _loaded(self, indices: list[int]) -> Generator[Part, None, None]:
         if all(self._stay[i] for i in indices):
             yield from map(self._part, indices)
             return
         config = get_config()
-        with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
-            ahead: Future[Part] | None = None
-            for i, following in zip(indices, [*indices[1:], None], strict=True):
-                current = ahead or reader.submit(self._read, i, config)
-                ahead = None
+        reader = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
+        try:
+            ahead = self._read_ahead(reader, indices[0], config)
+            for following in [*indices[1:], None]:
+                current = ahead
                 if following is not None:
-                    ahead = reader.submit(self._read, following, config)
-                yield current.result()
+                    ahead = self._read_ahead(reader, following, config)
+                yield current()
                 del current
+        finally:
+            # After an error or an interrupt, no other part is to be read.
+            reader.shutdown(cancel_futures=True)
+
+    def _read_ahead(
+        self, reader: ThreadPoolExecutor, index: int, config: dict[str, Any]
+    ) -> Callable[[], Part]:
+        """Begin to read a part, and return a function that returns it."""
+        try:
+            return reader.submit(self._read, index, config).result
+        except RuntimeError:
+            # The system cannot start a thread. Parts are then read when their turn comes.
+            reader.shutdown(cancel_futures=True)
+            return partial(self._read, index, config)
 
     def _part(self, index: int) -> Part:
         """Return a part, which may not be loaded yet."""

@@ -283,7 +283,7 @@ class Search:
         self.reheat_lower_bounds.append(after.final)
         rise = after.final - before.final
         self.in_vain = 0 if stop.worthwhile(rise, n_observations) else self.in_vain + 1
-        if rise > 0 and finite(trial.ctx.q):
+        if 0 < rise < np.inf and finite(trial.ctx.q):
             after.lower_bounds[:0] = before.lower_bounds
             after.temperatures[:0] = before.temperatures
             after.initial = before.initial

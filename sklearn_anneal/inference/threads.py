@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from functools import cache
+from functools import cache, partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from joblib import cpu_count
 
 from ..kernels import load
+from .overflow import judged_by_results
 
 # How long to watch before sleeping, in rounds of about ten nanoseconds.
 _WATCH = 100_000
@@ -155,6 +156,11 @@ class Threads:
     n : int
     initializer : callable
         Each thread calls it at first.
+
+    Raises
+    ------
+    RuntimeError
+        If the system cannot start as many threads. Those that it has started end.
     """
 
     def __init__(self, n: int, initializer: Callable[[], None]):
@@ -170,10 +176,16 @@ class Threads:
         self._asleep: set[int] = set()
         self._board = _team().new_board() if self._watched else _NO_BOARD
         work = (*common, self._watched, self._board, self._asleep, initializer)
-        self._threads = [threading.Thread(target=_work, args=work, daemon=True) for _ in range(n)]
-        self._dismiss = weakref.finalize(self, _dismiss, *common, n)
-        for thread in self._threads:
-            thread.start()
+        self._threads = [threading.Thread(target=_thread, args=work, daemon=True) for _ in range(n)]
+        self._dismiss = partial(_dismiss, *common, n)
+        weakref.finalize(self, self._dismiss)
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            # The error refers to this object, which lives as long as the error.
+            self._dismiss()
+            raise
 
     def submit(self, function: Callable, *arguments: Any) -> Call:
         """Let a thread call ``function(*arguments)``."""
@@ -206,7 +218,12 @@ class Threads:
 
     def close(self) -> None:
         """Wait for the calls that have begun, take back all others, and end the threads."""
-        self._dismiss()
+        try:
+            self._dismiss()
+        except BaseException:
+            # The interrupt may have come before all threads were to end.
+            self._dismiss()
+            raise
         for thread in self._threads:
             thread.join()
 
@@ -223,6 +240,11 @@ def _dismiss(calls: SimpleQueue[Call | None], signal: _Signal, n: int) -> None:
     for _ in range(n):
         calls.put(None)
     signal.increase()
+
+
+def _thread(*work: Any) -> None:
+    with judged_by_results():
+        _work(*work)
 
 
 def _work(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..metrics import floors_of_words, top_words
 from ._plotting import COLORS, choose, import_pyplot, is_positive_int, tidy
 
 _MOST_COLUMNS = 5
@@ -26,10 +27,10 @@ class TopicsDisplay:
 
     Parameters
     ----------
-    words : sequence of array-like of shape (n_words,)
+    words : sequence of array-like of shape (n_words,) or shorter
         Words of each topic, the most probable first.
     probabilities : array-like of shape (n_topics, n_words)
-        Their probabilities in the topic.
+        Their probabilities in the topic. Entries for which a topic has no word are not drawn.
     numbers : sequence of int of length n_topics, default=None
         Numbers of the topics for the titles; None: 0, 1, ….
     shares : array-like of shape (n_topics,), default=None
@@ -124,17 +125,19 @@ class TopicsDisplay:
                 )
 
         style = {"color": COLORS[0], "height": 0.75, **(bar_kwargs or {})}
-        positions = np.arange(n_words)
+        largest = float(np.nanmax(probabilities, initial=0.0))
         self.bars_ = []
         for i, (panel, words) in enumerate(zip(axes, self.words, strict=True)):
-            self.bars_.append(panel.barh(positions, probabilities[i], **style))
+            positions = np.arange(len(words))
+            self.bars_.append(panel.barh(positions, probabilities[i, : len(words)], **style))
             # A word may contain characters that matplotlib would take for a formula.
             panel.set_yticks(
                 positions, [str(word) for word in words], fontsize="small", parse_math=False
             )
-            panel.invert_yaxis()
+            # Bars of all panels have the same height, whatever the number of words.
+            panel.set_ylim(n_words - 0.5, -0.5)
             panel.set_title(self._title(i), fontsize="medium")
-            panel.set_xlim(0, 1.05 * max(float(probabilities.max(initial=0.0)), 1e-12))
+            panel.set_xlim(0, 1.05 * max(largest, 1e-12))
             panel.tick_params(axis="x", labelsize="small")
             panel.tick_params(axis="y", length=0)
             panel.locator_params(axis="x", nbins=4)
@@ -178,7 +181,8 @@ class TopicsDisplay:
             An int n: the n topics with most tokens. A sequence: the topics with these numbers, in
             this order. None: all topics with more than one token, the largest first.
         n_words : int, default=8
-            Words per topic.
+            Largest number of words per topic. Words of which a topic has no tokens are left out,
+            because their order would be that of the columns.
         ax : matplotlib Axes or array-like of Axes, default=None
             Where to draw, see :meth:`plot`.
         n_columns : int, default=None
@@ -215,15 +219,17 @@ class TopicsDisplay:
             )
         names = _names(estimator, feature_names, n_features)
         # The documents added their expected numbers of tokens to the prior.
-        tokens = np.maximum(concentration - estimator.topic_word_prior_, 0.0).sum(axis=1)
+        prior = estimator.topic_word_prior_
+        tokens = np.maximum(concentration - prior, 0.0).sum(axis=1)
         chosen = choose(topics, tokens, "topics", "token")
-        # The stable sort takes words with equal probabilities in the order of their columns, as
-        # top_words does.
-        order = np.argsort(-concentration[chosen], axis=1, kind="stable")[:, :n_words]
-        probabilities = concentration[chosen] / concentration[chosen].sum(axis=1, keepdims=True)
+        floors = floors_of_words(concentration, prior)[chosen]
+        order = top_words(concentration[chosen], n_words, floors)
+        probabilities = np.full((len(chosen), n_words), np.nan)
+        for row, k, words in zip(probabilities, chosen, order, strict=True):
+            row[: len(words)] = concentration[k, words] / concentration[k].sum()
         display = cls(
             words=[names[row] for row in order],
-            probabilities=np.take_along_axis(probabilities, order, axis=1),
+            probabilities=probabilities,
             numbers=[int(k) for k in chosen],
             shares=tokens[chosen] / max(float(tokens.sum()), np.finfo(float).tiny),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llvmlite import ir
-from numba.core import cgutils
+from numba.core import cgutils, config
 
 LANES = 8
 ROWS = 8
@@ -26,7 +26,12 @@ BELOW_ALL = -1e308
 
 
 class Emitter:
-    """Emits instructions on vectors that hold ``VECTOR`` bytes of elements of one dtype."""
+    """Emits instructions on vectors that hold ``VECTOR`` bytes of elements of one dtype.
+
+    If ``NUMBA_BOUNDSCHECK`` is set, numba checks the bounds of arrays in compiled code, but not in
+    instructions that are written out. Here every access to an array is then checked as well;
+    without the variable nothing is emitted.
+    """
 
     def __init__(self, context, builder, dtype):
         self.context = context
@@ -36,17 +41,42 @@ class Emitter:
         self.alignment = dtype.bitwidth // 8
         self.lanes = VECTOR // self.alignment
         self.vector = ir.VectorType(self.element, self.lanes)
+        # Number of elements of every array, by the address of its first one.
+        self._sizes = {}
 
     def array(self, kind, value):
         """Address of the first element, and shape."""
         struct = self.context.make_array(kind)(self.context, self.builder, value)
-        return struct.data, cgutils.unpack_tuple(self.builder, struct.shape)
+        data = struct.data
+        if config.BOUNDSCHECK:
+            self._sizes[data] = struct.nitems
+        return data, cgutils.unpack_tuple(self.builder, struct.shape)
 
     def constant(self, value):
         return ir.Constant(self.vector, [ir.Constant(self.element, value)] * self.lanes)
 
-    def _address(self, data, offset):
-        pointer = self.builder.gep(data, [offset])
+    def address(self, data, offset, n=1):
+        """Address of the first of ``n`` elements that are read or written; n can be a constant."""
+        if config.BOUNDSCHECK:
+            self._check(self._sizes[data], offset, ir.Constant(INDEX, n) if type(n) is int else n)
+        return self.builder.gep(data, [offset])
+
+    def _check(self, size, offset, n):
+        """Raise an error unless ``n`` elements from ``offset`` on are within an array."""
+        b = self.builder
+        offset = b.sext(offset, INDEX) if offset.type.width < INDEX.width else offset
+        after = b.add(offset, n)
+        negative = b.icmp_signed("<", offset, ir.Constant(INDEX, 0))
+        with b.if_then(b.or_(negative, b.icmp_signed(">", after, size)), likely=False):
+            message = "explicit vector code is out of the bounds of an array"
+            self.context.call_conv.return_user_exc(b, IndexError, (message,))
+
+    def element_at(self, data, offset):
+        """One element of an array, of any dtype."""
+        return self.builder.load(self.address(data, offset))
+
+    def _address(self, data, offset, n=None):
+        pointer = self.address(data, offset, self.lanes if n is None else n)
         return self.builder.bitcast(pointer, self.vector.as_pointer())
 
     def load(self, data, offset):
@@ -177,7 +207,8 @@ class Emitter:
         for first in range(0, self.lanes, DOUBLES):
             part = self.shuffle(value, value, list(range(first, first + DOUBLES)))
             place = self.builder.add(offset, ir.Constant(offset.type, first))
-            place = self.builder.bitcast(self.builder.gep(out, [place]), doubles.as_pointer())
+            place = self.address(out, place, DOUBLES)
+            place = self.builder.bitcast(place, doubles.as_pointer())
             old = self.builder.load(place)
             old.align = 8
             new = self.builder.fadd(self.builder.fpext(part, doubles), old)

@@ -64,7 +64,7 @@ def lane_products(typingctx, x, y, out):
         for q, sum_ in enumerate(sums):
             lanes = builder.load(sum_)
             emit.store(lanes, out, ir.Constant(INDEX, q * emit.lanes))
-            place = builder.gep(out, [ir.Constant(INDEX, QUARTERS * emit.lanes + q)])
+            place = emit.address(out, ir.Constant(INDEX, QUARTERS * emit.lanes + q))
             builder.store(emit.sum_of_lanes(lanes), place)
         return context.get_dummy_value()
 
@@ -82,7 +82,7 @@ def fetch_rows(typingctx, table, rows, first, last):
         line = ir.Constant(INDEX, LINE // emit.alignment)
         n_lines = builder.udiv(builder.add(n_columns, builder.sub(line, line.type(1))), line)
         with cgutils.for_range(builder, args[3], start=args[2]) as loop:
-            row = builder.sext(builder.load(builder.gep(rows, [loop.index])), INDEX)
+            row = builder.sext(emit.element_at(rows, loop.index), INDEX)
             start = builder.mul(row, n_columns)
             with cgutils.for_range(builder, n_lines) as lines:
                 emit.fetch(table, builder.add(start, builder.mul(lines.index, line)), level=2)
@@ -156,7 +156,7 @@ def _emit_ratio_update(context, builder, signature, args, gathered):
         if not gathered:
             return emit.starts(first, n_columns)
         places = [builder.add(first, ir.Constant(first.type, j)) for j in range(ROWS)]
-        return [builder.load(builder.gep(rows, [place])) for place in places]
+        return [emit.element_at(rows, place) for place in places]
 
     def multiply(index):
         emit.fill(totals, floor)
@@ -257,7 +257,7 @@ def add_shares_of_rows(typingctx, x, counts, starts, n, tiny, weight, table, out
         with cgutils.for_range(builder, builder.sdiv(args[3], block)) as blocks:
             first = builder.mul(blocks.index, block)
             places = [builder.add(first, ir.Constant(first.type, j)) for j in range(ROWS)]
-            rows = [builder.load(builder.gep(starts, [place])) for place in places]
+            rows = [emit.element_at(starts, place) for place in places]
             emit.fill(totals, floor)
             with emit.steps(n_columns) as loop:
                 offset = emit.offset(loop)
@@ -302,12 +302,12 @@ def add_shares_to_row(typingctx, x, counts, weights, starts, n, tiny, table, out
         block = ir.Constant(args[4].type, ROWS)
 
         def address(offset):
-            return builder.bitcast(builder.gep(out, [offset]), doubles.as_pointer())
+            return builder.bitcast(emit.address(out, offset, DOUBLES), doubles.as_pointer())
 
         with cgutils.for_range(builder, builder.sdiv(args[4], block)) as blocks:
             first = builder.mul(blocks.index, block)
             places = [builder.add(first, ir.Constant(first.type, j)) for j in range(ROWS)]
-            rows = [builder.load(builder.gep(starts, [place])) for place in places]
+            rows = [emit.element_at(starts, place) for place in places]
             emit.fill(totals, floor)
             with emit.steps(n_columns) as loop:
                 offset = emit.offset(loop)
@@ -366,8 +366,8 @@ def _emit_add_rows(context, builder, signature, args, n_sums):
         for total in totals:
             emit.fill(total, emit.constant(0.0))
         with cgutils.for_range(builder, n) as loop:
-            start = builder.load(builder.gep(starts, [loop.index]))
-            later = builder.load(builder.gep(starts, [builder.add(loop.index, n)]))
+            start = emit.element_at(starts, loop.index)
+            later = emit.element_at(starts, builder.add(loop.index, n))
             later = builder.add(later, offset)
             for byte in range(0, width * VECTOR, LINE):
                 column = ir.Constant(INDEX, byte // emit.alignment)
@@ -376,7 +376,7 @@ def _emit_add_rows(context, builder, signature, args, n_sums):
                 emit.load(table, emit.plus(builder.add(start, offset), k)) for k in range(width)
             ]
             for (factors, _, _, _), total in zip(targets, totals, strict=True):
-                factor = emit.everywhere(builder.load(builder.gep(factors, [loop.index])))
+                factor = emit.everywhere(emit.element_at(factors, loop.index))
                 for vector, address in zip(vectors, total, strict=True):
                     value = emit.multiply_add(factor, vector, builder.load(address))
                     builder.store(value, address)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 from ._emitter import BELOW_ALL, INDEX, WORD, Emitter
@@ -34,9 +34,6 @@ class _Chain(Emitter):
         address = cgutils.alloca_once(self.builder, self.vector)
         self.builder.store(self.constant(value), address)
         return address
-
-    def element_at(self, data, offset):
-        return self.builder.load(self.builder.gep(data, [offset]))
 
     def add_to(self, address, value):
         self.builder.store(self.builder.fadd(self.builder.load(address), value), address)
@@ -78,7 +75,7 @@ class _Chain(Emitter):
         if mask is None:
             return self.load(data, offset)
         function = self._masked("load", self.vector, [self._mask_type(), self.vector])
-        address = self._address(data, offset)
+        address = self._address(data, offset, self._selected(mask))
         return self.builder.call(function, [address, self._align(), mask, other])
 
     def store_part(self, value, data, offset, mask):
@@ -86,7 +83,15 @@ class _Chain(Emitter):
             self.store(value, data, offset)
             return
         function = self._masked("store", ir.VoidType(), [self._mask_type()], [self.vector])
-        self.builder.call(function, [value, self._address(data, offset), self._align(), mask])
+        address = self._address(data, offset, self._selected(mask))
+        self.builder.call(function, [value, address, self._align(), mask])
+
+    def _selected(self, mask):
+        """The number of lanes that a mask selects, which are the first ones."""
+        if not config.BOUNDSCHECK:
+            return None
+        bits = self.builder.bitcast(mask, ir.IntType(self.lanes))
+        return self.builder.ctpop(self.builder.zext(bits, INDEX))
 
     def masks(self, column, width, n_columns):
         """Masks of the vectors of a tile; only the last vector may reach beyond the row."""
@@ -323,7 +328,7 @@ def finish_rows(
 
             def normalize(overlap):
                 overlap = emit.sum_of_lanes(overlap)
-                builder.store(overlap, builder.gep(overlaps, [row]))
+                builder.store(overlap, emit.address(overlaps, row))
                 inverse = builder.fdiv(one, overlap)
                 factor = builder.fmul(inverse, emit.element_at(ratios, row))
                 return emit.everywhere(inverse), emit.everywhere(factor)

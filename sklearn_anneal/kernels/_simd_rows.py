@@ -50,7 +50,7 @@ def subtract_rows(typingctx, factors, at, n, table, out):
             for total, place in zip(totals, places, strict=True):
                 builder.store(emit.load(out, place), total)
             with cgutils.for_range(builder, args[2]) as loop:
-                factor = builder.load(builder.gep(factors, [builder.add(first, loop.index)]))
+                factor = emit.element_at(factors, builder.add(first, loop.index))
                 factor = emit.everywhere(builder.fneg(factor))
                 row = builder.mul(loop.index, n_columns)
                 for total, place in zip(totals, places, strict=True):
@@ -63,6 +63,40 @@ def subtract_rows(typingctx, factors, at, n, table, out):
         return context.get_dummy_value()
 
     return types.void(factors, at, n, table, out), codegen
+
+
+@intrinsic
+def squared_distances(typingctx, points, at, n, table, out):
+    """``out = Σ_{j<n} (table[j] − points[at, j])²``, for rows that :func:`sum_rows` describes.
+
+    The sums stay in registers, as those of :func:`subtract_rows`.
+    """
+
+    def codegen(context, builder, signature, args):
+        emit = Emitter(context, builder, signature.args[3].dtype)
+        points, (_, n_coordinates) = emit.array(signature.args[0], args[0])
+        table, (_, n_columns) = emit.array(signature.args[3], args[3])
+        out, _ = emit.array(signature.args[4], args[4])
+        first = builder.mul(args[1], n_coordinates)
+
+        def emit_block(offset, width):
+            totals = [cgutils.alloca_once(builder, emit.vector) for _ in range(width)]
+            places = [emit.plus(offset, k) for k in range(width)]
+            emit.fill(totals, emit.constant(0.0))
+            with cgutils.for_range(builder, args[2]) as loop:
+                point = builder.load(builder.gep(points, [builder.add(first, loop.index)]))
+                point = emit.everywhere(point)
+                row = builder.mul(loop.index, n_columns)
+                for total, place in zip(totals, places, strict=True):
+                    step = builder.fsub(emit.load(table, builder.add(row, place)), point)
+                    builder.store(emit.multiply_add(step, step, builder.load(total)), total)
+            for total, place in zip(totals, places, strict=True):
+                emit.store(builder.load(total), out, place)
+
+        _in_blocks(emit, n_columns, emit_block)
+        return context.get_dummy_value()
+
+    return types.void(points, at, n, table, out), codegen
 
 
 @intrinsic
@@ -86,7 +120,7 @@ def sum_rows(typingctx, start, table, starts, n, out, at):
             for k, total in enumerate(totals):
                 builder.store(emit.load(start, emit.plus(offset, k)), total)
             with cgutils.for_range(builder, args[3]) as loop:
-                place = builder.add(builder.load(builder.gep(starts, [loop.index])), offset)
+                place = builder.add(emit.element_at(starts, loop.index), offset)
                 for k, total in enumerate(totals):
                     vector = emit.load(table, emit.plus(place, k))
                     builder.store(builder.fadd(builder.load(total), vector), total)
@@ -120,7 +154,7 @@ def add_to_rows(typingctx, rows, at, factor, starts, n, table):
                 builder.fmul(emit.load(rows, emit.plus(first, k)), factor) for k in range(width)
             ]
             with cgutils.for_range(builder, args[4]) as loop:
-                start = builder.add(builder.load(builder.gep(starts, [loop.index])), offset)
+                start = builder.add(emit.element_at(starts, loop.index), offset)
                 for k, vector in enumerate(vectors):
                     place = emit.plus(start, k)
                     emit.store(builder.fadd(emit.load(table, place), vector), table, place)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import exp, log
-from ._simd_rows import subtract_rows
+from ._simd_rows import squared_distances, subtract_rows
 
 # Number of data points that are processed at a time.
 _LANES = 64
@@ -48,15 +48,16 @@ def _sweep(inputs, gram, x, active, activations, logits, change, drive):
 
 
 @helper
-def _energies(inputs, gram, activations, out, drive):
-    """Σ_k ν_k ``inputs``_k − Σ_{k<l} ν_k ν_l ``gram``_kl."""
+def _energies(log_odds, gram, root, activations, out, drive):
+    """Σ_k (ν_k ``log_odds``_k − ν_k (1 − ν_k) ``gram``_kk / 2) − ‖``root`` ν‖² / 2."""
     out[:] = 0.0
     for k in range(gram.shape[0]):
+        odds, half = log_odds[k], 0.5 * gram[k, k]
+        drive[:] = 0.0
+        subtract_rows(root, k, k + 1, activations, drive)
         for i in range(_LANES):
-            drive[i] = inputs[k, i]
-        subtract_rows(gram, k, k, activations, drive)
-        for i in range(_LANES):
-            out[i] += activations[k, i] * drive[i]
+            nu = activations[k, i]
+            out[i] += nu * (odds - (1.0 - nu) * half) - 0.5 * drive[i] * drive[i]
 
 
 @helper
@@ -78,11 +79,12 @@ def _entropies(logits, activations, out):
         out[i] -= log(product[i])
 
 
-@kernel("rows matrix vector vector int int float out2 out2 out1 out1", dtypes=("float64",))
+@kernel("rows matrix matrix vector vector int int float out2 out2 out1 out1", dtypes=("float64",))
 def mean_field(
     projections,
     gram,
-    offsets,
+    root,
+    log_odds,
     inverse_temperature,
     relaxed,
     n_sweeps,
@@ -99,9 +101,12 @@ def mean_field(
     projections : array of shape (n_components, n)
         E[μ_k]·x / σ² of every data point x.
     gram : array of shape (n_components, n_components)
-        E[μ_k·μ_l] / σ²; the diagonal is not used.
-    offsets : array of shape (n_components,)
-        log(π / (1 − π)) − E[μ_k·μ_k] / (2 σ²).
+        E[μ_k·μ_l] / σ².
+    root : array of shape (n_components, n_components)
+        A lower triangular matrix R, for which RᵀR is the covariance of the components, summed over
+        the columns of the data, divided by σ².
+    log_odds : array of shape (n_components,)
+        log(π / (1 − π)).
     inverse_temperature : array of shape (n,) or (1,)
     relaxed : int
         1 if ``logits`` has activations at the beginning, which may be any real numbers, instead of
@@ -115,7 +120,8 @@ def mean_field(
     activations : array of shape (n_components, n)
         Output: the probabilities ν of the activations.
     energies : array of shape (n,)
-        Output: E[z]·``projections`` + E[z]·``offsets`` − Σ_{k<l} E[z_k z_l] ``gram``_kl.
+        Output: E log p(x, z) without −‖x − Σ_k ν_k E[μ_k]‖² / (2 σ²), and without its constants.
+        All terms are sums of squares, which do not cancel.
     entropies : array of shape (n,)
         Output: the entropy of q(z) of every data point in nats.
     """
@@ -148,7 +154,7 @@ def mean_field(
                 for i in range(m):
                     x[i] = inverse_temperature[pending[start + i]]
             for k in range(n_components):
-                offset = offsets[k]
+                offset = log_odds[k] - 0.5 * gram[k, k]
                 if first:
                     for i in range(m):
                         inputs[k, i] = projections[k, start + i] + offset
@@ -180,7 +186,7 @@ def mean_field(
                         j = pending[start + i]
                         logits[k, j] = a[k, i]
                         activations[k, j] = nu[k, i]
-            _energies(inputs, gram, nu, change, work)
+            _energies(log_odds, gram, root, nu, change, work)
             for i in range(m):
                 energies[pending[start + i]] = change[i]
             _entropies(a, nu, work)
@@ -196,8 +202,8 @@ def mean_field(
 
 @kernel("rows matrix matrix vector vector matrix out2 out2 out1 out1", dtypes=("float64",))
 def all_states(
-    projections,
-    states,
+    coordinates,
+    centers,
     states_by_component,
     constants,
     inverse_temperature,
@@ -211,11 +217,12 @@ def all_states(
 
     Parameters
     ----------
-    projections : array of shape (n_components, n)
-        E[μ_k]·x / σ² of every data point x.
-    states : array of shape (n_states, n_components)
+    coordinates : array of shape (r, n)
+        Every data point as a point in a space of r dimensions, in units of σ.
+    centers : array of shape (n_states, r)
+        z·E[μ] of every state z, as a point in the same space.
     states_by_component : array of shape (n_components, n_states)
-        The same states.
+        All states.
     constants : array of shape (n_states,)
         The part of E log p(x, z) that does not depend on x.
     inverse_temperature : array of shape (n,) or (1,)
@@ -226,14 +233,15 @@ def all_states(
     masses : array of shape (n_kinds, n_states)
         Weighted sums of the probabilities of the states are added to it.
     energies : array of shape (n,)
-        Output: the expectation of ``projections``·z + ``constants``.
+        Output: the expectation of ``constants`` − ‖``coordinates`` − ``centers``‖² / 2.
     entropies : array of shape (n,)
         Output: the entropy of q(z) in nats.
     """
-    n_components, n = projections.shape
-    n_states = states.shape[0]
+    n_dimensions, n = coordinates.shape
+    n_components, n_states = states_by_component.shape
     n_kinds = weights.shape[0]
-    block = np.zeros((n_components, _LANES))
+    block = np.zeros((n_dimensions, _LANES))
+    distance = np.empty(_LANES)
     probabilities = np.empty((n_states, _LANES))
     means = np.empty((n_components, _LANES))
     shares = np.zeros((_LANES, n_kinds))
@@ -249,15 +257,16 @@ def all_states(
         if inverse_temperature.shape[0] > 1:
             for i in range(m):
                 x[i] = inverse_temperature[start + i]
-        for k in range(n_components):
+        for j in range(n_dimensions):
             for i in range(m):
-                block[k, i] = projections[k, start + i]
-        np.dot(states, block, probabilities)
+                block[j, i] = coordinates[j, start + i]
         largest[:] = -np.inf
         for s in range(n_states):
+            # Products would cancel where the components are far larger than the noise.
+            squared_distances(centers, s, n_dimensions, block, distance)
             constant = constants[s]
             for i in range(_LANES):
-                value = probabilities[s, i] + constant
+                value = constant - 0.5 * distance[i]
                 probabilities[s, i] = value
                 largest[i] = max(largest[i], value)
         total[:] = 0.0

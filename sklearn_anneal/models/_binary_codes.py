@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,9 @@ _BLOCK, _LANES = 1536, 64
 # Default number of sweeps over a row: few at visits that start anew in order to explore, many at
 # other visits.
 FEW_SWEEPS, MANY_SWEEPS = 5, 100
+# The inverse of a smaller variance, times what learned shares of it and sums over rows make of it,
+# would overflow.
+_LEAST_VARIANCE = 1e-300
 
 
 class RowBlock(NamedTuple):
@@ -30,15 +33,12 @@ class RowBlock(NamedTuple):
     rows : slice
     X : ndarray of shape (n_rows, n_features)
         Missing cells are 0.
-    squares : ndarray of shape (n_rows,)
-        ‖x‖² of every row.
     observed : ndarray of shape (n_rows, n_features) or None
         1 where a cell is observed and 0 where it is missing; None if none of the data is missing.
     """
 
     rows: slice
     X: np.ndarray
-    squares: np.ndarray
     observed: np.ndarray | None
 
 
@@ -98,7 +98,20 @@ def centered_blocks(units: Rows) -> Iterator[RowBlock]:
         if units.patterns is not None:
             there = ~np.isnan(X)
             X, observed = np.where(there, X, 0.0), there.astype(np.float64)
-        yield RowBlock(rows, X, np.einsum("nd,nd->n", X, X), observed)
+        yield RowBlock(rows, X, observed)
+
+
+def check_variances(variances: float | np.ndarray) -> None:
+    """Refuse data whose squares overflow or underflow; constant columns are no concern."""
+    for wrong, size, event in (
+        (~np.isfinite(variances), "large", "overflow"),
+        ((variances > 0) & (variances < _LEAST_VARIANCE), "small", "underflow"),
+    ):
+        if np.any(wrong):
+            raise ValueError(
+                f"X has numbers so {size} that their squares {event}. Rescale X, for example with "
+                "sklearn.preprocessing.StandardScaler."
+            )
 
 
 def weighted_total(weights: np.ndarray, values: np.ndarray) -> float:
@@ -123,8 +136,9 @@ class BinaryCodesVisit(Visit):
     """A visit to rows.
 
     Its ``expected`` is E log p(x, z | β) as a function of the local variables z. It has a method
-    ``infer(block, x, weights, start, n_sweeps)``, which returns :class:`Inferred`, and
-    ``evidence(block, weights)``, which returns the statistics that do not depend on z.
+    ``infer(block, x, weights, start, n_sweeps)``, which returns :class:`Inferred`. Two others serve
+    to learn hyperparameters: ``evidence(block, weights, found)`` returns further sums over rows,
+    and ``of_visit()`` what is the same for all of them.
     """
 
     def start(
@@ -165,7 +179,7 @@ class BinaryCodesVisit(Visit):
             found = likelihood.infer(block, x, kinds, start, local.n_sweeps)
             for one, moments in zip(sums, found.moments, strict=True):
                 _add(one, moments)
-            _add(evidence, likelihood.evidence(block, weights))
+            _add(evidence, likelihood.evidence(block, weights, found))
             energy += weighted_total(weights, found.energies)
             entropy += weighted_total(weights, found.entropies)
             kept.append(found.local)
@@ -178,6 +192,9 @@ class BinaryCodesVisit(Visit):
             step.temperature = float(np.sum(every / found_x))
             step.inverse_temperatures = found_x
         return step
+
+    def finish(self, step: LocalStep) -> LocalStep:
+        return replace(step, statistics=step.statistics | self.expected.of_visit())
 
     def _inverse_temperatures(
         self, block: RowBlock, start: Any, n_sweeps: int

@@ -8,12 +8,13 @@ from scipy.special import psi
 # Empirical Bayes keeps Dirichlet parameters between these bounds.
 _SMALLEST, _LARGEST = 1e-4, 1e3
 # A prior of sampled topics that is learned begins with at most this share of the tokens of a
-# document. With more, the tokens of short documents hardly keep together until it is learned.
+# document. With more, the tokens of short documents hardly keep together until it is learned. So
+# does a prior that would be learned if the counts were no fractions, and stays.
 _LARGEST_FIRST = 0.3
 
 
-def first_of_sampler(doc_topic_prior: np.ndarray, mean_length: float) -> np.ndarray:
-    """Return α with which sampled topics begin, for documents of a mean number of tokens."""
+def first_of_tokens(doc_topic_prior: np.ndarray, mean_length: float) -> np.ndarray:
+    """Return α as far as documents of a mean number of tokens bear it."""
     most = _LARGEST_FIRST * mean_length / len(doc_topic_prior)
     return np.minimum(doc_topic_prior, max(most, _SMALLEST))
 

@@ -18,8 +18,6 @@ from ._topic_tables import Concentrations, words_of_task
 from ._topic_visits import TOPICS, Addends, TopicsVisit
 
 _NOTHING = np.empty(0)
-# Counts are rounded up so many at a time, because the result takes memory.
-_AT_A_TIME = 1 << 18
 # Smallest mean number of documents in a chunk, if there are several.
 _SMALLEST_CHUNK = 4_096
 # A chunk that is the only one and has so many tokens is sampled in so many turns. With more turns
@@ -213,21 +211,6 @@ class SampledTopicsVisit(TopicsVisit):
     def finish(self, step: LocalStep) -> LocalStep:
         self._add_up(step.statistics)
         return self._of_all_words(step)
-
-
-def number_of_tokens(units: Documents) -> float:
-    """Return Σ ⌈c⌉ over the counts c of all documents whose weight is positive."""
-    total, stop = 0.0, int(units.indptr[-1])
-    counted = None
-    if units.weights is not None:
-        counted = np.repeat(units.weights > 0, np.diff(units.indptr))
-    for begin in range(0, stop, _AT_A_TIME):
-        part = slice(begin, min(begin + _AT_A_TIME, stop))
-        counts = np.ceil(units.counts[part])
-        total += float(
-            counts.sum(dtype=np.float64, where=True if counted is None else counted[part])
-        )
-    return total
 
 
 def _cut(sums: np.ndarray, n_parts: int) -> np.ndarray:

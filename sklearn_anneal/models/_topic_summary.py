@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ._light_counts import are_fractions, are_light, why_fractions, why_light
 from ._summary import DataSummary
 
 
@@ -24,7 +26,10 @@ class Summary(DataSummary):
         total weight of the documents of each length.
     whole_tokens : float
         Σ ⌈c⌉ over the counts of the documents seen that have a positive weight: the number of
-        tokens if none had a weight, and fractions were whole. 0 unless topics are sampled.
+        tokens if none had a weight, and fractions were whole. 0 unless topics are sampled or a
+        prior is learned.
+    weighted_whole : float
+        Σ w ⌈c⌉, the same with weights.
     """
 
     weight: float
@@ -32,11 +37,20 @@ class Summary(DataSummary):
     lengths: np.ndarray
     documents: np.ndarray
     whole_tokens: float
+    weighted_whole: float
 
     @property
     def mean_length(self) -> float:
         """Mean number of tokens of the documents seen."""
         return self.tokens / max(float(self.documents.sum()), 1e-300)
+
+    def why_not_learned(self, model: Any) -> str | None:
+        names = model.learned_names
+        if names and are_fractions(self.tokens, self.weighted_whole):
+            return why_fractions(names, "a token", self.tokens, self.weighted_whole)
+        if names and are_light(self.tokens, self.whole_tokens):
+            return why_light(names, self.tokens, self.whole_tokens)
+        return None
 
     def merge(self, other: Summary) -> Summary:
         """Return the summary of both sets of documents together."""
@@ -46,7 +60,8 @@ class Summary(DataSummary):
         )
         weight, tokens = self.weight + other.weight, self.tokens + other.tokens
         whole = self.whole_tokens + other.whole_tokens
-        return Summary(weight, tokens, lengths, documents, whole)
+        weighted = self.weighted_whole + other.weighted_whole
+        return Summary(weight, tokens, lengths, documents, whole, weighted)
 
     def continued(self, other: Summary) -> Summary:
         """Return the summary of the other documents, because no prior depends on earlier ones."""

@@ -161,10 +161,8 @@ class Words:
         """
         n_words = topics.shape[1]
         met = units.met(n_words)
-        # Data in parts, which are always all data, do not know the number of their entries.
-        n_entries = np.inf if units.in_parts else units.indptr[-1]
         lazy = len(met) < n_words or isinstance(topics, LazyColumns)
-        few = n_entries < _FEW_ENTRIES * n_words and lazy
+        few = units.n_entries < _FEW_ENTRIES * n_words and lazy
         return cls(met, n_words, bool(few or _FEW_WORDS * len(met) <= n_words))
 
     def listed_by(self, units: Documents) -> bool:

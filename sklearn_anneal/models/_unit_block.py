@@ -83,6 +83,8 @@ class RowsOfSteps:
 
         The rows of the sum are views of the arrays of this object. Rows from other processes are
         copied into these arrays first.
+        The steps have neither entropy nor log prior: those of the rows do not depend on the data,
+        and a visit adds them when it is finished.
         """
         assert a.rows is not None and b.rows is not None
         rows = slice(a.rows.start, b.rows.stop)
@@ -94,11 +96,4 @@ class RowsOfSteps:
         deviation = None
         if a.deviation is not None and b.deviation is not None:
             deviation = self.with_noise.joined((a.rows, a.deviation), (b.rows, b.deviation))
-        return LocalStep(
-            statistics,
-            a.energy + b.energy,
-            a.entropy + b.entropy,
-            a.log_prior + b.log_prior,
-            deviation,
-            rows=rows,
-        )
+        return LocalStep(statistics, a.energy + b.energy, 0.0, deviation=deviation, rows=rows)

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from scipy.special import log_expit, logit, logsumexp
 
 from ..families import Factor, Factors, MatrixGaussian, Natural
+from ..families._structure import inverse_of_lower
 from ..inference.units import Rows
-from ._base import Block, ConjugateModel, LocalStep, coinciding, compiled
+from ._base import Block, ConjugateModel, LocalStep, coinciding
 from ._binary_codes import (
     FEW_SWEEPS,
     BinaryCodes,
-    Inferred,
-    RowBlock,
     centered_blocks,
-    weighted_product,
-    weighted_total,
+    check_variances,
 )
+from ._factorial_steps import LOG_2PI, Likelihood, Moments, States
 from ._summary import DataSummary
 
-LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows × states whose predictive densities are in memory at a time.
 _ENTRIES = 2**20
 # Learned probabilities of activations stay this far from 0 and 1.
@@ -38,8 +35,6 @@ _LEAST_NOISE = 1e-10
 # Values of the parameters that are learned, at which learning begins. The variances are shares of
 # the variance of the data, the second one after division by the expected number of activations.
 _START = {"noise_variance": 0.4, "mean_variance": 1.0, "activation_prior": 0.5}
-
-kernels = partial(compiled, "factorial_mixture")
 
 
 @dataclass
@@ -90,152 +85,6 @@ class Summary(DataSummary):
     def whole(self) -> Summary:
         # Without a center there are only zeros.
         return replace(self, center=self.mean) if self.center.any() else self
-
-
-class Moments(NamedTuple):
-    """What the local step reads of q(μ), or of a draw of μ.
-
-    Attributes
-    ----------
-    means : ndarray of shape (n_components, n_features)
-        E μ.
-    gram : ndarray of shape (n_components, n_components)
-        E μ μᵀ, summed over the columns of the data.
-    """
-
-    means: np.ndarray
-    gram: np.ndarray
-
-
-@dataclass(frozen=True)
-class Likelihood:
-    """E log p(x, z | μ) as a function of z, for inference about the activations of rows.
-
-    Parameters
-    ----------
-    scaled : ndarray of shape (n_components, n_features)
-        E μ / σ².
-    gram : ndarray of shape (n_components, n_components)
-        E μ μᵀ / σ².
-    noise_variance : float
-        σ².
-    activation_prior : ndarray of shape (n_components,)
-        π.
-    inverse : ndarray of shape (n_components, n_components)
-        The inverse of the matrix of :meth:`_relaxed`.
-    shift : ndarray of shape (n_components,)
-        What its prior adds to the relaxed activations of every row.
-    states : ndarray of shape (n_states, n_components) or None
-        All states z if they are enumerated; None for mean-field inference.
-    tol : float
-        The sweeps over a row end after one in which no activation has changed by more.
-    """
-
-    scaled: np.ndarray
-    gram: np.ndarray
-    noise_variance: float
-    activation_prior: np.ndarray
-    inverse: np.ndarray
-    shift: np.ndarray
-    states: np.ndarray | None
-    tol: float
-
-    def infer(
-        self,
-        block: RowBlock,
-        x: float | np.ndarray,
-        weights: Sequence[np.ndarray],
-        start: np.ndarray | None,
-        n_sweeps: int,
-    ) -> Inferred:
-        """Return q(z) of a block of rows.
-
-        Parameters
-        ----------
-        block : RowBlock
-        x : float or ndarray of shape (n_rows,)
-            The inverse temperature of all rows, or that of each.
-        weights : sequence of ndarray of shape (n_rows,) or (1,)
-            Weights of the rows, or the one that all of them have; for each kind of weights. Without
-            any, no sums over rows are made.
-        start : ndarray of shape (n_components, n_rows) or None
-            Logits from which the sweeps start; None for those of :meth:`_relaxed`.
-        n_sweeps : int
-            Largest number of sweeps.
-        """
-        X = block.X
-        projections = self.scaled @ X.T
-        log_odds, diagonal = logit(self.activation_prior), np.diagonal(self.gram)
-        inverse_temperature = np.atleast_1d(np.asarray(x, dtype=np.float64))
-        activations = np.empty(projections.shape)
-        energies, entropies = np.empty(len(X)), np.empty(len(X))
-        logits = None
-        if self.states is not None:
-            masses = np.zeros((len(weights), len(self.states)))
-            half = 0.5 * ((self.states @ self.gram) * self.states).sum(axis=1)
-            every = np.empty((len(weights), len(X)))
-            for of_kind, kind in zip(every, weights, strict=True):
-                of_kind[:] = kind
-            kernels().all_states(
-                projections,
-                self.states,
-                np.ascontiguousarray(self.states.T),
-                self.states @ log_odds - half,
-                inverse_temperature,
-                every,
-                activations,
-                masses,
-                energies,
-                entropies,
-            )
-            second = [(self.states.T * mass) @ self.states for mass in masses]
-        else:
-            # The kernel overwrites the start.
-            logits = self._relaxed(projections) if start is None else np.array(start, order="C")
-            kernels().mean_field(
-                projections,
-                self.gram,
-                log_odds - 0.5 * diagonal,
-                inverse_temperature,
-                int(start is None),
-                n_sweeps,
-                self.tol,
-                logits,
-                activations,
-                energies,
-                entropies,
-            )
-            second = [_second_moments(activations, kind) for kind in weights]
-        first = [weighted_product(activations, X, kind) for kind in weights]
-        d = X.shape[1]
-        constant = np.log1p(-self.activation_prior).sum()
-        constant -= 0.5 * d * (LOG_2PI + np.log(self.noise_variance))
-        energies += constant - 0.5 / self.noise_variance * block.squares
-        moments = [{"first": a, "second": b} for a, b in zip(first, second, strict=True)]
-        return Inferred(activations, moments, energies, entropies, logits)
-
-    def evidence(self, block: RowBlock, weights: np.ndarray) -> Natural:
-        """Return Σ w ‖x‖² and Σ w of a block of rows."""
-        total = weights[0] * len(block.X) if len(weights) == 1 else weights.sum()
-        return {"evidence": np.array([weighted_total(weights, block.squares), total])}
-
-    def _relaxed(self, projections: np.ndarray) -> np.ndarray:
-        """Return real activations from which sweeps can start, (n_components, n_rows).
-
-        They are the most probable z if z is Gaussian with the mean and the variance of its prior,
-        which is a linear regression on the components. Sweeps that start from the prior would
-        explain most of a row by the first components, and end in poor optima.
-        """
-        solution = self.inverse @ projections
-        solution += self.shift[:, None]
-        return solution
-
-
-def _second_moments(activations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return Σ w E[z zᵀ] of independent activations."""
-    second = weighted_product(activations, activations.T, weights)
-    np.fill_diagonal(second, weighted_product(activations, np.ones(activations.shape[1]), weights))
-    return second
 
 
 class FactorialMixture(BinaryCodes):
@@ -349,19 +198,15 @@ class FactorialMixture(BinaryCodes):
         for rows, X, *_ in centered_blocks(Rows(units.X, None, origin)):
             mean = mean + (X.sum(axis=0) if units.weights is None else units.weights[rows] @ X)
         mean = mean / weight
-        for rows, _, squares, _ in centered_blocks(Rows(units.X, None, mean)):
+        for rows, X, _ in centered_blocks(Rows(units.X, None, mean)):
             weights = 1.0 if units.weights is None else units.weights[rows]
-            scatter += float(np.sum(weights * squares))
+            scatter += float(np.sum(weights * np.einsum("nd,nd->n", X, X)))
         return Summary(weight, weight, mean if self.center else origin, mean, scatter)
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> FactorialMixture:
         model = copy(self)
         scale = summary.variance
-        if not np.isfinite(scale):
-            raise ValueError(
-                "X has numbers so large that their squares overflow. Rescale X, for example with "
-                "sklearn.preprocessing.StandardScaler."
-            )
+        check_variances(scale)
         if not scale > 0:
             # All rows are equal, so that there is no noise to learn from.
             scale, model.learns = 1.0, ()
@@ -434,10 +279,9 @@ class FactorialMixture(BinaryCodes):
         if rng is not None:
             (factor,) = self.factors()
             means = factor.family.sample(factor.pick(q), rng)["value"]
-            return Moments(means, means @ means.T)
-        standard = self.standard(q)
-        means = standard["mean"]
-        return Moments(means, means @ means.T + self.n_features * standard["covariance"])
+            return Moments(means, np.zeros((self.n_components, self.n_components)))
+        root = inverse_of_lower(np.linalg.cholesky(q["precision"]))
+        return Moments(self.standard(q)["mean"], root)
 
     def likelihood(self, moments: Moments, x: float = 1.0) -> Likelihood:
         """Return E log p(x, z | μ) as a function of z, given the moments of μ.
@@ -447,14 +291,23 @@ class FactorialMixture(BinaryCodes):
         gram, prior = moments.gram / self.noise_variance, self.activation_prior
         precision = 1.0 / (prior * (1.0 - prior) * x)
         inverse = np.linalg.inv(gram + np.diag(precision))
+        root = np.sqrt(self.n_features / self.noise_variance) * moments.root
+        states = None
+        if self.local_step_name == "enumerate":
+            every = self.states()
+            constants = every @ logit(prior)
+            constants -= 0.5 * ((every @ root.T) ** 2).sum(axis=1)
+            states = States.of(every, moments.means, constants, self.noise_variance)
         return Likelihood(
+            moments,
             moments.means / self.noise_variance,
             gram,
             self.noise_variance,
             prior,
             inverse,
             inverse @ (precision * prior),
-            self.states() if self.local_step_name == "enumerate" else None,
+            root,
+            states,
             self.sweep_tol,
         )
 
@@ -482,13 +335,17 @@ class FactorialMixture(BinaryCodes):
         if not self.learns:
             return self, prior, q
         model = copy(self)
-        means, gram = self.expectations(q)
-        first, second = step.statistics["first"], step.statistics["second"]
-        squares, weight = step.statistics["evidence"]
-        error = squares - 2.0 * np.sum(means * first) + np.sum(gram * second)
+        moments, stats = self.expectations(q), step.statistics
+        first, second = stats["first"], stats["second"]
+        error, weight = stats["evidence"]
+        # The error changes with μ since the visit. The error itself, as Σ x² − 2 Σ …, would have
+        # no correct digit where components are far larger than the noise.
+        shift = moments.means - stats["means"]
+        error += np.sum(shift * (second @ shift - 2.0 * (first - second @ stats["means"])))
+        error += self.n_features * np.sum(second * (moments.covariance - stats["covariance"]))
         best = {
             "noise_variance": error / (weight * self.n_features),
-            "mean_variance": np.trace(gram) / means.size,
+            "mean_variance": np.trace(moments.gram) / moments.means.size,
         }
         for name in best.keys() & set(self.learns):
             old = getattr(self, name)
@@ -555,20 +412,20 @@ class FactorialMixture(BinaryCodes):
         column, S being the covariance of the components.
         """
         standard = self.standard(q)
-        means, states = standard["mean"], self.states()
-        variances = ((states @ standard["covariance"]) * states).sum(axis=1) + self.noise_variance
-        centers = states @ means
-        log_prior = log_expit(np.where(states > 0, 1, -1) * logit(self.activation_prior)).sum(
-            axis=1
-        )
-        constants = log_prior - 0.5 * self.n_features * (LOG_2PI + np.log(variances))
-        lengths = (centers**2).sum(axis=1)
+        every = self.states()
+        variances = ((every @ standard["covariance"]) * every).sum(axis=1) / self.noise_variance
+        variances += 1.0
+        constants = log_expit(np.where(every > 0, 1, -1) * logit(self.activation_prior)).sum(axis=1)
+        constants -= 0.5 * self.n_features * (LOG_2PI + np.log(self.noise_variance * variances))
+        states = States.of(every, standard["mean"], constants, self.noise_variance)
         result = np.empty(units.n_units)
-        size = max(1, _ENTRIES // len(states))
-        for rows, X, squares, _ in centered_blocks(units):
+        size = max(1, _ENTRIES // len(every))
+        for rows, X, *_ in centered_blocks(units):
+            coordinates, rest = states.span(X)
             for begin in range(0, len(X), size):
                 part = slice(begin, begin + size)
-                distances = lengths - 2.0 * X[part] @ centers.T + squares[part, None]
+                distances = cdist(coordinates.T[part], states.centers, "sqeuclidean")
+                distances += rest[part, None]
                 found = logsumexp(constants - 0.5 * distances / variances, axis=1)
                 result[rows][part] = found
         return result

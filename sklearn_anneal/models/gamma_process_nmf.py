@@ -36,6 +36,7 @@ from ._count_visits import (
     kernels,
     table_of_logs,
 )
+from ._light_counts import are_fractions, why_fractions
 from ._summary import DataSummary
 from ._unit_block import UnitBlock
 
@@ -52,6 +53,9 @@ _ROWS_OF_START = 5
 # Sweeps over the activations of rows: at visits that start anew in order to explore, at other
 # visits that start anew, and at visits that go on from the last one.
 _EXPLORING_SWEEPS, _MANY_SWEEPS, _FURTHER_SWEEPS = 40, 100, 1
+# Priors are not learned from fractions of counts if a row or a column has fewer counts than this,
+# on average.
+_FEW_COUNTS = 10.0
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,15 @@ class Summary(DataSummary):
         Σ w x over their observed cells.
     cells : float
         Σ w of their observed cells.
+    whole_total : float
+        Σ w ⌈x⌉ over them.
     """
 
     weight: float
     rows: float
     total: float
     cells: float
+    whole_total: float
 
     @property
     def mean(self) -> float:
@@ -85,10 +92,25 @@ class Summary(DataSummary):
         """Σ w x over all rows, including those that have not arrived yet."""
         return self.total * self.weight / max(self.rows, 1e-300)
 
+    def why_not_learned(self, model: Any) -> str | None:
+        # Fractions that add up to many counts, as those of a spectrogram may, do determine priors.
+        of_row = self.total / max(self.rows, 1e-300)
+        of_column = self.expected_total / model.n_columns
+        few = min(of_row, of_column) < _FEW_COUNTS
+        if model.learns and few and are_fractions(self.total, self.whole_total):
+            return why_fractions(model.learns, "a count", self.total, self.whole_total)
+        return None
+
     def merge(self, other: Summary) -> Summary:
         """Return the summary of both sets of rows together."""
         rows = self.rows + other.rows
-        return Summary(rows, rows, self.total + other.total, self.cells + other.cells)
+        return Summary(
+            rows,
+            rows,
+            self.total + other.total,
+            self.cells + other.cells,
+            self.whole_total + other.whole_total,
+        )
 
     def continued(self, other: Summary) -> Summary:
         """Return the summary of the other rows; the model keeps the scale of the earlier ones."""
@@ -217,7 +239,9 @@ class GammaProcessNMF(ConjugateModel):
                 chunk = units.take(index)
                 missing = np.isnan(chunk.X).sum(axis=1)
                 cells -= float(missing.sum() if chunk.weights is None else missing @ chunk.weights)
-        return Summary(weight, weight, units.n_observations, cells)
+        whole = units.whole_lengths
+        whole = whole.sum() if units.weights is None else whole @ units.weights
+        return Summary(weight, weight, units.n_observations, cells, float(whole))
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> GammaProcessNMF:
         model = copy(self)

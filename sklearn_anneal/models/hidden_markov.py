@@ -24,7 +24,7 @@ from ..families._empirical_bayes import LARGEST, maximizer
 from ..inference.units import Sequences
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
 from ._known_states import IMPOSSIBLE, exclude_others, start_with_known_states
-from ._summary import DataSummary
+from ._summary import DataSummary, merged, whole
 from ._tempered_chains import Gaps, Partition, holes_of, numbers_with_gaps
 from .components._base import Components, log_means, moved, multiplied
 from .components._missing_cells import tempered_volume
@@ -67,7 +67,7 @@ class Summary(DataSummary):
     n_sequences : int
         Number of sequences, including those of weight zero.
     emission : object
-        The summary of the emission.
+        The summary of the emission; None if it needs none, or if no frame is observed.
     gaps : Gaps or None, default=None
         The sequences with missing frames; None if there are none.
     holes : ndarray of shape (n_columns,) or float, default=0.0
@@ -100,9 +100,6 @@ class Summary(DataSummary):
         lengths, where = np.unique(lengths, return_inverse=True)
         numbers = np.bincount(where, np.concatenate([self.numbers, other.numbers]))
         seen = self.seen + other.seen
-        emission = self.emission
-        if emission is not None and other.emission is not None:
-            emission = emission.merge(other.emission)
         return Summary(
             seen,
             seen,
@@ -110,10 +107,13 @@ class Summary(DataSummary):
             numbers,
             self.frames + other.frames,
             self.n_sequences + other.n_sequences,
-            emission,
-            self.gaps.merge(other.gaps) if self.gaps and other.gaps else self.gaps or other.gaps,
+            merged(self.emission, other.emission),
+            merged(self.gaps, other.gaps),
             self.holes + other.holes,
         )
+
+    def whole(self) -> Summary:
+        return replace(self, emission=whole(self.emission))
 
     def continued(self, other: Summary) -> Summary:
         """Return the summary of other data, but with this summary of the emission.

@@ -26,12 +26,11 @@ from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
 from ._topic_draws import TopicsDraw
 from ._topic_mean_field import kernels
-from ._topic_priors import first_of_sampler, fixed_point
+from ._topic_priors import first_of_tokens, fixed_point
 from ._topic_sampling import (
     SampledDirichlet,
     SampledTopicsVisit,
     counts_of,
-    number_of_tokens,
 )
 from ._topic_starts import make_like_documents
 from ._topic_summary import Summary, histogram
@@ -217,17 +216,25 @@ class LatentDirichlet(ConjugateModel):
 
     def summary(self, units: Documents) -> Summary:
         weights = np.ones(units.n_units) if units.weights is None else units.weights
-        whole = number_of_tokens(units) if self.local_step_name == SAMPLER else 0.0
+        whole = weighted_whole = 0.0
+        if self.local_step_name == SAMPLER or self.learned_names:
+            whole = float(units.whole_lengths[weights > 0].sum())
+            weighted_whole = float(weights @ units.whole_lengths)
         return Summary(
-            units.total_weight, units.n_observations, *histogram(units.lengths, weights), whole
+            units.total_weight,
+            units.n_observations,
+            *histogram(units.lengths, weights),
+            whole,
+            weighted_whole,
         )
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> LatentDirichlet:
         model = copy(self)
         model.mean_length = summary.mean_length
         model.mass_of_token = summary.tokens / max(summary.whole_tokens, 1.0)
-        if self.local_step_name == SAMPLER and self.learn_doc_topic_prior:
-            model.doc_topic_prior = first_of_sampler(self.doc_topic_prior, summary.mean_length)
+        kept_low = self.local_step_name == SAMPLER or summary.why_not_learned(self) is not None
+        if kept_low and self.learn_doc_topic_prior:
+            model.doc_topic_prior = first_of_tokens(self.doc_topic_prior, summary.mean_length)
         return model
 
     def with_local_step(self, name: str) -> LatentDirichlet:
@@ -344,11 +351,25 @@ class LatentDirichlet(ConjugateModel):
         return _FEW_ITERATIONS if exploring else _MANY_ITERATIONS
 
     def infer(self, units: Documents, q: Natural, workers: Workers) -> float:
-        """Return the bound on the log-likelihood of documents given q(β) at T = 1, in nats."""
-        visit = self.visit(q, units, evaluation=True, workers=workers)
+        """Return a lower bound on log p(documents | α, E β) at T = 1, in nats.
+
+        It is the mean-field bound with the expected topics in the place of exp(E log β), under
+        which words that a topic has hardly seen would be far too improbable.
+        """
+        visit = self._visit_of_means(units, q, "mean_field", workers)
         # These steps are not completed by `finish`, so that the entropy includes the energy.
         steps = self._inferred(visit, units, workers)
         return float(sum(step.entropy + step.log_prior for _, step in steps))
+
+    def _visit_of_means(
+        self, units: Documents, q: Natural, kind: str, workers: Workers
+    ) -> TopicsVisit:
+        """Return a visit at the expected topics E β, without statistics."""
+        words = Words.of(units, q[TOPICS])
+        topics = mean_topics(concentrations_of(q[TOPICS], words), self.dtype, workers)
+        return TopicsVisit(
+            *(self, topics, Tempering(), None, False, kind), words=words, statistics=False
+        )
 
     def proportions(self, units: Documents, q: Natural, workers: Workers) -> np.ndarray:
         """Return the Dirichlet parameters γ of documents, of shape (n_documents, n_components).
@@ -357,11 +378,7 @@ class LatentDirichlet(ConjugateModel):
         tokens of each topic by CVB0 at the expected topics.
         """
         if self.collapsed_predictions:
-            words = Words.of(units, q[TOPICS])
-            topics = mean_topics(concentrations_of(q[TOPICS], words), self.dtype, workers)
-            visit = TopicsVisit(
-                *(self, topics, Tempering(), None, False, "cvb0"), words=words, statistics=False
-            )
+            visit = self._visit_of_means(units, q, "cvb0", workers)
         else:
             visit = self.visit(q, units, evaluation=True, workers=workers)
         gamma = np.empty((units.n_units, self.n_components))
@@ -386,6 +403,15 @@ class LatentDirichlet(ConjugateModel):
         return {TOPICS: counts[:, : self.n_components].T}
 
     # Hyperparameters
+
+    @property
+    def learned_names(self) -> list[str]:
+        """The priors that are learned, as parameters of the estimator."""
+        learned = {
+            "doc_topic_prior": self.learn_doc_topic_prior,
+            "topic_word_prior": self.learn_topic_word_prior,
+        }
+        return [name for name, learns in learned.items() if learns]
 
     def learned(
         self, q: Natural, prior: Natural, step: LocalStep, rho: float, scale: float

@@ -192,7 +192,8 @@ class MatrixFactorization(ConjugateModel):
         weights = units.entry_weights()
         total = units.n_observations
         if total == 0:
-            return Summary(units.total_weight, units.total_weight, 0.0, 0, *[0.0] * 4)
+            sizes = units.total_weight, units.total_weight, 0.0, units.n_units
+            return Summary(*sizes, *[0.0] * 4)
         values = units.values
         if weights is not None:
             # Ratings of weight zero are treated as absent, and do not widen the range either.

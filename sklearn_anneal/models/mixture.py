@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..inference.units import Rows
 from ._base import Block, LocalStep, Visit
 from ._base_mixture import BaseMixture, assigned_rows
 from ._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step
-from ._summary import DataSummary
+from ._summary import DataSummary, merged, whole
 from .components._base import ROWS_FOR_KMEANS, Components
 from .components._linear import Table, column_sums, scaled, step_of_codes
 
@@ -53,11 +53,11 @@ class Summary(DataSummary):
 
     def merge(self, other: Summary) -> Summary:
         """Return the summary of both data sets together."""
-        components = self.components
-        if components is not None:
-            components = components.merge(other.components)
-        seen = self.seen + other.seen
+        seen, components = self.seen + other.seen, merged(self.components, other.components)
         return Summary(seen, seen, self.missing + other.missing, components)
+
+    def whole(self) -> Summary:
+        return replace(self, components=whole(self.components))
 
     def continued(self, other: Summary) -> Summary:
         """Return this summary, as priors and coordinates stay when a fit goes on with new data."""

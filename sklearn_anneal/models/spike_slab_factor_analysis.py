@@ -20,6 +20,7 @@ from ._binary_codes import (
     Inferred,
     RowBlock,
     centered_blocks,
+    check_variances,
     weighted_product,
 )
 from ._summary import DataSummary
@@ -254,7 +255,11 @@ class Likelihood:
         products[:, :: k + 1] = squares.T
         return weighted_product(observed.T, products, weights).reshape(-1, k, k)
 
-    def evidence(self, block: RowBlock, weights: np.ndarray) -> Natural:
+    def of_visit(self) -> Natural:
+        """Return nothing, because :meth:`SpikeSlabFactorAnalysis.learned` needs sums alone."""
+        return {}
+
+    def evidence(self, block: RowBlock, weights: np.ndarray, found: Inferred) -> Natural:
         """Return Σ w x² / ψ and Σ w over the rows with each cell, and Σ w of all rows."""
         total = weights[0] * len(block.X) if len(weights) == 1 else weights.sum()
         squares = weighted_product(block.X.T**2, np.ones(len(block.X)), weights)
@@ -391,11 +396,7 @@ class SpikeSlabFactorAnalysis(BinaryCodes):
     def resolved(self, summary: Summary, hold_units: bool = False) -> SpikeSlabFactorAnalysis:
         model = copy(self)
         variances = summary.variances
-        if not np.isfinite(variances).all():
-            raise ValueError(
-                "X has numbers so large that their squares overflow. Rescale X, for example with "
-                "sklearn.preprocessing.StandardScaler."
-            )
+        check_variances(variances)
         typical = float(variances.mean())
         if not typical > 0:
             # All rows are equal, so that there is no noise to learn from.

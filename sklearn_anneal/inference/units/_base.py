@@ -148,7 +148,7 @@ class Units(ABC):
 
     def summary(self, model: Any) -> Any:
         """Return the model's summary of all data points."""
-        return model.summary(self)
+        return model.summary(self).whole()
 
     def total(self, function: Callable[[Units], float]) -> float:
         """Return the sum of a function over the parts of the data; those in memory are one part."""
@@ -250,9 +250,14 @@ class Ragged(Units):
         return len(self.indptr) - 1
 
     @property
+    def n_entries(self) -> int:
+        """Number of entries of all data points."""
+        return int(self.indptr[-1])
+
+    @property
     def _most_chunks(self) -> int:
         """Largest number of chunks, but for those that are halved."""
-        return _most_chunks(self._parts, int(self.indptr[-1]))
+        return _most_chunks(self._parts, self.n_entries)
 
     def chunks(self, parts: dict[int, int] | None = None) -> list[slice]:
         """Return contiguous parts with about equal numbers of entries, for parallel work.
@@ -261,7 +266,7 @@ class Ragged(Units):
         depend on it either. If ``parts`` are given, they are the numbers of chunks with the
         smallest number of entries that are divided into as many.
         """
-        n_entries = int(self.indptr[-1])
+        n_entries = self.n_entries
         n = self._most_chunks if parts is None else _most_chunks(parts, n_entries)
         if n == 1:
             return [slice(0, self.n_units)]

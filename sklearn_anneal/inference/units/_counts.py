@@ -140,6 +140,15 @@ class DenseCounts(Rows):
         """Σ_v x_nv of each row, of shape (n_units,)."""
         return self.sums[0]
 
+    @cached_property
+    def whole_lengths(self) -> np.ndarray:
+        """Σ_v ⌈x_nv⌉ of each row, of shape (n_units,)."""
+        sums, size = np.zeros(self.n_units), max(CELLS_AT_A_TIME // max(self.X.shape[1], 1), 1)
+        for start in range(0, self.n_units, size):
+            whole = np.ceil(self.X[start : start + size])
+            sums[start : start + size] = np.nansum(whole, axis=1, dtype=np.float64)
+        return sums
+
     @property
     def log_factorials(self) -> np.ndarray:
         """Σ_v log x_nv! of each row, of shape (n_units,)."""

@@ -17,6 +17,8 @@ from ._base import Ragged, Units
 _DOCUMENT_CHUNKS = {2: 4_096, 4: 131_072, 8: 2_097_152}
 # Documents with more entries do not keep the list of where words occur, of twelve bytes per entry.
 _MOST_LISTED = 2**19
+# Counts are rounded up about so many at a time, because the result takes memory.
+_ROUNDED_AT_A_TIME = 2**18
 
 
 def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.ndarray:
@@ -95,6 +97,24 @@ class Documents(Ragged):
             stop = self.indptr[-1]
             lengths[filled] = np.add.reduceat(self.counts[:stop], starts, dtype=np.float64)
         return lengths
+
+    @cached_property
+    def whole_lengths(self) -> np.ndarray:
+        """Σ ⌈c⌉ over the counts c of each document, of shape (n_documents,)."""
+        if self.counts.dtype.kind in "iub":
+            return self.lengths
+        sums, first = np.zeros(self.n_units), 0
+        while first < self.n_units:
+            stop = np.searchsorted(self.indptr, self.indptr[first] + _ROUNDED_AT_A_TIME, "right")
+            last = max(first + 1, int(stop) - 1)
+            begins = self.indptr[first : last + 1]
+            filled = np.flatnonzero(np.diff(begins))
+            if len(filled):
+                whole = np.ceil(self.counts[begins[0] : begins[-1]])
+                starts = begins[filled] - begins[0]
+                sums[first + filled] = np.add.reduceat(whole, starts, dtype=np.float64)
+            first = last
+        return sums
 
     @cached_property
     def _n_tokens(self) -> float:

@@ -39,6 +39,9 @@ class Ratings(Ragged):
         Statistics of earlier ratings, which are no longer in ``values``, with one row per unit.
     rows : slice or ndarray of int, default=slice(None)
         The positions of these units in the larger data set from which they were taken.
+    everyone : Ratings or None, default=None
+        All users of a matrix, if those of weight zero are left out here. They have factors too,
+        which are computed after a fit.
     """
 
     _parts = _RATING_CHUNKS
@@ -54,6 +57,7 @@ class Ratings(Ragged):
         counts_ratings: bool = False,
         known: dict[str, np.ndarray] | None = None,
         rows: slice | np.ndarray = slice(None),
+        everyone: Ratings | None = None,
     ):
         self.values = values
         self.columns = columns
@@ -64,6 +68,7 @@ class Ratings(Ragged):
         self.counts_ratings = counts_ratings
         self.known = known
         self.rows = rows
+        self.everyone = everyone
 
     @property
     def n_weight_units(self) -> int:

@@ -271,10 +271,13 @@ class RowVolume(NamedTuple):
         C, or its diagonal.
     log_det : float
         log|C|.
+    floor : float
+        The smallest eigenvalue that C can have.
     """
 
     covariance: np.ndarray
     log_det: float
+    floor: float
 
     def whole(self, x: np.ndarray) -> np.ndarray:
         """Return the value of a row without missing cells, of the shape of ``x``."""
@@ -292,7 +295,11 @@ class RowVolume(NamedTuple):
             o = observed[start : start + size]
             both = o[:, :, None] & o[:, None, :]
             sign, found = np.linalg.slogdet(np.where(both, self.covariance, unit))
-            out[start : start + size] = np.where(sign > 0, found, self.log_det)
+            # Among equal columns, rounding can leave nothing of what regularisation has added.
+            for i in np.flatnonzero(sign <= 0):
+                values = np.linalg.eigvalsh(self.covariance[np.ix_(o[i], o[i])])
+                found[i] = np.log(np.maximum(values, self.floor)).sum()
+            out[start : start + size] = found
         return out
 
     def of_rows(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...inference.units import Rows
-from .._summary import DataSummary
+from .._summary import DataSummary, first_center, with_center
 
 # Number of rows that Python code converts or copies at a time.
 CHUNK = 8192
@@ -101,7 +101,8 @@ class Summary(DataSummary):
     seen : float
         Σ w of the data from which the moments were computed.
     center : ndarray of shape (n_features,)
-        The origin of the model's coordinates.
+        The origin of the model's coordinates. NaN in the columns of a part of the data that has no
+        observed cell in them.
     mean : ndarray of shape (n_features,)
         The mean of each column, from its observed cells.
     scatter : ndarray of shape (n_features, n_features) or (n_features,)
@@ -154,14 +155,14 @@ class Summary(DataSummary):
 
     def merge(self, other: Summary) -> Summary:
         """Return the moments of both data sets together, in the coordinates of this summary."""
-        seen = self.seen + other.seen
+        seen, center = self.seen + other.seen, first_center(self, other)
         difference = other.mean - self.mean
         if self.cells is None and other.cells is None:
             full = self.scatter.ndim == 2
             outer = np.outer(difference, difference) if full else difference**2
             scatter = self.scatter + other.scatter + self.seen * other.seen / seen * outer
             mean = self.mean + other.seen / seen * difference
-            return replace(self, weight=seen, seen=seen, mean=mean, scatter=scatter)
+            return Summary(seen, seen, center, mean, scatter)
         mine, others = self._cells(), other._cells()
         cells = mine.merge(others, difference)
         mean = self.mean + others.counts / np.maximum(cells.counts, _TINY) * difference
@@ -171,7 +172,10 @@ class Summary(DataSummary):
             scatter = cells.squares
         else:
             cells, scatter = cells._replace(first=first + second), one + two
-        return replace(self, weight=seen, seen=seen, mean=mean, scatter=scatter, cells=cells)
+        return Summary(seen, seen, center, mean, scatter, cells)
+
+    def whole(self) -> Summary:
+        return with_center(self)
 
     def continued(self, other: Summary) -> Summary:
         """Return this summary, as priors and coordinates stay when a fit goes on with new data."""
@@ -258,4 +262,5 @@ def _moments_of_cells(rows: Rows, full: bool) -> Summary:
     squares = np.diagonal(scatter).copy() if full else scatter
     known = ~np.isnan(np.asarray(rows.X[kept]))
     cells = Cells(counts, squares, known, of_patterns, pairs, first)
-    return Summary(rows.total_weight, rows.total_weight, mean, mean, scatter, cells)
+    center = np.where(counts > 0, mean, np.nan)
+    return Summary(rows.total_weight, rows.total_weight, center, mean, scatter, cells)

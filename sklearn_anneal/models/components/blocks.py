@@ -11,12 +11,13 @@ import numpy as np
 
 from ...families import Factor, Natural
 from ...inference.units import Rows, cell_patterns
+from .._summary import DataSummary, merged, whole
 from ._base import Components
 from ._linear import scaled
 
 
 @dataclass(frozen=True)
-class Summaries:
+class Summaries(DataSummary):
     """The summaries of blocks, by their names."""
 
     parts: Mapping[str, Any]
@@ -31,12 +32,11 @@ class Summaries:
 
     def merge(self, other: Summaries) -> Summaries:
         """Return the summaries of both sets of rows together."""
-        return Summaries(
-            {
-                name: None if part is None else part.merge(other[name])
-                for name, part in self.parts.items()
-            }
-        )
+        parts = self.parts.items()
+        return Summaries({name: merged(part, other[name]) for name, part in parts})
+
+    def whole(self) -> Summaries:
+        return Summaries({name: whole(part) for name, part in self.parts.items()})
 
 
 class BlockComponents(Components):

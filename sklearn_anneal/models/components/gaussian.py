@@ -652,7 +652,7 @@ class GaussianComponents(Components):
             spherical = self.covariance_type == "spherical"
             covariance = np.full_like(covariance, covariance.mean()) if spherical else covariance
             covariance = covariance + floor
-        return missing_cells.RowVolume(covariance, -self._log_det_of_volume(summary))
+        return missing_cells.RowVolume(covariance, -self._log_det_of_volume(summary), floor)
 
     def tempered_log_volume(self, x: np.ndarray, summary: Summary) -> np.ndarray:
         """Return log ∫ N(y | μ, Λ⁻¹)^x dy in nats, at the covariance of the data.

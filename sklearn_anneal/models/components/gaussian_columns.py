@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from scipy.special import polygamma, psi
 
 from ...families import Factor, Natural, NormalWishart, log_rising
 from ...inference.units import Rows
+from .._summary import DataSummary, first_center, with_center
 from ._base import moved
 from ._linear import Coefficients, LinearComponents, filled
 from ._predictive_moments import CellMoments, student_t_spreads
@@ -27,7 +28,7 @@ _PRECISION, _STEPS = 1e-12, 50
 
 
 @dataclass(frozen=True)
-class ColumnMoments:
+class ColumnMoments(DataSummary):
     """Moments of the observed cells of each column.
 
     Attributes
@@ -37,7 +38,8 @@ class ColumnMoments:
     seen : ndarray of shape (n_features,)
         Σ w of the observed cells of each column.
     center : ndarray of shape (n_features,)
-        The origin of the model's coordinates.
+        The origin of the model's coordinates. NaN in the columns of a part of the data that has no
+        observed cell in them.
     mean, scatter : ndarray of shape (n_features,)
         The means, and Σ w (x − mean)².
     """
@@ -57,13 +59,16 @@ class ColumnMoments:
         """Return the moments of both data sets together, in the coordinates of this summary."""
         seen = np.maximum(self.seen + other.seen, 1e-300)
         difference = other.mean - self.mean
-        return replace(
-            self,
+        return ColumnMoments(
             weight=self.weight + other.weight,
             seen=self.seen + other.seen,
+            center=first_center(self, other),
             mean=self.mean + other.seen / seen * difference,
             scatter=self.scatter + other.scatter + self.seen * other.seen / seen * difference**2,
         )
+
+    def whole(self) -> ColumnMoments:
+        return with_center(self)
 
 
 class GaussianColumns(LinearComponents):
@@ -145,7 +150,9 @@ class GaussianColumns(LinearComponents):
         assert origin is not None
         mean = first / np.maximum(seen, 1e-300)
         scatter = np.maximum(second - seen * mean**2, 0.0)
-        return ColumnMoments(rows.total_weight, seen, origin + mean, origin + mean, scatter)
+        mean = origin + mean
+        center = np.where(seen > 0, mean, np.nan)
+        return ColumnMoments(rows.total_weight, seen, center, mean, scatter)
 
     def resolved(self, summary: ColumnMoments) -> GaussianColumns:
         if not np.all(np.isfinite(summary.variance)):
