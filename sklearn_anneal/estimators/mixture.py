@@ -17,8 +17,8 @@ from ..inference.units import Rows, cell_patterns
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed
 from ._columns import (
+    CATEGORIES_OF_TEXT,
     COLUMN_EMISSIONS,
-    TEXT_IS_REFUSED,
     TablesOfColumns,
     as_csr,
     as_numbers,
@@ -429,23 +429,19 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         """X as an array or a sparse matrix of numbers."""
         refuse_masked(X, "X", nan_is_missing=True)
         check_sparse(X)
-        try:
-            X = validated_table(
-                self,
-                X,
-                text=TEXT_IS_REFUSED.partition("but ")[2],
-                reset=reset,
-                dtype="numeric",
-                accept_sparse="csr",
-                ensure_all_finite=False,
-                ensure_min_samples=ensure_min_samples,
-            )
-        except ValueError as error:
-            if "could not convert string" in str(error) or "bytes/strings" in str(error):
-                raise ValueError(f"{TEXT_IS_REFUSED}: {error}") from None
-            raise
+        given = X
+        X = validated_table(
+            self,
+            X,
+            text=CATEGORIES_OF_TEXT,
+            reset=reset,
+            dtype="numeric",
+            accept_sparse="csr",
+            ensure_all_finite=False,
+            ensure_min_samples=ensure_min_samples,
+        )
         if X.dtype.kind == "O":
-            X = as_numbers(X)
+            X = as_numbers(X, given)
         if X.dtype.kind not in "biuf":
             raise ValueError(f"X should have real numbers, but has the dtype {X.dtype}.")
         if issparse(X):
