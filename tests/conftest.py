@@ -14,6 +14,21 @@ import pytest
 os.environ.setdefault("MPLBACKEND", "agg")
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--nan-memory",
+        action="store_true",
+        help="fill memory that is not initialised, and the places after arrays, with NaN",
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--nan-memory"):
+        import nan_memory
+
+        nan_memory.fill_with_nan()
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave exhaustive tests out of every run whose option ``-m`` does not name them."""
     if "exhaustive" in config.getoption("markexpr"):

@@ -1,116 +1,220 @@
-"""A weight of zero is absence: what such a data point holds has no part in a fit."""
+"""A row, sequence, user or rating of weight zero is absent, whatever its values are."""
 
 from __future__ import annotations
 
+from inspect import signature
+from itertools import product
+
 import numpy as np
 import pytest
-from harness import assert_identical, crossed, quick, variants
-from scipy.sparse import csr_matrix, issparse
+from cases_parts import assert_same_fit, cut
+from harness import combinations, forms, models, quick
+from models.hidden_markov import SequenceList
+from numpy.testing import assert_array_equal
+from scipy.sparse import csr_matrix, issparse, vstack
 
-from sklearn_anneal import (
-    AnnealedBayesianGaussianMixture,
-    AnnealedBayesianMixture,
-    AnnealedHMM,
-)
+from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM, AnnealedPMF, Shards
+from sklearn_anneal.estimators import _part_fits
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-METHODS = ("none", "reheating", "svi_plus", "local_tempering")
-
-
-def first_variants():
-    return [pair for pair in variants() if pair.values[1] is pair.values[0].first]
+N = 40
+# Where data points of weight zero are put.
+FIRST, MIDDLE, LAST = 0, N // 2, N
 
 
-def extreme(values, categories):
-    """Other values of the same kind, column by column; larger ones if there can be any."""
-    values = np.array(values, copy=True)
-    for column in values.T if values.ndim > 1 else [values]:
-        known = ~np.isnan(column.astype(float)) & (column != -1)
-        if np.isin(column[known], (0, 1)).all():
-            column[known] = 1 - column[known]
-        elif (column[known] == np.floor(column[known])).all():
-            # Categories that are not declared would be refused.
-            column[known] = column[known].max() - column[known] if categories else column[known] + 3
-        else:
-            column[known] *= 1e3
-    return values
-
-
-def with_extremes(entry, X, absent):
-    """The same data, in which the absent units have extreme values."""
-    counts = np.ones(len(absent), dtype=int)
-    categories = "categorical" in entry.name or "blocks" in entry.name
+def wild(X):
+    """Data points whose values are far beyond those of X: categories, counts and real numbers."""
     if isinstance(X, list):
-        return [extreme(x, categories) if gone else x for x, gone in zip(X, absent, strict=True)]
+        return SequenceList([wild(frames) for frames in X])
     if issparse(X):
-        rows = np.repeat(absent, np.diff(X.indptr))
-        data = X.data.copy()
-        data[rows] = extreme(data[rows], categories)
-        return csr_matrix((data, X.indices, X.indptr), shape=X.shape)
-    changed = np.array(entry.repeat(X, counts), copy=True)
-    changed[absent] = extreme(changed[absent], categories)
-    return changed
+        return csr_matrix(wild(X.toarray()))
+    columns = []
+    for column in X.T:
+        seen = column[~np.isnan(column)]
+        if np.isin(seen, [-1.0, 0.0, 1.0]).all():
+            beyond = 1.0
+        elif (seen == np.floor(seen)).all():
+            beyond = 2.0**40
+        else:
+            beyond = 1e100
+        columns.append(np.full(len(column), beyond))
+    return np.column_stack(columns).astype(X.dtype)
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), crossed(first_variants(), METHODS))
-def test_a_fit_is_that_without_the_data_points_of_weight_zero(entry, params, name, rng):
-    X = entry.data(rng, 60)
-    present = (np.arange(60) % 4 > 0).astype(int)
-    settings = {**params, "annealing": quick(name), "max_iter": 6, "n_jobs": 1}
-    kept = entry.repeat(X, present)
-    ones = entry.row_weights(kept, np.ones(present.sum()))
-    without = entry.make(**settings).fit(kept, sample_weight=ones)
-    ratings = "matrix_factorization" in entry.name
-    if not ratings:
-        X = with_extremes(entry, X, present == 0)
-    weights = entry.row_weights(X, present.astype(float))
-    weighted = entry.make(**settings).fit(X, sample_weight=weights)
-    if ratings:
-        # Users of weight zero have factors, for which random numbers are drawn in some methods.
-        if name == "none":
-            np.testing.assert_allclose(weighted.lower_bounds_, without.lower_bounds_, rtol=1e-9)
-        return
-    np.testing.assert_array_equal(weighted.lower_bounds_, without.lower_bounds_)
-    assert_identical(weighted, without)
+def with_absent(X):
+    """X with wild data points among its own, and the mask of its own."""
+    present = np.insert(np.ones(N, dtype=bool), [FIRST, MIDDLE, LAST], False)
+    # The whole of X shows what kind of column each is.
+    absent = wild(X[:3]) if isinstance(X, list) else wild(X)[:3]
+    places = np.empty(N + 3, dtype=int)
+    places[present], places[~present] = np.arange(N), N + np.arange(3)
+    if isinstance(X, list):
+        both = X + absent
+        return SequenceList([both[i] for i in places]), present
+    both = vstack([X, absent], format="csr") if issparse(X) else np.concatenate([X, absent])
+    return both[places], present
 
 
-def test_rows_of_weight_zero_do_not_declare_categories(rng):
-    X = rng.integers(0, 3, size=(40, 2))
-    blocks = [("answers", "categorical", [0, 1]), ("sizes", "gaussian", [2])]
-    weights = np.repeat([1.0, 0.0], [40, 5])
-    odd = np.vstack([X, np.full((5, 2), 9)])
-    est = AnnealedBayesianMixture(2, emission="categorical", random_state=0)
-    fitted = est.fit(odd, sample_weight=weights)
-    np.testing.assert_array_equal(fitted.n_categories_, [3, 3])
-    assert fitted.bic(X) == pytest.approx(est.fit(X).bic(X), rel=1e-9)
-    sizes = rng.standard_normal((45, 1))
-    est = AnnealedBayesianMixture(2, emission=blocks, random_state=0)
-    fitted = est.fit(np.hstack([odd, sizes]), sample_weight=weights)
-    np.testing.assert_array_equal(fitted.blocks_["answers"].n_categories_, [3, 3])
-    est.set_params(n_categories=12)
-    fitted = est.fit(np.hstack([odd, sizes]), sample_weight=weights)
-    np.testing.assert_array_equal(fitted.blocks_["answers"].n_categories_, [12, 12])
+def weights_of(present, rng):
+    own = rng.integers(1, 3, size=N).astype(float)
+    weights = np.zeros(len(present))
+    weights[present] = own
+    return own, weights
 
 
-def test_rows_of_weight_zero_have_no_part_in_the_start(rng):
-    """k-means measures distances in units of all rows that it is given."""
-    X = np.repeat(10 * np.eye(3), 30, axis=0) + rng.normal(size=(90, 3))
-    far = np.vstack([X, np.full((4, 3), 1e9)])
-    est = AnnealedBayesianGaussianMixture(n_components=3, random_state=0)
-    weighted = est.fit(far, sample_weight=np.repeat([1.0, 0.0], [90, 4]))
-    bounds, means = weighted.lower_bounds_, weighted.means_
-    est.fit(X, sample_weight=np.ones(90))
-    np.testing.assert_array_equal(bounds, est.lower_bounds_)
-    np.testing.assert_array_equal(means, est.means_)
+@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+def test_a_fit_does_not_see_data_points_of_weight_zero(entry, params, name, rng):
+    """All attributes are those of a fit without them, bit for bit."""
+    X = entry.data(rng, N)
+    more, present = with_absent(X)
+    own, weights = weights_of(present, rng)
+    settings = {"annealing": quick(name), **params}
+    one = entry.make(**settings).fit(X, sample_weight=entry.row_weights(X, own))
+    other = entry.make(**settings).fit(more, sample_weight=entry.row_weights(more, weights))
+    assert_same_fit(other, one)
+    if hasattr(one, "user_factors_"):
+        # Users of weight zero have factors, like all rows of the matrix.
+        assert_array_equal(other.user_factors_[present], one.user_factors_)
+        assert len(other.user_factors_) == len(present)
 
 
-def test_sequences_of_weight_zero_do_not_reach_the_tables(rng):
-    """Their symbols are beyond the tables, so that a kernel must not read them."""
-    symbols = np.append(rng.integers(0, 3, 60), np.full(40, 2_000))[:, None]
-    weights = np.repeat([1.0, 0.0], [60, 40])
-    est = AnnealedHMM(2, emission="categorical", random_state=0)
-    fitted = est.fit(symbols, lengths=[30, 30, 40], sample_weight=weights)
-    assert fitted.n_symbols_ == 3
-    bounds = fitted.lower_bounds_
-    est.fit(symbols[:60], lengths=[30, 30], sample_weight=np.ones(60))
-    np.testing.assert_array_equal(bounds, est.lower_bounds_)
+@pytest.mark.parametrize("entry", models())
+def test_minibatches_do_not_see_data_points_of_weight_zero(entry, rng):
+    X = entry.data(rng, N)
+    more, present = with_absent(X)
+    own, weights = weights_of(present, rng)
+    settings = {"annealing": "none", **entry.first, **entry.in_batches(16)}
+    one = entry.make(**settings).fit(X, sample_weight=entry.row_weights(X, own))
+    other = entry.make(**settings).fit(more, sample_weight=entry.row_weights(more, weights))
+    assert_same_fit(other, one)
+
+
+@pytest.mark.parametrize(("entry", "params"), forms(sampled=False))
+def test_a_stream_does_not_see_data_points_of_weight_zero(entry, params, rng):
+    settings = {"annealing": "none", **params}
+    one, other = entry.make(**settings), entry.make(**settings)
+    for _ in range(2):
+        X = entry.data(rng, N)
+        more, present = with_absent(X)
+        own, weights = weights_of(present, rng)
+        one.partial_fit(X, sample_weight=entry.row_weights(X, own))
+        other.partial_fit(more, sample_weight=entry.row_weights(more, weights))
+    assert_same_fit(other, one)
+
+
+@pytest.mark.parametrize("entry", models())
+def test_data_in_parts_do_not_see_data_points_of_weight_zero(entry, rng, monkeypatch):
+    """Starts are computed from a sample, in which they have no place either."""
+    monkeypatch.setattr(_part_fits, "ROWS_FOR_STARTS", 30)
+    X = entry.data(rng, N)
+    more, present = with_absent(X)
+    own, weights = weights_of(present, rng)
+    settings = {"annealing": "none", **entry.first}
+    found = []
+    # The first part has weight zero, which makes it a part without data points.
+    for data, each, ends in ((X, own, [0, 10, 30]), (more, weights, [1, 11, 32])):
+        est = entry.make(**settings)
+        found.append(est.fit(Shards(cut(data, ends)), sample_weight=cut(each, ends)))
+    assert_same_fit(found[1], found[0])
+
+
+@pytest.mark.parametrize("entry", models())
+def test_scores_do_not_see_data_points_of_weight_zero(entry, rng):
+    X = entry.data(rng, N)
+    more, present = with_absent(X)
+    own, weights = weights_of(present, rng)
+    est = entry.make(annealing="none", **entry.first).fit(X)
+    for name in ("score", "aic", "bic", "relative_entropy"):
+        method = getattr(est, name, None)
+        if method is not None and "sample_weight" in signature(method).parameters:
+            expected = method(X, sample_weight=entry.row_weights(X, own))
+            assert method(more, sample_weight=entry.row_weights(more, weights)) == expected
+
+
+# What the largest value declares
+
+
+@pytest.mark.parametrize("declared", [None, 3, 12])
+def test_categories_of_weight_zero_do_not_exist(declared, rng):
+    """Neither do they make a fit too large, or break the number that is declared."""
+    X = np.concatenate([rng.integers(3, size=(60, 2)), [[1, 10**7], [2**40, 0]]])
+    X[:3, 0] = X[:3, 1] = [0, 1, 2]
+    weights = np.repeat([1.0, 0.0], [60, 2])
+    settings = {"n_categories": declared, "annealing": "none", "random_state": 0}
+    est = AnnealedBayesianMixture(2, emission="categorical", **settings)
+    bounds = []
+    for n in (62, 60):
+        est.fit(X[:n], sample_weight=weights[:n])
+        assert_array_equal(est.n_categories_, [declared or 3] * 2)
+        bounds.append(est.lower_bound_)
+    assert bounds[0] == bounds[1]
+    est = AnnealedBayesianMixture(2, emission=[("all", "categorical", [0, 1])], **settings)
+    fitted = est.fit(X, sample_weight=weights).blocks_["all"]
+    assert_array_equal(fitted.n_categories_, [declared or 3] * 2)
+
+
+@pytest.mark.parametrize("declared", [None, 3])
+@pytest.mark.parametrize("symbol", [3, 9, 2**40])
+def test_symbols_of_weight_zero_do_not_exist(symbol, declared):
+    symbols = np.repeat([[0], [1], [2], [symbol]], 10, axis=0)
+    weights = np.repeat([1.0, 0.0], [30, 10])
+    for emission in ("categorical", [("all", "categorical", [0])]):
+        est = AnnealedHMM(
+            2, emission=emission, n_symbols=declared, annealing="none", random_state=0
+        )
+        est.fit(symbols, lengths=[30, 10], sample_weight=weights)
+        if emission == "categorical":
+            assert est.n_symbols_ == 3
+        else:
+            assert est.blocks_["all"].n_categories_ == 3
+        bound = est.lower_bound_
+        assert est.fit(symbols[:30], sample_weight=weights[:30]).lower_bound_ == bound
+        score = est.score(symbols, lengths=[30, 10], sample_weight=weights)
+        assert score == est.score(symbols[:30])
+
+
+def test_known_states_of_weight_zero_name_no_state(rng):
+    X = rng.standard_normal((40, 1))
+    states, weights = np.repeat([-1, 1], 20), np.repeat([1.0, 0.0], 20)
+    est = AnnealedHMM(2, annealing="none", random_state=0)
+    est.partial_fit(X, lengths=[20, 20], states=states, sample_weight=weights)
+    with pytest.raises(ValueError, match="numbered without"):
+        est.partial_fit(X, lengths=[20, 20], states=states)
+
+
+@pytest.mark.parametrize("declared", [None, 6])
+def test_ratings_of_weight_zero_declare_neither_users_nor_items(declared, rng):
+    """Nor do they widen the range of ratings."""
+    pairs = np.array(list(product(range(6), range(6))))
+    y = rng.normal(3.0, 1.0, size=len(pairs))
+    more = np.concatenate([[[900_000, 2]], pairs, [[1, 900_000]]])
+    ratings, weights = np.concatenate([[1e50], y, [-1e50]]), np.ones(len(more))
+    weights[[0, -1]] = 0.0
+    sizes = {"n_users": declared, "n_items": declared}
+    est = AnnealedPMF(2, input="pairs", annealing="none", random_state=0, **sizes)
+    one = est.fit(pairs, y, sample_weight=weights[1:-1])
+    expected = one.lower_bound_, one.user_factors_, one.components_, one.rating_range_
+    score = one.score(pairs, y)
+    est.fit(more, ratings, sample_weight=weights)
+    assert (est.n_users_, est.n_items_) == (6, 6)
+    for value, other in zip(
+        (est.lower_bound_, est.user_factors_, est.components_, est.rating_range_),
+        expected,
+        strict=True,
+    ):
+        assert_array_equal(value, other)
+    assert est.score(more, ratings, sample_weight=weights) == score
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in models() if "sparse" in entry.id or "dirichlet" in entry.id]
+)
+def test_a_column_of_weight_zero_is_one_without_entries(entry, rng):
+    """Words that occur only in documents of weight zero change nothing."""
+    X = entry.data(rng, N).tolil()
+    X[:, 0] = 0
+    X = X.tocsr()
+    more, present = with_absent(X)
+    own, weights = weights_of(present, rng)
+    settings = {"annealing": "none", **entry.first}
+    one = entry.make(**settings).fit(X, sample_weight=own)
+    assert_same_fit(entry.make(**settings).fit(more, sample_weight=weights), one)

@@ -329,7 +329,7 @@ def test_degrees_of_freedom_prior(dof):
         ("batch_size", 0, r"\[1, inf\)"),
         ("learning_offset", -1, r"\[0.0, inf\)"),
         ("learning_decay", 1.5, r"\[0.0, 1.0\]"),
-        ("total_samples", 0, r"\(0.0, inf\)"),
+        ("total_samples", 0, r"\(0.0, 1e\+30\]"),
         ("n_jobs", 1.5, r"\[1, inf\)"),
         ("n_jobs", 0, r"\(-inf, -1\]"),
     ],

@@ -535,3 +535,10 @@ def test_another_fit_of_blocks_forgets_the_symbols_of_the_last(rng):
         est.predict(more)
     assert est.fit(more).blocks_["symbols"].n_categories_ == 5
     assert len(est.predict(X)) == 40
+
+
+def test_lists_of_numbers_of_different_lengths_are_answered_with_a_way_out():
+    sequences = [[0.0, 1.0, 2.0], [1.0, 2.0]]
+    with pytest.raises(ValueError, match=r"numpy.asarray\(sequence\) for sequence in X"):
+        small().fit(sequences)
+    assert small().fit([np.asarray(sequence) for sequence in sequences]).n_sequences_ == 2

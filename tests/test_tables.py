@@ -65,6 +65,39 @@ def test_times_are_refused_with_a_unit(name):
 
 
 @all_estimators
+def test_times_among_objects_are_refused_with_a_unit(name):
+    X = binary()
+    est = ESTIMATORS[name]().fit(X)
+    day = pd.Timestamp("2024-01-01")
+    of_numpy = day.to_numpy(), np.timedelta64(3, "s")
+    for time in (day, day.to_pydatetime(), day.date(), day - day, *of_numpy):
+        table = X.astype(object)
+        table[5, 2] = time
+        frame = pd.DataFrame(table, columns=list("abcd"), dtype=object)
+        for method in methods(est):
+            with pytest.raises(ValueError, match="column 2 of X has times .*time since a start"):
+                method(table)
+        with pytest.raises(ValueError, match="column 'c' of X has times .*time since a start"):
+            ESTIMATORS[name]().fit(frame)
+
+
+@all_estimators
+def test_text_in_arrays_is_named_by_its_position(name):
+    X = binary()
+    est = ESTIMATORS[name]().fit(X)
+    table = X.astype(object)
+    table[5, 2] = "high"
+    for method in methods(est):
+        for given in (table, table.tolist(), table.astype(str)):
+            message = "X has text in the column 2, but .*OrdinalEncoder"
+            if name == "topics":
+                message = f"CountVectorizer|{message}"
+            with pytest.raises(ValueError, match=message) as caught:
+                method(given)
+            assert str(caught.value).count("X has text") <= 1
+
+
+@all_estimators
 def test_text_beside_nullable_columns_is_named(name):
     frame = pd.DataFrame(binary(), columns=list("abcd"))
     est = ESTIMATORS[name]().fit(frame)
@@ -111,9 +144,20 @@ def test_missing_cells_are_refused_without_talk_of_classifiers(name):
 @all_estimators
 def test_weights_whose_squares_overflow_are_refused(name):
     X = binary()
-    for weight in (1e200, 1e308):
-        with pytest.raises(ValueError, match=r"sample_weight sums to .* but at most 1e\+100"):
+    for weight in (1e31, 1e200, 1e308):
+        with pytest.raises(ValueError, match=r"sample_weight sums to .* but at most 1e\+30"):
             ESTIMATORS[name]().fit(X, sample_weight=np.full(30, weight))
+        with pytest.raises(ValueError, match=r"'total_samples' .* in the range \(0.0, 1e\+30\]"):
+            ESTIMATORS[name](total_samples=weight).partial_fit(X)
+
+
+@all_estimators
+def test_the_largest_weights_that_are_read_have_a_finite_bound(name):
+    X = binary()
+    weights = np.full(30, 1e30 / 31)
+    assert np.isfinite(
+        ESTIMATORS[name](annealing="none").fit(X, sample_weight=weights).lower_bound_
+    )
 
 
 @all_estimators

@@ -51,6 +51,7 @@ from ._shards import in_parts
 from ._state import Inference, described_value, same
 from ._streaming import WORTH_THREADS, update, without_schedule
 from ._validation import (
+    MOST_WEIGHT,
     CheckedParameters,
     checked_weights,
     checks_parameters,
@@ -88,7 +89,7 @@ class BaseAnnealed(
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
         "learning_offset": [Interval(Real, 0.0, None, closed="left")],
         "learning_decay": [Interval(Real, 0.0, 1.0, closed="both")],
-        "total_samples": [Interval(Real, 0.0, None, closed="neither"), None],
+        "total_samples": [Interval(Real, 0.0, MOST_WEIGHT, closed="right"), None],
         "n_jobs": [
             Interval(Integral, 1, None, closed="left"),
             Interval(Integral, None, -1, closed="right"),

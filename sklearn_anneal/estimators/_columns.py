@@ -34,13 +34,14 @@ from ._priors import (
     refuse_nonpositive,
     warn_of_regularisation,
 )
+from ._tables import refuse_foreign_cells
 from ._validation import check_largest_id, did_you_mean, warn_of_zero
 
 # Number of cells that are checked at a time, so that this takes little memory.
 _CELLS = 1 << 19
-TEXT_IS_REFUSED = (
-    "X has text, but categories are integers from 0. sklearn.preprocessing.OrdinalEncoder makes "
-    "such integers of text and of pandas categories"
+CATEGORIES_OF_TEXT = (
+    "categories are integers from 0. sklearn.preprocessing.OrdinalEncoder makes such integers of "
+    "text and of pandas categories"
 )
 
 
@@ -128,8 +129,10 @@ def _named_block(name: str) -> Iterator[None]:
 # Cells
 
 
-def as_numbers(X: np.ndarray) -> np.ndarray:
+def as_numbers(X: np.ndarray, given: Any) -> np.ndarray:
     """Return an array of objects as floating-point numbers, with NaN for None and pandas.NA.
+
+    ``given`` is the table from which the array was made, for error messages.
 
     Raises
     ------
@@ -140,7 +143,8 @@ def as_numbers(X: np.ndarray) -> np.ndarray:
     try:
         return np.where(missing.reshape(X.shape), np.nan, X).astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{TEXT_IS_REFUSED}: {error}") from None
+        refuse_foreign_cells(given, CATEGORIES_OF_TEXT, error)
+        raise ValueError(f"X has cells that are no numbers: {error}") from None
 
 
 def levels_of(X: Any, what: str, largest: int | None = None) -> list[np.ndarray]:

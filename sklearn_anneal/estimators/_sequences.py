@@ -265,7 +265,9 @@ def read_sequences(X: Any, groups: Any, lengths: Any, categorical: bool) -> Sequ
         except ValueError as error:
             raise ValueError(
                 "X is neither an array of numbers nor a list of sequences, whose elements are all "
-                f"2-D arrays, data frames or 1-D arrays of numbers: {error}"
+                "2-D arrays, data frames or 1-D arrays of numbers. Lists of numbers are rows of a "
+                "table: make each sequence an array, [numpy.asarray(sequence) for sequence in X] "
+                f"({error})."
             ) from error
     if categorical and len(X.shape) == 1:
         X = _as_columns(X)

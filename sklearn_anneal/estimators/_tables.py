@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ from sklearn.utils.validation import validate_data
 
 from ._shards import is_collection
 
+# The types of times in arrays of objects; those of pandas are among them.
+_TIMES = (date, timedelta, np.datetime64, np.timedelta64)
 _NUMBERS = (
     "numbers are needed here: sklearn.preprocessing.OneHotEncoder makes columns of 0 and 1 of text "
     "and of pandas categories, and OrdinalEncoder makes integers of them"
@@ -58,9 +62,7 @@ def validated_table(
     try:
         return validate_data(estimator, X, **how)
     except (ValueError, TypeError) as error:
-        name = _column_of_text(X)
-        if name is not None:
-            raise ValueError(f"X has text in the column {name!r}, but {text}: {error}") from None
+        refuse_foreign_cells(X, text, error)
         if "contains NaN" in str(error):
             raise ValueError(
                 f"Input X contains NaN, but {type(estimator).__name__} does not integrate missing "
@@ -82,11 +84,26 @@ def _refuse_times(X: Any) -> None:
         kind = getattr(dtype, "kind", None)
         if kind in ("m", "M") if temporal is None else temporal():
             where = "X" if name is None else f"The column {name!r} of X"
-            raise ValueError(
-                f"{where} has times (of the dtype {dtype}), which have no unit as numbers. Leave "
-                "them out, or give the time since a start in a unit of your choice, for example "
-                "(t - t.min()) / numpy.timedelta64(1, 'D')."
-            )
+            raise ValueError(_times(where, f"dtype {dtype}"))
+    if any(getattr(dtype, "kind", None) == "O" for _, dtype in _dtypes(X)):
+        # numpy converts its own scalars of times silently.
+        for name, column in _columns(X):
+            _refuse_time_among(column, name)
+
+
+def _refuse_time_among(column: Any, name: Any) -> None:
+    for cell in np.asarray(column, dtype=object):
+        if isinstance(cell, _TIMES):
+            kind = f"type {type(cell).__name__}"
+            raise ValueError(_times(f"The column {name!r} of X", kind)) from None
+
+
+def _times(where: str, kind: str) -> str:
+    return (
+        f"{where} has times (of the {kind}), which have no unit as numbers. Leave them out, or "
+        "give the time since a start in a unit of your choice, for example "
+        "(t - t.min()) / numpy.timedelta64(1, 'D')."
+    )
 
 
 def _without_foreign_fill(X: Any, unobserved: bool) -> Any:
@@ -112,12 +129,41 @@ def _without_foreign_fill(X: Any, unobserved: bool) -> Any:
     return type(X).sparse.from_spmatrix(stored, index=X.index, columns=X.columns)
 
 
-def _column_of_text(X: Any) -> Any:
-    """Return the name of the first column of a data frame that has text; None if there is none."""
-    if not hasattr(X, "columns"):
-        return None
-    for j, name in enumerate(X.columns):
-        column = X.iloc[:, j] if hasattr(X, "iloc") else X[name]
-        if any(isinstance(cell, str) for cell in np.asarray(column, dtype=object)):
-            return name
-    return None
+def refuse_foreign_cells(X: Any, text: str, error: Exception) -> None:
+    """Raise a ValueError about the first cell that is text or a time, if there is one.
+
+    ``text`` is the way out in the error about text, and ``error`` is why the table was refused. In
+    an array of strings all cells are text, of which the first that spells no number is named.
+    """
+    found = None
+    for name, column in _columns(X):
+        _refuse_time_among(column, name)
+        for cell in np.asarray(column, dtype=object):
+            if isinstance(cell, str | bytes) and (found is None or not _spells_number(cell)):
+                found = f"X has text in the column {name!r}, but {text}: {error}"
+                if not _spells_number(cell):
+                    raise ValueError(found) from None
+    if found is not None:
+        raise ValueError(found) from None
+
+
+def _columns(X: Any) -> Iterator[tuple[Any, Any]]:
+    """The columns of a table with their names, or else positions; none if it is no table."""
+    if hasattr(X, "columns"):
+        for j, name in enumerate(X.columns):
+            yield name, X.iloc[:, j] if hasattr(X, "iloc") else X[name]
+        return
+    try:
+        cells = np.asarray(X, dtype=object)
+    except ValueError:
+        return
+    if cells.ndim == 2:
+        yield from enumerate(cells.T)
+
+
+def _spells_number(cell: str | bytes) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

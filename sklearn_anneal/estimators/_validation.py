@@ -44,8 +44,8 @@ WITHOUT_WEIGHT = (
     "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
     "least one row, or leave sample_weight out."
 )
-# The largest sum of weights. Squares and products with counts of larger ones overflow.
-_MOST_WEIGHT = 1e100
+# The largest sum of weights, and of a stream. Parameters of larger data overflow in some models.
+MOST_WEIGHT = 1e30
 # Names that other tools have for distributions.
 _SYNONYMS = {
     "normal": "gaussian",
@@ -286,9 +286,9 @@ def checked_weights(sample_weight: Any, X: Any, allow_nothing: bool) -> np.ndarr
         raise ValueError(WITHOUT_WEIGHT)
     with np.errstate(over="ignore"):
         total = weights.sum()
-    if total > _MOST_WEIGHT:
+    if total > MOST_WEIGHT:
         raise ValueError(
-            f"sample_weight sums to {total:.3g}, but at most {_MOST_WEIGHT:g} is read: a "
+            f"sample_weight sums to {total:.3g}, but at most {MOST_WEIGHT:g} is read: a "
             "weight of 2 counts a row twice, so that weights are numbers of rows. If only "
             "their proportions matter, give sample_weight * len(sample_weight) / "
             "sum(sample_weight)."
@@ -300,7 +300,7 @@ def checked_weights(sample_weight: Any, X: Any, allow_nothing: bool) -> np.ndarr
 
 
 def refuse_unobserved_columns(rows: Rows, positions: np.ndarray | None = None) -> None:
-    """Refuse training data with a column in which no cell of positive weight is observed.
+    """Refuse training data with a column in which no cell is observed.
 
     Such a column tells nothing, so that neither a prior nor a start follows from it. ``positions``
     has the positions of the columns in the table that the user gave, if they are others.
@@ -308,8 +308,6 @@ def refuse_unobserved_columns(rows: Rows, positions: np.ndarray | None = None) -
     X: Any = rows.X
     if isinstance(X, np.ndarray) and rows.patterns is None:
         return
-    if rows.weights is not None:
-        X = X[rows.weights > 0]
     mask = missing_cells(X)
     if mask is None:
         return

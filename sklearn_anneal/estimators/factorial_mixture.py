@@ -342,20 +342,18 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return Rows(X, sample_weight)
 
     def _check_training(self, units: Units) -> None:
-        n_samples = units.n_units if units.weights is None else np.count_nonzero(units.weights)
-        if n_samples < self.n_components:
+        if units.n_units < self.n_components:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "
-                f"{self.n_components}, n_samples = {n_samples}"
+                f"{self.n_components}, n_samples = {units.n_units}"
                 + ("" if units.weights is None else " of positive weight")
             )
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
         if model.learns or self.center:
-            X = units.X if units.weights is None else units.X[units.weights > 0]
             given = "noise_variance, mean_variance and activation_prior"
             check_first_rows(
-                X, self.n_components, f"{given}, with center=False" if self.center else given
+                units.X, self.n_components, f"{given}, with center=False" if self.center else given
             )
 
     def _make_model(self, X: np.ndarray, units: Units) -> FactorialMixture:

@@ -415,11 +415,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
     def _check_training(self, units: Rows) -> None:  # type: ignore[override]
         refuse_unobserved_columns(units)
-        n_samples = units.n_units if units.weights is None else np.count_nonzero(units.weights)
-        if n_samples < self.n_components:
+        if units.n_units < self.n_components:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "
-                f"{self.n_components}, n_samples = {n_samples}"
+                f"{self.n_components}, n_samples = {units.n_units}"
                 + ("" if units.weights is None else " of positive weight")
             )
 
@@ -427,8 +426,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         refuse_unobserved_columns(units)
         priors = self.mean_prior, self.covariance_prior
         if any(prior is None or is_auto(prior) for prior in priors):
-            X = units.X if units.weights is None else units.X[units.weights > 0]
-            check_first_rows(X, self.n_components, "mean_prior and covariance_prior")
+            check_first_rows(units.X, self.n_components, "mean_prior and covariance_prior")
 
     def _make_model(self, X: np.ndarray, units: Units) -> GaussianMixture:
         n_features = X.shape[1]

@@ -17,8 +17,8 @@ from ..inference.units import Rows, cell_patterns
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed
 from ._columns import (
+    CATEGORIES_OF_TEXT,
     COLUMN_EMISSIONS,
-    TEXT_IS_REFUSED,
     TablesOfColumns,
     as_csr,
     as_numbers,
@@ -433,23 +433,19 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         """X as an array or a sparse matrix of numbers."""
         refuse_masked(X, "X", nan_is_missing=True)
         check_sparse(X)
-        try:
-            X = validated_table(
-                self,
-                X,
-                text=TEXT_IS_REFUSED.partition("but ")[2],
-                reset=reset,
-                dtype="numeric",
-                accept_sparse="csr",
-                ensure_all_finite=False,
-                ensure_min_samples=ensure_min_samples,
-            )
-        except ValueError as error:
-            if "could not convert string" in str(error) or "bytes/strings" in str(error):
-                raise ValueError(f"{TEXT_IS_REFUSED}: {error}") from None
-            raise
+        given = X
+        X = validated_table(
+            self,
+            X,
+            text=CATEGORIES_OF_TEXT,
+            reset=reset,
+            dtype="numeric",
+            accept_sparse="csr",
+            ensure_all_finite=False,
+            ensure_min_samples=ensure_min_samples,
+        )
         if X.dtype.kind == "O":
-            X = as_numbers(X)
+            X = as_numbers(X, given)
         if X.dtype.kind not in "biuf":
             raise ValueError(f"X should have real numbers, but has the dtype {X.dtype}.")
         if issparse(X):
@@ -473,8 +469,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
     def _check_training(self, units: Rows) -> None:  # type: ignore[override]
         # A row with a weight of 2 counts twice, and may be two rows that were merged.
-        positive = units.n_units if units.weights is None else np.count_nonzero(units.weights)
-        n_rows = max(positive, units.total_weight)
+        n_rows = max(units.n_units, units.total_weight)
         if n_rows < self.n_components:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "
@@ -490,8 +485,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             # Their priors are determined by the first batch.
             refuse_unobserved_columns(units, self._order())
         if any(auto_as_none(prior) is None for prior in (self.means_prior, self.scale_prior)):
-            seen: Any = units.X if units.weights is None else units.X[units.weights > 0]
-            parts = seen.parts if isinstance(seen, Blocks) else {"": seen}
+            table: Any = units.X
+            parts = table.parts if isinstance(table, Blocks) else {"": table}
             for part, emission in zip(parts.values(), emissions, strict=True):
                 if emission == "gaussian":
                     check_first_rows(part, self.n_components, "means_prior and scale_prior")

@@ -368,10 +368,9 @@ class AnnealedSpikeSlabFactorAnalysis(
         return kind(X, sample_weight, patterns=cell_patterns(X))
 
     def _check_training(self, units: Rows) -> None:  # type: ignore[override]
-        X = units.X if units.weights is None else units.X[units.weights > 0]
         if units.patterns is None:
             return
-        empty = np.flatnonzero(np.isnan(X).all(axis=0))
+        empty = np.flatnonzero(np.isnan(units.X).all(axis=0))
         if len(empty):
             raise ValueError(
                 f"Column {empty[0]} of X has no observed cell, so that nothing can be learned "
@@ -400,8 +399,7 @@ class AnnealedSpikeSlabFactorAnalysis(
             self._inference.ctx = replace(inference.ctx, model=model, prior=prior, q=q)
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
-        X = units.X if units.weights is None else units.X[units.weights > 0]
-        check_first_rows(X, 1, "the mean of X, and the variances of the columns")
+        check_first_rows(units.X, 1, "the mean of X, and the variances of the columns")
 
     def _make_model(  # type: ignore[override]
         self, X: np.ndarray, units: Rows

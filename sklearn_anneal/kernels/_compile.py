@@ -15,6 +15,7 @@ import numpy as np
 from numba import types
 
 from . import COMPILATIONS, LOADING
+from ._emitter import CHECKED
 
 # Reassociation is not allowed: sums keep their order, whatever the compiler would prefer.
 _OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
@@ -50,11 +51,14 @@ _warned = False
 
 @cache
 def shared_code(folder: Path) -> str:
-    """Return a digest of the modules that kernels share, which begin with an underscore."""
+    """Return a digest of the modules that kernels share, which begin with an underscore.
+
+    It says too whether places are checked.
+    """
     found = hashlib.blake2b(digest_size=4)
     for path in sorted(folder.glob("_*.py")):
         found.update(path.read_bytes())
-    return found.hexdigest()
+    return found.hexdigest() + "_checked" * CHECKED
 
 
 class Kernel:

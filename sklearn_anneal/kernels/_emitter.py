@@ -23,6 +23,9 @@ LINE = 64
 SUMS = 8
 # A number that is below all others.
 BELOW_ALL = -1e308
+# Whether the places that instructions read and write are compared with the sizes of their arrays.
+# numba compares those of its own instructions in this mode, which NUMBA_BOUNDSCHECK=1 switches on.
+CHECKED = bool(config.BOUNDSCHECK)
 
 
 class Emitter:
@@ -48,7 +51,7 @@ class Emitter:
         """Address of the first element, and shape."""
         struct = self.context.make_array(kind)(self.context, self.builder, value)
         data = struct.data
-        if config.BOUNDSCHECK:
+        if CHECKED:
             self._sizes[data] = struct.nitems
         return data, cgutils.unpack_tuple(self.builder, struct.shape)
 
@@ -57,7 +60,7 @@ class Emitter:
 
     def address(self, data, offset, n=1):
         """Address of the first of ``n`` elements that are read or written; n can be a constant."""
-        if config.BOUNDSCHECK:
+        if CHECKED:
             self._check(self._sizes[data], offset, ir.Constant(INDEX, n) if type(n) is int else n)
         return self.builder.gep(data, [offset])
 
@@ -186,7 +189,10 @@ class Emitter:
         return self.builder.fadd(even, odd)
 
     def fetch(self, data, offset, level=1):
-        """Prefetch the cache line of an element, which will be read soon, into a level of cache."""
+        """Prefetch the cache line of an element, which will be read soon, into a level of cache.
+
+        The place is not checked, because a place outside of the array does no harm here.
+        """
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, WORD, WORD, WORD])
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")

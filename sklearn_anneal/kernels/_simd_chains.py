@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, config
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ._emitter import BELOW_ALL, INDEX, WORD, Emitter
+from ._emitter import BELOW_ALL, CHECKED, INDEX, WORD, Emitter
 
 _BIT = ir.IntType(1)
 # This many vectors of a row are processed together; with two sums for each of them, they still fit
@@ -88,7 +88,7 @@ class _Chain(Emitter):
 
     def _selected(self, mask):
         """The number of lanes that a mask selects, which are the first ones."""
-        if not config.BOUNDSCHECK:
+        if not CHECKED:
             return None
         bits = self.builder.bitcast(mask, ir.IntType(self.lanes))
         return self.builder.ctpop(self.builder.zext(bits, INDEX))

@@ -84,7 +84,7 @@ def squared_distances(typingctx, points, at, n, table, out):
             places = [emit.plus(offset, k) for k in range(width)]
             emit.fill(totals, emit.constant(0.0))
             with cgutils.for_range(builder, args[2]) as loop:
-                point = builder.load(builder.gep(points, [builder.add(first, loop.index)]))
+                point = emit.element_at(points, builder.add(first, loop.index))
                 point = emit.everywhere(point)
                 row = builder.mul(loop.index, n_columns)
                 for total, place in zip(totals, places, strict=True):

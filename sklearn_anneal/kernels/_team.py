@@ -22,11 +22,11 @@ from numba.extending import intrinsic
 
 from . import MOST_PARTS
 from ._compile import helper
-from ._emitter import INDEX
+from ._emitter import CHECKED, INDEX
 
 # The entries of a board. Each one that threads change has a cache line of its own, and processors
 # fetch lines in pairs.
-JOB, _DONE, _FUNCTION, _FIRST, _LAST, _ARGUMENTS = 16, 32, 48, 49, 50, 64
+JOB, _DONE, _FUNCTION, _FIRST, _LAST, _FAILED, _ARGUMENTS = 16, 32, 48, 49, 50, 51, 64
 _ENTRIES = 512
 # The bits of a number of parts.
 _BITS, _MASK = 8, MOST_PARTS
@@ -149,9 +149,13 @@ def _post_arguments(typingctx, function, arguments, board):
         body = ir.IRBuilder(entry.append_basic_block())
         given = body.load(body.bitcast(entry.args[0], struct.as_pointer()))
         values = cgutils.unpack_tuple(body, given, len(tuple_type.types))
-        context.call_internal_no_propagate(
+        status, _ = context.call_internal_no_propagate(
             body, compiled.fndesc, inner, (*values, entry.args[1], entry.args[2])
         )
+        if CHECKED:
+            with body.if_then(status.is_error, likely=False):
+                failed = body.gep(entry.args[0], [ir.Constant(INDEX, _FAILED - _ARGUMENTS)])
+                body.store_atomic(ir.Constant(INDEX, 1), failed, "seq_cst", 8)
         body.ret_void()
         return builder.ptrtoint(entry, INDEX)
 
@@ -178,18 +182,28 @@ def _call_part(board, function, first, last, part, n_parts):
 
 
 @helper
+def _refuse_failed(board):
+    if CHECKED and load(board, _FAILED) != 0:
+        raise IndexError("a part of a kernel reads or writes outside of an array")
+
+
+@helper
 def share(function, arguments, first, last, n_parts, board):
     """Call ``function(*arguments, begin, end)`` for parts of ``first``, …, ``last`` − 1.
 
     Threads that watch the board take parts too. Without a board, the function is called once. It
-    must not raise, and its results must not depend on the parts.
+    must not raise, and its results must not depend on the parts. Only where places are checked can
+    it raise, and this function then raises too, in the thread that called the kernel.
     """
     alone = board.shape[0] == 0
     # The code of the function is large, and should be in the kernel only once.
     place = np.empty(_ENTRIES, np.int64) if alone else board
     address = _post_arguments(function, arguments, place)
+    if CHECKED:
+        store(place, _FAILED, 0)
     if alone:
         _call_posted(place, address, first, last)
+        _refuse_failed(place)
         return
     job = (load(board, JOB) >> 3 * _BITS) + 1
     store(board, _FUNCTION, address)
@@ -205,6 +219,7 @@ def share(function, arguments, first, last, n_parts, board):
         add(board, _DONE, 1)
     while load(board, _DONE) < n_parts:
         pass
+    _refuse_failed(board)
 
 
 @helper

@@ -101,15 +101,8 @@ class Sequences(Ragged):
         return np.repeat(values, self.lengths)
 
     def present(self) -> np.ndarray:
-        """Return the frames that are not missing, of sequences of positive weight."""
-        if self.missing is None and self.weights is None:
-            return self.frames
-        chosen = np.ones(len(self.frames), dtype=bool)
-        if self.missing is not None:
-            chosen &= ~self.missing
-        if self.weights is not None:
-            chosen &= self.per_frame(self.weights > 0)
-        return self.frames[chosen]
+        """Return the frames that are not missing."""
+        return self.frames if self.missing is None else self.frames[~self.missing]
 
     def rows(self) -> Rows:
         """Return all frames as rows, including missing frames."""

@@ -15,6 +15,8 @@ CHUNK = 8192
 # Largest number of different patterns of missing cells that a summary keeps.
 _PATTERNS = 4096
 _TINY = float(np.finfo(float).tiny)
+# Variances of columns that differ by more than this factor are not decomposed together.
+_RANGE_OF_VARIANCES = 1e12
 
 
 class Cells(NamedTuple):
@@ -183,6 +185,20 @@ class Summary(DataSummary):
 def above_rounding(variance: np.ndarray, mean: np.ndarray) -> np.ndarray:
     """Return which variances are above those that rounding leaves of columns of equal values."""
     return variance > (4.0 * np.finfo(float).eps * mean) ** 2
+
+
+def comparable_units(variance: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return units of columns in which the eigenvalues of their covariance keep their digits.
+
+    Rounding errors of eigenvalues are proportional to the largest one, so that the smallest ones
+    are lost if columns have very different units. Units are powers of 2, which round nothing, and
+    1 for all columns unless the variances differ by more than ``_RANGE_OF_VARIANCES``.
+    """
+    varies = above_rounding(variance, mean)
+    some = variance[varies]
+    if len(some) == 0 or some.max() <= _RANGE_OF_VARIANCES * some.min():
+        return np.ones(len(variance))
+    return np.where(varies, np.exp2(np.round(0.5 * np.log2(np.where(varies, variance, 1.0)))), 1.0)
 
 
 def moments(rows: Rows, full: bool) -> Summary:

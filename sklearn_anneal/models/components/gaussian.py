@@ -26,7 +26,7 @@ from ._base import Components
 from ._features import ROWS_PER_BLOCK, Features, Terms, feature_kind, kernels
 from ._learned_gaussians import learnable, learned_gaussians
 from ._missing_cells import LOG_2PI
-from ._moments import CHUNK, Summary, above_rounding, moments
+from ._moments import CHUNK, Summary, above_rounding, comparable_units, moments
 
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
@@ -306,8 +306,9 @@ class GaussianComponents(Components):
         noise = rng.standard_normal((self.n_components, self.n_features))
         covariance = summary.covariance
         if covariance.ndim == 2:
-            values, vectors = np.linalg.eigh(covariance)
-            noise = noise * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+            units = comparable_units(summary.variance, summary.mean)
+            values, vectors = np.linalg.eigh(covariance / units / units[:, None])
+            noise = noise * np.sqrt(np.maximum(values, 0.0)) @ vectors.T * units
         else:
             noise = noise * np.sqrt(covariance)
             if self.covariance_type == "spherical":
@@ -667,16 +668,21 @@ class GaussianComponents(Components):
 
     def _log_det_of_volume(self, summary: Summary) -> float:
         """Return log|Λ| at the covariance of the data."""
-        covariance = summary.covariance
+        covariance, units = summary.covariance, np.ones(self.n_features)
+        # A constant column has no variance and thus no density; regularisation gives it one.
+        floor = max(self.reg_covar, float(np.finfo(float).tiny))
         if covariance.ndim == 2:
-            values = np.linalg.eigvalsh(covariance)
+            units = comparable_units(summary.variance, summary.mean)
+            added = floor / units**2
+            floor = float(added.min())
+            values = np.linalg.eigvalsh(
+                covariance / units / units[:, None] + np.diag(added - floor)
+            )
         elif self.covariance_type == "spherical":
             values = np.full(self.n_features, covariance.mean())
         else:
             values = covariance
-        # A constant column has no variance and thus no density; regularisation gives it one.
-        tiny = np.finfo(float).tiny
-        return -np.log(np.maximum(values, 0.0) + max(self.reg_covar, tiny)).sum()
+        return -np.log(np.maximum(values, 0.0) + floor).sum() - 2.0 * np.log(units).sum()
 
     def log_volume(self, x: np.ndarray, summary: Summary, expected: Any) -> np.ndarray:
         """Return log ∫ p(x_n | z_n = k)^x dx_n in nats, of shape (len(x), n_components)."""
