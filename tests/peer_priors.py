@@ -15,7 +15,14 @@ MIXTURE_PRIORS = (
 )
 PEER_OF_MIXTURES = dict.fromkeys(MIXTURE_PRIORS)
 PEER_OF_SEQUENCES = dict.fromkeys(
-    ("startprob_prior", "transmat_prior", "beta_prior", "means_prior")
+    (
+        "startprob_prior",
+        "transmat_prior",
+        "means_prior",
+        "beta_prior",
+        "dof_prior",
+        "scale_prior",
+    )
 )
 PEER_OF_TOPICS = dict.fromkeys(("doc_topic_prior", "topic_word_prior"))
 PEER_OF_RATINGS = dict.fromkeys(("noise_variance", "bias_variance"))

@@ -19,7 +19,14 @@ PEER_OF_MIXTURES: dict[str, Any] = dict.fromkeys(
     )
 )
 PEER_OF_SEQUENCES: dict[str, Any] = dict.fromkeys(
-    ("startprob_prior", "transmat_prior", "beta_prior", "means_prior")
+    (
+        "startprob_prior",
+        "transmat_prior",
+        "means_prior",
+        "beta_prior",
+        "dof_prior",
+        "scale_prior",
+    )
 )
 PEER_OF_TOPICS: dict[str, Any] = dict.fromkeys(("doc_topic_prior", "topic_word_prior"))
 PEER_OF_RATINGS: dict[str, Any] = dict.fromkeys(("noise_variance", "bias_variance"))

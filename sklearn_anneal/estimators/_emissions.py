@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from ..families import Natural
+from ..models._chain_moves import goes_one_way
 from ..models.components._base import Components, log_means
 from ..models.components.bernoulli import BernoulliComponents
 from ..models.components.categorical import CategoricalComponents
@@ -46,7 +47,7 @@ class Emission(ABC, Generic[C]):
     ----------
     init_params : tuple of str
         The values of the parameter ``init_params`` that this emission supports. The first one is
-        used for ``init_params="auto"``.
+        used for ``init_params="auto"``, unless states are visited in one order.
     prior_parameters : dict of bool
         The estimator's parameters for the priors of this emission, by name. The value says whether
         all entries must be positive.
@@ -54,13 +55,15 @@ class Emission(ABC, Generic[C]):
         The names of the attributes that :meth:`attributes` returns.
     """
 
-    init_params: ClassVar[tuple[str, ...]] = ("kmeans", "random")
+    init_params: ClassVar[tuple[str, ...]] = ("kmeans", "random", "segments")
     prior_parameters: ClassVar[dict[str, bool]]
     fitted_attributes: ClassVar[tuple[str, ...]]
 
     @classmethod
-    def checked_init_params(cls, estimator: Any) -> str:
+    def checked_init_params(cls, estimator: Any, transmat_prior: np.ndarray) -> str:
         """Check the parameter ``init_params`` and return the start that it stands for.
+
+        In ``transmat_prior``, of shape (n_components, n_components), zeros forbid transitions.
 
         Raises
         ------
@@ -69,7 +72,7 @@ class Emission(ABC, Generic[C]):
         """
         asked = estimator.init_params
         if asked == "auto":
-            return cls.init_params[0]
+            return "segments" if goes_one_way(transmat_prior) else cls.init_params[0]
         if asked not in cls.init_params:
             raise ValueError(
                 f"init_params={asked!r} is not for emission={estimator.emission!r}, whose frames "
@@ -230,7 +233,7 @@ class GaussianEmission(Emission[GaussianComponents]):
 class CategoricalEmission(Emission[CategoricalComponents]):
     """Frames that each hold one symbol out of a fixed set."""
 
-    init_params = ("random",)
+    init_params = ("random", "segments")
     prior_parameters = {"emissionprob_prior": True}
     fitted_attributes = (*PROBABILITIES, "n_symbols_")
 

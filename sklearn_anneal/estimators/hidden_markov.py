@@ -121,10 +121,12 @@ class AnnealedHMM(StatePredictions):
         :ref:`reheats`. The search ends when every move was in vain three times in a row.
         ``"auto"``: 5 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
         minibatches. ``annealing="none"`` and ``"structured"`` refuse a number.
-    init_params : {"auto", "kmeans", "random"}, default="auto"
-        How the emissions are initialised: from clusters of at most 20,000 frames, or at random.
-        ``"auto"`` is ``"random"`` for ``"categorical"`` and ``"kmeans"`` otherwise. Start and
-        transition probabilities are always initialised as posteriors of random counts.
+    init_params : {"auto", "kmeans", "random", "segments"}, default="auto"
+        Where the fit starts: the emissions from clusters of at most 20,000 frames, or at random,
+        and starts and transitions from random counts; or all of them from sequences that are cut
+        into one segment per state, in their order. ``"auto"`` is ``"segments"`` where zeros in
+        ``transmat_prior`` forbid all ways back, else ``"random"`` for ``"categorical"`` and
+        ``"kmeans"`` for others.
     startprob_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Concentration of the Dirichlet prior of the start probabilities. ``"auto"`` learns one
         number for all states (see Notes), at least 0.1 / ``n_components``. Each sequence starts
@@ -155,11 +157,11 @@ class AnnealedHMM(StatePredictions):
     beta_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Precision of the prior of the means, in units of the precision of the state. ``"auto"``
         learns one number for all states, at most the number of frames. None: 1.
-    dof_prior : float, array-like of shape (n_components,) or "auto", default=None
+    dof_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Degrees of freedom of the Wishart prior, above n_features − 1. None: n_features. ``"auto"``
         learns one number for all states, from n_features up to n_features plus the frames of a
         state on average. Smaller ones would let small states fit their frames too closely.
-    scale_prior : float, array-like or "auto", default=None
+    scale_prior : float, array-like, "auto" or None, default="auto"
         Inverse scale of the Wishart prior, in the shape of one covariance of the given type, or
         with one for each state. None: the covariance of the data. ``"auto"`` learns one for all
         states, at least 1e-6 times the covariance of the data; with fewer than 2 n_features frames
@@ -283,18 +285,15 @@ class AnnealedHMM(StatePredictions):
 
     Notes
     -----
-    ``"auto"`` for the parameter of a prior means empirical Bayes: the prior starts at the value of
-    None, and is replaced by the one that maximises the lower bound given the posteriors. This
-    begins only when the plain inference after annealing has settled, or has made half of
-    ``max_iter`` passes, and is repeated at every pass from then on; in minibatches and streams it
-    begins after annealing and 100 updates, and moves by their step size. A prior that is learned
-    earlier is learned from states that still change, and tends to keep them as they are. The bound
-    cannot fall by learning, and the fitted attributes ``…_prior_`` have the learned values.
+    ``"auto"`` for the parameter of a prior means empirical Bayes: at every pass the prior is
+    replaced by the one that maximises the lower bound given the posteriors, so that the bound
+    cannot fall. Priors of Gaussian and Poisson frames are learned from the start on. Those of
+    starts, transitions, symbols and binary columns, which would keep unsettled states as they are,
+    begin at the value of None, and are learned when plain inference after annealing has settled or
+    has made half of ``max_iter`` passes; in minibatches and streams, after annealing and 100
+    updates. The fitted attributes ``…_prior_`` have the learned values.
 
-    The defaults learn the priors of starts, transitions and means, which fits real sequences better
-    than hmmlearn's priors, in bound and held-out score. ``scale_prior`` raises the bound most, but
-    held-out scores may fall, where few frames let small states fit theirs too closely. With one
-    state, whose prior would repeat it, ``"auto"`` is None, except for symbols.
+    With one state, whose prior would repeat it, ``"auto"`` is None, except for symbols.
 
     References
     ----------
@@ -327,7 +326,7 @@ class AnnealedHMM(StatePredictions):
         "emission": [StrOptions(set(FRAME_EMISSIONS)), list],
         "covariance_type": [StrOptions({"independent", *COVARIANCE_TYPES})],
         "n_symbols": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
-        "init_params": [StrOptions({"auto", "kmeans", "random"})],
+        "init_params": [StrOptions({"auto", "kmeans", "random", "segments"})],
         "startprob_prior": _PRIOR,
         "transmat_prior": _PRIOR,
         "sticky": [Interval(Real, 0.0, None, closed="left")],
@@ -361,8 +360,8 @@ class AnnealedHMM(StatePredictions):
         emissionprob_prior=None,
         means_prior="auto",
         beta_prior="auto",
-        dof_prior=None,
-        scale_prior=None,
+        dof_prior="auto",
+        scale_prior="auto",
         reg_covar=1e-6,
         lambdas_prior=None,
         lambdas_weight=None,
@@ -525,7 +524,6 @@ class AnnealedHMM(StatePredictions):
     def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
         # Blocks of any emissions have distances, and start as frames of numbers do.
         kind = FRAME_EMISSIONS[self.emission if self._blocks is None else "gaussian"]
-        init_params = kind.checked_init_params(self)
         check_priors_of_others(self)
         present = units.present()
         k = self.n_components
@@ -535,7 +533,7 @@ class AnnealedHMM(StatePredictions):
             kind.components(self, present) if self._blocks is None else self._components(present),
             start,
             transmat,
-            init_params,
+            kind.checked_init_params(self, transmat),
             tuple(name for name, value in chain.items() if k > 1 and is_auto(value)),
         )
 

@@ -12,6 +12,9 @@ from ..inference.units import Sequences
 from ._exchangeable import Assigned, Exchangeable, nearer_to_second
 from .components._base import ROWS_FOR_KMEANS, clusterings
 
+# Segments of a start are as long as shares drawn from a Dirichlet distribution with this
+# concentration say, so that restarts differ and all states have frames.
+_CONCENTRATION_OF_SHARES = 10.0
 # The ways in which the frames of a state are divided, with their probabilities.
 _WAYS = {"points": 0.5, "time": 0.25, "sequence": 0.25}
 
@@ -47,7 +50,7 @@ class ExchangeableStates(Exchangeable):
         if units.states is not None:
             known = units.states >= 0
             r[known] = np.equal.outer(units.states[known], np.arange(self.n_components))
-        elif self._goes_one_way(prior):
+        elif goes_one_way(np.broadcast_to(prior["transmat"], (self.n_components,) * 2)):
             r = r[:, _by_time(r, units)]
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         scale = summary.weight / units.total_weight
@@ -95,6 +98,20 @@ class ExchangeableStates(Exchangeable):
         one_hot = np.equal.outer(clusters.predict(points), np.arange(k)).astype(float)
         return self.posterior_given(one_hot, units, summary, prior)
 
+    def segmented(
+        self, units: Sequences, summary: Any, prior: Natural, random_state: np.random.RandomState
+    ) -> Natural:
+        """Return the posterior given that every sequence passes through all states in their order.
+
+        The shares of the states in a sequence are drawn once for all sequences.
+        """
+        k = self.n_components
+        ends = np.cumsum(random_state.dirichlet(np.full(k, _CONCENTRATION_OF_SHARES)))
+        passed = (_times(units) + 0.5) / units.per_frame(units.lengths)
+        states = np.minimum(np.searchsorted(ends, passed), k - 1)
+        one_hot = np.equal.outer(states, np.arange(k)).astype(float)
+        return self.posterior_given(one_hot, units, summary, prior)
+
     def division(
         self, weights: np.ndarray, points: np.ndarray, units: Any, rng: np.random.Generator
     ) -> np.ndarray:
@@ -111,10 +128,13 @@ class ExchangeableStates(Exchangeable):
             return units.per_frame(rng.integers(0, 2, units.n_units)).astype(float)
         return nearer_to_second(weights, points, rng)
 
-    def _goes_one_way(self, prior: Natural) -> bool:
-        """Return whether states can be visited in the order of their numbers alone."""
-        allowed = np.broadcast_to(prior["transmat"] > 0, (self.n_components,) * 2)
-        return self.n_components > 1 and not np.tril(allowed, -1).any()
+
+def goes_one_way(transmat: np.ndarray) -> bool:
+    """Return whether states can be visited in the order of their numbers alone.
+
+    ``transmat``, of shape (n_components, n_components), is zero where a transition is forbidden.
+    """
+    return len(transmat) > 1 and not np.tril(transmat, -1).any()
 
 
 def _times(units: Sequences) -> np.ndarray:

@@ -177,7 +177,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
     transmat_prior : ndarray of shape (n_components, n_components)
         A start or transition whose concentration is 0 is forbidden: its probability is 0, and the
         Dirichlet distribution of its row is that of the others. Each row allows at least one.
-    init_params : {"kmeans", "random", "labels"}
+    init_params : {"kmeans", "random", "segments", "labels"}
     learned_names : tuple of str
         Which of ``"startprob"`` and ``"transmat"`` have a prior with a concentration that is
         learned, as one number for all entries. Constants that are added to single entries, such as
@@ -291,15 +291,17 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
     ) -> Natural:
         if self.init_params == "labels":
             return self.labelled(units, summary, prior, random_state)
+        if self.init_params == "segments":
+            return self.segmented(units, summary, prior, random_state)
         rng = np.random.default_rng(random_state.randint(0, 2**31 - 1, size=4))
         q = self.random_natural(summary, prior, rng)
         if self.init_params != "random":
             own = {key: prior[key] for key in self.emission.keys}
             rows = units.observed()
             q = q | self.emission.start(rows, summary.n_frames, own, random_state)
-        if units.states is None or not (units.states >= 0).any():
-            return q
-        return start_with_known_states(self, q, units, summary, prior)
+        if units.states is not None and (units.states >= 0).any():
+            return start_with_known_states(self, q, units, summary, prior)
+        return q
 
     @property
     def starts_assigned(self) -> bool:
