@@ -234,7 +234,8 @@ def test_inverse_temperatures_rank_an_outlier_first(variant, rng):
         "bernoulli": lambda: rng.integers(0, 2, size=(25, D)).astype(float),
     }.get(variant, lambda: rng.uniform(-30, 40, size=(25, D)))()
     sequences[4] = odd
-    est = small(variant, 3, annealing=LocalVariationalTempering(n_passes=10)).fit(sequences)
+    method = LocalVariationalTempering(n_passes=10)
+    est = small(variant, 3, annealing=method, effort=0).fit(sequences)
     x = est.inverse_temperatures(sequences)
     assert x.shape == (12,)
     assert np.all((x > 0) & (x <= 1))
@@ -262,7 +263,8 @@ def test_temperings_end_at_one_with_missing_frames(annealing, rng):
     sequences = draw("gaussian-full", rng, [30] * 40)
     for frames in sequences:
         frames[rng.random(30) < 0.7] = np.nan
-    tempered = small(n_components=3, max_iter=60, annealing=annealing).fit(sequences)
+    how = {"annealing": annealing, "effort": 0}
+    tempered = small(n_components=3, max_iter=60, **how).fit(sequences)
     annealed = tempered.temperatures_[tempered.temperatures_ > 1]
     assert annealed[-1] < 1.1
     if annealing == "local_tempering":
@@ -343,7 +345,7 @@ def test_deterministic_annealing_parts_equal_states(rng):
     hot = {"initial_temperature": 30.0, "n_passes": 40}
     still, shaken = (
         small("categorical", 3, annealing=DeterministicAnnealing(**hot, jitter=jitter),
-              max_iter=50).fit(sequences)
+              max_iter=50, effort=0).fit(sequences)
         for jitter in (0.0, 1.0)
     )  # fmt: skip
     assert np.ptp(still.emissionprob_, axis=0).max() < 1e-3
