@@ -117,7 +117,7 @@ class BaseAnnealed(
     _model_parameters: tuple[str, ...] = ("n_components",)
 
     # With effort="auto": the effort of the search, by the name of the annealing method.
-    _efforts: dict[str, float] = {"reheating": 5.0}
+    _efforts: dict[str, float] = {"reheating": 4.0}
 
     # What ``verbose`` says of the data: their units, and the observations that the units have.
     _data_in_words: str = "{observations} rows of {columns} columns"

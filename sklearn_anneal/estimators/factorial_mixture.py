@@ -96,11 +96,11 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 25 at least). Swaps, in which one
+        multiple of those that the first one took (which count as 12 at least). Swaps, in which one
         part is given up and another one is sought in the residuals, short reheats with noise, and
         new starts take turns. What a move leads to is kept only if the lower bound is higher, and
         is given up after a few passes if that is out of reach. The search ends early when every
-        move has been in vain three times in a row. ``"auto"``: 5 if ``annealing`` is
+        move has been in vain three times in a row. ``"auto"``: 4 if ``annealing`` is
         ``"deterministic"`` or ``"reheating"``, and 0 with other methods and in minibatches. More
         effort raises the bound further. ``annealing="none"``, which is plain inference, and
         ``"structured"`` search nothing, and a number above 0 is then refused.
@@ -297,7 +297,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _efforts = {"deterministic": 5.0, "reheating": 5.0}
+    _efforts = {"deterministic": 4.0, "reheating": 4.0}
     _kernel_modules = ("factorial_mixture",)
     _advice = (
         "the posterior precision of the components is not positive definite: the scales of the "

@@ -116,10 +116,10 @@ class AnnealedHMM(StatePredictions):
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those of the first one (25 at least). Swaps, reheats and starts of other kinds
+        multiple of those of the first one (12 at least). Swaps, reheats and starts of other kinds
         take turns, and what they lead to is kept only if the lower bound is higher; see
         :ref:`reheats`. The search ends when every move was in vain three times in a row.
-        ``"auto"``: 5 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
+        ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
         minibatches. ``annealing="none"`` and ``"structured"`` refuse a number.
     init_params : {"auto", "kmeans", "random", "segments"}, default="auto"
         Where the fit starts: the emissions from clusters of at most 20,000 frames, or at random,

@@ -100,11 +100,11 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 25 at least). Swaps, in which one
+        multiple of those that the first one took (which count as 12 at least). Swaps, in which one
         component is given up and another one divided, short reheats with noise, and starts of other
         kinds take turns. What a move leads to is kept only if the lower bound is higher, and is
         given up after a few passes if that is out of reach. The search ends early when every move
-        has been in vain three times in a row. ``"auto"``: 5 if ``annealing`` is ``"reheating"`` or
+        has been in vain three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"`` or
         finds no initial temperature above 1, and 0 with other methods and in minibatches. More
         effort raises the bound further. ``annealing="none"``, which is plain inference, and
         ``"structured"`` search nothing, and a number above 0 is then refused.

@@ -22,7 +22,7 @@ from .problem import Problem
 from .restarts import Course, completed, raced
 
 # The budget is counted in passes of the first fit, which count as this many at least.
-_LEAST_PASSES = 25
+_LEAST_PASSES = 12
 # Passes over the data that the proposal of a move takes.
 _OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "start": 2}
 # A rise of the bound by less than this, in nats per observation, does not keep the search going.
