@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..inference.units import Sequences
-from ..models.hidden_markov import kernels
+from ..models.hidden_markov import kernels, log_probabilities
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._columns import FRAME_EMISSIONS, TablesOfColumns
 from ._information_criteria import akaike_criterion, bayesian_criterion
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..annealing import Context
 
 
-_NOTHING = np.empty(0)
-_ONE = np.ones(1)
 _OVERFLOW = (
     "X has frames so far from the training data that their log densities overflow. Check their "
     "units, or rescale X before fitting and predicting."
@@ -46,7 +44,8 @@ class StatePredictions(
     def predict(self, X, *, groups=None, lengths=None):
         """The most probable path of states of each sequence, by the Viterbi algorithm.
 
-        The parameters are set to their posterior means. Ties go to the state of lowest index.
+        Densities of frames are those of the parameter ``predictive``, and transition probabilities
+        their posterior means. Ties go to the state of lowest index.
 
         Parameters
         ----------
@@ -81,20 +80,18 @@ class StatePredictions(
             One state per frame.
         """
         ctx, _, units = self._units(X, groups, lengths)
-        expected = ctx.model.for_units(ctx.model.plug_in(ctx.q), units)
+        chain = [log_probabilities(ctx.q[key]) for key in ("startprob", "transmat")]
         states = np.empty(int(units.indptr[-1]), dtype=np.int64)
-        log_probabilities = np.empty(units.n_units)
-        for part in ctx.model.parts(units):
-            some = units.take(part)
+        best = np.empty(units.n_units)
+        for part, some, density in ctx.model.densities(units, ctx.q, self.predictive):
             kernels().viterbi(
-                finite(ctx.model.log_density(some, expected), _OVERFLOW),
+                finite(density, _OVERFLOW),
                 some.indptr,
-                expected.startprob,
-                expected.transmat,
+                *chain,
                 states[units.indptr[part.start] : units.indptr[part.stop]],
-                log_probabilities[part],
+                best[part],
             )
-        return float(log_probabilities.sum()), states
+        return float(best.sum()), states
 
     @by_parts
     def predict_proba(self, X, *, groups=None, lengths=None):
@@ -114,7 +111,7 @@ class StatePredictions(
         """
         ctx, data, units = self._units(X, groups, lengths)
         posteriors = np.empty((int(units.indptr[-1]), ctx.model.n_components))
-        self._log_likelihoods(ctx, units, posteriors)
+        self._log_likelihoods(ctx, units, self.predictive, posteriors)
         return posteriors.astype(data.X.dtype, copy=False)
 
     @by_parts
@@ -154,17 +151,21 @@ class StatePredictions(
         Returns
         -------
         log_likelihood : float
-            Sum over sequences of the log-likelihoods at the posterior mean parameters, in nats.
+            The sum of :meth:`score_sequences`, in nats.
         posteriors : ndarray of shape (n_frames, n_components)
             The result of :meth:`predict_proba`.
         """
         ctx, data, units = self._units(X, groups, lengths)
         posteriors = np.empty((int(units.indptr[-1]), ctx.model.n_components))
-        each = self._log_likelihoods(ctx, units, posteriors)
+        each = self._log_likelihoods(ctx, units, self.predictive, posteriors)
         return float(each.sum()), posteriors.astype(data.X.dtype, copy=False)
 
     def score_sequences(self, X, *, groups=None, lengths=None):
-        """Log-likelihood of each sequence at the posterior mean parameters.
+        """Log-likelihood of each sequence.
+
+        Every frame has its posterior predictive density given its state, or with
+        ``predictive=False`` the density at the posterior means. Start and transition probabilities
+        are posterior means.
 
         Parameters
         ----------
@@ -178,10 +179,11 @@ class StatePredictions(
         log_likelihoods : ndarray of shape (n_sequences,)
             Log-likelihoods in nats, summed over the observed frames of a sequence.
         """
-        return self._log_likelihoods(*self._units(X, groups, lengths)[::2])
+        ctx, _, units = self._units(X, groups, lengths)
+        return self._log_likelihoods(ctx, units, self.predictive)
 
     def score(self, X, y=None, *, groups=None, lengths=None, sample_weight=None):
-        """Mean log-likelihood per frame at the posterior mean parameters.
+        """Mean log-likelihood per frame, as :meth:`score_sequences` measures it.
 
         Parameters
         ----------
@@ -202,13 +204,17 @@ class StatePredictions(
         """
         if in_parts(X):
             return self._score(X, y, sample_weight)
-        log_likelihood, n_frames = self._log_likelihood(X, groups, lengths, sample_weight, y)
+        log_likelihood, n_frames = self._log_likelihood(
+            X, groups, lengths, sample_weight, self.predictive, y
+        )
         return log_likelihood / n_frames
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         if sample_weight is not None:
             sample_weight = self._weights_of_part(sample_weight, X)
-        log_likelihood, n_frames = self._log_likelihood(X, None, None, sample_weight, y)
+        log_likelihood, n_frames = self._log_likelihood(
+            X, None, None, sample_weight, self.predictive, y
+        )
         return log_likelihood / max(n_frames, 1e-300), n_frames
 
     def aic(self, X, *, groups=None, lengths=None, sample_weight=None):
@@ -233,7 +239,7 @@ class StatePredictions(
             2 p − 2 log L, where L is the likelihood and p the number of free parameters; the lower
             the better. Transitions that the prior forbids are no parameters.
         """
-        log_likelihood, _ = self._log_likelihood(X, groups, lengths, sample_weight)
+        log_likelihood, _ = self._log_likelihood(X, groups, lengths, sample_weight, False)
         return akaike_criterion(log_likelihood, self._context().model.n_parameters)
 
     def bic(self, X, *, groups=None, lengths=None, sample_weight=None):
@@ -260,7 +266,7 @@ class StatePredictions(
             number of frames, or the sum of their weights; the lower the better. Missing frames
             are counted, and transitions that the prior forbids are not.
         """
-        found, n_frames = self._log_likelihood(X, groups, lengths, sample_weight)
+        found, n_frames = self._log_likelihood(X, groups, lengths, sample_weight, False)
         return bayesian_criterion(found, self._context().model.n_parameters, n_frames)
 
     @explains("Sampling")
@@ -328,7 +334,13 @@ class StatePredictions(
         return ctx, self._validate_data(data, reset=False, ensure_min_samples=1)
 
     def _log_likelihood(
-        self, X: Any, groups: Any, lengths: Any, sample_weight: Any, y: Any = None
+        self,
+        X: Any,
+        groups: Any,
+        lengths: Any,
+        sample_weight: Any,
+        predictive: bool,
+        y: Any = None,
     ) -> tuple[float, float]:
         """The log-likelihood of all sequences, and the number of frames, both weighted."""
         ctx, data = self._sequences(X, groups, lengths, y)
@@ -336,16 +348,19 @@ class StatePredictions(
         units: Any = self._make_units(data, None).centered(ctx.summary)
         if weights is None:
             weights = np.ones(units.n_units)
-        each = self._log_likelihoods(ctx, units)
+        each = self._log_likelihoods(ctx, units, predictive)
         return float(weights @ each), float(weights @ units.lengths)
 
     @explains("Prediction")
     def _log_likelihoods(
-        self, ctx: Context, units: Sequences, posteriors: np.ndarray | None = None
+        self,
+        ctx: Context,
+        units: Sequences,
+        predictive: bool,
+        posteriors: np.ndarray | None = None,
     ) -> np.ndarray:
         """Log-likelihoods of sequences; ``posteriors`` is filled with those of states if given."""
-        expected = ctx.model.for_units(ctx.model.plug_in(ctx.q), units)
-        found = ctx.model.sweep(units, expected, _ONE, [_NOTHING], posteriors)
+        found, energies = ctx.model.log_likelihoods(units, ctx.q, predictive, posteriors)
         # Energies, unlike normalisers, also show densities that are not finite in some states only.
-        finite(found.energies, _OVERFLOW)
-        return finite(found.log_norms, _OVERFLOW)
+        finite(energies, _OVERFLOW)
+        return finite(found, _OVERFLOW)

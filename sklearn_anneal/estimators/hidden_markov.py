@@ -175,6 +175,11 @@ class AnnealedHMM(StatePredictions):
         (n_components, n_features). None: a shape of 1, and the rate with which the mean of the
         prior is that of the data. ``"auto"`` learns one value for each column, with the shape
         between 0.01 and 10,000 and the prior's mean between 0.001 and 1,000 times that of the data.
+    predictive : bool, default=True
+        Whether predictions and scores integrate over the parameters of the frames, given the state
+        (Student-t and negative binomial densities), because few frames leave them uncertain. False:
+        densities at the posterior means, as hmmlearn's. The two are the same for symbols and binary
+        vectors. Starts and transitions are always posterior means.
     batch_size : int or None, default=None
         With None, every update sees all sequences. With an integer, stochastic variational
         inference runs with that many sequences per update.
@@ -215,9 +220,8 @@ class AnnealedHMM(StatePredictions):
     startprob_prior_, transmat_prior_ : ndarray
         Concentrations of the Dirichlet priors that were used or learned, including ``sticky``.
     blocks_ : dict of Bunch
-        For blocks of columns, the attributes of their emissions by the name of the block, and the
-        positions of its columns as ``columns``. For a block of categories they have one array for
-        each column.
+        For blocks of columns, the attributes of their emissions by the name of the block (for
+        categories, one array per column), and the positions of its columns as ``columns``.
     emissionprob_ : ndarray of shape (n_components, n_symbols) or (n_components, n_features)
         For ``"categorical"`` and ``"bernoulli"``: posterior means of the probabilities.
     emissionprob_posterior_, emissionprob_prior_ : ndarray
@@ -231,16 +235,13 @@ class AnnealedHMM(StatePredictions):
         For ``"gaussian"``: covariances, of shape (n_components, n_features, n_features) for "full",
         (n_features, n_features) for "tied", (n_components, n_features) for "diag", (n_components,)
         for "spherical".
-    means_posterior_, beta_posterior_, dof_posterior_, scale_posterior_ : ndarray
-        For ``"gaussian"``: parameters of the Normal–Wishart posteriors.
-    means_prior_, beta_prior_, dof_prior_, scale_prior_ : ndarray
-        For ``"gaussian"``: parameters of the Normal–Wishart priors that were used.
+    means_posterior_, beta_posterior_, dof_posterior_, scale_posterior_, means_prior_, \
+            beta_prior_, dof_prior_, scale_prior_ : ndarray
+        For ``"gaussian"``: parameters of the Normal–Wishart posteriors and priors.
     lambdas_ : ndarray of shape (n_components, n_features)
         For ``"poisson"``: posterior means of the rates.
-    lambdas_posterior_, lambdas_weight_posterior_ : ndarray of shape (n_components, n_features)
-        For ``"poisson"``: shapes and rates of the gamma posteriors.
-    lambdas_prior_, lambdas_weight_prior_ : ndarray of shape (n_components, n_features)
-        For ``"poisson"``: shapes and rates of the gamma priors that were used.
+    lambdas_posterior_, lambdas_weight_posterior_, lambdas_prior_, lambdas_weight_prior_ : ndarray
+        For ``"poisson"``: shapes and rates of the gamma posteriors and priors, as ``lambdas_``.
     n_sequences_ : int
         Number of sequences of the training data, or of the stream so far.
     lower_bound_ : float
@@ -252,9 +253,8 @@ class AnnealedHMM(StatePredictions):
     temperatures_ : ndarray of shape (n_passes,)
         Temperature of each pass. For local tempering, the mean over sequences.
     annealing_ : Annealing
-        The method that ran, with the value of every setting that was ``"auto"``. A stream without
-        ``total_samples`` does not run the method, so that an initial temperature of ``"auto"`` is
-        not determined there.
+        The method that ran, with the value of every setting that was ``"auto"``, except in a stream
+        without ``total_samples``, which does not run it.
     converged_ : bool
         Whether the fit converged. For a method without a finish, such as ``"structured"``, whether
         it ran to the end of its passes.
@@ -299,10 +299,9 @@ class AnnealedHMM(StatePredictions):
     ----------
     .. [1] MacKay (1997). Ensemble learning for hidden Markov models.
     .. [2] Beal (2003). Variational algorithms for approximate Bayesian inference, chapter 3.
-    .. [3] Gultekin, Zhang, Paisley (2015). Stochastic annealing for variational inference.
-       arXiv preprint, section 4.2.
-    .. [4] Minka (2000). Estimating a Dirichlet distribution. It has the step that learns a
-       concentration.
+    .. [3] Gultekin, Zhang, Paisley (2015). Stochastic annealing for variational inference,
+       section 4.2.
+    .. [4] Minka (2000). Estimating a Dirichlet distribution, for the step that learns one.
 
     Examples
     --------
@@ -338,6 +337,7 @@ class AnnealedHMM(StatePredictions):
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "lambdas_prior": _PRIOR,
         "lambdas_weight": _PRIOR,
+        "predictive": ["boolean"],
     }
 
     def __init__(
@@ -365,6 +365,7 @@ class AnnealedHMM(StatePredictions):
         reg_covar=1e-6,
         lambdas_prior=None,
         lambdas_weight=None,
+        predictive=True,
         batch_size=None,
         learning_offset=1.0,
         learning_decay=0.6,
@@ -397,6 +398,7 @@ class AnnealedHMM(StatePredictions):
         self.reg_covar = reg_covar
         self.lambdas_prior = lambdas_prior
         self.lambdas_weight = lambdas_weight
+        self.predictive = predictive
         self.batch_size = batch_size
         self.learning_offset = learning_offset
         self.learning_decay = learning_decay

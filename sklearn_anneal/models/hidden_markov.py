@@ -30,7 +30,7 @@ from ._tempered_chains import Gaps, Partition, holes_of, numbers_with_gaps
 from .components._base import Components, log_means, moved, multiplied
 from .components._missing_cells import tempered_volume
 
-_NOTHING = np.empty(0)
+_NOTHING, _ONE = np.empty(0), np.ones(1)
 
 kernels = partial(compiled, "hidden_markov")
 
@@ -380,6 +380,55 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
         if units.states is not None:
             exclude_others(density, units.states)
         return density
+
+    def densities(
+        self, units: Sequences, q: Natural, predictive: bool
+    ) -> Iterator[tuple[slice, Sequences, np.ndarray]]:
+        """Yield parts of the sequences, and the log densities of their frames given the states.
+
+        They are posterior predictive densities, or those at the posterior means, in nats, of shape
+        (n_frames, n_components).
+        """
+        plug_in = None if predictive else self.for_units(self.plug_in(q), units)
+        for part in self.parts(units):
+            some = units.take(part)
+            if plug_in is not None:
+                yield part, some, self.log_density(some, plug_in)
+                continue
+            density = np.ascontiguousarray(self.emission.log_predictive(some.rows(), q))
+            if some.missing is not None:
+                density[some.missing] = 0.0
+            yield part, some, density
+
+    def log_likelihoods(
+        self,
+        units: Sequences,
+        q: Natural,
+        predictive: bool,
+        posteriors: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log-likelihood and the energy of each sequence, both (n_sequences,).
+
+        Start and transition probabilities are posterior means. ``posteriors`` of shape
+        (n_frames, n_components) is filled with the probabilities of the states if it is given.
+        """
+        chain = [log_probabilities(q[key]) for key in ("startprob", "transmat")]
+        unused = [np.zeros(key.shape) for key in chain]
+        found = np.empty(units.n_units), np.empty(units.n_units)
+        for part, some, density in self.densities(units, q, predictive):
+            frames = slice(units.indptr[part.start], units.indptr[part.stop])
+            shares = np.empty(density.shape) if posteriors is None else posteriors[frames]
+            kernels().forward_backward(
+                density,
+                some.indptr,
+                *chain,
+                _ONE,
+                _NOTHING,
+                shares,
+                *unused,
+                *(each[part] for each in found),
+            )
+        return found
 
     def parts(self, units: Sequences) -> Iterator[slice]:
         """Yield the parts of the sequences whose densities are in memory at the same time."""
