@@ -103,8 +103,8 @@ def test_several_updates_are_the_plain_ones(variant, n_components, rng):
 @all_variants
 def test_reported_bound_is_the_plain_one(variant, rng):
     sequences = draw(variant, rng, [30, 12], {1: [11]})
-    est = with_priors(variant, 3, annealing=DeterministicAnnealing(n_passes=3), max_iter=3)
-    est.fit(sequences)
+    annealing = {"annealing": DeterministicAnnealing(n_passes=3), "effort": 0}
+    est = with_priors(variant, 3, **annealing, max_iter=3).fit(sequences)
     prior, q = (plain.parameters_of(est, which) for which in ("prior", "posterior"))
     expected = plain.lower_bound(plain.emission_of(est), q, prior, sequences)
     assert est.lower_bound_ == pytest.approx(expected, rel=1e-10)
@@ -148,18 +148,28 @@ def test_log_partition_is_the_sum_over_paths_and_observations(variant, gaps, rng
 
 
 def mean_logs(est, X):
-    """log π, log A and log p(x | z) at the mean parameters, of one sequence."""
-    q = plain.parameters_of(est)
+    """log π and log A at the posterior means, and log p(x | z) of one sequence.
+
+    The last one is that at the posterior means, or the log marginal density of each frame alone,
+    as ``est.predictive`` says.
+    """
+    q, emission = plain.parameters_of(est), plain.emission_of(est)
+    density = emission.log_density(q.emission, X)
+    if est.predictive:
+        for t in np.flatnonzero(density.any(axis=1)):  # a missing frame has the density 1
+            for k in range(density.shape[1]):
+                density[t, k] = emission.log_marginal(q.emission, k, X[t : t + 1])
     return (
         np.log(q.start / q.start.sum()),
         np.log(q.transition / q.transition.sum(axis=1, keepdims=True)),
-        plain.emission_of(est).log_density(q.emission, X),
+        density,
     )
 
 
 @all_variants
-def test_predictions_are_those_of_all_paths(variant, rng):
-    est = fitted(variant, rng, 3)
+@pytest.mark.parametrize("predictive", [True, False])
+def test_predictions_are_those_of_all_paths(predictive, variant, rng):
+    est = fitted(variant, rng, 3, predictive=predictive)
     lengths, missing = TINY
     sequences = draw(variant, rng, lengths, missing)
     best = [plain.best_path(*mean_logs(est, X)) for X in sequences]
@@ -302,7 +312,7 @@ def scaled_log_likelihood(est, X):
 @pytest.mark.parametrize("variant", ["categorical", "gaussian-full"])
 def test_sequence_of_a_hundred_thousand_frames(variant, rng):
     (X,) = draw(variant, rng, [100_000])
-    est = small(variant, 3, max_iter=2).fit(X)
+    est = small(variant, 3, max_iter=2, predictive=False).fit(X)
     assert_sound(est, X)
     assert est.score_sequences(X)[0] == pytest.approx(scaled_log_likelihood(est, X), rel=1e-10)
     best, states = est.decode(X)
@@ -331,9 +341,13 @@ def test_probabilities_near_zero(tiny, rng):
 
 def test_frames_far_from_every_state(rng):
     """Densities that underflow: e^-1e6 per frame, in scaled recursions and in logarithms."""
-    est = fitted("gaussian-full", rng, 3)
+    est = fitted("gaussian-full", rng, 3, predictive=False)
     X = np.array([[5.0, 5.0], [3000.0, -2000.0], [4.0, 4.0], [-5000.0, 0.0]])
     paths = plain.forward_backward(*mean_logs(est, X))
     assert paths.log_norm < -1e6
     assert est.score_sequences(X)[0] == pytest.approx(paths.log_norm, rel=1e-10)
     assert_allclose(est.predict_proba(X), paths.posteriors, atol=1e-8)
+    # A predictive density knows that states of few frames may lie elsewhere, or be wider.
+    paths = plain.forward_backward(*mean_logs(est.set_params(predictive=True), X))
+    assert est.score_sequences(X)[0] == pytest.approx(paths.log_norm, rel=1e-10)
+    assert paths.log_norm > -1e3
