@@ -62,13 +62,14 @@ def test_stochastic_annealing_mixes_the_target_with_a_fresh_draw(params, rng):
     ctx, method, units = run(method, X, **params)
     for passes in range(6):
         q, state = ctx.q, ctx.rng.bit_generator.state
+        model, prior = ctx.model, ctx.prior
         share = max(0.6 * (1 - passes / 4), 0.0)
         one_update(ctx, method, units)
         found = ctx.q
         rng_of_noise = np.random.default_rng()
         rng_of_noise.bit_generator.state = state
         plain, none, _ = run("none", X, **params)
-        plain.q = q
+        plain.q, plain.model, plain.prior = q, model, prior
         # One draw for all blocks.
         expected = _mixed_update(plain, none, units, share, rng_of_noise)
         assert largest_difference(found, expected) < 1e-12

@@ -102,12 +102,15 @@ def test_gaussian_noise_never_leaves_the_domain(params, rng):
             q, state = ctx.q, ctx.rng.bit_generator.state
             one_update(ctx, method, units)
             assert ctx.model.factors().valid(ctx.q)
-            result = ctx.q
+            result = ctx.q, ctx.model, ctx.prior
             # The same weights are drawn again, and the backoff is left out.
             ctx.q, ctx.rng.bit_generator.state = q, state
-            one_update(ctx, _Rash(**method.get_params()), units)
-            outside += not ctx.model.factors().valid(ctx.q)
-            ctx.q = result
+            try:
+                one_update(ctx, _Rash(**method.get_params()), units)
+                outside += not ctx.model.factors().valid(ctx.q)
+            except np.linalg.LinAlgError:  # where priors are learned from it
+                outside += 1
+            ctx.q, ctx.model, ctx.prior = result
     assert outside > 10
 
 

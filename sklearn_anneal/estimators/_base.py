@@ -446,7 +446,7 @@ class BaseAnnealed(
                 f"effort={effort} cannot be combined with annealing={self.annealing!r}: "
                 f"{reason}. Give effort='auto' or 0, or another annealing."
             )
-        guards = searches and self.effort != 0
+        guards = searches and self.effort != 0 and self.max_iter > 0
         return Plan(self.n_init, race, effort, without_schedule, guards)
 
     def _start_anew(

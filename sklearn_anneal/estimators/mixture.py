@@ -377,8 +377,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-        _only_with = {"emission": attributes_only_with(COLUMN_EMISSIONS)}
-
+    _only_with = {"emission": attributes_only_with(COLUMN_EMISSIONS)}
     _kernel_modules = ("discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma")
     _levels_parameter = "n_categories"
     _advice_coinciding = (

@@ -48,13 +48,13 @@ class ComponentsDisplay:
     Examples
     --------
     >>> import matplotlib.pyplot as plt
-    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.datasets import make_blobs
     >>> from sklearn.model_selection import KFold
     >>> from sklearn_anneal import AnnealedBayesianGaussianMixture
     >>> from sklearn_anneal.inspection import ComponentsDisplay
-    >>> X = load_iris().data
+    >>> X, _ = make_blobs(150, centers=3, random_state=1)
     >>> mixture = AnnealedBayesianGaussianMixture(random_state=0)
-    >>> folds = KFold(5, shuffle=True, random_state=0)  # because the rows are sorted by species
+    >>> folds = KFold(5, shuffle=True, random_state=0)
     >>> display = ComponentsDisplay.from_estimator(mixture, X, n_components=range(1, 6), cv=folds)
     >>> plt.show()
     >>> int(display.n_components[display.lower_bounds.argmax()])
