@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 
 import joblib
+import numba
 import numpy as np
 import pytest
 from harness import (
@@ -217,8 +218,10 @@ def test_visits_without_the_bound_have_the_same_statistics(entry, params, rng):
             step = visit(ctx, method, units, local, block=block, bound=bound).step
             found.append((step.bound, ctx.model.block_statistics(block, step.statistics, ctx.q)))
         (told, expected), (silent, statistics) = found
+        # Checks of bounds prevent some of the vectorisation, and so change the order of sums.
+        tolerance = 1e-14 if numba.config.BOUNDSCHECK else 0.0
         for key in block.keys:
-            np.testing.assert_array_equal(statistics[key], expected[key])
+            np.testing.assert_allclose(statistics[key], expected[key], rtol=tolerance)
         assert silent == told or np.isnan(silent)
 
 
