@@ -17,6 +17,7 @@ from sklearn.neural_network import BernoulliRBM
 from sklearn_anneal import AnnealedFactorialMixture
 from sklearn_anneal.annealing import ANNEALING
 
+from ..common.priors import effort_of
 from ..common.reproduction import BaseSpec, Settings
 from . import data
 
@@ -73,7 +74,10 @@ class Spec(BaseSpec):
         """The factorial mixture of this specification."""
         how = ANNEALING[self.method](**dict(self.settings))
         return AnnealedFactorialMixture(
-            self.n_components, annealing=how, random_state=self.seed, **dict(self.model)
+            self.n_components,
+            annealing=how,
+            random_state=self.seed,
+            **{"effort": effort_of(self.method)} | dict(self.model),
         )
 
     def _toy(self) -> dict[str, Any]:

@@ -107,12 +107,13 @@ def estimator(k: int, n_passes: int, annealing: str, **parameters: Any) -> Annea
         "random_state": 0,
         "tol": 0,
         "max_iter": 0,
+        "effort": 0,
     }
     made = AnnealedFactorialMixture(k, **(settings | parameters))
     if annealing == "none":
         return made.set_params(annealing="none", max_iter=n_passes)
     if annealing == "reheating":
-        return made.set_params(annealing="reheating", effort=0, max_iter=n_passes)
+        return made.set_params(annealing="reheating", max_iter=n_passes)
     if annealing == "structured":
         # The evaluation of its bound takes another pass, which must not be measured.
         how = StructuredVI(n_passes=n_passes, evaluate_every=_NEVER)

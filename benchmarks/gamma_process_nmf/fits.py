@@ -18,7 +18,7 @@ from sklearn_anneal import AnnealedGammaProcessNMF, AnnealedLatentDirichletAlloc
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.metrics import split_documents
 
-from ..common.priors import PEER_OF_TOPICS
+from ..common.priors import PEER_OF_TOPICS, effort_of
 from ..common.reproduction import BaseSpec, Settings
 from . import data
 
@@ -101,7 +101,10 @@ class Spec(BaseSpec):
         """The factorisation of this specification."""
         how = ANNEALING[self.method](**dict(self.settings))
         return AnnealedGammaProcessNMF(
-            self.n_components, annealing=how, random_state=seed, **dict(self.model)
+            self.n_components,
+            annealing=how,
+            random_state=seed,
+            **{"effort": effort_of(self.method)} | dict(self.model),
         )
 
     def _truth(self) -> dict[str, Any]:

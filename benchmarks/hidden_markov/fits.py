@@ -15,7 +15,7 @@ from sklearn_anneal import AnnealedHMM
 from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
 from sklearn_anneal.models.hidden_markov import HiddenMarkov
 
-from ..common.priors import PEER_OF_SEQUENCES
+from ..common.priors import PEER_OF_SEQUENCES, effort_of
 from ..common.reproduction import BaseSpec, Settings, settings_of
 from .data import Sequences, split
 
@@ -77,6 +77,7 @@ class Spec(BaseSpec):
             n_symbols=found.n_symbols,
             emissionprob_prior=prior,
             annealing=made,
+            effort=effort_of(self.method),
             max_iter=_LONGEST_FINISH,
             n_jobs=1,
             random_state=self.seed,

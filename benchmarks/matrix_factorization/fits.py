@@ -17,7 +17,7 @@ from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.models.matrix_factorization import MatrixFactorization
 
 from ..common.peers import is_there
-from ..common.priors import PEER_OF_RATINGS
+from ..common.priors import PEER_OF_RATINGS, effort_of
 from ..common.reproduction import BaseSpec, Settings, settings_of
 from .data import STARS, Ratings, ratings, split
 
@@ -101,6 +101,7 @@ class Spec(BaseSpec):
             n_users=n_users,
             n_items=n_items,
             annealing=annealing,
+            effort=effort_of(self.method),
             max_iter=_LONGEST_FINISH,
             random_state=self.seed,
             **PEER_OF_RATINGS | dict(self.model),

@@ -17,6 +17,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from sklearn_anneal import AnnealedBayesianMixture
 from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing, StructuredVI
 
+from ..common.priors import effort_of
 from ..common.reproduction import BaseSpec, Settings, settings_of
 from .data import Table, table
 from .gibbs import CollapsedGibbs
@@ -142,6 +143,7 @@ class Spec(BaseSpec):
             emission=found.emission,
             n_categories=found.n_categories,
             annealing=method,
+            effort=effort_of(self.method),
             tol=_TOL,
             max_iter=_LONGEST,
             random_state=self.seed,

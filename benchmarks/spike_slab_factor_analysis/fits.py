@@ -19,6 +19,7 @@ from sklearn.metrics import average_precision_score
 from sklearn_anneal import AnnealedFactorialMixture, AnnealedSpikeSlabFactorAnalysis
 from sklearn_anneal.annealing import ANNEALING
 
+from ..common.priors import effort_of
 from ..common.reproduction import BaseSpec, Settings
 from . import data, starts
 
@@ -105,7 +106,10 @@ class Spec(BaseSpec):
             q = starts.climb(X, first, how, self.n_steps)
             return {"error": distance(q[starts.MEANS], means), "bound": starts.lower_bound(q, X)}
         fit = AnnealedFactorialMixture(
-            len(means), annealing=how, random_state=self.seed, **dict(self.model)
+            len(means),
+            annealing=how,
+            random_state=self.seed,
+            **{"effort": effort_of(self.method)} | dict(self.model),
         ).fit(X)
         return {"error": distance(fit.means_, means), "bound": fit.lower_bound_}
 
@@ -113,7 +117,10 @@ class Spec(BaseSpec):
         """The estimator of this specification."""
         how = ANNEALING[self.method](**dict(self.settings))
         return AnnealedSpikeSlabFactorAnalysis(
-            self.n_components[0], annealing=how, random_state=self.seed, **dict(self.model)
+            self.n_components[0],
+            annealing=how,
+            random_state=self.seed,
+            **{"effort": effort_of(self.method)} | dict(self.model),
         )
 
     def _recovered(self) -> dict[str, float]:

@@ -96,7 +96,9 @@ ENTRIES = [
                 "A weight of 2 is a second row to every update, but not to the random draws of "
                 "minibatches, of weights per row, or of noise per row.",
                 lambda est: (
-                    est.batch_size is not None or est.annealing in ("stochastic", "svi_plus")
+                    est.batch_size is not None
+                    or est.annealing in ("stochastic", "svi_plus")
+                    or (est.annealing == "reheating" and est.effort != 0)
                 ),
             ),
         ),
