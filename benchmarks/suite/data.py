@@ -3,8 +3,9 @@
 Files are looked for as ``benchmarks/common/data.py`` says. The ``data.py`` of the models name some
 of them; the others are ``basic_motions.npz``, ``libras.npz`` and ``daphnet_s06.npz`` with frames
 ``X`` and ``lengths``, ``splice.npz`` with ``symbols`` (3190, 60), ``geyser.npz`` with ``X``
-(299, 2), ``newsgroups_basehock.npz`` with counts as CSR arrays, and ``jester.npz`` with ``user``,
-``item`` and ``rating``.
+(299, 2), ``newsgroups_basehock.npz`` with counts as CSR arrays, ``jester.npz`` with ``user``,
+``item`` and ``rating``, ``wine_quality.npz`` with ``X`` and ``labels``, ``vowels_train.npz`` with
+frames ``X``, ``lengths`` and ``labels``, and ``life_sequences.npz`` with tables of states.
 
 Sets are cut so that one fit takes at most a few seconds. Where the same sequence occurs more than
 once, one copy is kept, because a copy in both parts would be predicted from memory.
@@ -22,10 +23,14 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 
 from ..common.data import load
+from ..factorial_mixture import data as factorial_data
+from ..gamma_process_nmf import data as count_data
 from ..gaussian_mixture.data import mnist_of
 from ..hidden_markov.data import Sequences
 from ..hidden_markov.data import split as split_sequences_of
 from ..matrix_factorization.data import Ratings
+from ..mixture.data import table as table_of_answers
+from ..spike_slab_factor_analysis import data as factor_data
 
 Rows = tuple[np.ndarray, np.ndarray]
 
@@ -102,7 +107,152 @@ def gestures() -> Rows:
     return rows_of(flat, 12)
 
 
+def wines(label: int, at_most: int) -> Rows:
+    """Distinct rows of eleven measures of red or white wines."""
+    found = load("wine_quality.npz")
+    return rows_of(np.unique(found["X"][found["labels"] == label], axis=0), at_most=at_most)
+
+
+def groups(n_groups: int, deviation: float, n_columns: int, n_rows: int) -> Rows:
+    """Drawn Gaussian groups of equal size with means in a box of 100, and as many other rows."""
+    rng = np.random.default_rng([n_groups, n_columns, n_rows])
+    means = rng.uniform(0.0, 100.0, (n_groups, n_columns))
+
+    def rows() -> np.ndarray:
+        labels = np.arange(n_rows) % n_groups
+        return means[labels] + deviation * rng.standard_normal((n_rows, n_columns))
+
+    return rows(), rows()
+
+
+# Tables of categories and binary columns
+
+
+def _some(X: np.ndarray, at_most: int | None = None) -> Rows:
+    """Three quarters of some rows in random order, and the other quarter."""
+    order = np.random.default_rng(0).permutation(len(X))[:at_most]
+    n_train = 3 * len(order) // 4
+    return X[order[:n_train]], X[order[n_train:]]
+
+
+def answers(name: str, at_most: int | None = None) -> Rows:
+    """A table of ``benchmarks/mixture/data.py``, of which all rows are known."""
+    found = table_of_answers(name)
+    X = found.X if found.held_out is None else np.concatenate([found.X, found.held_out])
+    return _some(X, at_most)
+
+
+def binary_digits(label: int | None) -> Rows:
+    """scikit-learn's digits of one class, or of all, as 64 binary pixels."""
+    X, y = datasets.load_digits(return_X_y=True)
+    return _some((X > 7).astype(np.int8)[slice(None) if label is None else y == label])
+
+
+def life_table(name: str, at_most: int) -> Rows:
+    """Life sequences as wide tables with one column per time step, the distinct ones."""
+    return _some(np.unique(load("life_sequences.npz")[name], axis=0), at_most)
+
+
+def drawn_answers(n_classes: int, n_columns: int, n_categories: int, n_rows: int) -> Rows:
+    """Answers of drawn classes of equal size, most of which give one answer to each question."""
+    rng = np.random.default_rng([n_classes, n_columns, n_rows])
+    liked = rng.dirichlet(np.full(n_categories, 0.3), (n_classes, n_columns))
+
+    def rows() -> np.ndarray:
+        labels = np.arange(n_rows) % n_classes
+        below = rng.random((n_rows, n_columns, 1)) > np.cumsum(liked[labels], axis=-1)
+        return below.sum(axis=-1).clip(0, n_categories - 1).astype(np.int8)
+
+    return rows(), rows()
+
+
+# Parts and factors
+
+
+def bars(n_rows: int) -> Rows:
+    """Images of 4 × 4 pixels, each the sum of some of eight parts of four pixels and noise."""
+    rng = np.random.default_rng(n_rows)
+    rows, columns = np.divmod(np.arange(16), 4)
+    parts = 3.0 * np.array([rows == i for i in range(4)] + [columns == i for i in range(4)])
+    active = rng.random((2 * n_rows, 8)) < 0.25
+    X = active @ parts + 0.5 * rng.standard_normal((2 * n_rows, 16))
+    return X[:n_rows], X[n_rows:]
+
+
+def drawn_parts(n_rows: int) -> Rows:
+    """Images of 4 × 4 pixels with the eight overlapping parts of the factorial benchmark."""
+    X, _ = factorial_data.drawn(2 * n_rows, 0)
+    return X[:n_rows], X[n_rows:]
+
+
+def images(label: int | None, n_train: int) -> Rows:
+    """scikit-learn's digits with pixels from 0 to 1; the pixels that are never on are left out."""
+    X, y = datasets.load_digits(return_X_y=True)
+    X = (X if label is None else X[y == label]) / 16.0
+    order = np.random.default_rng(0).permutation(len(X))
+    train, test = np.split(X[order], [n_train])
+    used = train.std(axis=0) > 0.05
+    return train[:, used], test[:, used]
+
+
+def counted_images(label: int | None, n_train: int) -> Rows:
+    """scikit-learn's digits as counts from 0 to 16."""
+    X, y = datasets.load_digits(return_X_y=True)
+    X = X if label is None else X[y == label]
+    order = np.random.default_rng(0).permutation(len(X))
+    return X[order[:n_train]], X[order[n_train:]]
+
+
+def drawn_counts(n_rows: int, n_columns: int, n_components: int) -> Rows:
+    """Counts that are drawn from the model of gamma-process factorisation."""
+    X, _ = count_data.drawn(2 * n_rows, n_columns, n_components, 2.0, 0)
+    return X[:n_rows], X[n_rows:]
+
+
+def dense_corpus(file: str, n_documents: int, least: int) -> Rows:
+    """Word counts of some documents as dense tables of the frequent words."""
+    train, test = corpus(file, n_documents, least)
+    return train.toarray(), test.toarray()
+
+
+def drawn_factors(kind: str, n_rows: int) -> Rows:
+    """Rows of sparse or dense factors with sparse or dense loadings."""
+    X, _ = factor_data.drawn(kind, 2 * n_rows, 0)
+    return X[:n_rows], X[n_rows:]
+
+
+def real_factors(name: str) -> Rows:
+    """Real data of the benchmark of spike-and-slab factors."""
+    return factor_data.split(name, 0)
+
+
 # Sequences
+
+
+def life(name: str, at_most: int) -> tuple[Sequences, Sequences]:
+    """Life sequences of states, the distinct ones."""
+    X = np.unique(load("life_sequences.npz")[name], axis=0).astype(np.int64)
+    return _parts([row[:, None] for row in X], at_most)
+
+
+def vowels(speaker: int) -> tuple[Sequences, Sequences]:
+    """Utterances of a vowel by one speaker, 12 coefficients a frame."""
+    found = load("vowels_train.npz")
+    each = np.split(found["X"].astype(np.float64), np.cumsum(found["lengths"])[:-1])
+    spoken = [x for x, label in zip(each, found["labels"], strict=True) if label == speaker]
+    return _standardised(_parts(spoken))
+
+
+def drawn_chain(n_states: int, n_columns: int, one_way: bool) -> tuple[Sequences, Sequences]:
+    """Drawn chains of Gaussian states, in any order or in one order."""
+    rng = np.random.default_rng([n_states, n_columns])
+    means = 1.5 * rng.standard_normal((n_states, n_columns))
+    each = []
+    for _ in range(60):
+        order = np.arange(n_states) if one_way else rng.permutation(np.repeat(range(n_states), 2))
+        states = np.repeat(order, 1 + rng.poisson(5.0, len(order)))
+        each.append(means[states] + 0.6 * rng.standard_normal((len(states), n_columns)))
+    return _parts(each)
 
 
 def _of_file(file: str) -> list[np.ndarray]:

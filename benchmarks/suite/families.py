@@ -8,6 +8,7 @@ computed by the same code.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from sklearn_anneal.inference.engine import lower_bound
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Rows, Units
 
-from . import predictive
+from . import anchors, predictive
 from .instances import Instance
 from .settings import ESTIMATORS, MAX_ITER, PLAIN, RESTARTS, TOL
 
@@ -71,12 +72,14 @@ class Family(ABC):
         figures : dict
             ``bound``, the lower bound at the priors of the fit, and ``bound_at_peer``, that of the
             same posterior at the priors of the peer (NaN where it cannot be computed), both in nats
-            per observation; what :meth:`predictions` returns; and ``passes``.
+            per observation; what :meth:`predictions` returns; ``passes``; and ``found``, the number
+            of components in use (NaN for models that do not count them).
         """
         return {
             "bound": fitted.lower_bound_ / self.n_observations,
             "bound_at_peer": self.bound_at_peer(fitted),
             "passes": float(getattr(fitted, "n_passes_", fitted.n_iter_)),
+            "found": float(getattr(fitted, "n_effective_components_", np.nan)),
             **self.predictions(fitted),
         }
 
@@ -151,7 +154,25 @@ class Mixture(Family):
     def measure_peer(self, fitted: Any) -> Figures:
         bound = self.bound_of(host := self.host(), self._natural(host, fitted))
         found = {"bound": bound, "bound_at_peer": bound, "passes": float(fitted.n_iter_)}
-        return found | self.predictions(fitted)
+        sizes = fitted.predict_proba(self.train).sum(axis=0)
+        return found | {"found": float((sizes > 1).sum())} | self.predictions(fitted)
+
+    def measure_other(self, library: str, seed: int) -> Figures:
+        """Fit scikit-learn's EM, with one start or ten, or an algorithm of ``anchors.py``."""
+        k = self.instance.n_components
+        fit = {
+            "EM": partial(anchors.em, n_init=1),
+            "ten EM": partial(anchors.em, n_init=RESTARTS),
+            "random-swap EM": anchors.random_swap,
+            "split-and-merge EM": anchors.split_and_merge,
+        }[library](self.train, k, seed)
+        sizes = fit.predict_proba(self.train).sum(axis=0)
+        missing = dict.fromkeys(("bound", "bound_at_peer", "rmse"), float("nan"))
+        return missing | {
+            "passes": float(fit.n_iter_),
+            "found": float((sizes > 1).sum()),
+            "held_out": float(fit.score(self.test)),
+        }
 
     @staticmethod
     def _natural(host: Any, fitted: BayesianGaussianMixture) -> dict[str, Any]:
@@ -178,6 +199,43 @@ class Mixture(Family):
     def predictions(self, fitted: Any) -> Figures:
         density = predictive.mixture_density(fitted, self.test)
         return {"held_out": float(density.mean()), "rmse": float("nan")}
+
+
+class Table(Family):
+    """Rows whose held-out density is the score of our estimator; the peer is our own class.
+
+    No other library has these models with the same data, so that all contestants are ours.
+    """
+
+    def __init__(self, instance: Instance):
+        super().__init__(instance)
+        if self.model.get("emission") == "categorical":
+            every = np.concatenate([self.train, self.test])
+            self.model["n_categories"] = every.max(axis=0).astype(int) + 1
+
+    @property
+    def n_observations(self) -> float:
+        return len(self.train)
+
+    def fit(self, estimator: Any) -> Any:
+        return estimator.fit(self.train)
+
+    def bound_at_peer(self, fitted: Any) -> float:
+        return float("nan")
+
+    def units(self, host: Any) -> Units:
+        raise NotImplementedError("Bounds of these tables are only those of the fits themselves.")
+
+    def predictions(self, fitted: Any) -> Figures:
+        return {"held_out": float(fitted.score(self.test)), "rmse": float("nan")}
+
+
+class Counts(Table):
+    """Counts into parts, whose observations are cells."""
+
+    @property
+    def n_observations(self) -> float:
+        return float(self.train.size)
 
 
 class Sequence(Family):
@@ -223,7 +281,7 @@ class Sequence(Family):
         best = max(sound, key=lambda fit: fit.monitor_.history[-1])
         bound = self.bound_of(host := self.host(), self._natural(host, best))
         passes = float(len(best.monitor_.history))
-        found = {"bound": bound, "bound_at_peer": bound, "passes": passes}
+        found = {"bound": bound, "bound_at_peer": bound, "passes": passes, "found": float("nan")}
         return found | self.predictions(best)
 
     @staticmethod
@@ -272,7 +330,7 @@ class Topics(Family):
         topics = {"topic_word": np.ascontiguousarray(fitted.components_, dtype=np.float64)}
         bound = self.bound_of(host, topics)
         found = {"bound": bound, "bound_at_peer": bound, "passes": float(fitted.n_iter_)}
-        return found | self.predictions(host)
+        return found | {"found": float("nan")} | self.predictions(host)
 
     def units(self, host: Any) -> Units:
         _, units = host._documents(self.train)
@@ -323,7 +381,8 @@ class RatingSet(Family):
             ),
         )
         predict = self._by_cmfrec(self.train, ridge, seed)
-        missing = dict.fromkeys(("bound", "bound_at_peer", "passes", "held_out"), float("nan"))
+        without = ("bound", "bound_at_peer", "passes", "held_out", "found")
+        missing = dict.fromkeys(without, float("nan"))
         return missing | {"rmse": _rmse(predict(self.test.X), self.test.y)}
 
     def _by_cmfrec(self, known: Any, ridge: float, seed: int) -> Any:
@@ -358,6 +417,11 @@ def _rmse(predicted: np.ndarray, y: np.ndarray) -> float:
 
 FAMILY: dict[str, type[Family]] = {
     "mixture": Mixture,
+    "groups": Mixture,
+    "columns": Table,
+    "factorial": Table,
+    "counts": Counts,
+    "factors": Table,
     "sequence": Sequence,
     "topics": Topics,
     "ratings": RatingSet,

@@ -13,13 +13,27 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..common.data import present
+from ..spike_slab_factor_analysis import data as factor_data
 from . import data
 
-FAMILIES = {"mixture": "row", "sequence": "frame", "topics": "token", "ratings": "rating"}
+FAMILIES = {
+    "mixture": "row",
+    "groups": "row",
+    "columns": "row",
+    "sequence": "frame",
+    "factorial": "row",
+    "counts": "cell",
+    "factors": "row",
+    "topics": "token",
+    "ratings": "rating",
+}
 """The families of models, each with what one observation is called."""
 
 HALVES = ("choose", "confirm")
+EM = ("EM", "ten EM")
 
 
 @dataclass(frozen=True)
@@ -38,7 +52,9 @@ class Instance:
     model : dict
         Parameters of the model that all fits have in common, by our estimator's names.
     also : tuple of str
-        Other libraries that are fitted for comparison; the verdicts do not depend on them.
+        Other libraries and algorithms that are fitted for comparison.
+    truth : int or None
+        The number of groups from which drawn data come, if it can be found.
     """
 
     name: str
@@ -47,6 +63,7 @@ class Instance:
     file: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
     also: tuple[str, ...] = ()
+    truth: int | None = None
 
     @property
     def family(self) -> str:
@@ -56,7 +73,7 @@ class Instance:
 def _mixtures() -> list[Instance]:
     def mixture(name, n_components, load, *arguments, file=None, **model):
         made = partial(load, *arguments)
-        return Instance(f"mixture/{name}", n_components, made, file, model)
+        return Instance(f"mixture/{name}", n_components, made, file, model, EM)
 
     motions, daphnet, mnist = "basic_motions.npz", "daphnet_s06.npz", "mnist.npz"
     letters = "character_trajectories.npz"
@@ -79,6 +96,82 @@ def _mixtures() -> list[Instance]:
         mixture("gestures", 15, data.gestures, file="libras.npz"),
         mixture("pen frames", 20, data.pen_frames, file=letters),
         mixture("gait frames", 8, _gait, file=daphnet, covariance_type="diag"),
+        mixture("red wines", 8, data.wines, 0, 1500, file="wine_quality.npz"),
+        mixture("white wines", 12, data.wines, 1, 2000, file="wine_quality.npz"),
+    ]
+
+
+def _groups() -> list[Instance]:
+    """Drawn groups: separated ones, and in the last three ones that overlap."""
+    shapes = [
+        (5, 1.0, 2, 500),
+        (10, 1.0, 5, 600),
+        (15, 0.5, 2, 900),
+        (20, 0.5, 2, 1000),
+        (25, 2.0, 4, 1000),
+        (30, 1.0, 3, 1500),
+        (40, 0.5, 2, 2000),
+        (60, 2.0, 20, 1800),
+        (8, 15.0, 3, 800),
+        (12, 12.0, 2, 1200),
+        (20, 8.0, 2, 1500),
+    ]
+    found = []
+    for k, deviation, d, n in shapes:
+        apart = deviation <= 2.0
+        name = f"groups/{k} {'separated' if apart else 'overlapping'}, {d} columns"
+        load = partial(data.groups, k, deviation, d, n)
+        also = (*EM, "random-swap EM", "split-and-merge EM")
+        found.append(Instance(name, k, load, None, {}, also, k if apart else None))
+    return found
+
+
+def _columns() -> list[Instance]:
+    def columns(name, n_components, load, *arguments, file=None, emission="categorical"):
+        model = {"emission": emission}
+        return Instance(f"columns/{name}", n_components, partial(load, *arguments), file, model)
+
+    surveys, life, binary = "surveys_polca.npz", "life_sequences.npz", {"emission": "bernoulli"}
+    return [
+        columns("election", 6, data.answers, "election", file=surveys),
+        columns("cheating", 3, data.answers, "cheating", file=surveys),
+        columns("mushrooms", 12, data.answers, "mushroom", 1200, file="mushroom.npz"),
+        columns("votes", 4, data.answers, "votes", file="votes_1984.npz", **binary),
+        columns("words", 12, data.answers, "words", 1600, file="newsgroups_w100.npz", **binary),
+        columns("binary digits 3", 8, data.binary_digits, 3, **binary),
+        columns("binary digits 8", 6, data.binary_digits, 8, **binary),
+        columns("binary digits", 20, data.binary_digits, None, **binary),
+        columns("family lives", 8, data.life_table, "biofam", 800, file=life),
+        columns("school to work", 8, data.life_table, "mvad", 400, file=life),
+        columns("drawn answers, 5 classes", 5, data.drawn_answers, 5, 12, 4, 600),
+        columns("drawn answers, 12 classes", 12, data.drawn_answers, 12, 15, 3, 900),
+    ]
+
+
+def _parts() -> list[Instance]:
+    def parts(family, name, n_components, load, *arguments, file=None):
+        return Instance(f"{family}/{name}", n_components, partial(load, *arguments), file)
+
+    both, factors, loadings = factor_data.DRAWN
+    return [
+        parts("factorial", "bars", 8, data.bars, 1000),
+        parts("factorial", "few bars", 8, data.bars, 300),
+        parts("factorial", "overlapping parts", 8, data.drawn_parts, 500),
+        parts("factorial", "digits", 12, data.images, None, 600),
+        parts("factorial", "digits 3", 6, data.images, 3, 130),
+        parts("factorial", "digits 5", 8, data.images, 5, 130),
+        parts("counts", "digits", 12, data.counted_images, None, 400),
+        parts("counts", "digits 8", 8, data.counted_images, 8, 120),
+        parts("counts", "drawn, 6 components", 10, data.drawn_counts, 150, 60, 6),
+        parts("counts", "drawn, 12 components", 20, data.drawn_counts, 200, 80, 12),
+        parts("counts", "nips", 12, data.dense_corpus, "nips.npz", 60, 30, file="nips.npz"),
+        parts("counts", "ap", 15, data.dense_corpus, "ap.npz", 200, 20, file="ap.npz"),
+        parts("factors", "both sparse", 8, data.drawn_factors, both, 200),
+        parts("factors", "factors sparse", 8, data.drawn_factors, factors, 200),
+        parts("factors", "loadings sparse", 8, data.drawn_factors, loadings, 200),
+        parts("factors", "breast cancer", 8, data.real_factors, factor_data.CANCER),
+        parts("factors", "wine", 5, data.real_factors, factor_data.WINE),
+        parts("factors", "digits", 10, data.real_factors, factor_data.DIGITS),
     ]
 
 
@@ -98,7 +191,7 @@ def _sequences() -> list[Instance]:
         return Instance(f"sequence/{name}", n_components, load, file, everything, also)
 
     motions, daphnet, libras = "basic_motions.npz", "daphnet_s06.npz", "libras.npz"
-    letters = "character_trajectories.npz"
+    letters, life = "character_trajectories.npz", "life_sequences.npz"
     binary = {"emission": "bernoulli"}
     symbols = {"emission": "categorical"}
     checked = ("hmmlearn",)
@@ -129,6 +222,22 @@ def _sequences() -> list[Instance]:
         sequence("digit rows 3", 8, partial(data.digit_rows, 3), **binary),
         sequence("digit rows 8", 12, partial(data.digit_rows, 8), **binary),
         sequence("motions above median", 6, _motions_above_median, motions, **binary),
+        *(
+            sequence(name, 6, partial(data.life, key, 450), life, **symbols, n_symbols=n)
+            for name, key, n in (("family lives", "biofam", 8), ("school to work", "mvad", 6))
+        ),
+        *(
+            sequence(f"vowel of speaker {i}", 5, partial(data.vowels, i), "vowels_train.npz")
+            for i in (0, 3, 6)
+        ),
+        sequence("drawn, 8 states", 8, partial(data.drawn_chain, 8, 3, False)),
+        sequence(
+            "drawn, 6 states in order",
+            6,
+            partial(data.drawn_chain, 6, 2, True),
+            startprob_prior=np.eye(6)[0],
+            transmat_prior=np.triu(np.ones((6, 6))),
+        ),
     ]
 
 
@@ -163,7 +272,11 @@ def _ratings() -> list[Instance]:
     ]
 
 
-INSTANCES = {i.name: i for i in [*_mixtures(), *_sequences(), *_topics(), *_ratings()]}
+INSTANCES = {
+    instance.name: instance
+    for family in (_mixtures, _groups, _columns, _sequences, _parts, _topics, _ratings)
+    for instance in family()
+}
 
 
 def halves() -> dict[str, str]:

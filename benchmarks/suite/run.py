@@ -1,10 +1,10 @@
-"""Compare settings of all estimators with the best of ten restarts, on many real instances.
+"""Compare one fit of every estimator with many plain starts, on real and drawn instances.
 
 Records of fits are appended to a file, so that an interrupted run goes on and the peers are fitted
 once; a report on them is printed.
 
-    python -m benchmarks.suite.run --records FILE                          # "default", choose
-    python -m benchmarks.suite.run --records FILE --settings default plain --seeds 3
+    python -m benchmarks.suite.run --records FILE                          # choose
+    python -m benchmarks.suite.run --records FILE --settings default race --seeds 3
     python -m benchmarks.suite.run --records FILE --instances "mixture/*" "topics/ap*"
     python -m benchmarks.suite.run --records FILE --half confirm           # once, at the end
     python -m benchmarks.suite.run --records FILE --half both --report --write
@@ -26,7 +26,7 @@ from ..common.reproduction import Cache, run_missing
 from .fits import Spec
 from .instances import HALVES, INSTANCES, Instance, selected, with_files
 from .report import render
-from .settings import REFERENCE, SETTINGS, parameters
+from .settings import PACKAGES, REFERENCE, SETTINGS, parameters
 
 OUTPUT = "suite.md"
 
@@ -34,6 +34,11 @@ OUTPUT = "suite.md"
 # Seconds that one fit takes, roughly, for fits of which the file has none: the peer, ours.
 _COSTS = {
     "mixture": (1.5, 0.2),
+    "groups": (1.0, 0.3),
+    "columns": (1.0, 0.4),
+    "factorial": (2.0, 0.5),
+    "counts": (4.0, 1.0),
+    "factors": (2.0, 0.5),
     "sequence": (1.0, 0.3),
     "topics": (30.0, 0.3),
     "ratings": (2.0, 0.3),
@@ -60,10 +65,10 @@ def estimate(cells: list[Spec], n_seeds: int, cache: Cache) -> float:
 def planned(instances: list[Instance], settings: list[str], code: str) -> list[Spec]:
     """The fits of all instances: peers, settings, and other libraries where they are installed."""
     others = sorted({library for instance in instances for library in instance.also})
-    there = {library for library in others if find_spec(library) is not None}
+    there = {library for library in others if find_spec(PACKAGES[library]) is not None}
     for library in others:
         if library not in there:
-            left_out(f"{library}, which is not installed (pip install {library}).")
+            left_out(f"{library}, which is not installed (pip install {PACKAGES[library]}).")
     return [
         Spec.of(instance.name, name, code)
         for instance in instances

@@ -12,15 +12,24 @@ from typing import Any
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
+    AnnealedSpikeSlabFactorAnalysis,
 )
 
 from .instances import FAMILIES
 
 ESTIMATORS: dict[str, Any] = {
     "mixture": AnnealedBayesianGaussianMixture,
+    "groups": AnnealedBayesianGaussianMixture,
+    "columns": AnnealedBayesianMixture,
+    "factorial": AnnealedFactorialMixture,
+    "counts": AnnealedGammaProcessNMF,
+    "factors": AnnealedSpikeSlabFactorAnalysis,
     "sequence": AnnealedHMM,
     "topics": AnnealedLatentDirichletAllocation,
     "ratings": AnnealedPMF,
@@ -34,14 +43,21 @@ def every(**parameters: Any) -> dict[str, dict[str, Any]]:
 
 RESTARTS, MAX_ITER, TOL = 10, 100, 1e-6
 
-_PRIORS = {
-    "mixture": (
-        "weight_concentration_prior",
-        "mean_precision_prior",
-        "mean_prior",
-        "degrees_of_freedom_prior",
-        "covariance_prior",
-    ),
+_OF_GAUSSIANS = (
+    "weight_concentration_prior",
+    "mean_precision_prior",
+    "mean_prior",
+    "degrees_of_freedom_prior",
+    "covariance_prior",
+)
+_PRIORS: dict[str, tuple[str, ...]] = {
+    "mixture": _OF_GAUSSIANS,
+    "groups": _OF_GAUSSIANS,
+    "columns": ("weight_concentration_prior", "emissionprob_prior"),
+    # No other library has these models, so that there are no other priors.
+    "factorial": (),
+    "counts": (),
+    "factors": (),
     "sequence": (
         "startprob_prior",
         "transmat_prior",
@@ -71,30 +87,29 @@ PLAIN: dict[str, dict[str, Any]] = {
 
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {},
-    "plain": PLAIN,
-    "ten restarts": {family: plain | {"n_init": RESTARTS} for family, plain in PLAIN.items()},
+    "plain": every(annealing="none"),
+    "ten starts": every(annealing="none", n_init=RESTARTS),
+    "a hundred starts": every(annealing="none", n_init=10 * RESTARTS),
+    "plain, usual priors": PLAIN,
     "stochastic": every(annealing="stochastic"),
-    "six reheats": every(effort=10.0),
-    "annealed, usual priors": {
-        family: plain | {"annealing": "deterministic"}
-        for family, plain in PLAIN.items()
-        if family in ("mixture", "sequence")
-    },
-    "all priors of frames learned": {
-        "sequence": {"emissionprob_prior": "auto", "dof_prior": "auto", "scale_prior": "auto"}
-    },
-    "deterministic": {"topics": {"annealing": "deterministic"}},
-    "deterministic, usual priors": {
-        "topics": {"annealing": "deterministic", "doc_topic_prior": None, "topic_word_prior": None}
-    },
+    "effort 10": every(effort=10.0),
+    "race": every(n_init=RESTARTS, restarts="race"),
+    "deterministic": every(annealing="deterministic"),
     "both priors of topics learned": {"topics": {"topic_word_prior": "auto"}},
     "all variances learned": {"ratings": {"factor_variance": "auto"}},
-    "race": every(n_init=RESTARTS, restarts="race"),
+    "all priors of frames learned": {"sequence": {"emissionprob_prior": "auto"}},
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""
 
 REFERENCE = "peer"
-"""The name under which the peer of a family has its records."""
+"""The name under which the peer of a family has its records: ten starts at the usual priors."""
+
+TEN, HUNDRED = "ten starts", "a hundred starts"
+"""Plain inference of our own classes with the same priors as the default, learned ones included."""
+
+PACKAGES = {"EM": "sklearn", "ten EM": "sklearn", "random-swap EM": "sklearn"}
+PACKAGES |= {"split-and-merge EM": "sklearn", "hmmlearn": "hmmlearn", "cmfrec": "cmfrec"}
+"""The package that each other contestant needs."""
 
 # To be raised where the fit of a peer changes, so that old records of it do not count.
 _PEER_VERSION = "1"
