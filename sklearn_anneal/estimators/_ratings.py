@@ -13,7 +13,13 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, column_or_1d, validate_data
 
 from ._tables import validated_table
-from ._validation import check_largest_id, check_sparse, masked_as_nan, refuse_masked
+from ._validation import (
+    check_largest_id,
+    check_sparse,
+    hint_of_one,
+    masked_as_nan,
+    refuse_masked,
+)
 from ._warnings import outer_level
 
 _DTYPES = [np.float64, np.float32]
@@ -323,6 +329,7 @@ def read_pairs(
             raise ValueError(
                 f"X has the id {ids.max()}, but there are {name}={declared}. Declare {name}="
                 f"{ids.max() + 1} or more before the first fit."
+                + hint_of_one(ids, declared, f"X[:, {0 if name == 'n_users' else 1}]")
             )
         if declared is None and not unseen and ids.max() >= n_known:
             check_largest_id(int(ids.max()), len(ids), "id", "ratings", name)
