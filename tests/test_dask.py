@@ -24,7 +24,7 @@ from sklearn_anneal import (
     Shards,
 )
 from sklearn_anneal.inference import parted_units
-from sklearn_anneal.inference.parted_units import _SweepAll
+from sklearn_anneal.inference.part_sweeps import SweepAll
 
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
@@ -197,7 +197,7 @@ class Killer:
         call = cluster.OnDask.call
 
         def counting(place, errand, indices, workers):
-            sweeping = isinstance(errand, _SweepAll)
+            sweeping = isinstance(errand, SweepAll)
             again = sweeping and any(job.replay for job in errand.jobs)
             self.n_again += again
             victim = None
@@ -289,7 +289,7 @@ class Traffic:
         call, get = cluster.OnDask.call, cluster.OnDask.get
 
         def calling(place, errand, indices, workers):
-            if isinstance(errand, _SweepAll):
+            if isinstance(errand, SweepAll):
                 self.sweeps.append(len(pickle.dumps(errand)))
                 count = client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
                 self.n_tasks.append(count)
