@@ -389,3 +389,16 @@ def test_a_write_that_fails_leaves_the_state_before(begun, monkeypatch):
             make(entry).fit(X, checkpoint=folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert_identical(make(entry).fit(X, checkpoint=folder), make(entry).fit(X))
+
+
+@pytest.mark.parametrize("name", ["fit.joblib", "restart-0.joblib"])
+def test_files_that_hold_arrays_where_texts_belong_are_refused(name, begun):
+    entry, X, folder = begun
+    stored = joblib.load(folder / name)
+    if name == "fit.joblib":
+        stored["identity"]["data"] = np.arange(3.0)
+    else:
+        stored["fit"] = np.arange(3.0)
+    joblib.dump(stored, folder / name)
+    with pytest.raises(ValueError, match="differs in the data|does not belong to the fit"):
+        make(entry).fit(X, checkpoint=folder)

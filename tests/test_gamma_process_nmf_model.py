@@ -292,3 +292,34 @@ def test_weights_are_repetitions(rng):
     assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-10)
     assert_allclose(weighted.components_, repeated.components_, rtol=1e-8)
     assert weighted.reconstruction_err_ == pytest.approx(repeated.reconstruction_err_, rel=1e-8)
+
+
+# Concentrations that have no best value
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("annealing", ["none", "reheating", "deterministic"])
+@pytest.mark.parametrize("max_iter", [3, 20, 60])
+@pytest.mark.parametrize("shape", [(8, 5), (5, 3), (60, 8)])
+def test_the_only_component_explains_all_counts(shape, max_iter, annealing, rng):
+    """One weight says nothing of how weights differ, and a prior of it is no more than the data."""
+    X = rng.poisson(rng.gamma(1.0, 1.0, size=(shape[0], 1)) * rng.gamma(1.0, 1.0, size=shape[1]))
+    est = nmf(n_components=1, annealing=annealing, max_iter=max_iter, **AUTO).fit(X)
+    ctx = context_of(est)
+    assert est.n_effective_components_ == 1
+    if max_iter > 3:  # the prior has come to its end
+        assert_allclose(ctx.model.expected_counts(ctx.q, ctx.prior), X.sum(), rtol=1e-8)
+    assert est.concentration_ <= X.sum() * (1 + 1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("max_iter", [8, 20, 60])
+def test_equal_components_keep_their_counts(max_iter, rng):
+    """All counts are some component's, and both have half of them."""
+    X = np.kron(np.eye(2, dtype=int), rng.poisson(3.0, size=(10, 4)))
+    est = nmf(n_components=2, annealing="none", max_iter=max_iter, **AUTO).fit(X)
+    ctx = context_of(est)
+    counts = ctx.model.expected_counts(ctx.q, ctx.prior)
+    assert_allclose(counts.sum(), X.sum(), rtol=0.05)
+    assert est.n_effective_components_ == 2
+    assert est.concentration_ <= X.sum() * (1 + 1e-8)

@@ -16,7 +16,7 @@ from cases_gaussian_mixture import (
     parameters_of,
     real_data,
 )
-from harness import change_models, finish_run, open_run
+from harness import change_models, context_of, finish_run, open_run
 from peer_priors import PEER_OF_MIXTURES
 from sklearn import config_context
 from sklearn.base import clone
@@ -238,6 +238,31 @@ def test_coinciding_components_warn_and_say_what_to_change():
             warnings.filterwarnings("error", "Components coincide")
             free = clone(mixture).set_params(**way_out).fit(X)
         assert free.lower_bound_ > mixture.lower_bound_ + 10
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_whether_components_coincide_does_not_depend_on_units(covariance_type, factor, rng):
+    """Components that differ in the variance of one column differ in any unit of it."""
+    X = rng.normal(size=(400, 2)) * np.repeat([[1.0, 0.1], [1.0, 3.0]], 200, axis=0)
+    settings = {"weight_concentration_prior_type": "dirichlet_distribution", "reg_covar": 0.0}
+    mixture = AnnealedBayesianGaussianMixture(
+        n_components=2, covariance_type=covariance_type, random_state=0, **settings
+    )
+    ctx = context_of(mixture.fit(X * [1.0, factor]))
+    components, pairs = ctx.model.components, []
+    # The means are made equal, so that only variances tell the components apart.
+    for variances in ([[1.0, 0.01], [1.0, 9.0]], [[1.0, 4.0], [1.0, 4.0]]):
+        standard = components.standard(ctx.q)
+        diagonals = np.array(variances) * np.array([1.0, factor**2])
+        if covariance_type == "full":
+            diagonals = diagonals[:, :, None] * np.eye(2)
+        dof = standard["dof"].reshape((2,) + (1,) * (diagonals.ndim - 1))
+        standard |= {"mean": np.zeros((2, 2)), "inverse_scale": diagonals * dof}
+        natural = components.factors[0].family.from_standard(**standard)
+        q = {**ctx.q, **components.factors[0].rename(natural)}
+        pairs.append(ctx.model.coinciding(q, ctx.summary, ctx.prior))
+    assert pairs == [[], [(0, 1)]]
 
 
 @all_methods

@@ -573,6 +573,37 @@ def test_pairs_in_the_place_of_a_matrix_are_asked_about(kind):
         assert [w.filename for w in caught if "meant" in str(w.message)] == [__file__]
 
 
+def table_of_ratings(rng, n_users, n_items, share):
+    """Rows of a user, an item and a rating from 1 to 5, of a share of all pairs."""
+    users, items = np.nonzero(rng.random((n_users, n_items)) < share)
+    return np.column_stack([users, items, rng.integers(1, 6, size=len(users))])
+
+
+@pytest.mark.parametrize("sizes", [(5, 5, 1.0), (40, 30, 0.5), (300, 400, 0.02)])
+def test_tables_in_the_place_of_a_matrix_are_asked_about(sizes, rng):
+    pd = pytest.importorskip("pandas")
+    X = table_of_ratings(rng, *sizes)
+    for form in (X, X.astype(float), pd.DataFrame(X, columns=["user", "item", "rating"])):
+        for method in ("fit", "partial_fit"):
+            with pytest.warns(UserWarning, match="If a row is a user, an item and a rating"):
+                getattr(pmf(), method)(form)
+
+
+@pytest.mark.parametrize("largest", [1, 5, 10, 100])
+@pytest.mark.parametrize("n", [3, 25, 400])
+def test_ratings_of_three_items_are_not_asked_about(n, largest, rng):
+    """They are whole numbers, and none is missing; ids that are known are no ids either."""
+    X = rng.integers(1, largest + 1, size=(n, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pmf().fit(X)
+        pmf().fit(X * [100, 100, 1])
+        pmf().fit(np.column_stack([np.arange(n), X[:, 0], X[:, 1]]))
+        pmf().fit(X + rng.random(size=X.shape))
+        pmf().fit(np.where(rng.random(X.shape) < 0.2, np.nan, X))
+
+
 def test_matrices_are_not_asked_about():
     pairs, y = np.array([[0, 1], [1, 0], [2, 1]]), [1.0, 2.0, 3.0]
     with warnings.catch_warnings():

@@ -6,6 +6,8 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
 from scipy.special import gammaln
 from sklearn.feature_extraction.text import TfidfTransformer
@@ -158,6 +160,77 @@ def test_weights_are_no_fractions_unless_they_are_tiny(kinds):
         assert n == expected
         assert (len(set(lda.doc_topic_prior_)) == 1) == bool(expected)
         assert (lda.topic_word_prior_ == 1 / 3) == bool(expected)
+
+
+# Short documents
+
+SHARING = {
+    "plain": {"annealing": "none"},
+    "annealed": {"annealing": "deterministic"},
+    "draws": {"local_step": "mean_field"},
+    "minibatches": {"annealing": "none", "learning_method": "online"},
+    "cvb0": {"local_step": "cvb0"},
+    "gibbs": {"annealing": "none", "local_step": "gibbs", "max_iter": 20},
+}
+
+
+def short_documents(rng, length=5, n=500):
+    """Documents drawn from five topics of 40 words with α = 0.1, and their proportions."""
+    topics = rng.dirichlet(np.full(40, 0.1), size=5)
+    proportions = rng.dirichlet(np.full(5, 0.1), size=n)
+    return rng.multinomial(length, proportions @ topics), proportions, topics
+
+
+def error_of_proportions(lda, X, proportions, topics):
+    """Mean distance of the proportions of documents from those of the nearest drawn topics."""
+    found = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    distances = np.abs(topics[:, None] - found).sum(axis=-1)
+    order = linear_sum_assignment(distances)[1]
+    return np.abs(lda.transform(X)[:, order] - proportions).sum(axis=1).mean()
+
+
+@pytest.mark.parametrize("params", SHARING.values(), ids=SHARING)
+def test_topics_of_short_documents_are_those_under_the_prior_that_drew_them(params, rng):
+    """Fractions of five tokens would let α be learned too high, and mix all documents."""
+    drawn = short_documents(rng)
+    lda = AnnealedLatentDirichletAllocation(5, random_state=0, **params)
+    known = AnnealedLatentDirichletAllocation(5, random_state=0, doc_topic_prior=0.1, **params)
+    lda, n = warned(lambda: lda.fit(drawn[0]), "doc_topic_prior is not learned")
+    assert n == 1
+    assert_allclose(lda.doc_topic_prior_, 0.1)
+    expected = error_of_proportions(known.fit(drawn[0]), *drawn)
+    assert error_of_proportions(lda, *drawn) == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize("params", [SHARING["cvb0"], SHARING["plain"]], ids=["cvb0", "plain"])
+def test_documents_of_ten_tokens_determine_their_prior(params, rng):
+    lda = AnnealedLatentDirichletAllocation(5, random_state=0, **params)
+    for length, expected in ((10, 0), (9, 1)):
+        X = short_documents(rng, length)[0]
+        _, n = warned(lambda X=X: lda.fit(X), "not learned")
+        assert n == expected
+        assert len(set(lda.doc_topic_prior_)) == (1 if expected else 5)
+
+
+def test_sampled_tokens_of_short_documents_determine_their_prior(rng):
+    """They are whole counts."""
+    drawn = short_documents(rng)
+    lda = AnnealedLatentDirichletAllocation(5, random_state=0)
+    _, n = warned(lambda: lda.fit(drawn[0]), "not learned")
+    assert n == 0
+    assert 0.2 < lda.doc_topic_prior_.sum() < 1.0  # 0.5 drew them
+    known = AnnealedLatentDirichletAllocation(5, random_state=0, doc_topic_prior=0.1)
+    expected = error_of_proportions(known.fit(drawn[0]), *drawn)
+    assert error_of_proportions(lda, *drawn) < expected + 0.05
+
+
+def test_topics_of_short_documents_still_learn_the_prior_of_words(rng):
+    lda = AnnealedLatentDirichletAllocation(
+        5, annealing="none", topic_word_prior="auto", random_state=0
+    )
+    _, n = warned(lambda: lda.fit(short_documents(rng)[0]), "doc_topic_prior is not learned")
+    assert n == 1
+    assert lda.topic_word_prior_ != 1 / 5
 
 
 # Factorisation of counts

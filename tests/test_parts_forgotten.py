@@ -14,7 +14,7 @@ from sklearn_anneal import (
     Shards,
 )
 from sklearn_anneal.estimators import _part_fits
-from sklearn_anneal.inference import parted_units
+from sklearn_anneal.inference import part_sweeps, parted_units
 from sklearn_anneal.inference.parts import Here, copied
 
 BETWEEN_COPIES = 4
@@ -39,7 +39,7 @@ class Forgetful(Here):
         return [[0], [1, 2], [3]]
 
     def call(self, errand, indices, workers):
-        if isinstance(errand, parted_units._SweepAll):
+        if isinstance(errand, part_sweeps.SweepAll):
             again = any(job.replay for job in errand.jobs)
             self.n_again += again
             self.n_sweeps += not again and indices[0] == 0
@@ -78,9 +78,9 @@ def test_forgotten_local_variables_are_made_anew(cls, params, form, copies, monk
     expected = cls(**params).fit(Shards(parts))
     replayed = []
     monkeypatch.setattr(
-        parted_units.Aside,
+        part_sweeps.Aside,
         "get",
-        lambda self, get=parted_units.Aside.get: replayed.append(1) or get(self),
+        lambda self, get=part_sweeps.Aside.get: replayed.append(1) or get(self),
     )
     # Two visits are made for the two blocks of a factorisation of counts.
     late = 76 if cls is AnnealedGammaProcessNMF else 38

@@ -254,7 +254,7 @@ def test_data_without_information_are_refused_or_survived(rng):
     X, _ = drawn(rng, n=60)
     empty = X.copy()
     empty[:, 2] = np.nan
-    with pytest.raises(ValueError, match="Column 2 of X has no observed cell"):
+    with pytest.raises(ValueError, match="Column 2 of X has no observed value"):
         small_spike_slab().fit(empty)
     with pytest.raises(ValueError, match="infinity"):
         small_spike_slab().fit(np.where(X > 8, np.inf, X))
@@ -269,6 +269,24 @@ def test_data_without_information_are_refused_or_survived(rng):
     est = AnnealedSpikeSlabFactorAnalysis(3, random_state=0).fit(blank)
     assert est.score_samples(blank)[4] == pytest.approx(0.0, abs=1e-9)
     assert_allclose(est.transform(blank)[4], 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["coordinate", "gradient"])
+def test_a_stream_needs_what_a_fit_needs(solver, rng):
+    """A column gets its mean and its variance from the first batch; later ones may lack it."""
+    X, _ = drawn(rng, n=60)
+    empty = X.copy()
+    empty[:, 2] = np.nan
+    errors = []
+    for method in ("fit", "partial_fit"):
+        est = small_spike_slab(solver=solver, annealing="none")
+        with pytest.raises(ValueError, match="Column 2 of X has no observed value") as error:
+            getattr(est, method)(empty)
+        errors.append(str(error.value))
+        assert not hasattr(est, "components_")
+    assert errors[0] == errors[1]
+    est = small_spike_slab(solver=solver, annealing="none").partial_fit(X).partial_fit(empty)
+    assert np.isfinite(est.components_).all()
 
 
 def test_there_may_be_more_factors_than_columns(rng):

@@ -18,7 +18,7 @@ import numpy as np
 
 from sklearn_anneal import Shards
 from sklearn_anneal.inference.parallel import Workers
-from sklearn_anneal.inference.parted_units import _SweepAll
+from sklearn_anneal.inference.part_sweeps import SweepAll
 from sklearn_anneal.inference.parts import Errand, Here, Part
 
 from ..common.measuring import progress, reached
@@ -117,7 +117,7 @@ class Link:
 def _merges() -> Iterator[list[float]]:
     """Yield a list of the processor times in which results of two parts are added."""
     times: list[float] = []
-    merge = _SweepAll.merge
+    merge = SweepAll.merge
 
     def timed(errand: Any, a: Any, b: Any) -> Any:
         start = time.process_time()
@@ -126,7 +126,7 @@ def _merges() -> Iterator[list[float]]:
         finally:
             times.append(time.process_time() - start)
 
-    with patch.object(_SweepAll, "merge", timed):
+    with patch.object(SweepAll, "merge", timed):
         yield times
 
 

@@ -35,7 +35,7 @@ from ._priors import (
     warn_of_regularisation,
 )
 from ._tables import refuse_foreign_cells
-from ._validation import check_largest_id, did_you_mean, warn_of_zero
+from ._validation import check_largest_id, did_you_mean, hint_of_one, warn_of_zero
 
 # Number of cells that are checked at a time, so that this takes little memory.
 _CELLS = 1 << 19
@@ -262,6 +262,9 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
                     f"declared: it has {n_levels[c]} categories, from 0 to {n_levels[c] - 1}. Fit "
                     f"with {parameter} of at least {most[c] + 1} to allow for categories that the "
                     "training data do not have."
+                    + hint_of_one(
+                        np.concatenate([chunk[:, c] for chunk in chunks]), n_levels[c], "X"
+                    )
                 )
         return _coded(chunks, n_levels, n_components, n)
 

@@ -29,7 +29,7 @@ from ._priors import (
     numbers_of,
     refuse_nonpositive,
 )
-from ._validation import check_largest_id
+from ._validation import check_largest_id, hint_of_one
 
 # The default prior concentration of a symbol is 1 / (number of symbols), but never below this.
 LEAST_CONCENTRATION = 0.1
@@ -281,6 +281,7 @@ class CategoricalEmission(Emission[CategoricalComponents]):
                     f"Symbol {unknown[0]:g} was not declared: there are {declared} symbols, from 0 "
                     f"to {declared - 1}. Fit with n_symbols={int(unknown.max()) + 1} (or more) to "
                     "allow for symbols that the training data do not have."
+                    + hint_of_one(column, declared, "X")
                 )
             return
         symbols = column[column >= 0]

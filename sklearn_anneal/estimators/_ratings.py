@@ -13,13 +13,22 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, column_or_1d, validate_data
 
 from ._tables import validated_table
-from ._validation import check_largest_id, check_sparse, masked_as_nan, refuse_masked
+from ._validation import (
+    check_largest_id,
+    check_sparse,
+    hint_of_one,
+    masked_as_nan,
+    refuse_masked,
+)
 from ._warnings import outer_level
 
 _DTYPES = [np.float64, np.float32]
 # From this share of zeros on, those of a dense matrix hardly are ratings.
 _MOSTLY = 0.5
 _LARGEST = int(np.iinfo(np.int32).max) - 1
+# A dense matrix of three columns is asked whether it is a table of ratings from so many rows on, if
+# its first two columns repeat each value so often on average.
+_ROWS_OF_TABLE, _VALUES_PER_ID = 20, 4
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,7 @@ def read_matrix(estimator: Any, X: Any, *, reset: bool, n_items: int | None) -> 
         observed = ~np.isnan(X)
         if reset:
             _warn_of_zeros(X, observed)
+            _warn_of_triples(X)
         indptr = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])
         columns = np.nonzero(observed)[1].astype(np.int32)
         return RatingData(X[observed], columns, indptr, n_columns, users, None, X.shape)
@@ -146,6 +156,32 @@ def _warn_of_zeros(X: np.ndarray, observed: np.ndarray) -> None:
             UserWarning,
             stacklevel=outer_level(),
         )
+
+
+def _warn_of_triples(X: np.ndarray) -> None:
+    """Warn of three columns that are the users, the items and the ratings of a table.
+
+    No pair of ids is repeated in such a table, although every id is. Ratings of two items with u
+    and v different values would repeat some pair of values: n rows have n² / (2 u v) repetitions
+    by chance, which is at least 8 if a value occurs four times on average.
+    """
+    n, n_columns = X.shape
+    if n_columns != 3 or n < _ROWS_OF_TABLE:
+        return
+    ids = X[:, :2]
+    if not (ids >= 0).all() or (ids != np.floor(ids)).any():
+        return
+    most = n // _VALUES_PER_ID
+    if any(len(np.unique(column)) > most for column in ids.T) or len(np.unique(ids, axis=0)) < n:
+        return
+    warnings.warn(
+        "X has three columns, and its first two are whole numbers that often occur, but never "
+        'twice together. They are read as the ratings of three items, because of input="matrix". '
+        "If a row is a user, an item and a rating, give the first two columns as X and the third "
+        'as y, with input="pairs".',
+        UserWarning,
+        stacklevel=outer_level(),
+    )
 
 
 def _refuse_filled_formats(X: Any, name: str, unknown: str) -> None:
@@ -323,6 +359,7 @@ def read_pairs(
             raise ValueError(
                 f"X has the id {ids.max()}, but there are {name}={declared}. Declare {name}="
                 f"{ids.max() + 1} or more before the first fit."
+                + hint_of_one(ids, declared, f"X[:, {0 if name == 'n_users' else 1}]")
             )
         if declared is None and not unseen and ids.max() >= n_known:
             check_largest_id(int(ids.max()), len(ids), "id", "ratings", name)

@@ -12,7 +12,7 @@ from sklearn.utils._missing import is_pandas_na
 from sklearn.utils.validation import _num_samples
 
 from ..inference.units import Sequences
-from ._validation import masked_as_nan, refuse_masked, refuse_unobserved_columns
+from ._validation import hint_of_one, masked_as_nan, refuse_masked, refuse_unobserved_columns
 
 
 @dataclass(frozen=True)
@@ -323,6 +323,7 @@ def read_states(states: Any, data: SequenceData, n_components: int) -> np.ndarra
         raise ValueError(
             f"states has {wrong[0]}, but with n_components={n_components} states are numbered from "
             f"0 to {n_components - 1}, and −1 where they are not known."
+            + hint_of_one(states, n_components, "states")
         )
     return states.astype(np.intp) if (states >= 0).any() else None
 

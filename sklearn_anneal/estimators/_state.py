@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Number
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -98,13 +101,45 @@ def described_value(value: Any) -> str:
 
 
 def same(old: Any, new: Any) -> bool:
-    """Whether two values of a parameter are equal; they may be arrays, lists or estimators."""
-    if type(old) is type(new) and isinstance(old, list | tuple):
-        return len(old) == len(new) and all(map(same, old, new))
+    """Whether two values of a parameter are equal.
+
+    They may be numbers, arrays, estimators, lists and dictionaries of all of these, or objects of
+    other classes, which are equal if what they hold is: their own ``==`` may compare arrays, which
+    has no truth value, or may tell copies apart.
+    """
+    if old is new:
+        return True
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
     if isinstance(old, BaseEstimator) and isinstance(new, BaseEstimator):
         return type(old) is type(new) and same(old.get_params(), new.get_params())
-    if isinstance(old, str) or isinstance(new, str) or old is None or new is None:
+    if isinstance(old, str) or isinstance(new, str):
         return type(old) is type(new) and old == new
-    return np.array_equal(old, new)
+    if isinstance(old, list | tuple) or isinstance(new, list | tuple):
+        if not all(isinstance(v, list | tuple) or np.ndim(v) for v in (old, new)):
+            return False
+        one, other = (v if isinstance(v, list | tuple) else np.asarray(v) for v in (old, new))
+        return len(one) == len(other) and all(map(same, one, other))
+    if np.ndim(old) or np.ndim(new) or (isinstance(old, Number) and isinstance(new, Number)):
+        old, new = np.asarray(old), np.asarray(new)
+        if old.dtype != object and new.dtype != object:
+            both_float = old.dtype.kind in "fc" and new.dtype.kind in "fc"
+            return np.array_equal(old, new, equal_nan=both_float)
+        return old.shape == new.shape and all(map(same, old.flat, new.flat))
+    return type(old) is type(new) and _hold_the_same(old, new)
+
+
+def _hold_the_same(old: Any, new: Any) -> bool:
+    try:
+        return fingerprint(old) == fingerprint(new)
+    except pickle.PicklingError:
+        # Functions without a name, which copies of a value share, have no hash.
+        return same(_held(old), _held(new))
+
+
+def _held(value: Any) -> list[Any]:
+    """What an object is made from again, for objects that are no functions."""
+    if isinstance(value, FunctionType):
+        return [id(value)]
+    made_by, *rest = value.__reduce_ex__(4)
+    return [id(made_by), *(part for part in rest if not isinstance(part, Iterator))]

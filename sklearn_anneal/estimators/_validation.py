@@ -344,6 +344,18 @@ def warn_of_zero(what: str, plural: str, columns: list[int] | None, declare: str
     )
 
 
+def hint_of_one(codes: np.ndarray, n: int, name: str) -> str:
+    """Return a sentence for codes that go from 1 to ``n``, where they are counted from 0.
+
+    It is empty for others. Missing codes are −1 or NaN, and ``name`` is what the user gave.
+    """
+    with np.errstate(invalid="ignore"):
+        known = codes[codes >= 0]
+    if len(known) == 0 or known.max() != n or known.min() == 0:
+        return ""
+    return f" They are counted from 0, and no 0 occurs: if yours begin with 1, give {name} - 1."
+
+
 # Sparse matrices
 
 

@@ -30,7 +30,7 @@ def warn_of_priors(inference: Inference) -> bool:
     kept : bool
         Whether they do.
     """
-    reason = inference.ctx.summary.why_not_learned(inference.ctx.model)
+    reason = inference.ctx.summary.why_kept(inference.ctx.model)
     if reason is not None and inference.first_time("priors"):
         warnings.warn(reason, UserWarning, stacklevel=outer_level())
     return reason is not None

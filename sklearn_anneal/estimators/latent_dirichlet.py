@@ -82,8 +82,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         (empirical Bayes), but only once the topics have settled: in batch mode when documents no
         longer start anew, with ``annealing="structured"`` after a tenth of its passes or of a
         stream (a quarter where topics are sampled), and otherwise at T = 1 after 100 updates. It is
-        not learned from fractions of counts, such as tf-idf, which do not determine it, and a
-        warning says so.
+        not learned from fractions of counts, such as tf-idf, which do not determine it, nor, except
+        where topics are sampled, from documents of fewer than 10 tokens on average, of which topics
+        have fractions. Σ α is then at most 0.1 of their length, and a warning says so.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with

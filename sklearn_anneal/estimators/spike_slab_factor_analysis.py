@@ -26,7 +26,14 @@ from ._base import BaseAnnealed, has_unit_temperatures
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
 from ._tables import validated_table
-from ._validation import check_activations, check_n_samples, explains, finite, refuse_masked
+from ._validation import (
+    check_activations,
+    check_n_samples,
+    explains,
+    finite,
+    refuse_masked,
+    refuse_unobserved_columns,
+)
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -368,14 +375,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         return kind(X, sample_weight, patterns=cell_patterns(X))
 
     def _check_training(self, units: Rows) -> None:  # type: ignore[override]
-        if units.patterns is None:
-            return
-        empty = np.flatnonzero(np.isnan(units.X).all(axis=0))
-        if len(empty):
-            raise ValueError(
-                f"Column {empty[0]} of X has no observed cell, so that nothing can be learned "
-                "about it. Leave it out."
-            )
+        refuse_unobserved_columns(units)
 
     def _check_parameters(self, X: np.ndarray, units: Rows) -> None:  # type: ignore[override]
         super()._check_parameters(X, units)
@@ -399,6 +399,7 @@ class AnnealedSpikeSlabFactorAnalysis(
             self._inference.ctx = replace(inference.ctx, model=model, prior=prior, q=q)
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
+        self._check_training(units)
         check_first_rows(units.X, 1, "the mean of X, and the variances of the columns")
 
     def _make_model(  # type: ignore[override]

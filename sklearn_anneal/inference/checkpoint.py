@@ -95,7 +95,8 @@ class Checkpoint:
             )
         for what, value in identity.items():
             before = known.get(what)
-            if before != value:
+            # A file of another origin may hold an array, whose != has no truth value.
+            if type(before) is not type(value) or before != value:
                 values = "" if what == "data" else f" ({before!r} then, {value!r} now)"
                 raise ValueError(
                     f"The fit cannot be resumed from the checkpoint in {str(self.folder)!r}, "
@@ -119,7 +120,9 @@ class Checkpoint:
             return None
         stored = _read(path)
         about = self._of(name)
-        if not isinstance(stored, dict) or any(stored.get(k) != v for k, v in about.items()):
+        if not isinstance(stored, dict) or not all(
+            isinstance(stored.get(k), str) and stored[k] == v for k, v in about.items()
+        ):
             raise ValueError(
                 f"The file {str(path)!r} does not belong to the fit whose checkpoint is in this "
                 "folder. Remove the file, so that this part of the fit begins anew, or give "

@@ -58,3 +58,14 @@ def why_light(names: Iterable[str], total: float, whole: float) -> str:
         f"is, so that {listed} is not learned, and stays as the fit begins. Multiply sample_weight "
         "by a constant that makes its mean 1."
     )
+
+
+def why_short(mean_length: float) -> str:
+    """Return why α is not learned from documents of few tokens, and what to do."""
+    return (
+        f"A document has {mean_length:.2g} tokens on average, and each is divided among the topics "
+        "by this local_step. So few tokens leave every topic a fraction of a count, and fractions "
+        "do not determine how strong a prior is, so that doc_topic_prior is not learned, and stays "
+        "as the fit begins. The default settings, under which each token is drawn to belong to one "
+        "topic, do learn it; or give a number for doc_topic_prior."
+    )

@@ -30,10 +30,14 @@ class DataSummary:
     def why_not_learned(self, model: Any) -> str | None:
         """Return why the data do not determine the priors that a model learns, and what to do.
 
-        The priors then keep their values, and the sentence becomes a warning. None if the data do
+        All priors then keep their values, and the sentence becomes a warning. None if the data do
         determine them, or if the model learns none.
         """
         return None
+
+    def why_kept(self, model: Any) -> str | None:
+        """Return the same where only some of the priors are not learned."""
+        return self.why_not_learned(model)
 
     def whole(self) -> Any:
         """Return the summary of all data, once those of all parts have been merged.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._light_counts import are_fractions, are_light, why_fractions, why_light
+from ._light_counts import are_fractions, are_light, why_fractions, why_light, why_short
 from ._summary import DataSummary
 
 
@@ -44,6 +44,13 @@ class Summary(DataSummary):
         """Mean number of tokens of the documents seen."""
         return self.tokens / max(float(self.documents.sum()), 1e-300)
 
+    @property
+    def are_light(self) -> bool:
+        """Whether counts or weights are too light for priors to be learned from them."""
+        return are_fractions(self.tokens, self.weighted_whole) or are_light(
+            self.tokens, self.whole_tokens
+        )
+
     def why_not_learned(self, model: Any) -> str | None:
         names = model.learned_names
         if names and are_fractions(self.tokens, self.weighted_whole):
@@ -51,6 +58,10 @@ class Summary(DataSummary):
         if names and are_light(self.tokens, self.whole_tokens):
             return why_light(names, self.tokens, self.whole_tokens)
         return None
+
+    def why_kept(self, model: Any) -> str | None:
+        reason = self.why_not_learned(model)
+        return why_short(self.mean_length) if reason is None and model.keeps_alpha else reason
 
     def merge(self, other: Summary) -> Summary:
         """Return the summary of both sets of documents together."""

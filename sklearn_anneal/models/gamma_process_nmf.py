@@ -18,7 +18,7 @@ from ..families import (
     Tempering,
     UnitTemperatures,
 )
-from ..families._empirical_bayes import damped, gamma_shape
+from ..families._empirical_bayes import SMALLEST, damped, gamma_shape
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import DenseCounts, SparseCounts
 from ._base import Block, ConjugateModel, coinciding
@@ -449,6 +449,12 @@ class GammaProcessNMF(ConjugateModel):
 
         A prior Gamma(a, a) of numbers λ is best where log a − ψ(a) = E λ − E log λ − 1. That of the
         weights has the same form for α/K, with θ_k K c in the place of λ.
+
+        Weights that are equal, as the only one is to itself, have no best α: it would follow q
+        without end, and q would follow it. Counts leave an error of √(K / N) of a mean weight, and
+        the prior allows weights to differ by √(K / α), so that an α above the number N of counts
+        would claim a difference that counts cannot show. It ends there, and q moves with it, as
+        otherwise the prior would be taken for the counts that q has.
         """
         if not (late and self.learns):
             return self, prior, q
@@ -474,7 +480,14 @@ class GammaProcessNMF(ConjugateModel):
             old = getattr(self, name)
             best = each * gamma_shape(1.0, -max(gap, 0.0), old / each)
             setattr(model, name, damped(old, best, rho))
-        return model, model._prior(), q
+        prior = model._prior()
+        if "concentration" in self.learns:
+            most = max(float(q["weights_shape"].sum()) - self.concentration, k * SMALLEST)
+            if model.concentration > most:
+                model.concentration = most
+                old, prior = self._prior(), model._prior()
+                q = {**q, **{key: q[key] + (prior[key] - old[key]) for key in WEIGHTS}}
+        return model, prior, q
 
     def kl(
         self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL

@@ -26,7 +26,7 @@ from ..inference.units import Documents
 from ._base import Block, ConjugateModel, LocalStep
 from ._topic_draws import TopicsDraw
 from ._topic_mean_field import kernels
-from ._topic_priors import first_of_tokens, fixed_point
+from ._topic_priors import are_short, first_of_tokens, fixed_point
 from ._topic_sampling import (
     SampledDirichlet,
     SampledTopicsVisit,
@@ -175,6 +175,8 @@ class LatentDirichlet(ConjugateModel):
         self.init_params = init_params
         self.dtype = np.dtype(dtype)
         self.mean_length = self.mass_of_token = np.nan
+        # Whether α stays as it is because documents are short.
+        self.keeps_alpha = False
         if local_step == SAMPLER:
             self.recommended = {**self.recommended, "structured": _RECOMMENDED_FOR_SAMPLER}
 
@@ -232,9 +234,13 @@ class LatentDirichlet(ConjugateModel):
         model = copy(self)
         model.mean_length = summary.mean_length
         model.mass_of_token = summary.tokens / max(summary.whole_tokens, 1.0)
-        kept_low = self.local_step_name == SAMPLER or summary.why_not_learned(self) is not None
-        if kept_low and self.learn_doc_topic_prior:
-            model.doc_topic_prior = first_of_tokens(self.doc_topic_prior, summary.mean_length)
+        kept_low = self.local_step_name == SAMPLER or summary.are_light
+        short = not kept_low and are_short(summary.mean_length)
+        if (kept_low or short) and self.learn_doc_topic_prior:
+            model.doc_topic_prior = first_of_tokens(
+                self.doc_topic_prior, summary.mean_length, shared=short
+            )
+            model.keeps_alpha = short
         return model
 
     def with_local_step(self, name: str) -> LatentDirichlet:
@@ -432,7 +438,7 @@ class LatentDirichlet(ConjugateModel):
         if not late or not (self.learn_doc_topic_prior or self.learn_topic_word_prior):
             return self, prior, q
         model, k, v = copy(self), self.n_components, self.n_words
-        if self.learn_doc_topic_prior:
+        if self.learn_doc_topic_prior and not self.keeps_alpha:
             *expected_log, n, normalizer = step.statistics["doc_topic"]
             alpha = self.doc_topic_prior
             better = fixed_point(

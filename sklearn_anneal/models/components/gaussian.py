@@ -772,16 +772,18 @@ class GaussianComponents(Components):
         return {"mean": mean, "mean_precision": q["mean_precision"], **precisions}
 
     def coordinates(self, q: Natural, summary: Summary) -> np.ndarray:
-        """Return the coordinates of the components in units of the data's spread.
+        """Return the coordinates of the components in units of the spread of each column.
 
-        They are the means and, unless the components share it, the covariance.
+        They are the means and, unless the components share it, the covariance. A variance that all
+        columns have in common is in units of their mean variance.
         """
         standard = self.standard(q)
-        spread = summary.covariance
-        if spread.ndim == 2:
-            spread = np.diagonal(spread)
-        parts = [standard["mean"] / np.sqrt(np.where(spread > 0, spread, 1.0))]
+        variance = summary.variance
+        units = np.sqrt(np.where(variance > 0, variance, 1.0))
+        parts = [standard["mean"] / units]
         if not self.structure.shared:
             scale = self.covariances(standard["inverse_scale"], standard["dof"])
-            parts.append(scale.reshape(len(scale), -1) / max(float(np.mean(spread)), 1e-300))
+            of_columns = [np.mean(variance), units**2, np.outer(units, units)][scale.ndim - 1]
+            scale = scale / np.maximum(of_columns, 1e-300)
+            parts.append(scale.reshape(len(scale), -1))
         return np.hstack(parts)

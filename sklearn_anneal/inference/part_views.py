@@ -1,0 +1,83 @@
+"""The forms in which the data points of parts are seen, and what a fit needs to know of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .parts import Part
+from .units import Units
+
+
+class About(NamedTuple):
+    """What a fit needs to know of a part.
+
+    Attributes
+    ----------
+    n_units, n_weight_units : int
+    n_entries : int
+        The number of entries of data points that have different numbers of them, and else 0.
+    weight, n_observations : float
+    patterns : bool
+        Whether cells are missing.
+    """
+
+    n_units: int
+    n_weight_units: int
+    n_entries: int
+    weight: float
+    n_observations: float
+    patterns: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """The form in which the data points of a part are seen.
+
+    Attributes
+    ----------
+    center : object
+        The summary's center, which data points are seen relative to; None before there is one.
+    patterns : bool
+        Whether any part has missing cells. All parts are then treated alike.
+    share : float or None
+        The share of data points that is held out; None: all are seen.
+    held_out : bool
+        Whether these are seen, and not the others.
+    """
+
+    center: Any = None
+    patterns: bool = False
+    share: float | None = None
+    held_out: bool = False
+
+    def of(self, part: Part) -> Units:
+        """Return the data points of a part in this form."""
+        units: Any = part.units
+        if units.n_units == 0:
+            return NoUnits()
+        if self.share is not None:
+            order = np.random.RandomState(part.index).permutation(units.n_units)
+            n = max(1, round(self.share * units.n_units))
+            units = units.take(np.sort(order[:n] if self.held_out else order[n:]))
+        if self.patterns:
+            units = units.marked()
+        return units if self.center is None else units.centered(self)
+
+
+class NoUnits(Units):
+    """The data points of an empty part."""
+
+    weights = None
+    n_units = 0  # type: ignore[assignment]
+
+    def take(self, index: np.ndarray | slice) -> NoUnits:
+        return self
+
+    def centered(self, summary: Any) -> NoUnits:
+        return self
+
+    def met(self, n_columns: int) -> np.ndarray:
+        return np.empty(0, dtype=np.int32)
