@@ -125,7 +125,7 @@ class FactorialMixture(Searchable, BinaryCodes):
             "form": "likelihood",
             "initial_temperature": 100.0,
             "schedule": "geometric",
-            "n_passes": 200,
+            "n_passes": 70,
             "jitter": 0.5,
         },
         "stochastic": {
