@@ -23,7 +23,7 @@ shares = (0.05, 0.1, 0.2, 0.3, 0.4)
 errors = {"column means": [], "5 neighbours": [], "mixture": []}
 for share in shares:
     X = delete_cells(complete, share, random_state=0)
-    mixture = AnnealedBayesianGaussianMixture(n_components=5, max_iter=500, random_state=0).fit(X)
+    mixture = AnnealedBayesianGaussianMixture(n_components=5, tol=1e-4, random_state=0).fit(X)
     filled = SimpleImputer().fit_transform(X), KNNImputer().fit_transform(X), mixture.impute(X)
     for name, values in zip(errors, filled, strict=True):
         errors[name].append(np.sqrt(np.mean((values - complete)[np.isnan(X)] ** 2)))

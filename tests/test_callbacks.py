@@ -32,6 +32,7 @@ def make_mixture(**parameters):
         "annealing": DeterministicAnnealing(initial_temperature=3, n_passes=N_ANNEALED),
         "max_iter": N_FINISH,
         "tol": 0,
+        "effort": 0,
         "init_params": "random",
         "random_state": 0,
     }

@@ -196,6 +196,7 @@ def test_max_iter_counts_the_finish_alone():
         n_components=3,
         annealing=DeterministicAnnealing(initial_temperature=2, n_passes=30),
         max_iter=4,
+        effort=0,
         random_state=0,
     )
     with pytest.warns(ConvergenceWarning, match="did not converge in max_iter=4"):
@@ -223,6 +224,7 @@ def test_coinciding_components_warn_and_say_what_to_change():
     mixture = AnnealedBayesianGaussianMixture(
         n_components=3,
         annealing=hot,
+        effort=0,
         weight_concentration_prior_type="dirichlet_distribution",
         random_state=0,
     )

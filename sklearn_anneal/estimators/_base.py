@@ -446,7 +446,9 @@ class BaseAnnealed(
                 f"effort={effort} cannot be combined with annealing={self.annealing!r}: "
                 f"{reason}. Give effort='auto' or 0, or another annealing."
             )
-        guards = searches and self.effort != 0 and self.max_iter > 0
+        if self.max_iter == 0:  # moves go on by plain inference, which then has no passes
+            return Plan(self.n_init, race)
+        guards = searches and self.effort != 0
         return Plan(self.n_init, race, effort, without_schedule, guards)
 
     def _start_anew(

@@ -90,7 +90,7 @@ def update(
         ctx.q = {**ctx.q, **method.update(ctx, old, proposed, rho)}
     if not minibatch:
         ctx.q = settled(ctx.q)
-    if _determine_priors(units, ctx):
+    if _determine_priors(units, ctx) and not (method.finish and method.is_annealing(ctx.state)):
         late = _learns_late(ctx, method, minibatch, visited)
         learned = ctx.model.learned(ctx.q, ctx.prior, visited.step, rho, ctx.scale, late)
         ctx.model, ctx.prior, ctx.q = learned

@@ -24,7 +24,8 @@ _OWN = str(Path(sklearn_anneal.__file__).parent)
 _TESTS = str(Path(__file__).resolve().parents[1])
 _PEER = str(Path(sklearn.__file__).parent)
 # Documented so: bounds of passes that did not evaluate one, and standard errors of streams.
-_MAY_BE_NAN = ("lower_bounds_", "standard_errors_")
+# A move of a search that fails has no bound.
+_MAY_BE_NAN = ("lower_bounds_", "standard_errors_", "search_results_")
 REFUSED = object()
 
 
