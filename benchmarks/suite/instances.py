@@ -2,7 +2,8 @@
 
 Settings are chosen on the half *choose*, and the choice is confirmed on the half *confirm*, which
 is looked at only then. Which instance is in which half follows from the names alone: in each family
-they are sorted, and the first, third, fifth … are in *choose*.
+they are sorted, and the first, third, fifth … are in *choose*. Instances are added in pairs of names
+that are neighbours in this order, so that no other instance changes its half.
 """
 
 from __future__ import annotations
@@ -13,11 +14,39 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
-from ..common.data import present
-from . import data
+import numpy as np
 
-FAMILIES = {"mixture": "row", "sequence": "frame", "topics": "token", "ratings": "rating"}
+from ..common.data import present
+from ..gamma_process_nmf.data import DIGITS as COUNTS_OF_DIGITS
+from ..gamma_process_nmf.data import FILES as FILES_OF_COUNTS
+from ..gamma_process_nmf.data import NEWSGROUPS, NIPS
+from ..mixture.data import FILES as FILES_OF_TABLES
+from ..spike_slab_factor_analysis.data import BOTH, CANCER, FACTORS
+from ..spike_slab_factor_analysis.data import DIGITS as FACTORS_OF_DIGITS
+from . import data, drawn
+
+FAMILIES = {
+    "mixture": "row",
+    "groups": "row",
+    "columns": "row",
+    "factorial": "row",
+    "counts": "cell",
+    "factors": "row",
+    "sequence": "frame",
+    "topics": "token",
+    "ratings": "rating",
+}
 """The families of models, each with what one observation is called."""
+
+EM, EM_OF_TEN, RANDOM_SWAP, SPLIT_AND_MERGE = (
+    "EM",
+    "ten starts of EM",
+    "random-swap EM",
+    "split-and-merge EM",
+)
+NMF = "NMF"
+_GAUSSIAN_EM = (EM, EM_OF_TEN, RANDOM_SWAP, SPLIT_AND_MERGE)
+_EM = (EM, EM_OF_TEN)
 
 HALVES = ("choose", "confirm")
 
@@ -38,7 +67,10 @@ class Instance:
     model : dict
         Parameters of the model that all fits have in common, by our estimator's names.
     also : tuple of str
-        Other libraries that are fitted for comparison; the verdicts do not depend on them.
+        Other methods and libraries that are fitted for comparison. Apart from EM on groups, the
+        verdicts do not depend on them.
+    labels : callable or None
+        For drawn groups, returns the groups of the held-out rows.
     """
 
     name: str
@@ -47,6 +79,7 @@ class Instance:
     file: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
     also: tuple[str, ...] = ()
+    labels: Callable[[], np.ndarray] | None = None
 
     @property
     def family(self) -> str:
@@ -56,7 +89,9 @@ class Instance:
 def _mixtures() -> list[Instance]:
     def mixture(name, n_components, load, *arguments, file=None, **model):
         made = partial(load, *arguments)
-        return Instance(f"mixture/{name}", n_components, made, file, model)
+        # The searches around EM have full covariances only.
+        also = _EM if model else _GAUSSIAN_EM
+        return Instance(f"mixture/{name}", n_components, made, file, model, also)
 
     motions, daphnet, mnist = "basic_motions.npz", "daphnet_s06.npz", "mnist.npz"
     letters = "character_trajectories.npz"
@@ -79,6 +114,104 @@ def _mixtures() -> list[Instance]:
         mixture("gestures", 15, data.gestures, file="libras.npz"),
         mixture("pen frames", 20, data.pen_frames, file=letters),
         mixture("gait frames", 8, _gait, file=daphnet, covariance_type="diag"),
+        mixture("wine, red", 8, data.wines, 0, 1200, file=data.WINES),
+        mixture("wine, white", 10, data.wines, 1, 1600, file=data.WINES),
+    ]
+
+
+def _groups() -> list[Instance]:
+    """Drawn groups; as many components are fitted as there are groups."""
+    sizes = [(5, 2), (10, 5), (20, 2), (30, 10), (60, 5)]
+    sizes_of = {"separated": [*sizes, (15, 20)], "overlapping": [*sizes, (8, 20)]}
+    return [
+        Instance(
+            f"groups/{kind} {n:02} in {d:02}",
+            n,
+            partial(drawn.group_rows, kind, n, d),
+            also=_GAUSSIAN_EM,
+            labels=partial(drawn.group_labels, kind, n, d),
+        )
+        for kind, pairs in sizes_of.items()
+        for n, d in pairs
+    ]
+
+
+def _columns() -> list[Instance]:
+    def columns(name, n_components, load, *arguments, emission="categorical", file=None):
+        made, model = partial(load, *arguments), {"emission": emission}
+        # StepMix is fitted to tables of one kind of columns.
+        also = () if isinstance(emission, list) else _EM
+        return Instance(f"columns/{name}", n_components, made, file, model, also)
+
+    measures = [
+        ("measures", "gaussian", slice(1, 8)),
+        ("pregnancies", "poisson", [0]),
+        ("diagnosis", "bernoulli", [8]),
+    ]
+    tastes = [
+        ("measures", "gaussian", slice(0, 11)),
+        ("grade", "categorical", [11]),
+        ("white", "bernoulli", [12]),
+    ]
+    kinds = [
+        ("answers", "categorical", slice(0, 8)),
+        ("sizes", "gaussian", slice(8, 10)),
+        ("ticks", "bernoulli", slice(10, 14)),
+    ]
+    tables, binary = FILES_OF_TABLES, "bernoulli"
+    return [
+        columns("election", 6, data.survey, "election", file=tables["election"]),
+        columns("gss82", 4, data.survey, "gss82", file=tables["gss82"]),
+        columns("votes", 5, data.survey, "votes", emission=binary, file=tables["votes"]),
+        columns("mushrooms", 15, data.survey, "mushroom", file=tables["mushroom"]),
+        columns("words", 8, data.words, emission=binary, file=tables["words"]),
+        columns("pixels", 15, data.pixels, 1200, emission=binary),
+        columns("families", 8, data.lives, "biofam", 537, file=data.LIVES),
+        columns("careers", 10, data.lives, "mvad", 500, file=data.LIVES),
+        columns("clinic", 5, data.clinic, emission=measures, file="pima.npz"),
+        columns("cellar", 8, data.cellar, 1200, emission=tastes, file=data.WINES),
+        columns("drawn answers 5", 5, drawn.answers, 5, 12, 0.6, "categorical"),
+        columns("drawn answers 12", 12, drawn.answers, 12, 20, 0.6, "categorical"),
+        columns("drawn ticks 10", 10, drawn.answers, 10, 30, 0.6, binary),
+        columns("drawn mixed 8", 8, drawn.answers, 8, 14, 0.7, kinds, emission=kinds),
+    ]
+
+
+def _factorial() -> list[Instance]:
+    return [
+        Instance("factorial/parts of a paper", 8, drawn.parts),
+        Instance("factorial/squares", 8, drawn.squares),
+        Instance("factorial/drawn pictures", 10, partial(drawn.pictures, 10, 25)),
+        Instance("factorial/digits", 12, partial(data.images, 800)),
+        Instance("factorial/digit 3", 8, partial(data.images, 200, 3)),
+        Instance("factorial/digit 8", 10, partial(data.images, 200, 8)),
+    ]
+
+
+def _counts() -> list[Instance]:
+    def counts(name, n_components, load, *arguments, file=None):
+        made = partial(load, *arguments)
+        return Instance(f"counts/{name}", n_components, made, file, also=(NMF,))
+
+    files = FILES_OF_COUNTS
+    return [
+        counts("drawn 5", 5, drawn.counts, 200, 40, 5),
+        counts("drawn 12", 12, drawn.counts, 300, 60, 12),
+        counts("digits", 15, data.count_rows, COUNTS_OF_DIGITS, 500, 64),
+        counts("nips", 10, data.count_rows, NIPS, 200, 150, file=files[NIPS]),
+        counts("news", 10, data.count_rows, NEWSGROUPS, 500, 150, file=files[NEWSGROUPS]),
+    ]
+
+
+def _factors() -> list[Instance]:
+    return [
+        Instance(f"factors/{name}", k, partial(data.factor_rows, source))
+        for name, k, source in [
+            ("drawn, both sparse", 8, BOTH),
+            ("drawn, factors sparse", 8, FACTORS),
+            ("cancer", 8, CANCER),
+            ("digits", 12, FACTORS_OF_DIGITS),
+        ]
     ]
 
 
@@ -95,13 +228,16 @@ def _motions_above_median() -> tuple[Any, Any]:
 def _sequences() -> list[Instance]:
     def sequence(name, n_components, load, file=None, also=(), emission="gaussian", **model):
         everything = {"emission": emission, **model}
-        return Instance(f"sequence/{name}", n_components, load, file, everything, also)
+        # hmmlearn has no binary vectors.
+        em = () if emission == "bernoulli" else _EM
+        return Instance(f"sequence/{name}", n_components, load, file, everything, (*em, *also))
 
     motions, daphnet, libras = "basic_motions.npz", "daphnet_s06.npz", "libras.npz"
     letters = "character_trajectories.npz"
     binary = {"emission": "bernoulli"}
     symbols = {"emission": "categorical"}
     checked = ("hmmlearn",)
+    lives, vowels = data.LIVES, "vowels_train.npz"
     return [
         sequence("pen d", 6, partial(data.pen, "d", 36), letters),
         sequence("pen m", 10, partial(data.pen, "m", 36), letters),
@@ -129,6 +265,23 @@ def _sequences() -> list[Instance]:
         sequence("digit rows 3", 8, partial(data.digit_rows, 3), **binary),
         sequence("digit rows 8", 12, partial(data.digit_rows, 8), **binary),
         sequence("motions above median", 6, _motions_above_median, motions, **binary),
+        sequence(
+            "lives, careers", 8, partial(data.life_chains, "mvad", 90), lives, **symbols, n_symbols=6
+        ),
+        sequence(
+            "lives, families",
+            6,
+            partial(data.life_chains, "biofam", 300),
+            lives,
+            **symbols,
+            n_symbols=8,
+        ),
+        sequence("vowels", 9, partial(data.vowels, None, 120), vowels),
+        sequence("vowels of a speaker", 4, partial(data.vowels, 0), vowels),
+        sequence("drawn, left to right 6", 6, partial(drawn.chains, "left to right", 6)),
+        sequence("drawn, left to right 10", 10, partial(drawn.chains, "left to right", 10)),
+        sequence("drawn, sticky 8", 8, partial(drawn.chains, "sticky", 8)),
+        sequence("drawn, symbols 6", 6, partial(drawn.symbols, 6), **symbols, n_symbols=12),
     ]
 
 
@@ -163,7 +316,11 @@ def _ratings() -> list[Instance]:
     ]
 
 
-INSTANCES = {i.name: i for i in [*_mixtures(), *_sequences(), *_topics(), *_ratings()]}
+_MADE = (
+    *(_mixtures, _groups, _columns, _factorial, _counts, _factors),
+    *(_sequences, _topics, _ratings),
+)
+INSTANCES = {instance.name: instance for made in _MADE for instance in made()}
 
 
 def halves() -> dict[str, str]:

@@ -12,15 +12,24 @@ from typing import Any
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
     AnnealedHMM,
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
+    AnnealedSpikeSlabFactorAnalysis,
 )
 
 from .instances import FAMILIES
 
 ESTIMATORS: dict[str, Any] = {
     "mixture": AnnealedBayesianGaussianMixture,
+    "groups": AnnealedBayesianGaussianMixture,
+    "columns": AnnealedBayesianMixture,
+    "factorial": AnnealedFactorialMixture,
+    "counts": AnnealedGammaProcessNMF,
+    "factors": AnnealedSpikeSlabFactorAnalysis,
     "sequence": AnnealedHMM,
     "topics": AnnealedLatentDirichletAllocation,
     "ratings": AnnealedPMF,
@@ -34,43 +43,68 @@ def every(**parameters: Any) -> dict[str, dict[str, Any]]:
 
 RESTARTS, MAX_ITER, TOL = 10, 100, 1e-6
 
-_PRIORS = {
-    "mixture": (
+_GAUSSIAN_PRIORS = dict.fromkeys(
+    (
         "weight_concentration_prior",
         "mean_precision_prior",
         "mean_prior",
         "degrees_of_freedom_prior",
         "covariance_prior",
+    )
+)
+_PRIORS: dict[str, dict[str, Any]] = {
+    "mixture": _GAUSSIAN_PRIORS,
+    "groups": _GAUSSIAN_PRIORS,
+    "columns": dict.fromkeys(
+        (
+            "weight_concentration_prior",
+            "emissionprob_prior",
+            "lambdas_prior",
+            "lambdas_weight",
+            "means_prior",
+            "beta_prior",
+            "dof_prior",
+            "scale_prior",
+        )
     ),
-    "sequence": (
-        "startprob_prior",
-        "transmat_prior",
-        "emissionprob_prior",
-        "means_prior",
-        "beta_prior",
-        "dof_prior",
-        "scale_prior",
+    # The values with which the class begins to learn.
+    "counts": {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0},
+    "sequence": dict.fromkeys(
+        (
+            "startprob_prior",
+            "transmat_prior",
+            "emissionprob_prior",
+            "means_prior",
+            "beta_prior",
+            "dof_prior",
+            "scale_prior",
+        )
     ),
-    "topics": ("doc_topic_prior", "topic_word_prior"),
-    "ratings": ("noise_variance", "factor_variance", "bias_variance"),
+    "topics": dict.fromkeys(("doc_topic_prior", "topic_word_prior")),
+    "ratings": dict.fromkeys(("noise_variance", "factor_variance", "bias_variance")),
 }
 
 # All is written out, so that peers stay as they are when a default changes: None is the prior of
-# the class that ours replaces.
+# the class that ours replaces. Factorial mixtures and sparse factors have no usual priors: the
+# variances that they learn have no customary values.
 PLAIN: dict[str, dict[str, Any]] = {
     family: {
         "annealing": "none",
         "restarts": "full",
         "max_iter": MAX_ITER,
         "tol": TOL,
-        **dict.fromkeys(priors),
+        **priors,
     }
     for family, priors in _PRIORS.items()
 }
 """One start of plain inference, by family: the algorithm and the priors of the peers."""
 
+TEN, HUNDRED = "ten plain starts", "a hundred plain starts"
+
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {},
+    TEN: every(annealing="none", n_init=RESTARTS),
+    HUNDRED: every(annealing="none", n_init=10 * RESTARTS),
     "plain": PLAIN,
     "ten restarts": {family: plain | {"n_init": RESTARTS} for family, plain in PLAIN.items()},
     "stochastic": every(annealing="stochastic"),
@@ -93,11 +127,20 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""
 
-REFERENCE = "peer"
-"""The name under which the peer of a family has its records."""
+PEER = "peer"
+"""The name under which ten starts with the usual priors have their records."""
 
-# To be raised where the fit of a peer changes, so that old records of it do not count.
-_PEER_VERSION = "1"
+REFERENCES = (TEN, HUNDRED, PEER)
+"""What settings are compared with: plain starts with the same priors as ours, and the peer."""
+
+# To be raised where plain inference, its learned priors or a peer change, so that old records of
+# them do not count.
+_REFERENCE_VERSION = "2"
+
+
+def has_peer(family: str) -> bool:
+    """Whether a family has usual priors, and with them a peer."""
+    return family in PLAIN
 
 
 def parameters(setting: str, family: str) -> dict[str, Any]:
@@ -127,5 +170,6 @@ def parameters(setting: str, family: str) -> dict[str, Any]:
 def version(setting: str, family: str) -> str:
     """A digest of what a setting means for a family, or the version of a peer."""
     if setting not in SETTINGS:
-        return _PEER_VERSION
-    return sha256(repr(sorted(parameters(setting, family).items())).encode()).hexdigest()[:8]
+        return _REFERENCE_VERSION
+    digest = sha256(repr(sorted(parameters(setting, family).items())).encode()).hexdigest()[:8]
+    return f"{digest}.{_REFERENCE_VERSION}" if setting in REFERENCES else digest
