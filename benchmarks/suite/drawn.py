@@ -122,14 +122,15 @@ def chains(kind: str, n_states: int) -> tuple[Sequences, Sequences]:
     Parameters
     ----------
     kind : {"sticky", "left to right"}
-        A chain stays in a state for five frames on average. ``"left to right"``: it begins in the
-        first state, goes to the next one, and stays in the last one.
+        ``"sticky"``: a chain stays in a state for five frames or a little longer. ``"left to
+        right"``: it begins in the first state, goes to the next one after four frames on average,
+        and stays in the last one.
     n_states : int
     """
     rng = np.random.default_rng([len(kind), n_states])
     start, chain = _sticky(n_states, rng)
     if kind == "left to right":
-        chain = 0.8 * np.eye(n_states) + 0.2 * np.eye(n_states, k=1)
+        chain = 0.75 * np.eye(n_states) + 0.25 * np.eye(n_states, k=1)
         chain[-1, -1], start = 1.0, np.eye(n_states)[0]
     means = np.sqrt(2 * n_states) * rng.standard_normal((n_states, 2))
     states = _states(start, chain, rng)

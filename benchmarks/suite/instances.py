@@ -2,8 +2,8 @@
 
 Settings are chosen on the half *choose*, and the choice is confirmed on the half *confirm*, which
 is looked at only then. Which instance is in which half follows from the names alone: in each family
-they are sorted, and the first, third, fifth … are in *choose*. Instances are added in pairs of names
-that are neighbours in this order, so that no other instance changes its half.
+they are sorted, and the first, third, fifth … are in *choose*. Instances are added in pairs of
+names that are neighbours in this order, so that no other instance changes its half.
 """
 
 from __future__ import annotations
@@ -266,7 +266,12 @@ def _sequences() -> list[Instance]:
         sequence("digit rows 8", 12, partial(data.digit_rows, 8), **binary),
         sequence("motions above median", 6, _motions_above_median, motions, **binary),
         sequence(
-            "lives, careers", 8, partial(data.life_chains, "mvad", 90), lives, **symbols, n_symbols=6
+            "lives, careers",
+            8,
+            partial(data.life_chains, "mvad", 90),
+            lives,
+            **symbols,
+            n_symbols=6,
         ),
         sequence(
             "lives, families",
