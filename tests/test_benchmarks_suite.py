@@ -159,6 +159,19 @@ def test_a_setting_for_a_parameter_that_does_not_exist_is_refused(monkeypatch):
     assert settings.parameters("odd", "mixture") == {}
 
 
+@pytest.mark.parametrize("family", ["topics", "ratings", "groups", "counts"])
+def test_every_setting_can_be_fitted(family, rng):
+    from benchmarks.suite.settings import ESTIMATORS, SETTINGS, parameters
+
+    X = rng.poisson(2.0, size=(30, 6)).astype(float)
+    for setting in SETTINGS:
+        given = parameters(setting, family)
+        few = {"max_iter": 2, "n_init": min(2, given.get("n_init", 1))}
+        estimator = ESTIMATORS[family](n_components=2, random_state=0)
+        with warnings.catch_warnings(action="ignore"):
+            assert estimator.set_params(**given | few).fit(X).n_features_in_ == 6
+
+
 def test_without_files_an_instance_is_left_out_with_a_message(no_data, capsys):
     from benchmarks.suite.instances import selected, with_files
 

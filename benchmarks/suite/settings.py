@@ -41,6 +41,11 @@ def every(**parameters: Any) -> dict[str, dict[str, Any]]:
     return {family: dict(parameters) for family in FAMILIES}
 
 
+def all_but_topics(**parameters: Any) -> dict[str, dict[str, Any]]:
+    """The same for all families whose default annealing ends with plain inference."""
+    return {family: given for family, given in every(**parameters).items() if family != "topics"}
+
+
 RESTARTS, MAX_ITER, TOL = 10, 100, 1e-6
 
 _GAUSSIAN_PRIORS = dict.fromkeys(
@@ -108,7 +113,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "plain": PLAIN,
     "ten restarts": {family: plain | {"n_init": RESTARTS} for family, plain in PLAIN.items()},
     "stochastic": every(annealing="stochastic"),
-    "six reheats": every(effort=10.0),
+    "twice the effort": all_but_topics(effort=10.0),
     "annealed, usual priors": {
         family: plain | {"annealing": "deterministic"}
         for family, plain in PLAIN.items()
@@ -123,7 +128,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "both priors of topics learned": {"topics": {"topic_word_prior": "auto"}},
     "all variances learned": {"ratings": {"factor_variance": "auto"}},
-    "race": every(n_init=RESTARTS, restarts="race"),
+    "race": all_but_topics(n_init=RESTARTS, restarts="race"),
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""
 
