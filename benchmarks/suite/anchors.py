@@ -1,131 +1,180 @@
-"""Expectation–maximisation with moves: random-swap EM and split-and-merge EM, in a plain form.
+"""Two searches of the literature around EM for Gaussian mixtures, in a plain form.
 
-They are the anchors of the literature for Gaussian mixtures with full covariances. Both try moves
-from an optimum of EM, run EM again, and keep what has the higher likelihood.
-
-References
-----------
-Ueda, Nakano, Ghahramani, Hinton (2000). SMEM algorithm for mixture models. Neural Computation 12.
-Zhao, Hautamäki, Kärkkäinen, Fränti (2012). Random swap EM algorithm for Gaussian mixture models.
-Pattern Recognition Letters 33.
+They say how far a search can get that is not ours: random-swap EM (Zhao, Hautamäki, Kärkkäinen and
+Fränti, 2012) and split-and-merge EM (Ueda, Nakano, Ghahramani and Hinton, 2000). Both begin where
+scikit-learn's ``GaussianMixture`` ends with one start, and have its full covariances and its
+``reg_covar``.
 """
 
 from __future__ import annotations
 
-import warnings
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
+from scipy.linalg import solve_triangular
+from scipy.special import logsumexp
 from sklearn.mixture import GaussianMixture
 
-# Swaps of the first algorithm, and passes of EM after each of them.
-_SWAPS, _PASSES_OF_SWAP = 50, 5
-# Candidates that the second algorithm tries from one optimum before it ends.
-_CANDIDATES = 5
+from .settings import MAX_ITER, TOL
+
+REG_COVAR = 1e-6
+# Swaps are tried so many times for each component, and each is judged after so many iterations.
+_SWAPS, _ITERATIONS_OF_SWAP = 2, 5
+# The pairs and the components that are tried in each round of splits and merges, as in the paper.
+_CANDIDATES, _ROUNDS = 5, 20
 
 
-def em(X: np.ndarray, n_components: int, seed: int, n_init: int = 1) -> GaussianMixture:
-    """scikit-learn's class with its default settings, with some starts."""
-    return _fitted(GaussianMixture(n_components, n_init=n_init, random_state=seed), X)
+class Gaussians(NamedTuple):
+    """A Gaussian mixture.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components,)
+    means_ : ndarray of shape (n_components, n_columns)
+    covariances_ : ndarray of shape (n_components, n_columns, n_columns)
+    """
+
+    weights_: np.ndarray
+    means_: np.ndarray
+    covariances_: np.ndarray
+
+    @classmethod
+    def of(cls, fitted: GaussianMixture) -> Gaussians:
+        return cls(fitted.weights_, fitted.means_, fitted.covariances_)
+
+    def log_joint(self, X: np.ndarray) -> np.ndarray:
+        """The log density of every row and component, (n_rows, n_components)."""
+        return self.log_densities(X) + np.log(self.weights_)
+
+    def log_densities(self, X: np.ndarray) -> np.ndarray:
+        """The log density of every row given each component, (n_rows, n_components)."""
+        result = np.empty((len(X), len(self.weights_)))
+        for k, (mean, covariance) in enumerate(zip(self.means_, self.covariances_, strict=True)):
+            root = np.linalg.cholesky(covariance)
+            distance = (solve_triangular(root, (X - mean).T, lower=True) ** 2).sum(axis=0)
+            constant = len(mean) / 2 * np.log(2 * np.pi) + np.log(np.diag(root)).sum()
+            result[:, k] = -constant - distance / 2
+        return result
+
+    def score_samples(self, X: np.ndarray) -> np.ndarray:
+        return logsumexp(self.log_joint(X), axis=1)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return self.log_joint(X).argmax(axis=1)
+
+    def shares(self, X: np.ndarray) -> tuple[np.ndarray, float]:
+        """The responsibilities, and the mean log likelihood of the rows."""
+        joint = self.log_joint(X)
+        each = logsumexp(joint, axis=1)
+        return np.exp(joint - each[:, None]), float(each.mean())
+
+    def with_component(self, k: int, *values: Any) -> Gaussians:
+        """A copy in which the weight, mean and covariance of a component are replaced."""
+        changed = [array.copy() for array in self]
+        for array, value in zip(changed, values, strict=True):
+            array[k] = value
+        weights, means, covariances = changed
+        return Gaussians(weights / weights.sum(), means, covariances)
 
 
-def random_swap(X: np.ndarray, n_components: int, seed: int) -> GaussianMixture:
-    """Random-swap EM: a component begins anew at a random row, a few passes, kept if better."""
+def maximised(X: np.ndarray, shares: np.ndarray) -> Gaussians:
+    """The M-step."""
+    counts = shares.sum(axis=0) + 10 * np.finfo(float).eps
+    means = shares.T @ X / counts[:, None]
+    covariances = np.empty((len(counts), X.shape[1], X.shape[1]))
+    for k, mean in enumerate(means):
+        centred = X - mean
+        covariances[k] = (shares[:, k, None] * centred).T @ centred / counts[k]
+        covariances[k].flat[:: X.shape[1] + 1] += REG_COVAR
+    return Gaussians(counts / counts.sum(), means, covariances)
+
+
+def em(X: np.ndarray, start: Gaussians, n_iter: int = MAX_ITER) -> tuple[Gaussians, float]:
+    """Iterations of EM, and the mean log likelihood of the rows that they reach."""
+    mixture = start
+    shares, reached = mixture.shares(X)
+    for _ in range(n_iter):
+        mixture, before = maximised(X, shares), reached
+        shares, reached = mixture.shares(X)
+        if reached - before < TOL:
+            break
+    return mixture, reached
+
+
+def _first(X: np.ndarray, n_components: int, seed: int) -> Gaussians:
+    fitted = GaussianMixture(
+        n_components, tol=TOL, max_iter=MAX_ITER, reg_covar=REG_COVAR, random_state=seed
+    )
+    return Gaussians.of(fitted.fit(X))
+
+
+def random_swap(X: np.ndarray, n_components: int, seed: int) -> Gaussians:
+    """EM, after swaps of a random component to a random row that raise the likelihood."""
     rng = np.random.default_rng(seed)
-    best = em(X, n_components, seed)
-    likelihood = best.score(X)
-    width = np.cov(X.T).reshape(X.shape[1], -1) / n_components
-    for _ in range(_SWAPS):
-        means, weights = best.means_.copy(), best.weights_.copy()
-        precisions = best.precisions_.copy()
-        swapped = rng.integers(n_components)
-        means[swapped] = X[rng.integers(len(X))]
-        precisions[swapped] = np.linalg.inv(width)
-        weights[swapped] = 1.0 / n_components
-        trial = _from(X, means, precisions, weights, _PASSES_OF_SWAP)
-        if trial is not None and trial.score(X) > likelihood:
-            best, likelihood = trial, trial.score(X)
-    return _from(X, best.means_, best.precisions_, best.weights_, 100) or best
+    best, reached = em(X, _first(X, n_components, seed))
+    spread = np.cov(X.T).reshape(X.shape[1], -1) / n_components ** (2 / X.shape[1])
+    spread.flat[:: X.shape[1] + 1] += REG_COVAR
+    for _ in range(_SWAPS * n_components):
+        k, row = rng.integers(n_components), rng.integers(len(X))
+        swapped = best.with_component(k, 1 / n_components, X[row], spread)
+        found, likelihood = em(X, swapped, _ITERATIONS_OF_SWAP)
+        if likelihood > reached:
+            best, reached = found, likelihood
+    return em(X, best)[0]
 
 
-def split_and_merge(X: np.ndarray, n_components: int, seed: int) -> GaussianMixture:
-    """Split-and-merge EM: the most similar pair becomes one component, the worst one becomes two.
+def split_and_merge(X: np.ndarray, n_components: int, seed: int) -> Gaussians:
+    """EM, and after it splits of a component with merges of two others that raise the likelihood.
 
-    Pairs are ranked by the products of their responsibilities, components to divide by how far
-    the density near them is from their own. The algorithm ends when no candidate of an optimum
-    leads to a higher likelihood.
+    The pair to merge shares its rows most, and the component to split is farthest from the rows
+    that it has, by the local Kullback-Leibler divergence of the paper.
     """
     rng = np.random.default_rng(seed)
-    best = em(X, n_components, seed)
-    while n_components >= 3:
-        for pair, divided in _candidates(best, X):
-            trial = _divided(best, X, pair, divided, rng)
-            if trial is not None and trial.score(X) > best.score(X) + 1e-6:
-                best = trial
+    best, reached = em(X, _first(X, n_components, seed))
+    for _ in range(_ROUNDS if n_components > 2 else 0):
+        for i, j, k in _candidates(X, best):
+            found, likelihood = em(X, _moved(X, best, (i, j, k), rng))
+            if likelihood > reached + TOL:
+                best, reached = found, likelihood
                 break
         else:
-            return best
+            break
     return best
 
 
-def _candidates(fit: GaussianMixture, X: np.ndarray) -> list[tuple[tuple[int, int], int]]:
-    """The pairs to merge and the components to divide that promise most, best first."""
-    r = fit.predict_proba(X)
-    norms = np.maximum(np.linalg.norm(r, axis=0), 1e-300)
-    overlap = np.triu((r.T @ r) / np.outer(norms, norms), 1)
-    own = fit._estimate_log_prob(X)
-    # The Kullback–Leibler divergence of the rows of a component from its own density.
-    shares = r / np.maximum(r.sum(axis=0), 1e-300)
-    misfit = (shares * (np.log(np.maximum(shares, 1e-300)) - own)).sum(axis=0)
-    found = []
-    for flat in np.argsort(-overlap, axis=None)[:_CANDIDATES]:
-        i, j = np.unravel_index(flat, overlap.shape)
-        rest = [k for k in np.argsort(-misfit) if k not in (i, j)]
-        found += [((int(i), int(j)), int(k)) for k in rest[:2]]
-    return found[: 2 * _CANDIDATES]
+def _candidates(X: np.ndarray, mixture: Gaussians) -> list[tuple[int, int, int]]:
+    """The most promising merges of a pair, each with the most promising split of another."""
+    shares, _ = mixture.shares(X)
+    norms = np.linalg.norm(shares, axis=0)
+    alike = shares.T @ shares / np.outer(norms, norms)
+    n_components = len(mixture.weights_)
+    pairs = sorted(combinations(range(n_components), 2), key=lambda pair: -alike[pair])
+    local = shares / shares.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.where(local > 0, np.log(local), 0.0) - mixture.log_densities(X)
+    farthest = np.argsort(-(local * logs).sum(axis=0))
+    triples = [
+        (i, j, next(int(k) for k in farthest if k not in (i, j))) for i, j in pairs[:_CANDIDATES]
+    ]
+    others = [(*pairs[0], int(k)) for k in farthest[: _CANDIDATES + 2] if k not in pairs[0]]
+    return list(dict.fromkeys([*triples, *others]))
 
 
-def _divided(
-    fit: GaussianMixture,
-    X: np.ndarray,
-    pair: tuple[int, int],
-    divided: int,
-    rng: np.random.Generator,
-) -> GaussianMixture | None:
-    """The optimum of EM after a merge and a division."""
-    (i, j), means, weights = pair, fit.means_.copy(), fit.weights_.copy()
-    covariances = fit.covariances_.copy()
-    total = weights[i] + weights[j]
-    shares = weights[[i, j]] / total
-    means[i] = shares @ means[[i, j]]
-    covariances[i] = np.tensordot(shares, covariances[[i, j]], 1)
-    weights[i] = total
-    root = np.linalg.cholesky(covariances[divided])
-    step = 0.5 * root @ rng.standard_normal(X.shape[1])
-    means[j], means[divided] = means[divided] + step, means[divided] - step
-    covariances[j] = covariances[divided]
-    weights[j] = weights[divided] = 0.5 * weights[divided]
-    return _from(X, means, np.linalg.inv(covariances), weights, 100)
-
-
-def _from(
-    X: np.ndarray, means: np.ndarray, precisions: np.ndarray, weights: np.ndarray, passes: int
-) -> GaussianMixture | None:
-    """EM from some parameters; None where a covariance collapses."""
-    start = GaussianMixture(
-        len(means),
-        means_init=means,
-        precisions_init=precisions,
-        weights_init=weights / weights.sum(),
-        max_iter=passes,
-    )
-    try:
-        return _fitted(start, X)
-    except ValueError:
-        return None
-
-
-def _fitted(mixture: GaussianMixture, X: np.ndarray) -> GaussianMixture:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return mixture.fit(X)
+def _moved(
+    X: np.ndarray, mixture: Gaussians, which: tuple[int, int, int], rng: np.random.Generator
+) -> Gaussians:
+    """The mixture after the merge of the first two components and the split of the third."""
+    i, j, k = which
+    shares, _ = mixture.shares(X)
+    shares[:, i] += shares[:, j]
+    merged = maximised(X, shares)
+    covariance = mixture.covariances_[k]
+    root = np.linalg.cholesky(covariance)
+    mean = mixture.means_[k]
+    away = root @ rng.standard_normal(len(mean)) / np.sqrt(len(mean))
+    # The paper's covariance of both halves is spherical with the same determinant.
+    half = np.eye(len(mean)) * np.exp(2 * np.log(np.diag(root)).mean())
+    weight = mixture.weights_[k] / 2
+    once = merged.with_component(j, weight, mean + away, half)
+    return once.with_component(k, weight, mean - away, half)

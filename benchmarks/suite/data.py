@@ -2,13 +2,16 @@
 
 Files are looked for as ``benchmarks/common/data.py`` says. The ``data.py`` of the models name some
 of them; the others are ``basic_motions.npz``, ``libras.npz`` and ``daphnet_s06.npz`` with frames
-``X`` and ``lengths``, ``splice.npz`` with ``symbols`` (3190, 60), ``geyser.npz`` with ``X``
-(299, 2), ``newsgroups_basehock.npz`` with counts as CSR arrays, ``jester.npz`` with ``user``,
-``item`` and ``rating``, ``wine_quality.npz`` with ``X`` and ``labels``, ``vowels_train.npz`` with
-frames ``X``, ``lengths`` and ``labels``, and ``life_sequences.npz`` with tables of states.
+``X`` and ``lengths``, ``vowels_train.npz`` with those and ``labels``, ``life_sequences.npz`` with
+``biofam`` (2000, 16) and ``mvad`` (712, 72), ``splice.npz`` with ``symbols`` (3190, 60),
+``geyser.npz`` with ``X`` (299, 2), ``wine_quality.npz`` with ``X`` (6497, 11), ``labels`` and
+``quality``, ``newsgroups_basehock.npz`` with counts as CSR arrays, and ``jester.npz`` with
+``user``, ``item`` and ``rating``.
 
-Sets are cut so that one fit takes at most a few seconds. Where the same sequence occurs more than
-once, one copy is kept, because a copy in both parts would be predicted from memory.
+Sets are cut so that one fit takes at most a few seconds. Where the same sequence or the same
+measurement occurs more than once, one copy is kept, because a copy in both parts would be predicted
+from memory. Tables of answers, votes, words and pixels keep all rows: there, equal rows are equal
+observations.
 """
 
 from __future__ import annotations
@@ -17,22 +20,25 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, issparse
 from sklearn import datasets
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 
 from ..common.data import load
-from ..factorial_mixture import data as factorial_data
-from ..gamma_process_nmf import data as count_data
+from ..gamma_process_nmf.data import split as split_counts
 from ..gaussian_mixture.data import mnist_of
 from ..hidden_markov.data import Sequences
 from ..hidden_markov.data import split as split_sequences_of
 from ..matrix_factorization.data import Ratings
-from ..mixture.data import table as table_of_answers
-from ..spike_slab_factor_analysis import data as factor_data
+from ..mixture.data import table as table_of
+from ..spike_slab_factor_analysis.data import DRAWN as DRAWN_FACTORS
+from ..spike_slab_factor_analysis.data import drawn as drawn_factors
+from ..spike_slab_factor_analysis.data import split as split_factors
 
 Rows = tuple[np.ndarray, np.ndarray]
+
+LIVES, WINES = "life_sequences.npz", "wine_quality.npz"
 
 
 # Rows, for mixtures
@@ -49,9 +55,14 @@ def rows_of(X: np.ndarray, n_components: int | None = None, at_most: int | None 
     at_most : int or None
         Take no more rows than this.
     """
+    return _scaled(*_divided(X, at_most), n_components)
+
+
+def _divided(X: np.ndarray, at_most: int | None = None) -> Rows:
+    """Three quarters of the rows in random order, and the other quarter."""
     order = np.random.default_rng(0).permutation(len(X))[:at_most]
     n_train = 3 * len(order) // 4
-    return _scaled(X[order[:n_train]], X[order[n_train:]], n_components)
+    return X[order[:n_train]], X[order[n_train:]]
 
 
 def _scaled(train: np.ndarray, test: np.ndarray, n_components: int | None = None) -> Rows:
@@ -108,151 +119,85 @@ def gestures() -> Rows:
 
 
 def wines(label: int, at_most: int) -> Rows:
-    """Distinct rows of eleven measures of red or white wines."""
-    found = load("wine_quality.npz")
-    return rows_of(np.unique(found["X"][found["labels"] == label], axis=0), at_most=at_most)
+    """Measures of red or of white wines, the distinct ones."""
+    found = load(WINES)
+    return rows_of(np.unique(found["X"][found["labels"] == label], axis=0), None, at_most)
 
 
-def groups(n_groups: int, deviation: float, n_columns: int, n_rows: int) -> Rows:
-    """Drawn Gaussian groups of equal size with means in a box of 100, and as many other rows."""
-    rng = np.random.default_rng([n_groups, n_columns, n_rows])
-    means = rng.uniform(0.0, 100.0, (n_groups, n_columns))
-
-    def rows() -> np.ndarray:
-        labels = np.arange(n_rows) % n_groups
-        return means[labels] + deviation * rng.standard_normal((n_rows, n_columns))
-
-    return rows(), rows()
+# Tables of any columns
 
 
-# Tables of categories and binary columns
+def survey(name: str) -> Rows:
+    """A table of answers, votes or descriptions by its name in ``benchmarks/mixture/data.py``."""
+    return _divided(table_of(name).X.astype(np.int64), 1200)
 
 
-def _some(X: np.ndarray, at_most: int | None = None) -> Rows:
-    """Three quarters of some rows in random order, and the other quarter."""
-    order = np.random.default_rng(0).permutation(len(X))[:at_most]
-    n_train = 3 * len(order) // 4
-    return X[order[:n_train]], X[order[n_train:]]
+def words() -> Rows:
+    """Which of 100 words occur in posts to newsgroups."""
+    return _divided(table_of("words").X.astype(np.int64), 1200)
 
 
-def answers(name: str, at_most: int | None = None) -> Rows:
-    """A table of ``benchmarks/mixture/data.py``, of which all rows are known."""
-    found = table_of_answers(name)
-    X = found.X if found.held_out is None else np.concatenate([found.X, found.held_out])
-    return _some(X, at_most)
+def pixels(at_most: int) -> Rows:
+    """scikit-learn's digits as 64 binary pixels."""
+    return _divided((datasets.load_digits().data >= 8).astype(np.int64), at_most)
 
 
-def binary_digits(label: int | None) -> Rows:
-    """scikit-learn's digits of one class, or of all, as 64 binary pixels."""
+def lives(name: str, at_most: int) -> Rows:
+    """Life sequences as rows with one column for each time, the distinct ones."""
+    return _divided(np.unique(load(LIVES)[name], axis=0).astype(np.int64), at_most)
+
+
+def clinic() -> Rows:
+    """Seven measures with missing cells, a number of pregnancies, and a diagnosis."""
+    found = load("pima.npz")
+    X = np.column_stack([found["X"], found["y"]]).astype(np.float64)
+    measured = X[:, 1:6]
+    measured[measured == 0] = np.nan
+    return _with_scaled(X, slice(1, 8))
+
+
+def cellar(at_most: int) -> Rows:
+    """Eleven measures of wines, their grade from 0 to 6, and whether they are white."""
+    found = load(WINES)
+    X = np.column_stack([found["X"], found["quality"] - 3, found["labels"]])
+    return _with_scaled(np.unique(X, axis=0), slice(0, 11), at_most)
+
+
+def _with_scaled(X: np.ndarray, columns: slice, at_most: int | None = None) -> Rows:
+    """Rows whose Gaussian columns are standardised by what the training rows say."""
+    train, test = _divided(X, at_most)
+    mean, scale = np.nanmean(train[:, columns], axis=0), np.nanstd(train[:, columns], axis=0)
+    for part in (train, test):
+        part[:, columns] = (part[:, columns] - mean) / scale
+    return train, test
+
+
+# Rows for sums of parts, factors and counts
+
+
+def images(at_most: int, label: int | None = None) -> Rows:
+    """scikit-learn's digits with pixels from 0 to 1."""
     X, y = datasets.load_digits(return_X_y=True)
-    return _some((X > 7).astype(np.int8)[slice(None) if label is None else y == label])
+    return _divided((X if label is None else X[y == label]) / 16.0, at_most)
 
 
-def life_table(name: str, at_most: int) -> Rows:
-    """Life sequences as wide tables with one column per time step, the distinct ones."""
-    return _some(np.unique(load("life_sequences.npz")[name], axis=0), at_most)
+def factor_rows(name: str, at_most: int = 600) -> Rows:
+    """A table of ``benchmarks/spike_slab_factor_analysis/data.py``, drawn or real."""
+    if name in DRAWN_FACTORS:
+        X, _ = drawn_factors(name, 2 * at_most, 0)
+        return X[:at_most], X[at_most:]
+    return tuple(part[:at_most] for part in split_factors(name, 0))
 
 
-def drawn_answers(n_classes: int, n_columns: int, n_categories: int, n_rows: int) -> Rows:
-    """Answers of drawn classes of equal size, most of which give one answer to each question."""
-    rng = np.random.default_rng([n_classes, n_columns, n_rows])
-    liked = rng.dirichlet(np.full(n_categories, 0.3), (n_classes, n_columns))
-
-    def rows() -> np.ndarray:
-        labels = np.arange(n_rows) % n_classes
-        below = rng.random((n_rows, n_columns, 1)) > np.cumsum(liked[labels], axis=-1)
-        return below.sum(axis=-1).clip(0, n_categories - 1).astype(np.int8)
-
-    return rows(), rows()
-
-
-# Parts and factors
-
-
-def bars(n_rows: int) -> Rows:
-    """Images of 4 × 4 pixels, each the sum of some of eight parts of four pixels and noise."""
-    rng = np.random.default_rng(n_rows)
-    rows, columns = np.divmod(np.arange(16), 4)
-    parts = 3.0 * np.array([rows == i for i in range(4)] + [columns == i for i in range(4)])
-    active = rng.random((2 * n_rows, 8)) < 0.25
-    X = active @ parts + 0.5 * rng.standard_normal((2 * n_rows, 16))
-    return X[:n_rows], X[n_rows:]
-
-
-def drawn_parts(n_rows: int) -> Rows:
-    """Images of 4 × 4 pixels with the eight overlapping parts of the factorial benchmark."""
-    X, _ = factorial_data.drawn(2 * n_rows, 0)
-    return X[:n_rows], X[n_rows:]
-
-
-def images(label: int | None, n_train: int) -> Rows:
-    """scikit-learn's digits with pixels from 0 to 1; the pixels that are never on are left out."""
-    X, y = datasets.load_digits(return_X_y=True)
-    X = (X if label is None else X[y == label]) / 16.0
-    order = np.random.default_rng(0).permutation(len(X))
-    train, test = np.split(X[order], [n_train])
-    used = train.std(axis=0) > 0.05
-    return train[:, used], test[:, used]
-
-
-def counted_images(label: int | None, n_train: int) -> Rows:
-    """scikit-learn's digits as counts from 0 to 16."""
-    X, y = datasets.load_digits(return_X_y=True)
-    X = X if label is None else X[y == label]
-    order = np.random.default_rng(0).permutation(len(X))
-    return X[order[:n_train]], X[order[n_train:]]
-
-
-def drawn_counts(n_rows: int, n_columns: int, n_components: int) -> Rows:
-    """Counts that are drawn from the model of gamma-process factorisation."""
-    X, _ = count_data.drawn(2 * n_rows, n_columns, n_components, 2.0, 0)
-    return X[:n_rows], X[n_rows:]
-
-
-def dense_corpus(file: str, n_documents: int, least: int) -> Rows:
-    """Word counts of some documents as dense tables of the frequent words."""
-    train, test = corpus(file, n_documents, least)
-    return train.toarray(), test.toarray()
-
-
-def drawn_factors(kind: str, n_rows: int) -> Rows:
-    """Rows of sparse or dense factors with sparse or dense loadings."""
-    X, _ = factor_data.drawn(kind, 2 * n_rows, 0)
-    return X[:n_rows], X[n_rows:]
-
-
-def real_factors(name: str) -> Rows:
-    """Real data of the benchmark of spike-and-slab factors."""
-    return factor_data.split(name, 0)
+def count_rows(name: str, n_rows: int, n_columns: int) -> Rows:
+    """Counts of words or pixels of ``benchmarks/gamma_process_nmf/data.py``."""
+    train, _, test = split_counts(name, n_rows, n_rows // 2, n_columns, 0)
+    dense = (part.toarray() if issparse(part) else part for part in (train, test))
+    train, test = (part.astype(np.float64) for part in dense)
+    return train, test
 
 
 # Sequences
-
-
-def life(name: str, at_most: int) -> tuple[Sequences, Sequences]:
-    """Life sequences of states, the distinct ones."""
-    X = np.unique(load("life_sequences.npz")[name], axis=0).astype(np.int64)
-    return _parts([row[:, None] for row in X], at_most)
-
-
-def vowels(speaker: int) -> tuple[Sequences, Sequences]:
-    """Utterances of a vowel by one speaker, 12 coefficients a frame."""
-    found = load("vowels_train.npz")
-    each = np.split(found["X"].astype(np.float64), np.cumsum(found["lengths"])[:-1])
-    spoken = [x for x, label in zip(each, found["labels"], strict=True) if label == speaker]
-    return _standardised(_parts(spoken))
-
-
-def drawn_chain(n_states: int, n_columns: int, one_way: bool) -> tuple[Sequences, Sequences]:
-    """Drawn chains of Gaussian states, in any order or in one order."""
-    rng = np.random.default_rng([n_states, n_columns])
-    means = 1.5 * rng.standard_normal((n_states, n_columns))
-    each = []
-    for _ in range(60):
-        order = np.arange(n_states) if one_way else rng.permutation(np.repeat(range(n_states), 2))
-        states = np.repeat(order, 1 + rng.poisson(5.0, len(order)))
-        each.append(means[states] + 0.6 * rng.standard_normal((len(states), n_columns)))
-    return _parts(each)
 
 
 def _of_file(file: str) -> list[np.ndarray]:
@@ -328,6 +273,24 @@ def pen_symbols(letter: str, at_most: int, n_symbols: int) -> tuple[Sequences, S
     parts = pen(letter, at_most)
     codebook = KMeans(n_symbols, n_init=1, random_state=0).fit(parts[0].X)
     return _changed(parts, lambda X: codebook.predict(X)[:, None])
+
+
+def vowels(speaker: int | None, at_most: int | None = None) -> tuple[Sequences, Sequences]:
+    """Utterances of one speaker, or of all, as frames of 12 coefficients."""
+    chosen = [
+        sequence
+        for sequence, label in zip(
+            _of_file("vowels_train.npz"), load("vowels_train.npz")["labels"], strict=True
+        )
+        if speaker is None or label == speaker
+    ]
+    return _standardised(_parts(_distinct(chosen), at_most))
+
+
+def life_chains(name: str, at_most: int) -> tuple[Sequences, Sequences]:
+    """Life sequences, the distinct ones, state by state."""
+    each = np.unique(load(LIVES)[name], axis=0).astype(np.int64)
+    return _parts([sequence[:, None] for sequence in each], at_most)
 
 
 def splice(at_most: int) -> tuple[Sequences, Sequences]:

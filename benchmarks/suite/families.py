@@ -2,28 +2,37 @@
 
 A peer is the best of ten restarts of plain inference, with the default priors of its class. Its
 tolerance and its largest number of passes are ours at T = 1. The bounds of both are complete and
-computed by the same code.
+computed by the same code. Other methods and libraries, which have no such bound, are measured by
+held-out data alone.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 from sklearn.decomposition import LatentDirichletAllocation
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.metrics.cluster import contingency_matrix
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from sklearn_anneal.inference.engine import lower_bound
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Rows, Units
 
-from . import anchors, predictive
-from .instances import Instance
+from . import anchors, libraries, predictive
+from .instances import EM, EM_OF_TEN, NMF, RANDOM_SWAP, SPLIT_AND_MERGE, Instance
 from .settings import ESTIMATORS, MAX_ITER, PLAIN, RESTARTS, TOL
 
 Figures = dict[str, float]
+
+# The starts of EM, by the name of the contestant.
+_STARTS = {EM: 1, EM_OF_TEN: RESTARTS}
+# What other methods do not have.
+_MISSING: Figures = dict.fromkeys(
+    ("bound", "bound_at_peer", "passes", "held_out", "rmse", "found", "matched"), float("nan")
+)
 
 
 class Family(ABC):
@@ -32,7 +41,14 @@ class Family(ABC):
     Parameters
     ----------
     instance : Instance
+
+    Attributes
+    ----------
+    needs : dict
+        The packages that other methods and libraries need, by their names in ``instance.also``.
     """
+
+    needs: ClassVar[dict[str, str]] = {}
 
     def __init__(self, instance: Instance):
         self.instance = instance
@@ -72,10 +88,10 @@ class Family(ABC):
         figures : dict
             ``bound``, the lower bound at the priors of the fit, and ``bound_at_peer``, that of the
             same posterior at the priors of the peer (NaN where it cannot be computed), both in nats
-            per observation; what :meth:`predictions` returns; ``passes``; and ``found``, the number
-            of components in use (NaN for models that do not count them).
+            per observation; what :meth:`predictions` returns; ``passes``; the number of components
+            ``found``, and for drawn groups how many of them were ``matched`` by a component.
         """
-        return {
+        return _MISSING | {
             "bound": fitted.lower_bound_ / self.n_observations,
             "bound_at_peer": self.bound_at_peer(fitted),
             "passes": float(getattr(fitted, "n_passes_", fitted.n_iter_)),
@@ -99,9 +115,9 @@ class Family(ABC):
 
     @abstractmethod
     def predictions(self, fitted: Any) -> Figures:
-        """``held_out``, in nats per held-out observation, and ``rmse`` (NaN except for ratings)."""
+        """``held_out``, in nats per held-out observation, and for ratings ``rmse``."""
 
-    # Bounds of a posterior at the priors of the peer
+    # Bounds of a posterior at the priors of the peer, where the family has them
 
     def host(self) -> Any:
         """An estimator of ours at the priors of the peer, whose posterior is to be replaced."""
@@ -125,13 +141,15 @@ class Family(ABC):
         ctx.q = natural
         return lower_bound(ctx, self.units(host), SEQUENTIAL) / self.n_observations
 
-    @abstractmethod
     def units(self, host: Any) -> Units:
         """The training data in the form that the model of a fitted estimator reads."""
+        raise NotImplementedError(f"Bounds of {self.instance.family} are those of the fits alone.")
 
 
 class Mixture(Family):
     """Gaussian mixtures; the peer is scikit-learn's class."""
+
+    needs = dict.fromkeys((EM, EM_OF_TEN, RANDOM_SWAP, SPLIT_AND_MERGE), "sklearn")
 
     @property
     def n_observations(self) -> float:
@@ -154,25 +172,31 @@ class Mixture(Family):
     def measure_peer(self, fitted: Any) -> Figures:
         bound = self.bound_of(host := self.host(), self._natural(host, fitted))
         found = {"bound": bound, "bound_at_peer": bound, "passes": float(fitted.n_iter_)}
-        sizes = fitted.predict_proba(self.train).sum(axis=0)
-        return found | {"found": float((sizes > 1).sum())} | self.predictions(fitted)
+        return _MISSING | found | self._used(fitted) | self.predictions(fitted)
 
     def measure_other(self, library: str, seed: int) -> Figures:
-        """Fit scikit-learn's EM, with one start or ten, or an algorithm of ``anchors.py``."""
-        k = self.instance.n_components
-        fit = {
-            "EM": partial(anchors.em, n_init=1),
-            "ten EM": partial(anchors.em, n_init=RESTARTS),
-            "random-swap EM": anchors.random_swap,
-            "split-and-merge EM": anchors.split_and_merge,
-        }[library](self.train, k, seed)
-        sizes = fit.predict_proba(self.train).sum(axis=0)
-        missing = dict.fromkeys(("bound", "bound_at_peer", "rmse"), float("nan"))
-        return missing | {
-            "passes": float(fit.n_iter_),
-            "found": float((sizes > 1).sum()),
-            "held_out": float(fit.score(self.test)),
-        }
+        fitted: Any
+        if library in _STARTS:
+            fitted = GaussianMixture(
+                n_init=_STARTS[library],
+                max_iter=MAX_ITER,
+                tol=TOL,
+                reg_covar=anchors.REG_COVAR,
+                random_state=seed,
+                **self.model,
+            ).fit(self.train)
+        else:
+            search = {
+                RANDOM_SWAP: anchors.random_swap,
+                SPLIT_AND_MERGE: anchors.split_and_merge,
+            }[library]
+            fitted = search(self.train, self.instance.n_components, seed)
+        density = float(fitted.score_samples(self.test).mean())
+        return _MISSING | {"held_out": density} | self._used(fitted)
+
+    def _used(self, fitted: Any) -> Figures:
+        """The number of components with more than one row in the fit of another class."""
+        return {"found": float((len(self.train) * fitted.weights_ > 1).sum())}
 
     @staticmethod
     def _natural(host: Any, fitted: BayesianGaussianMixture) -> dict[str, Any]:
@@ -198,20 +222,33 @@ class Mixture(Family):
 
     def predictions(self, fitted: Any) -> Figures:
         density = predictive.mixture_density(fitted, self.test)
-        return {"held_out": float(density.mean()), "rmse": float("nan")}
+        return {"held_out": float(density.mean())}
 
 
-class Table(Family):
-    """Rows whose held-out density is the score of our estimator; the peer is our own class.
+class Groups(Mixture):
+    """Gaussian mixtures of drawn groups."""
 
-    No other library has these models with the same data, so that all contestants are ours.
-    """
+    def predictions(self, fitted: Any) -> Figures:
+        return super().predictions(fitted) | self._matched(fitted)
 
-    def __init__(self, instance: Instance):
-        super().__init__(instance)
-        if self.model.get("emission") == "categorical":
-            every = np.concatenate([self.train, self.test])
-            self.model["n_categories"] = every.max(axis=0).astype(int) + 1
+    def _used(self, fitted: Any) -> Figures:
+        return super()._used(fitted) | self._matched(fitted)
+
+    def _matched(self, fitted: Any) -> Figures:
+        """How many groups have a component of their own among the held-out rows.
+
+        More than half of the rows of the group are in the component, and the other way round.
+        """
+        assert self.instance.labels is not None
+        table = contingency_matrix(self.instance.labels(), fitted.predict(self.test))
+        groups, components = linear_sum_assignment(-table)
+        both = table[groups, components]
+        sizes = np.maximum(table.sum(axis=1)[groups], table.sum(axis=0)[components])
+        return {"matched": float((2 * both > sizes).sum())}
+
+
+class Scored(Family):
+    """Models whose held-out figure is the estimator's own score; the peer is of our class."""
 
     @property
     def n_observations(self) -> float:
@@ -223,19 +260,54 @@ class Table(Family):
     def bound_at_peer(self, fitted: Any) -> float:
         return float("nan")
 
-    def units(self, host: Any) -> Units:
-        raise NotImplementedError("Bounds of these tables are only those of the fits themselves.")
-
     def predictions(self, fitted: Any) -> Figures:
-        return {"held_out": float(fitted.score(self.test)), "rmse": float("nan")}
+        return {"held_out": float(fitted.score(self.test))}
 
 
-class Counts(Table):
-    """Counts into parts, whose observations are cells."""
+class Columns(Scored):
+    """Mixtures of any columns."""
+
+    needs = dict.fromkeys((EM, EM_OF_TEN), "stepmix")
+
+    def __init__(self, instance: Instance):
+        super().__init__(instance)
+        # Categories that only held-out rows have are declared.
+        most = np.fmax(np.nanmax(self.train, axis=0), np.nanmax(self.test, axis=0)) + 1
+        emission = self.model["emission"]
+        if emission == "categorical":
+            self.model["n_categories"] = np.maximum(most, 2).astype(int)
+        elif isinstance(emission, list):
+            levels = {
+                name: np.maximum(most[columns], 2).astype(int)
+                for name, kind, columns in emission
+                if kind == "categorical"
+            }
+            self.model["n_categories"] = levels
+
+    def measure_other(self, library: str, seed: int) -> Figures:
+        density, n_iter = libraries.stepmix_density(
+            self.train,
+            self.test,
+            self.model["emission"],
+            self.instance.n_components,
+            seed,
+            _STARTS[library],
+        )
+        return _MISSING | {"held_out": float(density.mean()), "passes": float(n_iter)}
+
+
+class Counts(Scored):
+    """Factorisations of counts, by the log probability of one half of each row given the other."""
+
+    needs: ClassVar[dict[str, str]] = {NMF: "sklearn"}
 
     @property
     def n_observations(self) -> float:
-        return float(self.train.size)
+        return self.train.size
+
+    def measure_other(self, library: str, seed: int) -> Figures:
+        score = libraries.nmf_score(self.train, self.test, self.instance.n_components, seed)
+        return _MISSING | {"held_out": score}
 
 
 class Sequence(Family):
@@ -243,6 +315,8 @@ class Sequence(Family):
 
     Its priors are hmmlearn's defaults, except that symbols have a concentration of at least 0.1.
     """
+
+    needs = dict.fromkeys((EM, EM_OF_TEN, "hmmlearn"), "hmmlearn")
 
     @property
     def n_observations(self) -> float:
@@ -256,10 +330,14 @@ class Sequence(Family):
         return units
 
     def predictions(self, fitted: Any) -> Figures:
-        density = predictive.sequence_density(fitted, self.test, self.model)
-        return {"held_out": density, "rmse": float("nan")}
+        return {"held_out": predictive.sequence_density(fitted, self.test, self.model)}
 
     def measure_other(self, library: str, seed: int) -> Figures:
+        if library in _STARTS:
+            density, n_iter = libraries.hmm_density(
+                self.train, self.test, self.model, seed, _STARTS[library]
+            )
+            return _MISSING | {"held_out": density, "passes": float(n_iter)}
         from hmmlearn import vhmm
 
         gaussian = self.model["emission"] == "gaussian"
@@ -281,8 +359,8 @@ class Sequence(Family):
         best = max(sound, key=lambda fit: fit.monitor_.history[-1])
         bound = self.bound_of(host := self.host(), self._natural(host, best))
         passes = float(len(best.monitor_.history))
-        found = {"bound": bound, "bound_at_peer": bound, "passes": passes, "found": float("nan")}
-        return found | self.predictions(best)
+        found = {"bound": bound, "bound_at_peer": bound, "passes": passes}
+        return _MISSING | found | self.predictions(best)
 
     @staticmethod
     def _natural(host: Any, fitted: Any) -> dict[str, Any]:
@@ -330,7 +408,7 @@ class Topics(Family):
         topics = {"topic_word": np.ascontiguousarray(fitted.components_, dtype=np.float64)}
         bound = self.bound_of(host, topics)
         found = {"bound": bound, "bound_at_peer": bound, "passes": float(fitted.n_iter_)}
-        return found | {"found": float("nan")} | self.predictions(host)
+        return _MISSING | found | self.predictions(host)
 
     def units(self, host: Any) -> Units:
         _, units = host._documents(self.train)
@@ -338,11 +416,13 @@ class Topics(Family):
 
     def predictions(self, fitted: Any) -> Figures:
         likelihood = predictive.topic_likelihood(fitted, self.test)
-        return {"held_out": likelihood, "rmse": float("nan")}
+        return {"held_out": likelihood}
 
 
 class RatingSet(Family):
     """Matrix factorisation; the peer is plain inference by our class."""
+
+    needs: ClassVar[dict[str, str]] = {"cmfrec": "cmfrec"}
 
     def __init__(self, instance: Instance):
         super().__init__(instance)
@@ -362,9 +442,6 @@ class RatingSet(Family):
         # are the peer's, so that both bounds agree unless a setting learns the variances.
         return float("nan")
 
-    def units(self, host: Any) -> Units:
-        raise NotImplementedError("Bounds of ratings are only those of the fits themselves.")
-
     def predictions(self, fitted: Any) -> Figures:
         density = float(fitted.score(self.test.X, self.test.y))
         return {"held_out": density, "rmse": _rmse(fitted.predict(self.test.X), self.test.y)}
@@ -381,9 +458,7 @@ class RatingSet(Family):
             ),
         )
         predict = self._by_cmfrec(self.train, ridge, seed)
-        without = ("bound", "bound_at_peer", "passes", "held_out", "found")
-        missing = dict.fromkeys(without, float("nan"))
-        return missing | {"rmse": _rmse(predict(self.test.X), self.test.y)}
+        return _MISSING | {"rmse": _rmse(predict(self.test.X), self.test.y)}
 
     def _by_cmfrec(self, known: Any, ridge: float, seed: int) -> Any:
         from cmfrec import CMF
@@ -417,11 +492,11 @@ def _rmse(predicted: np.ndarray, y: np.ndarray) -> float:
 
 FAMILY: dict[str, type[Family]] = {
     "mixture": Mixture,
-    "groups": Mixture,
-    "columns": Table,
-    "factorial": Table,
+    "groups": Groups,
+    "columns": Columns,
+    "factorial": Scored,
     "counts": Counts,
-    "factors": Table,
+    "factors": Scored,
     "sequence": Sequence,
     "topics": Topics,
     "ratings": RatingSet,

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from ..common.reproduction import BaseSpec
 from .families import FAMILY, Family
 from .instances import INSTANCES
-from .settings import REFERENCE, SETTINGS, parameters, version
+from .settings import PEER, REFERENCES, SETTINGS, parameters, version
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,13 @@ class Spec(BaseSpec):
     ----------
     instance : str
     setting : str
-        A key of ``SETTINGS``, ``REFERENCE``, or another library.
+        A key of ``SETTINGS``, ``PEER``, or another method or library that the instance names.
     version : str
         What the setting meant when the fit was made, see ``settings.py``.
     code : str
-        The state of the package, in the words of whoever measures it. It is empty for peers: they
-        are other libraries, or plain inference, which is to give the same in every state.
+        The state of the package, in the words of whoever measures it. It is empty for references
+        and other libraries: they are not ours, or plain inference, which is to give the same in
+        every state.
     seed : int
     """
 
@@ -44,7 +45,7 @@ class Spec(BaseSpec):
     def of(cls, instance: str, setting: str, code: str = "") -> Spec:
         """The specification of a fit by a setting as it is now, or by a peer."""
         family = INSTANCES[instance].family
-        kept = code if setting in SETTINGS else ""
+        kept = code if setting in SETTINGS and setting not in REFERENCES else ""
         return cls(instance, setting, version(setting, family), kept)
 
     @property
@@ -61,7 +62,7 @@ class Spec(BaseSpec):
             processor time and the seconds of ``wall`` time.
         """
         family = _family(self.instance)
-        if self.setting in (REFERENCE, *SETTINGS):
+        if self.setting in (PEER, *SETTINGS):
             _warm(family, self.setting)
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -71,7 +72,7 @@ class Spec(BaseSpec):
 
     def _timed(self, family: Family) -> dict[str, Any]:
         wall, processor = time.perf_counter(), time.process_time()
-        if self.setting == REFERENCE:
+        if self.setting == PEER:
             fitted, measure = family.fit_peer(self.seed), family.measure_peer
         elif self.setting in SETTINGS:
             known = parameters(self.setting, family.instance.family)
@@ -97,9 +98,9 @@ _warmed = set()
 
 def _warm(family: Family, setting: str) -> None:
     """Load or compile the kernels that a setting needs before its fits are timed."""
-    kind = (family.instance.family, family.model.get("emission"), setting)
+    kind = (family.instance.family, str(family.model.get("emission")), setting)
     if kind not in _warmed:
-        known = {} if setting == REFERENCE else parameters(setting, family.instance.family)
+        known = {} if setting == PEER else parameters(setting, family.instance.family)
         with warnings.catch_warnings(action="ignore"):
-            family.fit_ours(0, known | {"max_iter": 2})
+            family.fit_ours(0, known | {"max_iter": 2, "n_init": 1})
         _warmed.add(kind)

@@ -2,7 +2,8 @@
 
 Settings are chosen on the half *choose*, and the choice is confirmed on the half *confirm*, which
 is looked at only then. Which instance is in which half follows from the names alone: in each family
-they are sorted, and the first, third, fifth … are in *choose*.
+they are sorted, and the first, third, fifth … are in *choose*. Instances are added in pairs of
+names that are neighbours in this order, so that no other instance changes its half.
 """
 
 from __future__ import annotations
@@ -16,24 +17,38 @@ from typing import Any
 import numpy as np
 
 from ..common.data import present
-from ..spike_slab_factor_analysis import data as factor_data
-from . import data
+from ..gamma_process_nmf.data import DIGITS as COUNTS_OF_DIGITS
+from ..gamma_process_nmf.data import FILES as FILES_OF_COUNTS
+from ..gamma_process_nmf.data import NEWSGROUPS, NIPS
+from ..mixture.data import FILES as FILES_OF_TABLES
+from ..spike_slab_factor_analysis.data import BOTH, CANCER, FACTORS
+from ..spike_slab_factor_analysis.data import DIGITS as FACTORS_OF_DIGITS
+from . import data, drawn
 
 FAMILIES = {
     "mixture": "row",
     "groups": "row",
     "columns": "row",
-    "sequence": "frame",
     "factorial": "row",
     "counts": "cell",
     "factors": "row",
+    "sequence": "frame",
     "topics": "token",
     "ratings": "rating",
 }
 """The families of models, each with what one observation is called."""
 
+EM, EM_OF_TEN, RANDOM_SWAP, SPLIT_AND_MERGE = (
+    "EM",
+    "ten starts of EM",
+    "random-swap EM",
+    "split-and-merge EM",
+)
+NMF = "NMF"
+_GAUSSIAN_EM = (EM, EM_OF_TEN, RANDOM_SWAP, SPLIT_AND_MERGE)
+_EM = (EM, EM_OF_TEN)
+
 HALVES = ("choose", "confirm")
-EM = ("EM", "ten EM")
 
 
 @dataclass(frozen=True)
@@ -52,9 +67,10 @@ class Instance:
     model : dict
         Parameters of the model that all fits have in common, by our estimator's names.
     also : tuple of str
-        Other libraries and algorithms that are fitted for comparison.
-    truth : int or None
-        The number of groups from which drawn data come, if it can be found.
+        Other methods and libraries that are fitted for comparison. Apart from EM on groups, the
+        verdicts do not depend on them.
+    labels : callable or None
+        For drawn groups, returns the groups of the held-out rows.
     """
 
     name: str
@@ -63,7 +79,7 @@ class Instance:
     file: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
     also: tuple[str, ...] = ()
-    truth: int | None = None
+    labels: Callable[[], np.ndarray] | None = None
 
     @property
     def family(self) -> str:
@@ -73,7 +89,9 @@ class Instance:
 def _mixtures() -> list[Instance]:
     def mixture(name, n_components, load, *arguments, file=None, **model):
         made = partial(load, *arguments)
-        return Instance(f"mixture/{name}", n_components, made, file, model, EM)
+        # The searches around EM have full covariances only.
+        also = _EM if model else _GAUSSIAN_EM
+        return Instance(f"mixture/{name}", n_components, made, file, model, also)
 
     motions, daphnet, mnist = "basic_motions.npz", "daphnet_s06.npz", "mnist.npz"
     letters = "character_trajectories.npz"
@@ -96,82 +114,104 @@ def _mixtures() -> list[Instance]:
         mixture("gestures", 15, data.gestures, file="libras.npz"),
         mixture("pen frames", 20, data.pen_frames, file=letters),
         mixture("gait frames", 8, _gait, file=daphnet, covariance_type="diag"),
-        mixture("red wines", 8, data.wines, 0, 1500, file="wine_quality.npz"),
-        mixture("white wines", 12, data.wines, 1, 2000, file="wine_quality.npz"),
+        mixture("wine, red", 8, data.wines, 0, 1200, file=data.WINES),
+        mixture("wine, white", 10, data.wines, 1, 1600, file=data.WINES),
     ]
 
 
 def _groups() -> list[Instance]:
-    """Drawn groups: separated ones, and in the last three ones that overlap."""
-    shapes = [
-        (5, 1.0, 2, 500),
-        (10, 1.0, 5, 600),
-        (15, 0.5, 2, 900),
-        (20, 0.5, 2, 1000),
-        (25, 2.0, 4, 1000),
-        (30, 1.0, 3, 1500),
-        (40, 0.5, 2, 2000),
-        (60, 2.0, 20, 1800),
-        (8, 15.0, 3, 800),
-        (12, 12.0, 2, 1200),
-        (20, 8.0, 2, 1500),
+    """Drawn groups; as many components are fitted as there are groups."""
+    sizes = [(5, 2), (10, 5), (20, 2), (30, 10), (60, 5)]
+    sizes_of = {"separated": [*sizes, (15, 20)], "overlapping": [*sizes, (8, 20)]}
+    return [
+        Instance(
+            f"groups/{kind} {n:02} in {d:02}",
+            n,
+            partial(drawn.group_rows, kind, n, d),
+            also=_GAUSSIAN_EM,
+            labels=partial(drawn.group_labels, kind, n, d),
+        )
+        for kind, pairs in sizes_of.items()
+        for n, d in pairs
     ]
-    found = []
-    for k, deviation, d, n in shapes:
-        apart = deviation <= 2.0
-        name = f"groups/{k} {'separated' if apart else 'overlapping'}, {d} columns"
-        load = partial(data.groups, k, deviation, d, n)
-        also = (*EM, "random-swap EM", "split-and-merge EM")
-        found.append(Instance(name, k, load, None, {}, also, k if apart else None))
-    return found
 
 
 def _columns() -> list[Instance]:
-    def columns(name, n_components, load, *arguments, file=None, emission="categorical"):
-        model = {"emission": emission}
-        return Instance(f"columns/{name}", n_components, partial(load, *arguments), file, model)
+    def columns(name, n_components, load, *arguments, emission="categorical", file=None):
+        made, model = partial(load, *arguments), {"emission": emission}
+        # StepMix is fitted to tables of one kind of columns.
+        also = () if isinstance(emission, list) else _EM
+        return Instance(f"columns/{name}", n_components, made, file, model, also)
 
-    surveys, life, binary = "surveys_polca.npz", "life_sequences.npz", {"emission": "bernoulli"}
+    measures = [
+        ("measures", "gaussian", slice(1, 8)),
+        ("pregnancies", "poisson", [0]),
+        ("diagnosis", "bernoulli", [8]),
+    ]
+    tastes = [
+        ("measures", "gaussian", slice(0, 11)),
+        ("grade", "categorical", [11]),
+        ("white", "bernoulli", [12]),
+    ]
+    kinds = [
+        ("answers", "categorical", slice(0, 8)),
+        ("sizes", "gaussian", slice(8, 10)),
+        ("ticks", "bernoulli", slice(10, 14)),
+    ]
+    tables, binary = FILES_OF_TABLES, "bernoulli"
     return [
-        columns("election", 6, data.answers, "election", file=surveys),
-        columns("cheating", 3, data.answers, "cheating", file=surveys),
-        columns("mushrooms", 12, data.answers, "mushroom", 1200, file="mushroom.npz"),
-        columns("votes", 4, data.answers, "votes", file="votes_1984.npz", **binary),
-        columns("words", 12, data.answers, "words", 1600, file="newsgroups_w100.npz", **binary),
-        columns("binary digits 3", 8, data.binary_digits, 3, **binary),
-        columns("binary digits 8", 6, data.binary_digits, 8, **binary),
-        columns("binary digits", 20, data.binary_digits, None, **binary),
-        columns("family lives", 8, data.life_table, "biofam", 800, file=life),
-        columns("school to work", 8, data.life_table, "mvad", 400, file=life),
-        columns("drawn answers, 5 classes", 5, data.drawn_answers, 5, 12, 4, 600),
-        columns("drawn answers, 12 classes", 12, data.drawn_answers, 12, 15, 3, 900),
+        columns("election", 6, data.survey, "election", file=tables["election"]),
+        columns("gss82", 4, data.survey, "gss82", file=tables["gss82"]),
+        columns("votes", 5, data.survey, "votes", emission=binary, file=tables["votes"]),
+        columns("mushrooms", 15, data.survey, "mushroom", file=tables["mushroom"]),
+        columns("words", 8, data.words, emission=binary, file=tables["words"]),
+        columns("pixels", 15, data.pixels, 1200, emission=binary),
+        columns("families", 8, data.lives, "biofam", 537, file=data.LIVES),
+        columns("careers", 10, data.lives, "mvad", 500, file=data.LIVES),
+        columns("clinic", 5, data.clinic, emission=measures, file="pima.npz"),
+        columns("cellar", 8, data.cellar, 1200, emission=tastes, file=data.WINES),
+        columns("drawn answers 5", 5, drawn.answers, 5, 12, 0.6, "categorical"),
+        columns("drawn answers 12", 12, drawn.answers, 12, 20, 0.6, "categorical"),
+        columns("drawn ticks 10", 10, drawn.answers, 10, 30, 0.6, binary),
+        columns("drawn mixed 8", 8, drawn.answers, 8, 14, 0.7, kinds, emission=kinds),
     ]
 
 
-def _parts() -> list[Instance]:
-    def parts(family, name, n_components, load, *arguments, file=None):
-        return Instance(f"{family}/{name}", n_components, partial(load, *arguments), file)
-
-    both, factors, loadings = factor_data.DRAWN
+def _factorial() -> list[Instance]:
     return [
-        parts("factorial", "bars", 8, data.bars, 1000),
-        parts("factorial", "few bars", 8, data.bars, 300),
-        parts("factorial", "overlapping parts", 8, data.drawn_parts, 500),
-        parts("factorial", "digits", 12, data.images, None, 600),
-        parts("factorial", "digits 3", 6, data.images, 3, 130),
-        parts("factorial", "digits 5", 8, data.images, 5, 130),
-        parts("counts", "digits", 12, data.counted_images, None, 400),
-        parts("counts", "digits 8", 8, data.counted_images, 8, 120),
-        parts("counts", "drawn, 6 components", 10, data.drawn_counts, 150, 60, 6),
-        parts("counts", "drawn, 12 components", 20, data.drawn_counts, 200, 80, 12),
-        parts("counts", "nips", 12, data.dense_corpus, "nips.npz", 60, 30, file="nips.npz"),
-        parts("counts", "ap", 15, data.dense_corpus, "ap.npz", 200, 20, file="ap.npz"),
-        parts("factors", "both sparse", 8, data.drawn_factors, both, 200),
-        parts("factors", "factors sparse", 8, data.drawn_factors, factors, 200),
-        parts("factors", "loadings sparse", 8, data.drawn_factors, loadings, 200),
-        parts("factors", "breast cancer", 8, data.real_factors, factor_data.CANCER),
-        parts("factors", "wine", 5, data.real_factors, factor_data.WINE),
-        parts("factors", "digits", 10, data.real_factors, factor_data.DIGITS),
+        Instance("factorial/parts of a paper", 8, drawn.parts),
+        Instance("factorial/squares", 8, drawn.squares),
+        Instance("factorial/drawn pictures", 10, partial(drawn.pictures, 10, 25)),
+        Instance("factorial/digits", 12, partial(data.images, 800)),
+        Instance("factorial/digit 3", 8, partial(data.images, 200, 3)),
+        Instance("factorial/digit 8", 10, partial(data.images, 200, 8)),
+    ]
+
+
+def _counts() -> list[Instance]:
+    def counts(name, n_components, load, *arguments, file=None):
+        made = partial(load, *arguments)
+        return Instance(f"counts/{name}", n_components, made, file, also=(NMF,))
+
+    files = FILES_OF_COUNTS
+    return [
+        counts("drawn 5", 5, drawn.counts, 200, 40, 5),
+        counts("drawn 12", 12, drawn.counts, 300, 60, 12),
+        counts("digits", 15, data.count_rows, COUNTS_OF_DIGITS, 500, 64),
+        counts("nips", 10, data.count_rows, NIPS, 200, 150, file=files[NIPS]),
+        counts("news", 10, data.count_rows, NEWSGROUPS, 500, 150, file=files[NEWSGROUPS]),
+    ]
+
+
+def _factors() -> list[Instance]:
+    return [
+        Instance(f"factors/{name}", k, partial(data.factor_rows, source))
+        for name, k, source in [
+            ("drawn, both sparse", 8, BOTH),
+            ("drawn, factors sparse", 8, FACTORS),
+            ("cancer", 8, CANCER),
+            ("digits", 12, FACTORS_OF_DIGITS),
+        ]
     ]
 
 
@@ -188,13 +228,16 @@ def _motions_above_median() -> tuple[Any, Any]:
 def _sequences() -> list[Instance]:
     def sequence(name, n_components, load, file=None, also=(), emission="gaussian", **model):
         everything = {"emission": emission, **model}
-        return Instance(f"sequence/{name}", n_components, load, file, everything, also)
+        # hmmlearn has no binary vectors.
+        em = () if emission == "bernoulli" else _EM
+        return Instance(f"sequence/{name}", n_components, load, file, everything, (*em, *also))
 
     motions, daphnet, libras = "basic_motions.npz", "daphnet_s06.npz", "libras.npz"
-    letters, life = "character_trajectories.npz", "life_sequences.npz"
+    letters = "character_trajectories.npz"
     binary = {"emission": "bernoulli"}
     symbols = {"emission": "categorical"}
     checked = ("hmmlearn",)
+    lives, vowels = data.LIVES, "vowels_train.npz"
     return [
         sequence("pen d", 6, partial(data.pen, "d", 36), letters),
         sequence("pen m", 10, partial(data.pen, "m", 36), letters),
@@ -222,22 +265,28 @@ def _sequences() -> list[Instance]:
         sequence("digit rows 3", 8, partial(data.digit_rows, 3), **binary),
         sequence("digit rows 8", 12, partial(data.digit_rows, 8), **binary),
         sequence("motions above median", 6, _motions_above_median, motions, **binary),
-        *(
-            sequence(name, 6, partial(data.life, key, 450), life, **symbols, n_symbols=n)
-            for name, key, n in (("family lives", "biofam", 8), ("school to work", "mvad", 6))
-        ),
-        *(
-            sequence(f"vowel of speaker {i}", 5, partial(data.vowels, i), "vowels_train.npz")
-            for i in (0, 3, 6)
-        ),
-        sequence("drawn, 8 states", 8, partial(data.drawn_chain, 8, 3, False)),
         sequence(
-            "drawn, 6 states in order",
-            6,
-            partial(data.drawn_chain, 6, 2, True),
-            startprob_prior=np.eye(6)[0],
-            transmat_prior=np.triu(np.ones((6, 6))),
+            "lives, careers",
+            8,
+            partial(data.life_chains, "mvad", 90),
+            lives,
+            **symbols,
+            n_symbols=6,
         ),
+        sequence(
+            "lives, families",
+            6,
+            partial(data.life_chains, "biofam", 300),
+            lives,
+            **symbols,
+            n_symbols=8,
+        ),
+        sequence("vowels", 9, partial(data.vowels, None, 120), vowels),
+        sequence("vowels of a speaker", 4, partial(data.vowels, 0), vowels),
+        sequence("drawn, left to right 6", 6, partial(drawn.chains, "left to right", 6)),
+        sequence("drawn, left to right 10", 10, partial(drawn.chains, "left to right", 10)),
+        sequence("drawn, sticky 8", 8, partial(drawn.chains, "sticky", 8)),
+        sequence("drawn, symbols 6", 6, partial(drawn.symbols, 6), **symbols, n_symbols=12),
     ]
 
 
@@ -272,11 +321,11 @@ def _ratings() -> list[Instance]:
     ]
 
 
-INSTANCES = {
-    instance.name: instance
-    for family in (_mixtures, _groups, _columns, _sequences, _parts, _topics, _ratings)
-    for instance in family()
-}
+_MADE = (
+    *(_mixtures, _groups, _columns, _factorial, _counts, _factors),
+    *(_sequences, _topics, _ratings),
+)
+INSTANCES = {instance.name: instance for made in _MADE for instance in made()}
 
 
 def halves() -> dict[str, str]:

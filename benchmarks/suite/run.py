@@ -1,16 +1,19 @@
-"""Compare one fit of every estimator with many plain starts, on real and drawn instances.
+"""Compare settings of all estimators with plain starts, EM and other methods on many instances.
 
-Records of fits are appended to a file, so that an interrupted run goes on and the peers are fitted
-once; a report on them is printed.
+Records of fits are appended to a file, so that an interrupted run goes on and what ours is compared
+with is fitted once; a report on them is printed.
 
-    python -m benchmarks.suite.run --records FILE                          # choose
-    python -m benchmarks.suite.run --records FILE --settings default race --seeds 3
+    python -m benchmarks.suite.run --records FILE                          # "default", choose
+    python -m benchmarks.suite.run --records FILE --settings default plain --seeds 3
     python -m benchmarks.suite.run --records FILE --instances "mixture/*" "topics/ap*"
+    python -m benchmarks.suite.run --records FILE --against "ten plain starts" EM
+    python -m benchmarks.suite.run --records FILE --against "a hundred plain starts" --seeds 2
     python -m benchmarks.suite.run --records FILE --half confirm           # once, at the end
     python -m benchmarks.suite.run --records FILE --half both --report --write
 
 The settings are in ``settings.py``, where others are added, the instances and the rule of the two
-halves in ``instances.py``, and the rules of the report in ``report.py``.
+halves in ``instances.py``, and the rules of the report in ``report.py``. The report uses the seeds
+that both sides of a comparison have, so that expensive contestants may have fewer of them.
 """
 
 from __future__ import annotations
@@ -23,27 +26,35 @@ from pathlib import Path
 from ..common import RESULTS
 from ..common.data import left_out
 from ..common.reproduction import Cache, run_missing
+from .families import FAMILY
 from .fits import Spec
 from .instances import HALVES, INSTANCES, Instance, selected, with_files
 from .report import render
-from .settings import PACKAGES, REFERENCE, SETTINGS, parameters
+from .settings import HUNDRED, PEER, REFERENCES, RESTARTS, SETTINGS, TEN, has_peer, parameters
 
 OUTPUT = "suite.md"
 
 
-# Seconds that one fit takes, roughly, for fits of which the file has none: the peer, ours.
+# Seconds that one fit takes, roughly, for fits of which the file has none: one plain start, ours,
+# and the peer.
 _COSTS = {
-    "mixture": (1.5, 0.2),
-    "groups": (1.0, 0.3),
-    "columns": (1.0, 0.4),
-    "factorial": (2.0, 0.5),
-    "counts": (4.0, 1.0),
-    "factors": (2.0, 0.5),
-    "sequence": (1.0, 0.3),
-    "topics": (30.0, 0.3),
-    "ratings": (2.0, 0.3),
+    "mixture": (0.05, 0.3, 1.5),
+    "groups": (0.1, 0.5, 2.0),
+    "columns": (0.05, 0.3, 0.5),
+    "factorial": (0.05, 0.3, 0.5),
+    "counts": (0.2, 1.0, 1.0),
+    "factors": (0.1, 0.5, 1.0),
+    "sequence": (0.08, 0.5, 1.0),
+    "topics": (0.3, 0.5, 30.0),
+    "ratings": (0.1, 0.3, 2.0),
 }
-_COST_OF_OTHERS = 8.0
+_COST_OF_OTHERS = 3.0
+
+
+def _usual_cost(cell: Spec) -> float:
+    plain, ours, peer = _COSTS[INSTANCES[cell.instance].family]
+    known = {TEN: RESTARTS * plain, HUNDRED: 10 * RESTARTS * plain, PEER: peer}
+    return known.get(cell.setting, ours if cell.setting in SETTINGS else _COST_OF_OTHERS)
 
 
 def estimate(cells: list[Spec], n_seeds: int, cache: Cache) -> float:
@@ -55,31 +66,51 @@ def estimate(cells: list[Spec], n_seeds: int, cache: Cache) -> float:
     for cell in cells:
         missing = sum(spec not in cache for spec in cell.seeded(n_seeds))
         known = cache.record(cell, 1)
-        peer, ours = _COSTS[INSTANCES[cell.instance].family]
-        usual = {REFERENCE: peer}.get(cell.setting, _COST_OF_OTHERS)
-        usual = ours if cell.setting in SETTINGS else usual
-        seconds += missing * (usual if known is None else float(known["seconds"][0]))
+        seconds += missing * (_usual_cost(cell) if known is None else float(known["seconds"][0]))
     return seconds / 60
 
 
-def planned(instances: list[Instance], settings: list[str], code: str) -> list[Spec]:
-    """The fits of all instances: peers, settings, and other libraries where they are installed."""
-    others = sorted({library for instance in instances for library in instance.also})
-    there = {library for library in others if find_spec(PACKAGES[library]) is not None}
-    for library in others:
-        if library not in there:
-            left_out(f"{library}, which is not installed (pip install {PACKAGES[library]}).")
-    return [
-        Spec.of(instance.name, name, code)
-        for instance in instances
-        for name in (REFERENCE, *settings, *(o for o in instance.also if o in there))
-    ]
+def others() -> list[str]:
+    """The names of all other methods and libraries."""
+    return sorted({name for instance in INSTANCES.values() for name in instance.also})
+
+
+def planned(
+    instances: list[Instance], settings: list[str], against: list[str], code: str
+) -> list[Spec]:
+    """The fits of all instances: settings, and what they are compared with.
+
+    Other libraries are left out with a message where they are not installed.
+    """
+    cells, missing = [], set()
+    for instance in instances:
+        needs = FAMILY[instance.family].needs
+        there = [name for name in instance.also if name in against]
+        gone = {needs[name] for name in there if find_spec(needs[name]) is None}
+        missing |= gone
+        names = [name for name in REFERENCES if name in against]
+        if not has_peer(instance.family):
+            names = [name for name in names if name != PEER]
+        names += [*settings, *(name for name in there if needs[name] not in gone)]
+        cells += [Spec.of(instance.name, name, code) for name in dict.fromkeys(names)]
+    for library in sorted(missing):
+        left_out(f"{library}, which is not installed (pip install {library}).")
+    return cells
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=Path, required=True, help="JSON lines, one per fit")
     parser.add_argument("--settings", nargs="+", default=["default"], help="names in settings.py")
+    contestants = [*REFERENCES, *others()]
+    parser.add_argument(
+        "--against",
+        nargs="+",
+        choices=contestants,
+        default=contestants,
+        metavar="NAME",
+        help=f"what they are compared with (default: all of {', '.join(contestants)})",
+    )
     parser.add_argument("--instances", nargs="+", default=["*"], help="names, with wildcards")
     parser.add_argument("--half", choices=(*HALVES, "both"), default="choose")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default: 5)")
@@ -100,7 +131,7 @@ def main(argv: list[str] | None = None) -> None:
     cache = Cache(arguments.records, Spec)
     if not arguments.report:
         instances = with_files(instances)
-        cells = planned(instances, arguments.settings, arguments.code)
+        cells = planned(instances, arguments.settings, arguments.against, arguments.code)
         minutes = estimate(cells, arguments.seeds, cache)
         print(f"{len(instances)} instances, about {minutes:.0f} minutes on one core.", flush=True)
         run_missing(cells, arguments.seeds, cache, arguments.jobs)

@@ -41,78 +41,111 @@ def every(**parameters: Any) -> dict[str, dict[str, Any]]:
     return {family: dict(parameters) for family in FAMILIES}
 
 
+def all_but_topics(**parameters: Any) -> dict[str, dict[str, Any]]:
+    """The same for all families whose default annealing ends with plain inference."""
+    return {family: given for family, given in every(**parameters).items() if family != "topics"}
+
+
 RESTARTS, MAX_ITER, TOL = 10, 100, 1e-6
 
-_OF_GAUSSIANS = (
-    "weight_concentration_prior",
-    "mean_precision_prior",
-    "mean_prior",
-    "degrees_of_freedom_prior",
-    "covariance_prior",
+_GAUSSIAN_PRIORS = dict.fromkeys(
+    (
+        "weight_concentration_prior",
+        "mean_precision_prior",
+        "mean_prior",
+        "degrees_of_freedom_prior",
+        "covariance_prior",
+    )
 )
-_PRIORS: dict[str, tuple[str, ...]] = {
-    "mixture": _OF_GAUSSIANS,
-    "groups": _OF_GAUSSIANS,
-    "columns": ("weight_concentration_prior", "emissionprob_prior"),
-    # No other library has these models, so that there are no other priors.
-    "factorial": (),
-    "counts": (),
-    "factors": (),
-    "sequence": (
-        "startprob_prior",
-        "transmat_prior",
-        "emissionprob_prior",
-        "means_prior",
-        "beta_prior",
-        "dof_prior",
-        "scale_prior",
+_PRIORS: dict[str, dict[str, Any]] = {
+    "mixture": _GAUSSIAN_PRIORS,
+    "groups": _GAUSSIAN_PRIORS,
+    "columns": dict.fromkeys(
+        (
+            "weight_concentration_prior",
+            "emissionprob_prior",
+            "lambdas_prior",
+            "lambdas_weight",
+            "means_prior",
+            "beta_prior",
+            "dof_prior",
+            "scale_prior",
+        )
     ),
-    "topics": ("doc_topic_prior", "topic_word_prior"),
-    "ratings": ("noise_variance", "factor_variance", "bias_variance"),
+    # The values with which the class begins to learn.
+    "counts": {"activation_prior": 0.1, "component_prior": 0.1, "concentration": 1.0},
+    "sequence": dict.fromkeys(
+        (
+            "startprob_prior",
+            "transmat_prior",
+            "emissionprob_prior",
+            "means_prior",
+            "beta_prior",
+            "dof_prior",
+            "scale_prior",
+        )
+    ),
+    "topics": dict.fromkeys(("doc_topic_prior", "topic_word_prior")),
+    "ratings": dict.fromkeys(("noise_variance", "factor_variance", "bias_variance")),
 }
 
 # All is written out, so that peers stay as they are when a default changes: None is the prior of
-# the class that ours replaces.
+# the class that ours replaces. Factorial mixtures and sparse factors have no usual priors: the
+# variances that they learn have no customary values.
 PLAIN: dict[str, dict[str, Any]] = {
     family: {
         "annealing": "none",
         "restarts": "full",
         "max_iter": MAX_ITER,
         "tol": TOL,
-        **dict.fromkeys(priors),
+        **priors,
     }
     for family, priors in _PRIORS.items()
 }
 """One start of plain inference, by family: the algorithm and the priors of the peers."""
 
+TEN, HUNDRED = "ten plain starts", "a hundred plain starts"
+
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {},
-    "plain": every(annealing="none"),
-    "ten starts": every(annealing="none", n_init=RESTARTS),
-    "a hundred starts": every(annealing="none", n_init=10 * RESTARTS),
-    "plain, usual priors": PLAIN,
+    TEN: every(annealing="none", n_init=RESTARTS),
+    HUNDRED: every(annealing="none", n_init=10 * RESTARTS),
+    "plain": PLAIN,
+    "ten restarts": {family: plain | {"n_init": RESTARTS} for family, plain in PLAIN.items()},
     "stochastic": every(annealing="stochastic"),
-    "effort 10": every(effort=10.0),
-    "race": every(n_init=RESTARTS, restarts="race"),
-    "deterministic": every(annealing="deterministic"),
+    "twice the effort": all_but_topics(effort=10.0),
+    "annealed, usual priors": {
+        family: plain | {"annealing": "deterministic"}
+        for family, plain in PLAIN.items()
+        if family in ("mixture", "sequence")
+    },
+    "all priors of frames learned": {
+        "sequence": {"emissionprob_prior": "auto", "dof_prior": "auto", "scale_prior": "auto"}
+    },
+    "deterministic": {"topics": {"annealing": "deterministic"}},
+    "deterministic, usual priors": {
+        "topics": {"annealing": "deterministic", "doc_topic_prior": None, "topic_word_prior": None}
+    },
     "both priors of topics learned": {"topics": {"topic_word_prior": "auto"}},
     "all variances learned": {"ratings": {"factor_variance": "auto"}},
-    "all priors of frames learned": {"sequence": {"emissionprob_prior": "auto"}},
+    "race": all_but_topics(n_init=RESTARTS, restarts="race"),
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""
 
-REFERENCE = "peer"
-"""The name under which the peer of a family has its records: ten starts at the usual priors."""
+PEER = "peer"
+"""The name under which ten starts with the usual priors have their records."""
 
-TEN, HUNDRED = "ten starts", "a hundred starts"
-"""Plain inference of our own classes with the same priors as the default, learned ones included."""
+REFERENCES = (TEN, HUNDRED, PEER)
+"""What settings are compared with: plain starts with the same priors as ours, and the peer."""
 
-PACKAGES = {"EM": "sklearn", "ten EM": "sklearn", "random-swap EM": "sklearn"}
-PACKAGES |= {"split-and-merge EM": "sklearn", "hmmlearn": "hmmlearn", "cmfrec": "cmfrec"}
-"""The package that each other contestant needs."""
+# To be raised where plain inference, its learned priors or a peer change, so that old records of
+# them do not count.
+_REFERENCE_VERSION = "2"
 
-# To be raised where the fit of a peer changes, so that old records of it do not count.
-_PEER_VERSION = "1"
+
+def has_peer(family: str) -> bool:
+    """Whether a family has usual priors, and with them a peer."""
+    return family in PLAIN
 
 
 def parameters(setting: str, family: str) -> dict[str, Any]:
@@ -142,5 +175,6 @@ def parameters(setting: str, family: str) -> dict[str, Any]:
 def version(setting: str, family: str) -> str:
     """A digest of what a setting means for a family, or the version of a peer."""
     if setting not in SETTINGS:
-        return _PEER_VERSION
-    return sha256(repr(sorted(parameters(setting, family).items())).encode()).hexdigest()[:8]
+        return _REFERENCE_VERSION
+    digest = sha256(repr(sorted(parameters(setting, family).items())).encode()).hexdigest()[:8]
+    return f"{digest}.{_REFERENCE_VERSION}" if setting in REFERENCES else digest
