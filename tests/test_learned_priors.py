@@ -22,6 +22,7 @@ from scipy.special import psi
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import DeterministicAnnealing
 from sklearn_anneal.families import Factors
 
 GAUSSIAN = ("mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior")
@@ -106,14 +107,14 @@ def test_a_step_maximises_the_bound_over_the_prior(covariance_type, factorizatio
     factors = Factors(components.factors)
     prior = {key: ctx.prior[key] for key in components.keys}
     wanted = numerical_best(components, q, prior)
-    learned, new = components.learned(q, prior, 1.0)
+    learned, new = components.learned(q, prior, 1.0, late=True)
     assert factors.kl(q, new) < factors.kl(q, prior)
     if factorization == "independent":
         # The means have the precision of the same matrix, and the step maximises in two parts.
         before = np.inf
         while before - factors.kl(q, new) > 1e-12:
             before = factors.kl(q, new)
-            learned, new = learned.learned(q, new, 1.0)
+            learned, new = learned.learned(q, new, 1.0, late=True)
     assert factors.kl(q, new) == pytest.approx(wanted, abs=1e-6 * abs(wanted))
 
 
@@ -125,7 +126,7 @@ def test_no_neighbour_of_a_learned_value_is_better(covariance_type, factorizatio
     ctx = fitted(rows(), **settings, **{name: "auto"})._context()
     q = {key: ctx.q[key] for key in ctx.model.components.keys}
     prior = {key: ctx.prior[key] for key in q}
-    learned, new = ctx.model.components.learned(q, prior, 1.0)
+    learned, new = ctx.model.components.learned(q, prior, 1.0, late=True)
     factors = Factors(learned.factors)
     center = learned.prior_means(new)
     best = factors.kl(q, new)
@@ -222,12 +223,32 @@ def test_priors_are_learned_one_by_one(name):
     assert mixture.lower_bound_ > plain.lower_bound_
 
 
-def test_learning_waits_for_the_fit_without_it():
-    """Until the bound hardly rises, a fit is the same as without learning."""
-    plain, mixture = fitted(rows()), fitted(rows(), **AUTO)
+def test_the_concentration_waits_for_the_fit_without_it():
+    """Until the bound hardly rises, a fit is the same as one with the concentration of None."""
+    others = {name: value for name, value in AUTO.items() if name != "weight_concentration_prior"}
+    plain, mixture = fitted(rows(), **others), fitted(rows(), **AUTO)
     n = len(plain.lower_bounds_)
     assert np.array_equal(mixture.lower_bounds_[:n], plain.lower_bounds_)
     assert mixture.n_iter_ > n
+
+
+def test_priors_of_gaussians_are_learned_from_the_assignment_of_the_start():
+    """The prior expects components as wide as the groups, and not as wide as all rows."""
+    X, _ = clusters(0, 60, ((0, 0), (40, 0), (0, 40)))
+    start = {"n_components": 3, "init_params": "kmeans", "max_iter": 1, "tol": 0}
+    mixture = fitted(X, **start, **AUTO)
+    expected = mixture.covariance_prior_ / mixture.degrees_of_freedom_prior_
+    assert np.allclose(expected, np.eye(2), atol=0.5)
+    usual = fitted(X, **start)
+    assert np.diag(usual.covariance_prior_).min() > 100
+
+
+def test_priors_stay_while_a_fit_is_annealed():
+    """Priors that are learned from merged components would keep them merged."""
+    method = DeterministicAnnealing(initial_temperature=50.0, n_passes=30)
+    short = {"annealing": method, "max_iter": 0, "effort": 0, **AUTO}
+    annealed, start = fitted(rows(), **short), fitted(rows(), max_iter=0, **AUTO)
+    assert np.array_equal(values_of(annealed), values_of(start))
 
 
 @pytest.mark.parametrize("annealing", ["deterministic", "stochastic", "structured", "svi_plus"])
@@ -271,19 +292,21 @@ def test_minibatches_end_near_priors_that_all_rows_confirm():
     assert np.allclose(values_of(parts), found, rtol=0.25, atol=0.25)
 
 
-def test_streams_learn_after_a_hundred_batches():
+def test_streams_learn_concentrations_after_a_hundred_batches():
     X = rows(n=100)
     mixture = AnnealedBayesianGaussianMixture(n_components=6, random_state=0, **AUTO)
+    mixture.partial_fit(X)
+    concentration, first = mixture.weight_concentration_prior_, values_of(mixture)
     for part in np.array_split(X, 10):
         mixture.partial_fit(part)
+    assert mixture.weight_concentration_prior_ == concentration
     before = values_of(mixture)
-    mixture.partial_fit(X[:60])
-    assert np.array_equal(values_of(mixture), before)
+    assert not np.allclose(first, before)
     for _ in range(10):
         for part in np.array_split(X, 10):
             mixture.partial_fit(part)
     assert np.isfinite(values_of(mixture)).all()
-    assert not np.allclose(values_of(mixture), before)
+    assert mixture.weight_concentration_prior_ != concentration
 
 
 def test_restarts_learn_for_themselves_and_do_not_depend_on_threads():

@@ -113,7 +113,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "plain": PLAIN,
     "ten restarts": {family: plain | {"n_init": RESTARTS} for family, plain in PLAIN.items()},
     "stochastic": every(annealing="stochastic"),
-    "twice the effort": all_but_topics(effort=10.0),
+    "twice the effort": all_but_topics(effort=8.0),
     "annealed, usual priors": {
         family: plain | {"annealing": "deterministic"}
         for family, plain in PLAIN.items()

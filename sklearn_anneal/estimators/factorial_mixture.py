@@ -102,8 +102,9 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         is given up after a few passes if that is out of reach. The search ends early when every
         move has been in vain three times in a row. ``"auto"``: 2 if ``annealing`` is
         ``"deterministic"``, whose passes count too, 4 if it is ``"reheating"``, and 0 with other
-        methods and in minibatches. More effort raises the bound further. ``annealing="none"``, which is plain inference, and
-        ``"structured"`` search nothing, and a number above 0 is then refused.
+        methods and in minibatches. More effort raises the bound further. ``annealing="none"``,
+        which is plain inference, and ``"structured"`` search nothing, and a number above 0 is then
+        refused.
     batch_size : int or None, default=None
         With None, every update sees all rows. With an integer, stochastic variational inference
         runs with that many rows per update.

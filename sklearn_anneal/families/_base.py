@@ -287,10 +287,11 @@ class Family(ABC):
         """Return, per leading row, whether it is finite and inside the open domain."""
 
     @abstractmethod
-    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         """Return, per leading row, the distance of each part from the edge of its domain.
 
-        Parts without an edge, such as means, are left out.
+        Parts without an edge, such as means, are left out. Matrices are measured in the units of
+        the diagonals of ``reference``, so that the units of columns do not matter.
         """
 
     @abstractmethod
@@ -407,7 +408,8 @@ class Family(ABC):
         inside = self._inside(natural)
         if reference is None or margin == 0.0:
             return inside
-        for size, required in zip(self._sizes(natural), self._sizes(reference), strict=True):
+        distances = (self._sizes(one, reference) for one in (natural, reference))
+        for size, required in zip(*distances, strict=True):
             kept = size >= margin * required
             # If rows share some parameters, they are all refused as soon as one of them is.
             inside = inside & (kept if kept.shape == inside.shape else kept.all())

@@ -112,8 +112,12 @@ class Structure(ABC):
         """Return, per row, whether the matrix is finite and positive definite."""
 
     @abstractmethod
-    def smallest(self, stored: np.ndarray) -> np.ndarray:
-        """Return the smallest eigenvalue per row, 0 where the matrix is not finite."""
+    def smallest(self, stored: np.ndarray, reference: np.ndarray) -> np.ndarray:
+        """Return the smallest eigenvalue per row, 0 where the matrix is not finite.
+
+        Rows and columns are measured in the units of the diagonal of ``reference``, which is
+        stored in the same way and positive.
+        """
 
 
 class _Full(Structure):
@@ -163,8 +167,10 @@ class _Full(Structure):
         verdict = [_has_cholesky(one) for one in matrices.reshape(-1, *matrices.shape[-2:])]
         return np.reshape(verdict, finite.shape)
 
-    def smallest(self, stored: np.ndarray) -> np.ndarray:
-        return np.linalg.eigvalsh(_finite_or_zero(stored))[..., 0]
+    def smallest(self, stored: np.ndarray, reference: np.ndarray) -> np.ndarray:
+        units = 1.0 / np.sqrt(np.diagonal(reference, axis1=-2, axis2=-1))
+        scaled = units[..., :, None] * _finite_or_zero(stored) * units[..., None, :]
+        return np.linalg.eigvalsh(scaled)[..., 0]
 
 
 class _Tied(_Full):
@@ -222,8 +228,8 @@ class _Packed(Structure):
     def positive(self, stored: np.ndarray) -> np.ndarray:
         return self._full.positive(self._matrices(stored))
 
-    def smallest(self, stored: np.ndarray) -> np.ndarray:
-        return self._full.smallest(self._matrices(stored))
+    def smallest(self, stored: np.ndarray, reference: np.ndarray) -> np.ndarray:
+        return self._full.smallest(self._matrices(stored), self._matrices(reference))
 
 
 def packed_size(n_entries: int) -> int:
@@ -258,8 +264,8 @@ class _Diag(Structure):
     def positive(self, stored: np.ndarray) -> np.ndarray:
         return ((stored > 0.0) & np.isfinite(stored)).all(-1)
 
-    def smallest(self, stored: np.ndarray) -> np.ndarray:
-        return np.where(np.isfinite(stored).all(-1), stored.min(-1), 0.0)
+    def smallest(self, stored: np.ndarray, reference: np.ndarray) -> np.ndarray:
+        return np.where(np.isfinite(stored).all(-1), (stored / reference).min(-1), 0.0)
 
 
 class _Spherical(Structure):
@@ -292,8 +298,8 @@ class _Spherical(Structure):
     def positive(self, stored: np.ndarray) -> np.ndarray:
         return (stored > 0.0) & np.isfinite(stored)
 
-    def smallest(self, stored: np.ndarray) -> np.ndarray:
-        return np.where(np.isfinite(stored), stored, 0.0)
+    def smallest(self, stored: np.ndarray, reference: np.ndarray) -> np.ndarray:
+        return np.where(np.isfinite(stored), stored / reference, 0.0)
 
 
 def _inverse_of_root(root: np.ndarray) -> np.ndarray:

@@ -113,5 +113,5 @@ class Beta(Family):
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
         return dirichlet_divergence(*(np.stack([x["a"], x["b"]], axis=-1) for x in (q, p)))
 
-    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         return (np.minimum(natural["a"], natural["b"]),)

@@ -180,7 +180,7 @@ class Dirichlet(Family):
     def _divergence(self, q: Natural, p: Natural) -> np.ndarray:
         return dirichlet_divergence(q["concentration"], p["concentration"])
 
-    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         return (natural["concentration"].min(-1),)
 
 
@@ -278,5 +278,5 @@ class PartialDirichlet(Dirichlet):
         total_p, total_q = p["concentration"].sum(-1), q["concentration"].sum(-1)
         return _divergence(inside_p, inside_q, total_p, total_q, self.support)
 
-    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         return (np.where(self.support, natural["concentration"], np.inf).min(-1),)

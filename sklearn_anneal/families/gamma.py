@@ -177,7 +177,7 @@ class Gamma(Family):
         parameters = (natural[key] for natural in (q, p) for key in self.keys)
         return np.where(far, gamma_divergence(*parameters), near)
 
-    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         # Shape and rate have different units, so each is compared with its own reference.
         return (natural["shape"], natural["rate"])
 

@@ -156,5 +156,5 @@ class Gaussian(Family):
         distance = (shift * self._structure.multiply(p["precision"], shift)).sum(-1)
         return 0.5 * (log1p_excess(r).sum(-1) + distance)
 
-    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
-        return (self._structure.smallest(natural["precision"]),)
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
+        return (self._structure.smallest(natural["precision"], reference["precision"]),)

@@ -107,5 +107,5 @@ class MatrixGaussian(Family):
         distance = (shift * (p["precision"] @ shift)).sum()
         return 0.5 * (n_columns * log1p_excess(r).sum() + distance)
 
-    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
-        return (_FULL.smallest(natural["precision"]),)
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
+        return (_FULL.smallest(natural["precision"], reference["precision"]),)

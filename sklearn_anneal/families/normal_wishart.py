@@ -221,11 +221,11 @@ class NormalWishart(Family):
         excess = self.n_features * log1p_excess((beta_p - beta_q) / beta_q)
         return 0.5 * (excess + beta_p * distance) + self._wishart._divergence(of_q, of_p)
 
-    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         beta = natural["mean_precision"]
         usable = (beta > 0.0) & np.isfinite(natural["mean_natural"]).all(-1)
         marginal = self._wishart_natural(self._with_usable_means(natural, usable))
-        return (beta, *self._wishart._sizes(marginal))
+        return (beta, *self._wishart._sizes(marginal, self._wishart_natural(reference)))
 
     @staticmethod
     def _with_usable_means(natural: Natural, usable: np.ndarray) -> Natural:

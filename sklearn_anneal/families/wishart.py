@@ -228,6 +228,6 @@ class Wishart(Family):
         of_scale = p["dof"] * log1p_excess(r).sum(-1) + added * r.sum(-1)
         return self._rows(0.5 * of_scale + of_dof.sum(-1))
 
-    def _sizes(self, natural: Natural) -> tuple[np.ndarray, ...]:
+    def _sizes(self, natural: Natural, reference: Natural) -> tuple[np.ndarray, ...]:
         above = natural["dof"] - (self._size(natural) - 1)
-        return (self._structure.smallest(natural["scatter"]), above)
+        return (self._structure.smallest(natural["scatter"], reference["scatter"]), above)
