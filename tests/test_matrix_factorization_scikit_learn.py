@@ -63,7 +63,7 @@ def test_grid_search_over_methods_and_schedules(rng):
     ]  # fmt: skip
     for X in (Y, sparse_of(Y)):
         for grid in grids:
-            search = GridSearchCV(small(), grid, cv=2, error_score="raise").fit(X)
+            search = GridSearchCV(small(effort=0), grid, cv=2, error_score="raise").fit(X)
             scores = search.cv_results_["mean_test_score"]
             assert np.isfinite(scores).all() and len(set(scores)) == len(scores)
             assert np.isfinite(search.score(X))

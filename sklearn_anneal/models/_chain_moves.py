@@ -75,9 +75,8 @@ class ExchangeableStates(Exchangeable):
         of_rows = self.emission.statistics(raw)
         return chain | {key: own[key] + value for key, value in of_rows.items()}
 
-    def points(self, units: Sequences) -> np.ndarray:
-        points = self.emission.embedding(units.rows())
-        return points.toarray() if issparse(points) else points
+    def points(self, units: Sequences) -> Any:
+        return self.emission.embedding(units.rows())
 
     def labelled(
         self, units: Sequences, summary: Any, prior: Natural, random_state: np.random.RandomState
@@ -89,12 +88,15 @@ class ExchangeableStates(Exchangeable):
         """
         points, k = self.points(units), self.n_components
         weights = None if units.weights is None else units.per_frame(units.weights)
-        chosen = np.arange(len(points))
-        if len(points) > ROWS_FOR_KMEANS:
-            chosen = np.sort(random_state.choice(len(points), ROWS_FOR_KMEANS, replace=False))
-        n_clusters = min(k, len(np.unique(points[chosen], axis=0)))
+        n = points.shape[0]
+        chosen = np.arange(n)
+        if n > ROWS_FOR_KMEANS:
+            chosen = np.sort(random_state.choice(n, ROWS_FOR_KMEANS, replace=False))
+        some = points[chosen]
+        n_distinct = len(np.unique(some.indices if issparse(some) else some, axis=0))
+        n_clusters = min(k, n_distinct)
         clusters = clusterings().KMeans(n_clusters, n_init=1, random_state=random_state)
-        clusters.fit(points[chosen], sample_weight=None if weights is None else weights[chosen])
+        clusters.fit(some, sample_weight=None if weights is None else weights[chosen])
         one_hot = np.equal.outer(clusters.predict(points), np.arange(k)).astype(float)
         return self.posterior_given(one_hot, units, summary, prior)
 
@@ -113,7 +115,7 @@ class ExchangeableStates(Exchangeable):
         return self.posterior_given(one_hot, units, summary, prior)
 
     def division(
-        self, weights: np.ndarray, points: np.ndarray, units: Any, rng: np.random.Generator
+        self, weights: np.ndarray, points: Any, units: Any, rng: np.random.Generator
     ) -> np.ndarray:
         """Return which frames of a state are its second half, as numbers 0 and 1 per frame.
 

@@ -17,6 +17,7 @@ from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import expit, softmax
 
 from ..families import Natural
@@ -75,8 +76,11 @@ class Exchangeable(Searchable):
         """
 
     @abstractmethod
-    def points(self, units: Any) -> np.ndarray:
-        """Return rows as points between which distances can be measured, float64."""
+    def points(self, units: Any) -> Any:
+        """Return rows as points between which distances can be measured, float64.
+
+        They are a sparse array where the rows are sparse or symbols.
+        """
 
     def swapped(
         self,
@@ -121,7 +125,7 @@ class Exchangeable(Searchable):
         return self.posterior_given(without, units, summary, prior)
 
     def division(
-        self, weights: np.ndarray, points: np.ndarray, units: Any, rng: np.random.Generator
+        self, weights: np.ndarray, points: Any, units: Any, rng: np.random.Generator
     ) -> np.ndarray:
         """Return which rows of a component are its second half, as numbers 0 and 1 per row.
 
@@ -130,7 +134,7 @@ class Exchangeable(Searchable):
         """
         return nearer_to_second(weights, points, rng)
 
-    def _halves(self, found: Assigned, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def _halves(self, found: Assigned, points: Any, rng: np.random.Generator) -> np.ndarray:
         weights = found.responsibilities * found.weights[:, None]
         columns = [nearer_to_second(column, points, rng) for column in weights.T]
         return np.stack(columns, axis=1)
@@ -160,9 +164,7 @@ class Exchangeable(Searchable):
         return halves, np.where(np.isfinite(gains), gains, -np.inf)
 
 
-def nearer_to_second(
-    weights: np.ndarray, points: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def nearer_to_second(weights: np.ndarray, points: Any, rng: np.random.Generator) -> np.ndarray:
     """Return 1 for points nearer to the second of two points drawn by ``weights``, 0 for others.
 
     Coordinates are measured in standard deviations of the weighted points.
@@ -173,10 +175,22 @@ def nearer_to_second(
         return rng.integers(0, 2, len(weights)).astype(float)
     odds = np.log(weights[drawable]) + rng.gumbel(size=len(drawable))
     chosen = drawable[np.argsort(-odds)[:2]]
-    mean = weights @ points / total
-    variance = weights @ (points - mean) ** 2 / total
+    if issparse(points):
+        mean = weights @ points / total
+        squares = points.multiply(points)
+        variance = np.maximum(weights @ squares / total - mean**2, 0.0)
+    else:
+        mean = weights @ points / total
+        variance = weights @ (points - mean) ** 2 / total
     scale = 1.0 / np.where(variance > 1e-12 * max(variance.max(), _TINY), variance, np.inf)
-    first, second = (((points - points[i]) ** 2) @ scale for i in chosen)
+    if issparse(points):
+        # The squares of the points themselves are common to both distances.
+        first, second = (
+            center**2 @ scale - 2.0 * (points @ (center * scale))
+            for center in points[chosen].toarray()
+        )
+    else:
+        first, second = (((points - points[i]) ** 2) @ scale for i in chosen)
     if np.array_equal(first, second):
         return rng.integers(0, 2, len(weights)).astype(float)
     return (second < first).astype(float)

@@ -273,9 +273,8 @@ class Mixture(BaseMixture):
     ) -> Natural:
         return self._posterior_of(units, lambda part: responsibilities[part], summary, prior)
 
-    def points(self, units: Rows) -> np.ndarray:
-        points = self.components.embedding(units)
-        return points.toarray() if issparse(points) else points
+    def points(self, units: Rows) -> Any:
+        return self.components.embedding(units)
 
     # The local step
 

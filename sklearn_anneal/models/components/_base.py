@@ -255,10 +255,11 @@ class Components(ABC):
         """
         raise NotImplementedError
 
-    def embedding(self, rows: Rows) -> np.ndarray:
+    def embedding(self, rows: Rows) -> Any:
         """Return rows as points among which k-means can measure distances, float64.
 
-        The shape is (n_rows, n_coordinates). Missing cells have the means of their columns.
+        The shape is (n_rows, n_coordinates). Missing cells have the means of their columns. The
+        result is a sparse array where the rows are sparse or symbols.
         """
         return rows.completed(np.float64)
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
@@ -62,8 +63,12 @@ class CategoricalComponents(Components):
         learned = CategoricalComponents(self.n_components, moved(old, best, rho), True)
         return learned, learned.prior(None)
 
-    def embedding(self, rows: Rows) -> np.ndarray:
-        return np.equal.outer(np.ravel(rows.X), np.arange(self.n_symbols)).astype(np.float64)
+    def embedding(self, rows: Rows) -> Any:
+        symbols = np.ravel(rows.X)
+        known = symbols >= 0
+        pointers = np.concatenate([[0], np.cumsum(known)])
+        shape = len(symbols), self.n_symbols
+        return csr_array((np.ones(pointers[-1]), symbols[known], pointers), shape=shape)
 
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
