@@ -29,8 +29,10 @@ ROWS_FOR_SWAPS = 20_000
 _UNIFORM = 0.3
 # Rounds in which the halves of all components exchange rows before their gains are compared.
 _ROUNDS = 2
-# Differences of gains below this number of nats per row are left to chance.
-_CHANCE = 0.005
+# Power iterations that find where components are widest.
+_POWER_ITERATIONS = 4
+# Differences of gains below this share of the largest gain, or below one nat, are left to chance.
+_CHANCE = 0.1
 # A row that the given-up component explains to all but this share goes where its density is
 # highest, and not where the rest of its responsibilities is.
 _REST = 1e-6
@@ -103,7 +105,8 @@ class Exchangeable(Searchable):
         points = self.points(units)
         r, w = found.responsibilities, found.weights
         if guided:
-            halves = self._halves(found, points, rng)
+            weights = found.responsibilities * found.weights[:, None]
+            halves = across_widest(weights, points, rng)
             halves, gains = self._improved(halves, found, units, summary, prior)
             pair = _best_pair(gains, found, rng)
             if pair is None:
@@ -134,11 +137,6 @@ class Exchangeable(Searchable):
         """
         return nearer_to_second(weights, points, rng)
 
-    def _halves(self, found: Assigned, points: Any, rng: np.random.Generator) -> np.ndarray:
-        weights = found.responsibilities * found.weights[:, None]
-        columns = [nearer_to_second(column, points, rng) for column in weights.T]
-        return np.stack(columns, axis=1)
-
     def _improved(
         self, halves: np.ndarray, found: Assigned, units: Any, summary: Any, prior: Natural
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -162,6 +160,28 @@ class Exchangeable(Searchable):
             halves = expit(second - first)
         gains = w @ (r * (np.logaddexp(first, second) - density))
         return halves, np.where(np.isfinite(gains), gains, -np.inf)
+
+
+def across_widest(weights: np.ndarray, points: Any, rng: np.random.Generator) -> np.ndarray:
+    """Return which points are on one side of the mean of each component, as numbers 0 and 1.
+
+    The sides are those of the direction in which a component is widest, in units of its standard
+    deviations, as some power iterations from a random direction find it. ``weights`` and the
+    result have the shape (n_points, n_components).
+    """
+    totals = np.maximum(weights.sum(axis=0), _TINY)[:, None]
+    mean = (points.T @ weights).T / totals
+    squares = points.multiply(points) if issparse(points) else points**2
+    variance = np.maximum((squares.T @ weights).T / totals - mean**2, 0.0)
+    least = 1e-12 * variance.max(axis=1, keepdims=True)
+    scale = 1.0 / np.where(variance > np.maximum(least, _TINY), variance, np.inf)
+    direction = rng.standard_normal(mean.shape) * np.sqrt(scale)
+    for _ in range(_POWER_ITERATIONS):
+        pulls = weights * (points @ direction.T - (mean * direction).sum(axis=1))
+        direction = scale * ((points.T @ pulls).T - pulls.sum(axis=0)[:, None] * mean)
+        length = np.sqrt((direction**2 / np.maximum(scale, _TINY)).sum(axis=1, keepdims=True))
+        direction /= np.maximum(length, _TINY)
+    return (points @ direction.T > (mean * direction).sum(axis=1)).astype(float)
 
 
 def nearer_to_second(weights: np.ndarray, points: Any, rng: np.random.Generator) -> np.ndarray:
@@ -220,6 +240,6 @@ def _best_pair(
     np.fill_diagonal(net, -np.inf)
     if not np.isfinite(net).any():
         return None
-    net = net / (_CHANCE * w.sum()) + rng.gumbel(size=net.shape)
+    net = net / max(_CHANCE * net.max(), 1.0) + rng.gumbel(size=net.shape)
     given_up, divided = np.unravel_index(np.argmax(net), net.shape)
     return int(given_up), int(divided)
