@@ -80,6 +80,9 @@ def _mixed_update(ctx, none, units, share, rng):
     eta = ctx.model.random_natural(ctx.summary, ctx.prior, rng)
 
     class Mixed(NoAnnealing):
+        def is_annealing(self, state):
+            return share > 0
+
         def target(self, ctx, target, stats, draw):
             if share == 0:
                 return target

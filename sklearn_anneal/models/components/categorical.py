@@ -67,8 +67,10 @@ class CategoricalComponents(Components):
         symbols = np.ravel(rows.X)
         known = symbols >= 0
         pointers = np.concatenate([[0], np.cumsum(known)])
-        shape = len(symbols), self.n_symbols
-        return csr_array((np.ones(pointers[-1]), symbols[known], pointers), shape=shape)
+        # scikit-learn's clusterings read indices of 32 bits alone.
+        kind = np.int32 if pointers[-1] < 2**31 else np.int64
+        one_hot = np.ones(pointers[-1]), symbols[known].astype(kind), pointers.astype(kind)
+        return csr_array(one_hot, shape=(len(symbols), self.n_symbols))
 
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator
