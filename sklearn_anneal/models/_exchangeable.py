@@ -165,9 +165,9 @@ class Exchangeable(Searchable):
 def across_widest(weights: np.ndarray, points: Any, rng: np.random.Generator) -> np.ndarray:
     """Return which points are on one side of the mean of each component, as numbers 0 and 1.
 
-    The sides are those of the direction in which a component is widest, in units of its standard
-    deviations, as some power iterations from a random direction find it. ``weights`` and the
-    result have the shape (n_points, n_components).
+    The sides are those of a direction, in units of the standard deviations of the component: of
+    the one in which it is widest, as some power iterations find it, or of one between two random
+    points, as chance decides. ``weights`` and the result have the shape (n_points, n_components).
     """
     totals = np.maximum(weights.sum(axis=0), _TINY)[:, None]
     mean = (points.T @ weights).T / totals
@@ -175,13 +175,27 @@ def across_widest(weights: np.ndarray, points: Any, rng: np.random.Generator) ->
     variance = np.maximum((squares.T @ weights).T / totals - mean**2, 0.0)
     least = 1e-12 * variance.max(axis=1, keepdims=True)
     scale = 1.0 / np.where(variance > np.maximum(least, _TINY), variance, np.inf)
-    direction = rng.standard_normal(mean.shape) * np.sqrt(scale)
+    first, second = (_drawn(weights, points, rng) for _ in range(2))
+    direction = drawn = scale * (first - second)
     for _ in range(_POWER_ITERATIONS):
         pulls = weights * (points @ direction.T - (mean * direction).sum(axis=1))
         direction = scale * ((points.T @ pulls).T - pulls.sum(axis=0)[:, None] * mean)
         length = np.sqrt((direction**2 / np.maximum(scale, _TINY)).sum(axis=1, keepdims=True))
         direction /= np.maximum(length, _TINY)
+    direction = np.where(rng.random((len(mean), 1)) < 0.5, direction, drawn)
     return (points @ direction.T > (mean * direction).sum(axis=1)).astype(float)
+
+
+def _drawn(weights: np.ndarray, points: Any, rng: np.random.Generator) -> np.ndarray:
+    """Return one point of each component, drawn by its weights, (n_components, n_coordinates)."""
+    totals = np.cumsum(weights, axis=0)
+    limits = rng.random(weights.shape[1]) * totals[-1]
+    chosen = [
+        min(int(np.searchsorted(total, limit, side="right")), len(total) - 1)
+        for total, limit in zip(totals.T, limits, strict=True)
+    ]
+    found = points[chosen]
+    return found.toarray() if issparse(found) else found
 
 
 def nearer_to_second(weights: np.ndarray, points: Any, rng: np.random.Generator) -> np.ndarray:

@@ -67,7 +67,7 @@ ENTRIES = [
             "check_sample_weight_equivalence_on_dense_data": ExpectedFailure(
                 "A weight of 2 is a second row to every update, but not to the draws of a search, "
                 "which seeks new components in the residuals of single rows.",
-                lambda est: est.effort != 0 and est.annealing in ("deterministic", "reheating"),
+                lambda est: est.effort != 0 and est.annealing == "reheating",
             ),
         },
     ),
