@@ -185,3 +185,32 @@ def test_sticky_allows_staying(rng):
 def test_priors_that_forbid_everything_are_refused(params, message, rng):
     with pytest.raises(ValueError, match=message):
         small("categorical", 2, **params).fit(draw("categorical", rng, [8]))
+
+
+def test_chains_in_one_order_start_from_segments(rng):
+    means = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]])
+    sequences = [
+        means[np.repeat(range(3), [5 + i, 6, 9 - i])] + rng.normal(size=(20, 2)) for i in range(4)
+    ]
+    auto = small(**LEFT_TO_RIGHT, max_iter=0).fit(sequences)
+    given = small(**LEFT_TO_RIGHT, max_iter=0, init_params="segments").fit(sequences)
+    assert_array_equal(auto.means_, given.means_)
+    # Frames are in one segment per state, whose lengths chance decides.
+    firsts = auto.startprob_posterior_
+    assert firsts[0] == pytest.approx(4 + 1) and (firsts[1:] == 0).all()
+    assert (np.diag(auto.transmat_, 1) > 0).all()
+    fit = small(**LEFT_TO_RIGHT, max_iter=60).fit(sequences)
+    assert np.abs(fit.means_ - means).max() < 1.0
+    other = small(n_components=3, max_iter=0).fit(sequences)
+    kmeans = small(n_components=3, max_iter=0, init_params="kmeans").fit(sequences)
+    assert_array_equal(other.means_, kmeans.means_)
+
+
+def test_segments_leave_known_states_as_they_are(rng):
+    X = rng.normal(size=(12, 2))
+    states = np.full(12, -1)
+    states[[2, 3]] = 2
+    fit = small(**LEFT_TO_RIGHT, max_iter=5).fit(X, states=states)
+    assert np.isfinite(fit.lower_bound_)
+    # The ten frames from the first known one on are in the last state, which has no way back.
+    assert fit.dof_posterior_[2] - fit.dof_prior_[2] >= 10.0 - 1e-9

@@ -18,6 +18,7 @@ from harness import (
     variants,
 )
 from joblib import parallel_config
+from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 from test_callbacks import Recorder
 
@@ -25,6 +26,7 @@ from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedGammaProcess
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.inference import engine
 from sklearn_anneal.inference.parallel import SEQUENTIAL
+from sklearn_anneal.models._exchangeable import across_widest
 from sklearn_anneal.search import restarts
 
 pytestmark = [
@@ -346,3 +348,24 @@ def test_verbose_tells_of_the_rounds_of_a_race(capsys):
 def test_a_search_that_ends_early_warns_as_a_fit_does():
     with pytest.warns(ConvergenceWarning, match="did not converge"):
         mixture(max_iter=2, tol=0, effort=1).fit(rows())
+
+
+def test_divisions_across_the_widest_direction_are_those_of_dense_rows():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.poisson(0.3, (40, 12)), rng.poisson(3.0, (40, 12))]).astype(float)
+    weights = rng.random((80, 3))
+    dense, sparse = (
+        across_widest(weights, points, np.random.default_rng(1)) for points in (X, csr_array(X))
+    )
+    np.testing.assert_array_equal(dense, sparse)
+    assert dense.shape == (80, 3)
+
+
+def test_the_widest_direction_divides_two_groups_in_many_dimensions():
+    """Groups that differ in every column, in units that differ by many orders."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [60, 30])
+    X = (rng.normal(size=(90, 20)) + 2.0 * labels[:, None]) * np.logspace(-6, 6, 20)
+    divided = [across_widest(np.ones((90, 1)), X, np.random.default_rng(i))[:, 0] for i in range(9)]
+    agreement = [max((d == labels).mean(), (d != labels).mean()) for d in divided]
+    assert sum(a > 0.95 for a in agreement) >= 3
