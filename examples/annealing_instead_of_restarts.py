@@ -8,8 +8,8 @@ class on images of each digit, and on all digits together. Both bars are the gai
 the lower bound of the images that were fitted, and the log density of images that were not.
 
 Each bound is the one of its own priors, so that a part of the blue gain is due to priors that are
-learned. The held-out density knows no prior. It is higher for every single digit, and slightly
-lower for all digits together. On the hundred-odd images of one digit both take less than a second,
+learned. The held-out density knows no prior, and is higher for every digit and for all digits
+together. On the hundred-odd images of one digit both take less than a second,
 and ten restarts are mostly the quicker ones; on all images one fit takes a fraction of their time.
 """
 

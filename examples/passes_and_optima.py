@@ -8,7 +8,7 @@ with the priors that scikit-learn's class has, and with priors that are learned 
 blue line starts once, learns its priors and then tries to leave the optimum that it has found.
 
 Most of the gain over the usual restarts is due to the learned priors. With these, one fit that
-searches has a slightly better bound than ten restarts after three quarters of their passes, and ten
+searches has a slightly better bound than ten restarts after three fifths of their passes, and ten
 restarts predict new images slightly better. Fits to so few images are short, so that the start of a
 search is a large part of it.
 """
@@ -44,7 +44,7 @@ paths = {
     "restarts, usual priors": [restarts(digit, **usual) for digit in range(10)],
     "restarts, learned priors": [restarts(digit) for digit in range(10)],
     "one fit that searches": [
-        [fitted(digit, effort=e, random_state=0) for e in (0, 1, 2, 5)] for digit in range(10)
+        [fitted(digit, effort=e, random_state=0) for e in (0, 1, 2, 4)] for digit in range(10)
     ],
 }
 plt.rc("font", size=18)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from plain_factorial_mixture import factorial_mixture_log_evidence
 
-from models._entry import Entry, ExpectedFailure, has_auto
+from models._entry import Entry, has_auto
 from sklearn_anneal import AnnealedFactorialMixture
 
 GIVEN = {"noise_variance": 0.3, "mean_variance": 1.5, "activation_prior": 0.4}
@@ -63,12 +63,5 @@ ENTRIES = [
         checked=(
             {"n_components": 2, "annealing": "none", "local_step": "enumerate", "center": True},
         ),
-        expected_failures={
-            "check_sample_weight_equivalence_on_dense_data": ExpectedFailure(
-                "A weight of 2 is a second row to every update, but not to the draws of a search, "
-                "which seeks new components in the residuals of single rows.",
-                lambda est: est.effort != 0 and est.annealing == "reheating",
-            ),
-        },
     ),
 ]
