@@ -104,6 +104,8 @@ class Found:
     pace : list of float
         The bounds of the best restart after each of its passes.
     attempts : list of Attempt
+    turn : int
+        Number of the turn of moves, which goes on when a move was in vain.
     in_vain : int
         Number of attempts since the last one that was worthwhile.
     spent : int
@@ -119,6 +121,7 @@ class Found:
     n_passes: int
     pace: list[float] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+    turn: int = 0
     in_vain: int = 0
     spent: int = 0
     trial: Progress | None = None
@@ -152,8 +155,11 @@ class Found:
         kept = trial is not None and 0 < rise < np.inf and finite(trial.ctx.q)
         self.attempts.append(Attempt(move.name, passes, float(bound), kept))
         worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
+        again = move.counts and kept and worthwhile
         if move.counts:
-            self.in_vain = 0 if kept and worthwhile else self.in_vain + 1
+            self.in_vain = 0 if again else self.in_vain + 1
+        # A move that has paid is made again.
+        self.turn += not again
         if kept:
             assert trial is not None
             if move.continues:
@@ -227,10 +233,10 @@ class Moves(NamedTuple):
     turns: tuple[Move, ...]
     effort: float
 
-    def at(self, number: int) -> Move:
-        """Return the move with this number."""
+    def at(self, turn: int) -> Move:
+        """Return the move of a turn."""
         n = len(self.before)
-        return self.before[number] if number < n else self.turns[(number - n) % len(self.turns)]
+        return self.before[turn] if turn < n else self.turns[(turn - n) % len(self.turns)]
 
 
 def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None) -> Moves:
@@ -271,7 +277,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
 
     while goes_on() and not course.stopped():
         number = len(result.attempts)
-        move = moves.at(number)
+        move = moves.at(result.turn)
         try:
             if result.trial is None:
                 seeds = (result.best_restart, 2 + number)
