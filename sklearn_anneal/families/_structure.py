@@ -229,7 +229,8 @@ class _Packed(Structure):
         return self._full.positive(self._matrices(stored))
 
     def smallest(self, stored: np.ndarray, reference: np.ndarray) -> np.ndarray:
-        return self._full.smallest(self._matrices(stored), self._matrices(reference))
+        # The matrices are precisions of factors, which have no units, and a kernel moves them too.
+        return np.linalg.eigvalsh(_finite_or_zero(self._matrices(stored)))[..., 0]
 
 
 def packed_size(n_entries: int) -> int:
