@@ -363,8 +363,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-        _kernel_modules = ("gaussian_mixture", "mixture_steps", "missing_cells", "gamma")
-
+    _kernel_modules = ("gaussian_mixture", "mixture_steps", "missing_cells", "gamma")
     _advice = (
         "some components have ill-defined covariances (of too few rows, or of rows whose scales "
         "differ too much for floating-point numbers). Increase reg_covar, ask for fewer "
