@@ -697,3 +697,15 @@ def test_settings_of_a_stream_that_become_arrays(value):
     refuses("partial_fit goes on with a stream, which had annealing=", [
         partial(est.partial_fit, rows()),
     ])  # fmt: skip
+
+
+@pytest.mark.parametrize("weight", [np.nan, np.inf, -np.inf])
+def test_one_weight_for_all_rows_is_finite(weight):
+    with pytest.raises(ValueError, match="weights are finite numbers"):
+        AnnealedBayesianMixture(2).fit((rows() > 0).astype(float), sample_weight=weight)
+
+
+def test_truth_values_are_no_numbers_of_samples():
+    est = AnnealedBayesianGaussianMixture(n_components=2, random_state=0).fit(rows())
+    with pytest.raises(ValueError, match="n_samples"):
+        est.sample(True)

@@ -253,7 +253,7 @@ def check_activations(X: Any, n_components: int, components: str = "components")
 
 def check_n_samples(n_samples: Any) -> None:
     """Refuse a number of samples to draw that is below 1, or is not an integer."""
-    if not isinstance(n_samples, Integral) or n_samples < 1:
+    if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
         raise ValueError(
             f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
             "sample, and a whole number of them."
@@ -275,6 +275,8 @@ def checked_weights(sample_weight: Any, X: Any, allow_nothing: bool) -> np.ndarr
     if isinstance(sample_weight, Number) and not isinstance(sample_weight, Real):
         # scikit-learn refuses arrays of complex numbers, and would take the real part of one.
         raise ValueError(f"sample_weight should be real, but is {sample_weight!r}.")
+    if isinstance(sample_weight, Real) and not np.isfinite(sample_weight):
+        raise ValueError(f"sample_weight is {sample_weight}, but weights are finite numbers.")
     weights = _check_sample_weight(
         sample_weight,
         X,

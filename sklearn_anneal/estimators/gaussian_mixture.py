@@ -597,7 +597,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             shared = ctx.model.components.structure.shared
             covariance = self.covariances_ if shared else self.covariances_[k]
             if np.ndim(covariance) == 2:
-                part = random_state.multivariate_normal(self.means_[k], covariance, int(count))
+                # Rounding can make a covariance indefinite by its last digits.
+                part = random_state.multivariate_normal(
+                    self.means_[k], covariance, int(count), check_valid="ignore"
+                )
             else:
                 noise = random_state.standard_normal(size=(count, n_features))
                 part = self.means_[k] + noise * np.sqrt(covariance)

@@ -98,7 +98,8 @@ def deviations(shares: np.ndarray, moments: CellMoments) -> np.ndarray:
             kept, _ = kept_shares(shares, np.broadcast_to(moments.exists[:, d], shares.shape))
         # Deviations are measured from the mean before they are squared, so that large means do not
         # take the digits of small variances.
-        squares = (mean - (kept @ mean)[:, None]) ** 2 + variance
+        with np.errstate(over="ignore"):
+            squares = (mean - (kept @ mean)[:, None]) ** 2 + variance
         # A component that a row does not have contributes nothing, be its variance infinite.
         terms = np.multiply(kept, squares, out=np.zeros(kept.shape), where=kept > 0)
         result[:, d] = np.sqrt(terms.sum(axis=1))
