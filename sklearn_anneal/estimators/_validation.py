@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -275,7 +276,7 @@ def checked_weights(sample_weight: Any, X: Any, allow_nothing: bool) -> np.ndarr
     if isinstance(sample_weight, Number) and not isinstance(sample_weight, Real):
         # scikit-learn refuses arrays of complex numbers, and would take the real part of one.
         raise ValueError(f"sample_weight should be real, but is {sample_weight!r}.")
-    if isinstance(sample_weight, Real) and not np.isfinite(sample_weight):
+    if isinstance(sample_weight, Real) and not math.isfinite(float(sample_weight)):
         raise ValueError(f"sample_weight is {sample_weight}, but weights are finite numbers.")
     weights = _check_sample_weight(
         sample_weight,
