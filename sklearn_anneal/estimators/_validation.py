@@ -254,7 +254,8 @@ def check_activations(X: Any, n_components: int, components: str = "components")
 
 def check_n_samples(n_samples: Any) -> None:
     """Refuse a number of samples to draw that is below 1, or is not an integer."""
-    if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
+    # A truth value is an Integral to Python, and no number of samples to NumPy.
+    if isinstance(n_samples, bool) or not isinstance(n_samples, Integral) or n_samples < 1:
         raise ValueError(
             f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
             "sample, and a whole number of them."
