@@ -9,8 +9,8 @@ the lower bound of the images that were fitted, and the log density of images th
 
 Each bound is the one of its own priors, so that a part of the blue gain is due to priors that are
 learned. The held-out density knows no prior, and is higher for every digit and for all digits
-together. On the hundred-odd images of one digit both take less than a second,
-and ten restarts are mostly the quicker ones; on all images one fit takes a fraction of their time.
+together. On the hundred-odd images of one digit both take some tenths of a second; on all images
+one fit takes a fraction of their time.
 """
 
 from functools import partial
