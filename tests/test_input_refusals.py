@@ -709,3 +709,22 @@ def test_truth_values_are_no_numbers_of_samples():
     est = AnnealedBayesianGaussianMixture(n_components=2, random_state=0).fit(rows())
     with pytest.raises(ValueError, match="n_samples"):
         est.sample(True)
+
+
+def test_what_a_stream_was_begun_with_is_checked_before_a_batch_is_read():
+    X = np.array([[0.0], [1.0], [2.0], [1.0]])
+    est = AnnealedHMM(2, emission="categorical", n_symbols=3).partial_fit(X)
+    for other in ([("a", "gaussian", [0])], [-1.0, 2.0], "poisson"):
+        with pytest.raises(ValueError, match="had emission='categorical', but emission="):
+            est.set_params(emission=other).partial_fit(X)
+
+
+def test_several_numbers_of_symbols_are_for_blocks():
+    with pytest.raises(ValueError, match="n_symbols is the number of symbols"):
+        AnnealedHMM(2, emission="categorical", n_symbols=[2, 3]).fit(np.zeros((4, 1)))
+
+
+def test_ragged_numbers_of_tokens_are_refused():
+    est = AnnealedLatentDirichletAllocation(2, random_state=0).fit(np.ones((5, 4), dtype=int))
+    with pytest.raises(ValueError, match="n_tokens must be integers"):
+        est.sample(2, n_tokens=[[1, 2], [3]])

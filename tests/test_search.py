@@ -22,10 +22,16 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 from test_callbacks import Recorder
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedGammaProcessNMF
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+)
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.inference import engine
 from sklearn_anneal.inference.parallel import SEQUENTIAL
+from sklearn_anneal.inference.units import Sequences
 from sklearn_anneal.models._exchangeable import across_widest
 from sklearn_anneal.search import restarts
 
@@ -369,3 +375,57 @@ def test_the_widest_direction_divides_two_groups_in_many_dimensions():
     divided = [across_widest(np.ones((90, 1)), X, np.random.default_rng(i))[:, 0] for i in range(9)]
     agreement = [max((d == labels).mean(), (d != labels).mean()) for d in divided]
     assert sum(a > 0.95 for a in agreement) >= 3
+
+
+@pytest.mark.parametrize(
+    "est",
+    [
+        AnnealedBayesianGaussianMixture(n_components=1, random_state=0),
+        AnnealedBayesianMixture(1, emission="gaussian", random_state=0),
+        AnnealedHMM(1, random_state=0),
+    ],
+)
+def test_one_component_has_one_optimum_and_nothing_to_search_for(est):
+    est.fit(rows(100, 2))
+    assert len(est.search_results_["move"]) == 0
+    assert est.n_passes_ == est.n_iter_
+
+
+def test_swaps_of_long_sequences_are_computed_from_windows():
+    """All frames of a window have their own symbols, weights, gaps and states."""
+    lengths = np.array([700, 3, 0, 250, 80, 1200])
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    frames = np.arange(indptr[-1])[:, None].astype(float)
+    missing = np.arange(indptr[-1]) % 7 == 0
+    weights = np.arange(1.0, 7.0)
+    units = Sequences(frames, indptr, weights, missing, states=np.arange(indptr[-1]))
+    assert units.windows(int(indptr[-1])) is units
+    some = units.windows(1000)
+    assert some.n_entries <= 1000
+    ids = some.frames[:, 0].astype(int)
+    assert len(set(ids)) == len(ids)
+    np.testing.assert_array_equal(some.missing, missing[ids])
+    np.testing.assert_array_equal(some.states, ids)
+    of = np.searchsorted(indptr, ids, side="right") - 1
+    np.testing.assert_array_equal(some.per_frame(some.weights), weights[of])
+    for begin, end in zip(some.indptr[:-1], some.indptr[1:], strict=True):
+        np.testing.assert_array_equal(np.diff(ids[begin:end]), 1)
+        assert len(set(of[begin:end])) == 1
+
+
+def test_a_posterior_of_windows_weighs_as_much_as_all_frames(rng):
+    X = rng.normal(size=(3000, 2)) + 4.0 * rng.integers(2, size=(3000, 1))
+    est = AnnealedHMM(2, random_state=0, max_iter=20).fit(X)
+    model, ctx = context_of(est).model, context_of(est)
+    units = units_of(est, X).centered(ctx.summary)
+    whole, part = (
+        model.posterior_given(
+            model.assigned(some, ctx.q).responsibilities, some, ctx.summary, ctx.prior
+        )
+        for some in (units, units.windows(1500))
+    )
+    for key in ("dof", "mean_precision"):
+        total = (whole[key] - ctx.prior[key]).sum()
+        assert (part[key] - ctx.prior[key]).sum() == pytest.approx(total)
+    assert whole["startprob"].sum() == pytest.approx(part["startprob"].sum())
+    np.testing.assert_allclose(part["transmat"], whole["transmat"], rtol=0.2, atol=60)

@@ -62,6 +62,7 @@ from ._warnings import warn_of_light_data, warn_of_priors, warn_of_unfinished_st
 
 # What scikit-learn keeps in an estimator from the first callback of a fit to its teardown.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
+_WARM = "warm_start=True goes on from the last fit"
 
 
 class BaseAnnealed(
@@ -326,6 +327,8 @@ class BaseAnnealed(
         warm = self.warm_start and hasattr(self, "_inference")
         metadata = {} if sample_weight is None else {"sample_weight": sample_weight}
         store = None if checkpoint is None else Checkpoint(checkpoint)
+        if warm:
+            self._checked_inference(_WARM, ("annealing",))
         if in_parts(X):
             with opened(self, X, y, sample_weight, reset=not warm) as (example, parted):
                 self._check_training(parted.gathered)
@@ -489,7 +492,7 @@ class BaseAnnealed(
         self, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None
     ) -> Progress:
         """Run plain inference from the fitted parameters."""
-        kept = self._checked_inference("warm_start=True goes on from the last fit", ("annealing",))
+        kept = self._checked_inference(_WARM, ("annealing",))
         ctx = kept.context()
         ctx.summary = ctx.summary.continued(units.summary(ctx.model))
         self._load_kernels()
@@ -596,13 +599,15 @@ class BaseAnnealed(
 
     def _partial_fit(self, X: Any, sample_weight: Any) -> BaseAnnealed:
         first = not hasattr(self, "_inference")
+        if not first:
+            # A batch is read as the parameters say, which have to be those of the stream.
+            self._checked_inference("partial_fit goes on with a stream")
         X = self._validate_data(X, reset=first, ensure_min_samples=1)
         # A later batch of weight zero is skipped, but a stream cannot begin with one.
         weights = self._check_weights(sample_weight, X, allow_nothing=not first)
         X, weights = self._present(X, weights)
         units = self._make_units(X, weights)
         if not first:
-            self._checked_inference("partial_fit goes on with a stream")
             self._check_parameters(X, units)
         for batch in self._stream_batches(units):
             self._update(X, batch)

@@ -7,6 +7,7 @@ parts that the estimator needs: its parameters, the forms of its input, and its 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from numbers import Integral
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -265,15 +266,20 @@ class CategoricalEmission(Emission[CategoricalComponents]):
             )
 
     @classmethod
-    def check_symbols(cls, column: np.ndarray, declared: int | None) -> None:
+    def check_symbols(cls, column: np.ndarray, declared: Any) -> None:
         """Check that there are as many symbols as declared, or not too many if none are.
 
         Raises
         ------
         ValueError
-            If a symbol is too large.
+            If a symbol is too large, or several numbers are declared for one column.
         """
         if declared is not None:
+            if not isinstance(declared, Integral):
+                raise ValueError(
+                    "With emission='categorical', n_symbols is the number of symbols; several "
+                    f"numbers are for blocks of columns. It is {declared!r}."
+                )
             with np.errstate(invalid="ignore"):
                 unknown = column[column >= declared]
             if len(unknown):
@@ -281,7 +287,7 @@ class CategoricalEmission(Emission[CategoricalComponents]):
                     f"Symbol {unknown[0]:g} was not declared: there are {declared} symbols, from 0 "
                     f"to {declared - 1}. Fit with n_symbols={int(unknown.max()) + 1} (or more) to "
                     "allow for symbols that the training data do not have."
-                    + hint_of_one(column, declared, "X")
+                    + hint_of_one(column, int(declared), "X")
                 )
             return
         symbols = column[column >= 0]

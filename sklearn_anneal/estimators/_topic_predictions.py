@@ -171,7 +171,10 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         """
         ctx = self._context()
         check_n_samples(n_samples)
-        lengths = np.asarray(n_tokens)
+        try:
+            lengths = np.asarray(n_tokens)
+        except ValueError:  # a ragged list
+            lengths = np.empty(0)
         if lengths.dtype.kind not in "iu" or lengths.min(initial=0) < 0:
             raise ValueError(f"n_tokens must be integers of 0 or more; got {n_tokens!r}.")
         if lengths.shape not in ((), (n_samples,)):

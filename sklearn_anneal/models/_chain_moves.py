@@ -9,8 +9,8 @@ from scipy.sparse import issparse
 
 from ..families import Natural
 from ..inference.units import Sequences
-from ._exchangeable import Assigned, Exchangeable, nearer_to_second
-from .components._base import ROWS_FOR_KMEANS, clusterings
+from ._exchangeable import ROWS_FOR_SWAPS, Assigned, Exchangeable, nearer_to_second
+from .components._base import clusterings
 
 # Segments of a start are as long as shares drawn from a Dirichlet distribution with this
 # concentration say, so that restarts differ and all states have frames.
@@ -25,6 +25,13 @@ class ExchangeableStates(Exchangeable):
     emission: Any
     startprob_prior: np.ndarray
     transmat_prior: np.ndarray
+
+    def sampled(self, units: Sequences) -> Sequences:
+        if goes_one_way(self.transmat_prior):
+            # The times of frames say in which state they are, so that sequences remain whole.
+            n_frames = max(units.n_entries, 1)
+            return units.spread(max(ROWS_FOR_SWAPS * units.n_units // n_frames, 1))  # type: ignore[return-value]
+        return units.windows(ROWS_FOR_SWAPS)
 
     def assigned(self, units: Sequences, q: Natural) -> Assigned:
         model: Any = self
@@ -50,17 +57,17 @@ class ExchangeableStates(Exchangeable):
         if units.states is not None:
             known = units.states >= 0
             r[known] = np.equal.outer(units.states[known], np.arange(self.n_components))
-        elif goes_one_way(np.broadcast_to(prior["transmat"], (self.n_components,) * 2)):
+        elif goes_one_way(self.transmat_prior):
             r = r[:, _by_time(r, units)]
         weights = np.ones(units.n_units) if units.weights is None else units.weights
-        scale = summary.weight / units.total_weight
-        weighted = r * (scale * units.per_frame(weights))[:, None]
+        weights = weights * (summary.n_frames / max(units.n_observations, 1e-300))
+        weighted = r * units.per_frame(weights)[:, None]
         firsts = units.indptr[:-1][units.lengths > 0]
         follows = np.ones(len(r), dtype=bool)
         follows[firsts] = False
         later = np.flatnonzero(follows)
         counts = {
-            "startprob": weighted[firsts].sum(axis=0),
+            "startprob": weighted[firsts].sum(axis=0) * (summary.weight / weights.sum()),
             "transmat": r[later - 1].T @ weighted[later],
         }
         # What the prior forbids has no count either.
@@ -86,18 +93,13 @@ class ExchangeableStates(Exchangeable):
         Unlike a start of the emissions alone, it begins with the transitions between clusters too.
         Symbols are clusters of their own, or groups of rare ones.
         """
+        units = self.sampled(units)
         points, k = self.points(units), self.n_components
         weights = None if units.weights is None else units.per_frame(units.weights)
-        n = points.shape[0]
-        chosen = np.arange(n)
-        if n > ROWS_FOR_KMEANS:
-            chosen = np.sort(random_state.choice(n, ROWS_FOR_KMEANS, replace=False))
-        some = points[chosen]
-        n_distinct = len(np.unique(some.indices if issparse(some) else some, axis=0))
-        n_clusters = min(k, n_distinct)
-        clusters = clusterings().KMeans(n_clusters, n_init=1, random_state=random_state)
-        clusters.fit(some, sample_weight=None if weights is None else weights[chosen])
-        one_hot = np.equal.outer(clusters.predict(points), np.arange(k)).astype(float)
+        n_distinct = len(np.unique(points.indices if issparse(points) else points, axis=0))
+        clusters = clusterings().KMeans(min(k, n_distinct), n_init=1, random_state=random_state)
+        labels = clusters.fit(points, sample_weight=weights).labels_
+        one_hot = np.equal.outer(labels, np.arange(k)).astype(float)
         return self.posterior_given(one_hot, units, summary, prior)
 
     def segmented(
@@ -107,7 +109,7 @@ class ExchangeableStates(Exchangeable):
 
         The shares of the states in a sequence are drawn once for all sequences.
         """
-        k = self.n_components
+        units, k = self.sampled(units), self.n_components
         ends = np.cumsum(random_state.dirichlet(np.full(k, _CONCENTRATION_OF_SHARES)))
         passed = (_times(units) + 0.5) / units.per_frame(units.lengths)
         states = np.minimum(np.searchsorted(ends, passed), k - 1)

@@ -98,11 +98,14 @@ class Exchangeable(Searchable):
         Without guidance, the component that is given up is a small one, the one that is divided is
         drawn by its size, and its halves are drawn too.
         """
-        units = units.spread(ROWS_FOR_SWAPS)
-        if self.n_components < 2 or units.n_units < 2:
-            return None
+        units = self.sampled(units)
         found = self.assigned(units, q)
         points = self.points(units)
+        if len(found.weights) < 2:
+            return None
+        if not issparse(points):
+            # Squares of points keep their digits wherever the origin of the data is.
+            points = points - points.mean(axis=0)
         r, w = found.responsibilities, found.weights
         if guided:
             weights = found.responsibilities * found.weights[:, None]
@@ -126,6 +129,14 @@ class Exchangeable(Searchable):
         without[:, given_up] = rows * share
         without[:, divided] = rows * (1.0 - share)
         return self.posterior_given(without, units, summary, prior)
+
+    @property
+    def has_one_optimum(self) -> bool:
+        return self.n_components == 1
+
+    def sampled(self, units: Any) -> Any:
+        """Return the data from which a swap is computed."""
+        return units.spread(ROWS_FOR_SWAPS)
 
     def division(
         self, weights: np.ndarray, points: Any, units: Any, rng: np.random.Generator
@@ -169,12 +180,7 @@ def across_widest(weights: np.ndarray, points: Any, rng: np.random.Generator) ->
     the one in which it is widest, as some power iterations find it, or of one between two random
     points, as chance decides. ``weights`` and the result have the shape (n_points, n_components).
     """
-    totals = np.maximum(weights.sum(axis=0), _TINY)[:, None]
-    mean = (points.T @ weights).T / totals
-    squares = points.multiply(points) if issparse(points) else points**2
-    variance = np.maximum((squares.T @ weights).T / totals - mean**2, 0.0)
-    least = 1e-12 * variance.max(axis=1, keepdims=True)
-    scale = 1.0 / np.where(variance > np.maximum(least, _TINY), variance, np.inf)
+    mean, scale = _moments(weights, points)
     first, second = (_drawn(weights, points, rng) for _ in range(2))
     direction = drawn = scale * (first - second)
     for _ in range(_POWER_ITERATIONS):
@@ -184,6 +190,19 @@ def across_widest(weights: np.ndarray, points: Any, rng: np.random.Generator) ->
         direction /= np.maximum(length, _TINY)
     direction = np.where(rng.random((len(mean), 1)) < 0.5, direction, drawn)
     return (points @ direction.T > (mean * direction).sum(axis=1)).astype(float)
+
+
+def _moments(weights: np.ndarray, points: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means of components and their inverse variances, (n_components, n_coordinates).
+
+    The inverse variance is 0 where a component has no width.
+    """
+    totals = np.maximum(weights.sum(axis=0), _TINY)[:, None]
+    mean = (points.T @ weights).T / totals
+    squares = points.multiply(points) if issparse(points) else points**2
+    variance = np.maximum((squares.T @ weights).T / totals - mean**2, 0.0)
+    least = np.maximum(1e-12 * variance.max(axis=1, keepdims=True), _TINY)
+    return mean, 1.0 / np.where(variance > least, variance, np.inf)
 
 
 def _drawn(weights: np.ndarray, points: Any, rng: np.random.Generator) -> np.ndarray:
@@ -209,22 +228,13 @@ def nearer_to_second(weights: np.ndarray, points: Any, rng: np.random.Generator)
         return rng.integers(0, 2, len(weights)).astype(float)
     odds = np.log(weights[drawable]) + rng.gumbel(size=len(drawable))
     chosen = drawable[np.argsort(-odds)[:2]]
-    if issparse(points):
-        mean = weights @ points / total
-        squares = points.multiply(points)
-        variance = np.maximum(weights @ squares / total - mean**2, 0.0)
-    else:
-        mean = weights @ points / total
-        variance = weights @ (points - mean) ** 2 / total
-    scale = 1.0 / np.where(variance > 1e-12 * max(variance.max(), _TINY), variance, np.inf)
-    if issparse(points):
-        # The squares of the points themselves are common to both distances.
-        first, second = (
-            center**2 @ scale - 2.0 * (points @ (center * scale))
-            for center in points[chosen].toarray()
-        )
-    else:
-        first, second = (((points - points[i]) ** 2) @ scale for i in chosen)
+    _, (scale,) = _moments(weights[:, None], points)
+    centers = points[chosen]
+    # The squares of the points themselves are common to both distances.
+    first, second = (
+        center**2 @ scale - 2.0 * (points @ (center * scale))
+        for center in (centers.toarray() if issparse(centers) else centers)
+    )
     if np.array_equal(first, second):
         return rng.integers(0, 2, len(weights)).astype(float)
     return (second < first).astype(float)

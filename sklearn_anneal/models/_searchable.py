@@ -50,6 +50,11 @@ class Searchable(ABC):
         """Return copies of the model whose starts are of other kinds, which are worth trying."""
 
     @property
+    def has_one_optimum(self) -> bool:
+        """Whether plain inference ends at the same optimum from every start."""
+        return False
+
+    @property
     def starts_assigned(self) -> bool:
         """Whether the start assigns every data point to one component."""
         return False

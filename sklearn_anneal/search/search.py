@@ -17,6 +17,7 @@ from ..inference.checkpoint import Checkpoint
 from ..inference.engine import Progress, Trace
 from ..inference.parallel import Workers
 from ..inference.stopping import Rule
+from ..models._searchable import Searchable
 from .moves import Move, Plain, Reheat, Start, Swap, kinds_of_starts
 from .problem import Problem
 from .restarts import Course, completed, raced
@@ -245,6 +246,8 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     start = first if found.best_restart == 0 else None
     before = (Plain(start),) if scheduled and plan.guards else ()
     effort = plan.effort_after(found.strategy)
+    if isinstance(problem.model, Searchable) and problem.model.has_one_optimum:
+        return Moves((), (), 0.0)
     kinds = len(kinds_of_starts(problem.model))
     reheats = [Reheat(noise) for noise in _NOISES]
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)] if kinds > 1 else []

@@ -14,6 +14,8 @@ from ._rows import Rows
 
 # Number of chunks → smallest number of frames of sequences that are divided into as many.
 _SEQUENCE_CHUNKS = {2: 4_096, 4: 16_384, 16: 65_536}
+# Largest number of frames of a window.
+_WINDOW = 100
 
 
 class Sequences(Ragged):
@@ -70,11 +72,9 @@ class Sequences(Ragged):
 
     def take(self, index: np.ndarray | slice) -> Sequences:
         indptr, part = self._cut(index)
-        weights = None if self.weights is None else self.weights[index]
-        missing = None if self.missing is None else self.missing[part]
-        patterns = None if self.patterns is None else self.patterns[part]
-        states = None if self.states is None else self.states[part]
-        return Sequences(self.frames[part], indptr, weights, missing, self.center, patterns, states)
+        return self._chosen_frames(
+            part, indptr, None if self.weights is None else self.weights[index]
+        )
 
     def parts(self, n_frames: int) -> Iterator[slice]:
         """Yield contiguous parts of at most ``n_frames`` frames, or of one longer sequence."""
@@ -84,6 +84,35 @@ class Sequences(Ragged):
             stop = max(stop, begin + 1)
             yield slice(begin, stop)
             begin = stop
+
+    def windows(self, n_frames: int) -> Sequences:
+        """Return at most ``n_frames`` frames, in windows at equal distances, which are sequences.
+
+        All sequences are returned as they are if they have no more frames.
+        """
+        if self.n_entries <= n_frames:
+            return self
+        n = max(n_frames // _WINDOW, 1)
+        begins = np.arange(n) * self.n_entries // n
+        of = np.searchsorted(self.indptr, begins, side="right") - 1
+        # A sequence that is shorter than a window is a window itself.
+        begins = np.where(self.lengths[of] <= _WINDOW, self.indptr[of], begins)
+        begins, first = np.unique(begins, return_index=True)
+        of = of[first]
+        sizes = np.minimum(begins + _WINDOW, self.indptr[of + 1]) - begins
+        indptr = np.concatenate([[0], np.cumsum(sizes)])
+        part = np.arange(indptr[-1]) + np.repeat(begins - indptr[:-1], sizes)
+        weights = None if self.weights is None else self.weights[of]
+        return self._chosen_frames(part, indptr, weights)
+
+    def _chosen_frames(
+        self, part: Any, indptr: np.ndarray, weights: np.ndarray | None
+    ) -> Sequences:
+        """Return sequences of some frames."""
+        missing = None if self.missing is None else self.missing[part]
+        patterns = None if self.patterns is None else self.patterns[part]
+        states = None if self.states is None else self.states[part]
+        return Sequences(self.frames[part], indptr, weights, missing, self.center, patterns, states)
 
     def centered(self, summary: Any) -> Sequences:
         center, also = summary.center, (self.patterns, self.states)
