@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 from functools import partial
 
+import mpmath
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -922,6 +923,31 @@ def test_kl_from_a_strong_prior_has_its_leading_order(strength):
     kl = Gamma().kl({"shape": q[:1], "rate": q[1:2]}, {"shape": p[:1], "rate": p[1:2]})
     step = s[0] / p[0] - s[1] / p[1]
     assert kl == pytest.approx(0.5 * p[0] * step**2, rel=1e-8)
+
+
+@pytest.mark.parametrize("structure", ["full", "diag", "spherical"])
+@pytest.mark.parametrize("stiff", [1e4, 1e10, 1e14])
+def test_kl_of_precise_gaussians_far_from_the_origin(structure, stiff):
+    """Squares of means in units of the variance of q would take all its digits."""
+    precision = {
+        "full": np.diag([stiff, 3.0]),
+        "diag": np.array([stiff, 3.0]),
+        "spherical": np.array(stiff),
+    }[structure][None]
+    of_prior = {"full": 0.02 * np.eye(2), "diag": np.full(2, 0.02), "spherical": np.array(0.02)}
+    of_prior = of_prior[structure][None]
+    family, mean = Gaussian(structure), np.array([[40.0, -30.0]])
+    q = {"precision": precision, "natural_mean": mean * np.array([stiff, 3.0])}
+    if structure == "spherical":
+        q["natural_mean"] = mean * stiff
+    p = {"precision": of_prior, "natural_mean": np.zeros((1, 2))}
+    precisions = [stiff, stiff if structure == "spherical" else 3.0]
+    with mpmath.workdps(40):
+        expected = sum(
+            (mpmath.mpf(0.02) / x - 1 + mpmath.log(x / mpmath.mpf(0.02)) + 0.02 * m**2) / 2
+            for x, m in zip(precisions, (40.0, -30.0), strict=True)
+        )
+    assert family.kl(q, p) == pytest.approx(float(expected), rel=1e-9)
 
 
 @pytest.mark.parametrize("ratio", [1e-9, 1e-3, 4e-3, 6e-3, 0.5, 3.0, -0.6])

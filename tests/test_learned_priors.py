@@ -399,12 +399,13 @@ def test_components_of_equal_rows_leave_priors_finite(covariance_type, factoriza
     assert np.isfinite(values_of(mixture)).all()
     bounds = mixture.lower_bounds_
     assert np.isfinite(bounds).all()
-    # With full covariances, a component of two clumps of equal rows has a covariance of rank one,
-    # and the mean of independent factors loses all digits in the other directions.
-    if not reg_covar and (covariance_type, factorization) != ("full", "independent"):
+    if not reg_covar:
         # Covariances of equal rows are nearly singular. Rounding changes the bound by some 1e-4
-        # nats of 5,000, as data that differ in their last digits show.
-        assert np.diff(bounds).min() >= -1e-7 * abs(bounds[-1])
+        # nats of 5,000, as data that differ in their last digits show. With independent factors a
+        # component has two clumps of 300 rows on a line here, and a covariance with the condition
+        # 1e10, of which six digits of the smaller eigenvalue are left.
+        one_line = (covariance_type, factorization) == ("full", "independent")
+        assert np.diff(bounds).min() >= (-0.1 if one_line else -1e-7 * abs(bounds[-1]))
 
 
 @all_weight_priors

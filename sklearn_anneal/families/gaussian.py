@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ._base import N_HALVINGS, Family, Natural
-from ._divergence import log1p_excess
+from ._divergence import STRONG, log1p_excess
 from ._structure import Structure, get_structure
 
 _STRUCTURES = ("full", "packed", "diag", "spherical")
@@ -140,6 +140,26 @@ class Gaussian(Family):
             *(clean[key] for key in self.keys),
         )
         return clean
+
+    def kl(self, q: Natural, p: Natural) -> float:
+        """Return KL(q || p) summed over rows, in nats.
+
+        Where q is so precise that its log-normaliser, which has squares of means in units of its
+        variance, would lose its digits, the divergence is computed from differences of means.
+        """
+        # Packed precisions are those of factors, whose means are of the size of their prior.
+        if (
+            self.structure == "packed"
+            or (self._strength(p) > STRONG).any()
+            or not (self._strength(q) > STRONG).any()
+        ):
+            return super().kl(q, p)
+        of_q, of_p = self.to_standard(q), self.to_standard(p)
+        shift, d = of_q["mean"] - of_p["mean"], of_q["mean"].shape[-1]
+        trace = np.sum(self._structure.multiplicity(d) * p["precision"] * of_q["covariance"])
+        log_dets = [np.sum(self._structure.log_det(x["precision"], d)) for x in (q, p)]
+        distance = np.sum(shift * self._structure.multiply(p["precision"], shift))
+        return float(0.5 * (trace - shift.size + log_dets[0] - log_dets[1] + distance))
 
     def _inside(self, natural: Natural) -> np.ndarray:
         finite = np.isfinite(natural["natural_mean"]).all(-1)
