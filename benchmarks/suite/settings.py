@@ -119,8 +119,10 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         for family, plain in PLAIN.items()
         if family in ("mixture", "sequence")
     },
-    "all priors of frames learned": {
-        "sequence": {"emissionprob_prior": "auto", "dof_prior": "auto", "scale_prior": "auto"}
+    "all priors of frames learned": {"sequence": {"emissionprob_prior": "auto"}},
+    "usual covariances of frames": {"sequence": {"dof_prior": None, "scale_prior": None}},
+    "ten starts from clusters": {
+        "sequence": {"annealing": "none", "n_init": RESTARTS, "init_params": "kmeans"}
     },
     "deterministic": {"topics": {"annealing": "deterministic"}},
     "deterministic, usual priors": {

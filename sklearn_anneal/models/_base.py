@@ -200,7 +200,7 @@ class Model(ABC):
         step: Any,
         rho: float,
         scale: float,
-        late: bool,
+        late: bool = True,
     ) -> tuple[Model, Natural, Natural]:
         """Return the model, its prior and q after an empirical-Bayes step.
 
