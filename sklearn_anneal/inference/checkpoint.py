@@ -26,7 +26,7 @@ def fingerprint_of(units: Units) -> str:
 
 
 class Checkpoint:
-    """A folder with the state of a fit: one file for all restarts, one for each, one for reheats.
+    """A folder with the state of a fit: one file for all restarts, one for each, one for moves.
 
     Every file is first written under another name and then renamed. A program that is interrupted
     therefore leaves either the old file or the new one, and never an incomplete file.
