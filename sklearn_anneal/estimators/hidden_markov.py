@@ -287,11 +287,11 @@ class AnnealedHMM(StatePredictions):
     -----
     ``"auto"`` for the parameter of a prior means empirical Bayes: at every pass the prior is
     replaced by the one that maximises the lower bound given the posteriors, so that the bound
-    cannot fall. Priors of Gaussian and Poisson frames are learned from the start on. Those of
-    starts, transitions, symbols and binary columns, which would keep unsettled states as they are,
-    begin at the value of None, and are learned when plain inference after annealing has settled or
-    has made half of ``max_iter`` passes; in minibatches and streams, after annealing and 100
-    updates. The fitted attributes ``…_prior_`` have the learned values.
+    cannot fall. Priors of Gaussian and Poisson frames are learned from the start on, but stay while
+    the fit is annealed. Those of starts, transitions, symbols and binary columns, which would keep
+    unsettled states as they are, begin at the value of None, and are learned when plain inference
+    has settled or has made half of ``max_iter`` passes; in minibatches and streams, after annealing
+    and 100 updates. The fitted attributes ``…_prior_`` have the learned values.
 
     With one state, whose prior would repeat it, ``"auto"`` is None, except for symbols.
 
