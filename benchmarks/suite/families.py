@@ -60,7 +60,7 @@ class Family(ABC):
     def ours(self, seed: int, parameters: dict[str, Any]) -> Any:
         """Our estimator with a setting, not fitted."""
         made = ESTIMATORS[self.instance.family](**self.model)
-        return made.set_params(random_state=seed).set_params(**parameters)
+        return made.set_params(random_state=seed, **parameters | self.model)
 
     def fit_ours(self, seed: int, parameters: dict[str, Any]) -> Any:
         return self.fit(self.ours(seed, parameters))

@@ -283,8 +283,16 @@ def _sequences() -> list[Instance]:
         ),
         sequence("vowels", 9, partial(data.vowels, None, 120), vowels),
         sequence("vowels of a speaker", 4, partial(data.vowels, 0), vowels),
-        sequence("drawn, left to right 6", 6, partial(drawn.chains, "left to right", 6)),
-        sequence("drawn, left to right 10", 10, partial(drawn.chains, "left to right", 10)),
+        *(
+            sequence(
+                f"drawn, one way {k}",
+                k,
+                partial(drawn.chains, "left to right", k),
+                startprob_prior=np.eye(k)[0],
+                transmat_prior=np.triu(np.ones((k, k))),
+            )
+            for k in (6, 10)
+        ),
         sequence("drawn, sticky 8", 8, partial(drawn.chains, "sticky", 8)),
         sequence("drawn, symbols 6", 6, partial(drawn.symbols, 6), **symbols, n_symbols=12),
     ]
