@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from copy import copy
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -145,17 +147,82 @@ def test_a_swap_finds_the_groups_that_a_bad_start_has_merged(rng):
         assert len(pairs) == 5
 
 
+MIXTURES = [
+    pair
+    for pair in variants()
+    if isinstance(pair.values[0].make(), AnnealedBayesianGaussianMixture | AnnealedBayesianMixture)
+]
+
+
+@pytest.mark.parametrize(("entry", "params"), MIXTURES)
+def test_components_in_another_order_explain_rows_as_before(entry, params, rng):
+    X = entry.data(rng, 60)
+    est = entry.make(**params, annealing="none", max_iter=5).fit(X)
+    ctx = context_of(est)
+    model, units = ctx.model, units_of(est, X).centered(ctx.summary)
+    order = rng.permutation(model.n_components)
+    weights = model.weights.factor.pick(ctx.q).values()
+    q = dict(ctx.q) | model.components.reordered(ctx.q, order)
+    assert len(weights) > 0
+    np.testing.assert_allclose(
+        model.log_densities(units, q), model.log_densities(units, ctx.q)[:, order], rtol=1e-9
+    )
+
+
+def test_the_order_of_components_is_the_best_of_all_orders():
+    X = rows(300, 3)
+    est = mixture(n_components=4, annealing="none", weight_concentration_prior=0.5).fit(X)
+    ctx = context_of(est)
+    units, counts = units_of(est, X).centered(ctx.summary), None
+    found = []
+    for order in permutations(range(4)):
+        trial = copy(ctx)
+        counts = ctx.model.weights.expected_counts(ctx.q, ctx.prior)[list(order)]
+        of_weights = ctx.model.weights.statistics(counts)
+        trial.q = {key: ctx.prior[key] + value for key, value in of_weights.items()}
+        trial.q |= ctx.model.components.reordered(ctx.q, np.array(order))
+        found.append(engine.lower_bound(trial, units, SEQUENTIAL))
+    best = copy(ctx)
+    best.q = ctx.model.reordered(ctx.q, ctx.prior) or ctx.q
+    assert max(found) - min(found) > 1
+    assert engine.lower_bound(best, units, SEQUENTIAL) == pytest.approx(max(found), abs=1e-8)
+    assert (np.diff(ctx.model.weights.expected_counts(best.q, ctx.prior)) <= 0).all()
+    assert ctx.model.reordered(best.q, ctx.prior) is None
+
+
+@pytest.mark.parametrize("make", [AnnealedBayesianGaussianMixture, AnnealedBayesianMixture])
+def test_a_search_ends_with_the_largest_components_first(make):
+    X = rows(300, 3)
+    params = {"emission": "gaussian"} if make is AnnealedBayesianMixture else {}
+    fits = [make(n_components=5, effort=1, random_state=seed, **params).fit(X) for seed in range(3)]
+    assert any("reorder" in moves_of(est) for est in fits)
+    for est in fits:
+        assert (np.diff(est.weights_) < 1e-9).all()
+
+
+def test_dirichlet_weights_have_no_order():
+    X = rows(100, 3)
+    est = mixture(
+        annealing="reheating", weight_concentration_prior_type="dirichlet_distribution"
+    ).fit(X)
+    assert "reorder" not in moves_of(est)
+
+
 def test_the_budget_is_a_multiple_of_the_first_fit():
     params = {"n_components": 12, "annealing": "reheating", "max_iter": 100}
     first = mixture(**params, effort=0).fit(rows(400, 12)).n_passes_
     longest = 0
     for effort in (0.5, 1.0, 3.0):
         est = mixture(**params, effort=effort).fit(rows(400, 12))
-        spent = est.n_passes_ - first
-        assert spent >= longest
-        longest = spent
+        counted = [
+            n
+            for n, name in zip(est.search_results_["n_passes"], moves_of(est), strict=True)
+            if name != "reorder"
+        ]
+        assert sum(counted) >= longest
+        longest = sum(counted)
         # The last move is finished, and proposals of swaps take passes too.
-        assert spent <= effort * max(first, 25) + est.search_results_["n_passes"][-1]
+        assert sum(counted) <= effort * max(first, 25) + counted[-1]
 
 
 def test_a_search_in_vain_ends_before_its_budget_is_spent():

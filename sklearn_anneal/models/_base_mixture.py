@@ -105,6 +105,15 @@ class BaseMixture(Exchangeable, ConjugateModel):
                 others.append(other)
         return tuple(others)
 
+    def reordered(self, q: Natural, prior: Natural) -> Natural | None:
+        counts = self.weights.expected_counts(q, prior)
+        order = self.weights.best_order(counts)
+        if (order == np.arange(self.n_components)).all():
+            return None
+        of_weights = self.weights.statistics(counts[order])
+        weights = {key: prior[key] + value for key, value in of_weights.items()}
+        return weights | self.components.reordered(q, order)
+
     def assigned(self, units: Rows, q: Natural) -> Assigned:
         density = self.log_densities(units, q)
         weights = np.ones(units.n_units) if units.weights is None else units.weights

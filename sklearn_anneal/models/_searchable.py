@@ -49,6 +49,13 @@ class Searchable(ABC):
     def other_starts(self) -> tuple[Any, ...]:
         """Return copies of the model whose starts are of other kinds, which are worth trying."""
 
+    def reordered(self, q: Natural, prior: Natural) -> Natural | None:
+        """Return the parameters with the components in the order that their prior prefers.
+
+        None stands for components that have this order already, or for which none is better.
+        """
+        return None
+
     @property
     def has_one_optimum(self) -> bool:
         """Whether plain inference ends at the same optimum from every start."""

@@ -60,6 +60,13 @@ class Weights(ABC):
     def _best_concentration(self, q: Natural) -> float:
         """Return the concentration that maximises the bound given q."""
 
+    def best_order(self, counts: np.ndarray) -> np.ndarray:
+        """Return the order of the components at which the bound is highest, as their numbers.
+
+        ``counts`` has the number of rows of each component, of shape (n_components,).
+        """
+        return np.arange(self.n_components)
+
     @abstractmethod
     def statistics(self, counts: np.ndarray) -> Natural:
         """Return the sufficient statistics, given the number of rows of each component.
@@ -132,6 +139,9 @@ class StickBreakingWeights(Weights):
 
     def _best_concentration(self, q: Natural) -> float:
         return stick_concentration(self.factor.family.expectations(self.factor.pick(q))["b"])
+
+    def best_order(self, counts: np.ndarray) -> np.ndarray:
+        return np.argsort(-counts, kind="stable")
 
     def statistics(self, counts: np.ndarray) -> Natural:
         beyond = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)

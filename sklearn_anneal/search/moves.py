@@ -15,6 +15,7 @@ import numpy as np
 
 from ..annealing import Annealing, StochasticAnnealing
 from ..annealing._base import Context
+from ..families import Natural
 from ..inference.engine import PLAIN, Progress
 from ..inference.parallel import generator, legacy_generator
 from ..inference.stopping import OutOfReach, Rule
@@ -110,7 +111,7 @@ class Swap(Move):
         q = ctx.model.swapped(sample, ctx.q, ctx.summary, ctx.prior, rng, self.guided)
         if q is None:
             return None
-        ctx.q = q
+        ctx.q = _in_order(ctx.model, q, ctx.prior)
         return Progress(ctx, PLAIN)
 
     def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
@@ -134,10 +135,28 @@ class Start(Move):
         rng = generator(problem.seed, *seeds)
         ctx = Context(problem.model, problem.prior, problem.summary, rng, q={})
         problem.start(ctx, model, legacy_generator(problem.seed, *seeds))
+        ctx.q = _in_order(ctx.model, ctx.q, ctx.prior)
         return Progress(ctx, PLAIN)
 
     def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
         return OutOfReach(stop, target, after=_PASSES_OF_START, pace=tuple(pace))
+
+
+@dataclass(frozen=True)
+class Reorder(Move):
+    """The components in the order that their prior prefers (Kurihara et al., 2007).
+
+    A stick-breaking prior expects the first components to be the largest, so that the bound of the
+    same components depends on their order, and no step of plain inference changes it.
+    """
+
+    name = "reorder"
+    counts = False
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
+        ctx.q = _in_order(ctx.model, ctx.q, ctx.prior)
+        return None if ctx.q is kept.ctx.q else Progress(ctx, PLAIN)
 
 
 @dataclass(frozen=True)
@@ -157,6 +176,12 @@ class Plain(Move):
 def kinds_of_starts(model: Model) -> tuple[Model, ...]:
     """Return the model and its copies whose starts are of other kinds."""
     return (model, *model.other_starts()) if isinstance(model, Searchable) else (model,)
+
+
+def _in_order(model: Model, q: Natural, prior: Natural) -> Natural:
+    """Return the parameters with the components in the order that their prior prefers."""
+    found = model.reordered(q, prior) if isinstance(model, Searchable) else None
+    return q if found is None else found
 
 
 def _anew(ctx: Context, rng: np.random.Generator) -> Context:

@@ -18,7 +18,7 @@ from ..inference.engine import Progress, Trace
 from ..inference.parallel import Workers
 from ..inference.stopping import Rule
 from ..models._searchable import Searchable
-from .moves import Move, Plain, Reheat, Start, Swap, kinds_of_starts
+from .moves import Move, Plain, Reheat, Reorder, Start, Swap, kinds_of_starts
 from .problem import Problem
 from .restarts import Course, completed, raced
 
@@ -143,6 +143,9 @@ class Found:
     def judge(self, move: Move, stop: Rule, n_observations: float) -> None:
         """Keep what a move has led to if its bound is higher, and throw it away otherwise."""
         trial, before = self.trial, self.kept.trace
+        if trial is None and not move.counts:
+            self.turn += 1
+            return
         passes, bound, rise = 0, np.nan, -np.inf
         self.trial = None
         if trial is not None:
@@ -225,14 +228,16 @@ class Moves(NamedTuple):
 
     Attributes
     ----------
-    before, turns : tuple of Move
+    before, turns, after : tuple of Move
+        Those of ``before`` and ``after`` are made once, and those of ``turns`` while they pay.
     effort : float
         The passes that moves may take in turns, in multiples of those of one restart.
     """
 
-    before: tuple[Move, ...]
-    turns: tuple[Move, ...]
-    effort: float
+    before: tuple[Move, ...] = ()
+    turns: tuple[Move, ...] = ()
+    after: tuple[Move, ...] = ()
+    effort: float = 0.0
 
     def at(self, turn: int) -> Move:
         """Return the move of a turn."""
@@ -244,10 +249,10 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     """Return the moves of a fit, given its restarts and the start of the first of them."""
     scheduled = found.strategy.finish and found.strategy.schedule_length() > 0
     start = first if found.best_restart == 0 else None
-    before = (Plain(start),) if scheduled and plan.guards else ()
+    guard = (Plain(start),) if scheduled and plan.guards else ()
     effort = plan.effort_after(found.strategy)
     if isinstance(problem.model, Searchable) and problem.model.has_one_optimum:
-        return Moves((), (), 0.0)
+        return Moves()
     kinds = len(kinds_of_starts(problem.model))
     reheats = [Reheat(noise) for noise in _NOISES]
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)] if kinds > 1 else []
@@ -255,7 +260,8 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     turns: list[Move] = []
     for i in range(2):
         turns += [*swaps[i : i + 1], reheats[i], *starts[i : i + 1]]
-    return Moves(before, tuple(turns), effort)
+    order = (Reorder(),) if effort > 0 and kinds > 1 else ()
+    return Moves((*guard, *order), tuple(turns), order, effort)
 
 
 def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Found:
@@ -274,13 +280,12 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
             checkpoint.save("moves", result)
 
     def goes_on() -> bool:
-        if len(result.attempts) < len(moves.before):
+        if result.turn < len(moves.before):
             return True
         return result.spent < budget and result.in_vain < _PATIENCE * len(moves.turns)
 
-    while goes_on() and not course.stopped():
+    def make(move: Move) -> None:
         number = len(result.attempts)
-        move = moves.at(result.turn)
         try:
             if result.trial is None:
                 seeds = (result.best_restart, 2 + number)
@@ -307,6 +312,12 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
             # What a move proposes can lead out of the domain of the parameters.
             pass
         result.judge(move, stop, problem.units.n_observations)
+
+    while goes_on() and not course.stopped():
+        make(moves.at(result.turn))
+    for move in moves.after:
+        if not course.stopped():
+            make(move)
     return result
 
 

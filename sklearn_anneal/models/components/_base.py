@@ -78,9 +78,22 @@ class Components(ABC):
         """The keys of all natural parameters."""
         return tuple(name for factor in self.factors for name in factor.names.values())
 
+    @property
+    def shared_keys(self) -> tuple[str, ...]:
+        """The keys of the natural parameters that all components share."""
+        return ()
+
     @abstractmethod
     def prior(self, summary: Any) -> Natural:
         """Return λ₀ of all components."""
+
+    def reordered(self, q: Natural, order: np.ndarray) -> Natural:
+        """Return the parameters of the components in another order, given by their numbers."""
+        k, shared = self.n_components, self.shared_keys
+        return {
+            key: q[key] if key in shared else q[key].reshape(k, -1)[order].reshape(q[key].shape)
+            for key in self.keys
+        }
 
     @property
     def learns_early(self) -> bool:

@@ -150,6 +150,10 @@ class BlockComponents(Components):
             draws = draws[n:]
         return found
 
+    def reordered(self, q: Natural, order: np.ndarray) -> Natural:
+        parts = self.parts.items()
+        return self._joined((n, part.reordered(self.own(n, q), order)) for n, part in parts)
+
     def plug_in(self, q: Natural) -> dict[str, Any]:
         return {n: part.plug_in(self.own(n, q)) for n, part in self.parts.items()}
 

@@ -149,6 +149,10 @@ class GaussianComponents(Components):
         precisions = Factor(self._wishart, {key: key for key in Wishart.keys})
         return Factor(self._gaussian, names), precisions
 
+    @property
+    def shared_keys(self) -> tuple[str, ...]:
+        return tuple(Wishart.keys) if self.structure.shared else ()
+
     def _pick(self, q: Natural, factor: int) -> Natural:
         return self.factors[factor].pick(q)
 
