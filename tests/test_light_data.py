@@ -111,7 +111,9 @@ def test_a_fixed_prior_needs_no_warning(kinds):
 def test_the_warning_names_the_priors_and_what_a_token_weighs(name, kinds):
     fixed = {"doc_topic_prior": 0.1, "topic_word_prior": 0.1, name: "auto"}
     lda = AnnealedLatentDirichletAllocation(3, annealing="none", max_iter=3, **fixed)
-    with pytest.warns(UserWarning, match=rf"weighs 0\.062 on average.* {name} is not learned"):
+    with pytest.warns(
+        UserWarning, match=rf"weighs 0\.062 on average.* the fit does not learn {name}"
+    ):
         lda.fit(np.full((4, 16), 1 / 16))
 
 
@@ -195,7 +197,7 @@ def test_topics_of_short_documents_are_those_under_the_prior_that_drew_them(para
     drawn = short_documents(rng)
     lda = AnnealedLatentDirichletAllocation(5, random_state=0, **params)
     known = AnnealedLatentDirichletAllocation(5, random_state=0, doc_topic_prior=0.1, **params)
-    lda, n = warned(lambda: lda.fit(drawn[0]), "doc_topic_prior is not learned")
+    lda, n = warned(lambda: lda.fit(drawn[0]), "the fit does not learn doc_topic_prior")
     assert n == 1
     assert_allclose(lda.doc_topic_prior_, 0.1)
     expected = error_of_proportions(known.fit(drawn[0]), *drawn)
@@ -228,7 +230,9 @@ def test_topics_of_short_documents_still_learn_the_prior_of_words(rng):
     lda = AnnealedLatentDirichletAllocation(
         5, annealing="none", topic_word_prior="auto", random_state=0
     )
-    _, n = warned(lambda: lda.fit(short_documents(rng)[0]), "doc_topic_prior is not learned")
+    _, n = warned(
+        lambda: lda.fit(short_documents(rng)[0]), "the fit does not learn doc_topic_prior"
+    )
     assert n == 1
     assert lda.topic_word_prior_ != 1 / 5
 

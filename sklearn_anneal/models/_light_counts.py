@@ -43,7 +43,7 @@ def why_fractions(names: Iterable[str], what: str, total: float, whole: float) -
     return (
         "X holds fractions of counts, as tf-idf and rows that are divided by their sums do: "
         f"{what} weighs {total / whole:.2g} on average. They do not determine how strong a prior "
-        f"is, so that {listed} is not learned, and stays as the fit begins. Give counts, from "
+        f"is, so that the fit does not learn {listed}. Give counts, from "
         "CountVectorizer for example, or X times a constant that makes it counts, or a number for "
         f"{listed}."
     )
@@ -55,7 +55,7 @@ def why_light(names: Iterable[str], total: float, whole: float) -> str:
     return (
         f"A token weighs {total / whole:.2g} on average, because sample_weight is far below 1. A "
         "weight is a number of copies, and so little data does not determine how strong a prior "
-        f"is, so that {listed} is not learned, and stays as the fit begins. Multiply sample_weight "
+        f"is, so that the fit does not learn {listed}. Multiply sample_weight "
         "by a constant that makes its mean 1."
     )
 
@@ -65,7 +65,7 @@ def why_short(mean_length: float) -> str:
     return (
         f"A document has {mean_length:.2g} tokens on average, and each is divided among the topics "
         "by this local_step. So few tokens leave every topic a fraction of a count, and fractions "
-        "do not determine how strong a prior is, so that doc_topic_prior is not learned, and stays "
-        "as the fit begins. The default settings, under which each token is drawn to belong to one "
+        "do not determine how strong a prior is, so that the fit does not "
+        "learn doc_topic_prior. The default settings, under which each token is drawn to belong to one "
         "topic, do learn it; or give a number for doc_topic_prior."
     )
