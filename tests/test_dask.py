@@ -50,9 +50,10 @@ def mortal():
     """A client of two workers that a test may kill.
 
     Every test has workers of its own, because a worker that takes the place of a killed one does
-    not always come up on a busy machine. Tests count how often a loss costs something, and are patient where the machine is busy. Dask
-    would otherwise let a worker steal a visit from one that is late, with copies of its parts, and
-    what the parts have kept until then would be old at the next visit.
+    not always come up on a busy machine. Tests count how often a loss costs something, and are
+    patient where the machine is busy. Dask would otherwise let a worker steal a visit from one that
+    is late, with copies of its parts, and what the parts have kept until then would be old at the
+    next visit.
     """
     settings = {
         "distributed.scheduler.work-stealing": False,

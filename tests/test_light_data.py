@@ -93,7 +93,7 @@ def test_topics_of_fractions_are_found_under_a_prior_that_stays(divided, params,
 def test_priors_of_counts_are_learned_without_a_word(params, kinds):
     lda = AnnealedLatentDirichletAllocation(3, random_state=0, topic_word_prior="auto", **params)
     lda.set_params(max_iter=120)
-    lda, n = warned(lambda: lda.fit(kinds[0]), "not learned")
+    lda, n = warned(lambda: lda.fit(kinds[0]), "does not learn")
     assert n == 0
     assert len(set(lda.doc_topic_prior_)) == 3
     assert lda.topic_word_prior_ not in (1 / 3, 2 / 3**0.75)
@@ -102,7 +102,7 @@ def test_priors_of_counts_are_learned_without_a_word(params, kinds):
 def test_a_fixed_prior_needs_no_warning(kinds):
     X, kind = rows_to_one(kinds[0]), kinds[1]
     lda = AnnealedLatentDirichletAllocation(3, doc_topic_prior=0.1, random_state=0)
-    lda, n = warned(lambda: lda.fit(X), "not learned")
+    lda, n = warned(lambda: lda.fit(X), "does not learn")
     assert n == 0
     assert adjusted_rand_score(kind, lda.transform(X).argmax(axis=1)) > 0.95
 
@@ -209,7 +209,7 @@ def test_documents_of_ten_tokens_determine_their_prior(params, rng):
     lda = AnnealedLatentDirichletAllocation(5, random_state=0, **params)
     for length, expected in ((10, 0), (9, 1)):
         X = short_documents(rng, length)[0]
-        _, n = warned(lambda X=X: lda.fit(X), "not learned")
+        _, n = warned(lambda X=X: lda.fit(X), "does not learn")
         assert n == expected
         assert len(set(lda.doc_topic_prior_)) == (1 if expected else 5)
 
@@ -218,7 +218,7 @@ def test_sampled_tokens_of_short_documents_determine_their_prior(rng):
     """They are whole counts."""
     drawn = short_documents(rng)
     lda = AnnealedLatentDirichletAllocation(5, random_state=0)
-    _, n = warned(lambda: lda.fit(drawn[0]), "not learned")
+    _, n = warned(lambda: lda.fit(drawn[0]), "does not learn")
     assert n == 0
     assert 0.2 < lda.doc_topic_prior_.sum() < 1.0  # 0.5 drew them
     known = AnnealedLatentDirichletAllocation(5, random_state=0, doc_topic_prior=0.1)

@@ -65,7 +65,7 @@ def why_short(mean_length: float) -> str:
     return (
         f"A document has {mean_length:.2g} tokens on average, and each is divided among the topics "
         "by this local_step. So few tokens leave every topic a fraction of a count, and fractions "
-        "do not determine how strong a prior is, so that the fit does not "
-        "learn doc_topic_prior. The default settings, under which each token is drawn to belong to one "
+        "do not determine how strong a prior is, so that the fit does not learn "
+        "doc_topic_prior. The default settings, under which each token is drawn to belong to one "
         "topic, do learn it; or give a number for doc_topic_prior."
     )
