@@ -278,7 +278,7 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
             checked_prior(value, estimator._usual_concentration(n), (k, n), "emissionprob_prior")
             for n in n_levels
         ]
-        return CategoricalColumns(k, n_levels, priors, is_auto(value) and k > 1)
+        return CategoricalColumns(k, n_levels, priors, is_auto(value))
 
     @classmethod
     def attributes(

@@ -360,7 +360,7 @@ class PoissonEmission(Emission[PoissonComponents]):
         if rate is not None:
             rate = checked_prior(rate, None, (k, d), "lambdas_weight")
         asked = {"shape": estimator.lambdas_prior, "rate": estimator.lambdas_weight}
-        learned = tuple(name for name, value in asked.items() if k > 1 and is_auto(value))
+        learned = tuple(name for name, value in asked.items() if is_auto(value))
         return PoissonComponents(k, d, shape, rate, learned)
 
     @classmethod
@@ -403,7 +403,7 @@ class BernoulliEmission(Emission[BernoulliComponents]):
     def components(cls, estimator: Any, frames: np.ndarray) -> BernoulliComponents:
         k, d = estimator.n_components, frames.shape[1]
         prior = checked_prior(estimator.emissionprob_prior, 1.0, (k, d), "emissionprob_prior")
-        learns = k > 1 and is_auto(estimator.emissionprob_prior)
+        learns = is_auto(estimator.emissionprob_prior)
         return BernoulliComponents(k, d, prior, prior, learns)
 
     @classmethod

@@ -62,7 +62,10 @@ class BaseMixture(Exchangeable, ConjugateModel):
 
     def resolved(self, summary: Any, hold_units: bool = False) -> BaseMixture:
         model = copy(self)
-        model.components = self.components.resolved(self.of_components(summary))
+        components = self.components
+        if self.n_components == 1 and self.n_rows(summary) < components.least_rows_alone:
+            components = components.fixed()
+        model.components = components.resolved(self.of_components(summary))
         return model
 
     def prior(self, summary: Any) -> Natural:
@@ -118,6 +121,13 @@ class BaseMixture(Exchangeable, ConjugateModel):
         density = self.log_densities(units, q)
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         return Assigned(softmax(density + self.weights.log_weights(q), axis=1), density, weights)
+
+    @property
+    def distributions(self) -> Components:
+        return self.components  # type: ignore[no-any-return]
+
+    def n_rows(self, summary: Any) -> float:
+        return float(summary.weight)
 
     def jitter(self, q: Natural, size: float, rng: np.random.Generator, prior: Natural) -> Natural:
         """Displace the components at random, and leave the weights as they are."""

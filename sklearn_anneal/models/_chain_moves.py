@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 from ..families import Natural
 from ..inference.units import Sequences
 from ._exchangeable import ROWS_FOR_SWAPS, Assigned, Exchangeable, nearer_to_second
-from .components._base import clusterings
+from .components._base import Components, clusterings
 
 # Segments of a start are as long as shares drawn from a Dirichlet distribution with this
 # concentration say, so that restarts differ and all states have frames.
@@ -25,6 +25,13 @@ class ExchangeableStates(Exchangeable):
     emission: Any
     startprob_prior: np.ndarray
     transmat_prior: np.ndarray
+
+    @property
+    def distributions(self) -> Components:
+        return self.emission  # type: ignore[no-any-return]
+
+    def n_rows(self, summary: Any) -> float:
+        return float(summary.n_frames)
 
     def sampled(self, units: Sequences) -> Sequences:
         if goes_one_way(self.transmat_prior):

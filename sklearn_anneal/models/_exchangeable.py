@@ -21,7 +21,9 @@ from scipy.sparse import issparse
 from scipy.special import expit, softmax
 
 from ..families import Natural
+from ._merges import disjoint_pairs, merge_gains
 from ._searchable import Searchable
+from .components._base import Components
 
 # Rows from which a swap is computed; those of larger data are a sample.
 ROWS_FOR_SWAPS = 20_000
@@ -33,6 +35,11 @@ _ROUNDS = 2
 _POWER_ITERATIONS = 4
 # Differences of gains below this share of the largest gain, or below one nat, are left to chance.
 _CHANCE = 0.1
+# Merges with a smaller gain than this are not tried, in nats. The priors that are learned from
+# fewer components can raise the bound by about as much.
+_LEAST_GAIN = -20.0
+# Gains of merges whose difference is smaller, in nats, are left to chance.
+_NOISE_OF_MERGES = 1.0
 # A row that the given-up component explains to all but this share goes where its density is
 # highest, and not where the rest of its responsibilities is.
 _REST = 1e-6
@@ -67,6 +74,15 @@ class Exchangeable(Searchable):
     @abstractmethod
     def log_densities(self, units: Any, q: Natural) -> np.ndarray:
         """Return E log p(x | z = k) of all rows in nats, (n_rows, n_components)."""
+
+    @property
+    @abstractmethod
+    def distributions(self) -> Components:
+        """The distributions of rows given their components."""
+
+    @abstractmethod
+    def n_rows(self, summary: Any) -> float:
+        """Return the weight of all rows."""
 
     @abstractmethod
     def posterior_given(
@@ -129,6 +145,38 @@ class Exchangeable(Searchable):
         without[:, given_up] = rows * share
         without[:, divided] = rows * (1.0 - share)
         return self.posterior_given(without, units, summary, prior)
+
+    def merged(
+        self,
+        units: Any,
+        q: Natural,
+        summary: Any,
+        prior: Natural,
+        rng: np.random.Generator,
+        bold: bool,
+    ) -> Natural | None:
+        """Return the parameters after pairs of components have become one.
+
+        All disjoint pairs whose merge would raise the bound are merged, or else, if ``bold``, the
+        best pair.
+        """
+        units = self.sampled(units)
+        found = self.assigned(units, q)
+        if len(found.weights) < 2:
+            return None
+        weights = found.weights * (self.n_rows(summary) / max(found.weights.sum(), _TINY))
+        gains = merge_gains(self.distributions, q, prior, found.responsibilities, weights)
+        gains += _NOISE_OF_MERGES * rng.gumbel(size=gains.shape)
+        pairs = disjoint_pairs(gains, 0.0)
+        if not pairs and bold:
+            pairs = disjoint_pairs(gains, _LEAST_GAIN)[:1]
+        if not pairs:
+            return None
+        r = found.responsibilities.copy()
+        for first, second in pairs:
+            r[:, first] += r[:, second]
+            r[:, second] = 0.0
+        return self.posterior_given(r, units, summary, prior)
 
     @property
     def has_one_optimum(self) -> bool:

@@ -49,6 +49,22 @@ class Searchable(ABC):
     def other_starts(self) -> tuple[Any, ...]:
         """Return copies of the model whose starts are of other kinds, which are worth trying."""
 
+    def merged(
+        self,
+        units: Any,
+        q: Natural,
+        summary: Any,
+        prior: Natural,
+        rng: np.random.Generator,
+        bold: bool,
+    ) -> Natural | None:
+        """Return the parameters after components that explain the same have become one.
+
+        None stands for components none of which promise a higher bound as one; with ``bold``, one
+        pair may promise a slightly lower one. The other parameters are those of :meth:`swapped`.
+        """
+        return None
+
     def reordered(self, q: Natural, prior: Natural) -> Natural | None:
         """Return the parameters with the components in the order that their prior prefers.
 

@@ -13,6 +13,10 @@ from ..families import Beta, Dirichlet, Factor, Natural, stick_breaking_log_weig
 from ..families._empirical_bayes import damped, dirichlet_concentration, stick_concentration
 
 
+# The second parameter of a stick of which nothing is left.
+_NOTHING = 1e-6
+
+
 class Weights(ABC):
     """The distribution of the weights of K components; it holds hyperparameters only.
 
@@ -30,11 +34,11 @@ class Weights(ABC):
 
     def __init__(self, n_components: int, concentration: float | str | None):
         self.n_components = n_components
-        auto = isinstance(concentration, str)
-        self.learns = auto and n_components > 1
+        self.auto = isinstance(concentration, str)
+        self.learns = self.auto and n_components > 1
         # The value is kept as it is given, an integer for example, because it is shown to users.
         self.concentration: Any = 1.0 / n_components
-        if not (auto or concentration is None):
+        if not (self.auto or concentration is None):
             self.concentration = concentration
 
     @abstractmethod
@@ -129,16 +133,26 @@ class DirichletWeights(Weights):
 
 
 class StickBreakingWeights(Weights):
-    """π_k = v_k Π_{j<k} (1 − v_j) with v_k ~ Beta(1, α): ``stick_a`` and ``stick_b`` (K,)."""
+    """π_k = v_k Π_{j<k} (1 − v_j) with v_k ~ Beta(1, α): ``stick_a`` and ``stick_b`` (K,).
+
+    With a given α, π belongs to a process without end, of which the K first components are there:
+    the bound lacks what the others would explain. With a learned one, the last component takes all
+    that is left, v_K = 1 (Ishwaran and James, 2001), so that bounds of different K compare: that
+    of a single component is exact, and a component that nothing needs lowers the bound.
+    """
 
     factor = Factor(Beta(), {"a": "stick_a", "b": "stick_b"})
 
     def prior(self) -> Natural:
         k = self.n_components
-        return {"stick_a": np.ones(k), "stick_b": np.full(k, float(self.concentration))}
+        rest = np.full(k, float(self.concentration))
+        if self.auto:
+            rest[-1] = _NOTHING
+        return {"stick_a": np.ones(k), "stick_b": rest}
 
     def _best_concentration(self, q: Natural) -> float:
-        return stick_concentration(self.factor.family.expectations(self.factor.pick(q))["b"])
+        log_rest = self.factor.family.expectations(self.factor.pick(q))["b"]
+        return stick_concentration(log_rest[:-1])
 
     def best_order(self, counts: np.ndarray) -> np.ndarray:
         return np.argsort(-counts, kind="stable")

@@ -275,7 +275,9 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> HiddenMarkov:
         model = copy(self)
-        model.emission = self.emission.resolved(summary.emission)
+        alone = self.n_components == 1 and summary.n_frames < self.emission.least_rows_alone
+        emission = self.emission.fixed() if alone else self.emission
+        model.emission = emission.resolved(summary.emission)
         return model
 
     def prior(self, summary: Summary) -> Natural:

@@ -27,6 +27,8 @@ from .problem import Problem
 PASSES_OF_REHEAT = 10
 # Passes before a swap can be out of reach, in which its halves move apart.
 _PASSES_OF_SWAP = 8
+# Rounds of merges before inference goes on.
+_ROUNDS_OF_MERGES = 8
 # Passes after which a new start is compared with the first fit after as many, for the first time.
 _PASSES_OF_START = 10
 
@@ -113,6 +115,34 @@ class Swap(Move):
             return None
         ctx.q = _in_order(ctx.model, q, ctx.prior)
         return Progress(ctx, PLAIN)
+
+    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
+        return OutOfReach(stop, target, after=_PASSES_OF_SWAP)
+
+
+@dataclass(frozen=True)
+class Merge(Move):
+    """Pairs of components become one (Hughes and Sudderth, 2013).
+
+    Those that are given up explain nothing any more, and can be used by swaps.
+    """
+
+    name = "merge"
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        if not isinstance(kept.ctx.model, Searchable):
+            return None
+        rng = generator(problem.seed, *seeds)
+        ctx = _anew(kept.ctx, rng)
+        sample = problem.sample.centered(ctx.summary)
+        for n in range(_ROUNDS_OF_MERGES):
+            q = ctx.model.merged(sample, ctx.q, ctx.summary, ctx.prior, rng, bold=n == 0)
+            if q is None:
+                break
+            ctx.q = _in_order(ctx.model, q, ctx.prior)
+            # Fewer components have another prior, under which more of them may gain.
+            problem.learn(ctx)
+        return None if ctx.q is kept.ctx.q else Progress(ctx, PLAIN)
 
     def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
         return OutOfReach(stop, target, after=_PASSES_OF_SWAP)

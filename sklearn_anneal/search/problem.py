@@ -26,7 +26,7 @@ ROWS_FOR_STARTS = 20_000
 
 
 # Steps of empirical Bayes from a start, and the data points per component that it must have.
-_STEPS_AT_START, _LEAST_PER_COMPONENT = 10, 5
+_STEPS_WITHOUT_DATA, _LEAST_PER_COMPONENT = 10, 5
 
 
 class Problem(NamedTuple):
@@ -92,9 +92,13 @@ class Problem(NamedTuple):
         assigned = isinstance(model, Searchable) and model.starts_assigned
         if not (assigned and self.sample.n_units >= _LEAST_PER_COMPONENT * model.n_components):
             return
+        self.learn(ctx)
+
+    def learn(self, ctx: Context) -> None:
+        """Learn the priors that need not wait, without a pass over the data."""
         if self.summary.why_not_learned(self.model):
             return
-        for _ in range(_STEPS_AT_START):
+        for _ in range(_STEPS_WITHOUT_DATA):
             ctx.model, ctx.prior, ctx.q = ctx.model.learned(
                 ctx.q, ctx.prior, None, 1.0, 1.0, late=False
             )

@@ -18,14 +18,14 @@ from ..inference.engine import Progress, Trace
 from ..inference.parallel import Workers
 from ..inference.stopping import Rule
 from ..models._searchable import Searchable
-from .moves import Move, Plain, Reheat, Reorder, Start, Swap, kinds_of_starts
+from .moves import Merge, Move, Plain, Reheat, Reorder, Start, Swap, kinds_of_starts
 from .problem import Problem
 from .restarts import Course, completed, raced
 
 # The budget is counted in passes of the first fit, which count as this many at least.
 _LEAST_PASSES = 12
 # Passes over the data that the proposal of a move takes.
-_OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "start": 2}
+_OF_PROPOSAL = {"guided swap": 6, "random swap": 2, "merge": 2, "start": 2}
 # A rise of the bound by less than this, in nats per observation, does not keep the search going.
 _LEAST_RISE = 1e-4
 # The search ends after each move has been in vain this many times in a row.
@@ -257,7 +257,7 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     reheats = [Reheat(noise) for noise in _NOISES]
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)] if kinds > 1 else []
     swaps = [Swap(guided=True), Swap(guided=False)] if kinds > 1 else []
-    turns: list[Move] = []
+    turns: list[Move] = [Merge()] if kinds > 1 else []
     for i in range(2):
         turns += [*swaps[i : i + 1], reheats[i], *starts[i : i + 1]]
     order = (Reorder(),) if effort > 0 and kinds > 1 else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar
@@ -94,6 +95,48 @@ class Components(ABC):
             key: q[key] if key in shared else q[key].reshape(k, -1)[order].reshape(q[key].shape)
             for key in self.keys
         }
+
+    def merge_gains(self, q: Natural, prior: Natural, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Return what the bound gains from the parameters of pairs that become one, in nats.
+
+        Given the responsibilities, the bound has a difference of log normalisers for each
+        component, whose natural parameters are those of the prior plus statistics. The statistics
+        of a pair are added. ``i`` and ``j`` are the numbers of the components of the pairs, and
+        have the shape (n_pairs,), as the result has.
+        """
+        k = self.n_components
+        total = np.zeros(len(i))
+
+        def of(natural: Natural, which: np.ndarray) -> Natural:
+            return {
+                key: x.reshape(k, -1, *x.shape[1:])[which].reshape(-1, *x.shape[1:])
+                for key, x in natural.items()
+            }
+
+        for factor in self.factors:
+            own, at_rest = factor.pick(q), factor.pick(prior)
+            normalizer = factor.family.log_normalizer
+            each = (normalizer(own) - normalizer(at_rest)).reshape(k, -1).sum(axis=1)
+            first, second, rest = of(own, i), of(own, j), of(at_rest, i)
+            both = {key: first[key] + second[key] - rest[key] for key in first}
+            merged = (normalizer(both) - normalizer(rest)).reshape(len(i), -1).sum(axis=1)
+            total += merged - each[i] - each[j]
+        return total
+
+    @property
+    def least_rows_alone(self) -> float:
+        """The number of rows from which a single component learns its priors.
+
+        They repeat what the rows say, so that fewer rows would be predicted with too much
+        certainty.
+        """
+        return 50.0
+
+    def fixed(self) -> Components:
+        """Return components that learn no priors."""
+        fixed = copy(self)
+        fixed.learns = False
+        return fixed
 
     @property
     def learns_early(self) -> bool:

@@ -113,6 +113,13 @@ class BlockComponents(Components):
             for f in part.factors
         )
 
+    @property
+    def least_rows_alone(self) -> float:
+        return max(part.least_rows_alone for part in self.parts.values())
+
+    def fixed(self) -> BlockComponents:
+        return BlockComponents({name: part.fixed() for name, part in self.parts.items()})
+
     def prior(self, summary: Summaries) -> Natural:
         return self._joined((n, part.prior(summary[n])) for n, part in self.parts.items())
 
@@ -153,6 +160,11 @@ class BlockComponents(Components):
     def reordered(self, q: Natural, order: np.ndarray) -> Natural:
         parts = self.parts.items()
         return self._joined((n, part.reordered(self.own(n, q), order)) for n, part in parts)
+
+    def merge_gains(self, q: Natural, prior: Natural, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        parts = self.parts.items()
+        own = [part.merge_gains(self.own(n, q), self.own(n, prior), i, j) for n, part in parts]
+        return np.sum(own, axis=0)
 
     def plug_in(self, q: Natural) -> dict[str, Any]:
         return {n: part.plug_in(self.own(n, q)) for n, part in self.parts.items()}

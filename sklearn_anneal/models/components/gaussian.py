@@ -23,6 +23,7 @@ from ...inference.units import Rows
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
 from ._base import Components
+from ._compared_gaussians import coordinates, tied_merge_gains
 from ._features import ROWS_PER_BLOCK, Features, Terms, feature_kind, kernels
 from ._learned_gaussians import learnable, learned_gaussians
 from ._missing_cells import LOG_2PI
@@ -112,7 +113,7 @@ class GaussianComponents(Components):
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.covariance_prior_name = covariance_prior_name
-        can = () if n_components == 1 else learnable(covariance_type)
+        can = learnable(covariance_type)
         self.auto = tuple(name for name in can if isinstance(getattr(self, name), str))
         self.learns = bool(self.auto)
         self.reference: np.ndarray | None = None
@@ -153,12 +154,26 @@ class GaussianComponents(Components):
     def shared_keys(self) -> tuple[str, ...]:
         return tuple(Wishart.keys) if self.structure.shared else ()
 
+    def merge_gains(self, q: Natural, prior: Natural, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        if self.structure.shared:
+            return tied_merge_gains(self, q, prior, i, j)
+        return super().merge_gains(q, prior, i, j)
+
     def _pick(self, q: Natural, factor: int) -> Natural:
         return self.factors[factor].pick(q)
 
     def summary(self, rows: Rows) -> Summary:
         """Return the moments of the rows, from one pass over them."""
         return moments(rows, self.structure.event_ndim == 2)
+
+    @property
+    def least_rows_alone(self) -> float:
+        return max(super().least_rows_alone, 10.0 * self.n_features)
+
+    def fixed(self) -> GaussianComponents:
+        fixed = copy(self)
+        fixed.learns, fixed.auto = False, ()
+        return fixed
 
     def resolved(self, summary: Summary) -> GaussianComponents:
         """Return components in which the priors that depend on data have their values.
@@ -776,18 +791,4 @@ class GaussianComponents(Components):
         return {"mean": mean, "mean_precision": q["mean_precision"], **precisions}
 
     def coordinates(self, q: Natural, summary: Summary) -> np.ndarray:
-        """Return the coordinates of the components in units of the spread of each column.
-
-        They are the means and, unless the components share it, the covariance. A variance that all
-        columns have in common is in units of their mean variance.
-        """
-        standard = self.standard(q)
-        variance = summary.variance
-        units = np.sqrt(np.where(variance > 0, variance, 1.0))
-        parts = [standard["mean"] / units]
-        if not self.structure.shared:
-            scale = self.covariances(standard["inverse_scale"], standard["dof"])
-            of_columns = [np.mean(variance), units**2, np.outer(units, units)][scale.ndim - 1]
-            scale = scale / np.maximum(of_columns, 1e-300)
-            parts.append(scale.reshape(len(scale), -1))
-        return np.hstack(parts)
+        return coordinates(self, q, summary)

@@ -121,7 +121,7 @@ class GaussianColumns(LinearComponents):
             "scale_prior": scale_prior,
         }
         auto = [name for name, value in given.items() if isinstance(value, str)]
-        self.learned_names = tuple(auto) if n_components > 1 else ()
+        self.learned_names = tuple(auto)
         self.learns = bool(self.learned_names)
         self.given = {k: None if isinstance(v, str) else v for k, v in given.items()}
         self.priors: dict[str, np.ndarray] = {}
@@ -155,6 +155,11 @@ class GaussianColumns(LinearComponents):
         mean = origin + mean
         center = np.where(seen > 0, mean, np.nan)
         return ColumnMoments(rows.total_weight, seen, center, mean, scatter)
+
+    def fixed(self) -> GaussianColumns:
+        fixed = copy(self)
+        fixed.learns, fixed.learned_names = False, ()
+        return fixed
 
     def resolved(self, summary: ColumnMoments) -> GaussianColumns:
         if not np.all(np.isfinite(summary.variance)):

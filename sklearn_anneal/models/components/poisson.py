@@ -171,6 +171,11 @@ class PoissonComponents(LinearComponents):
             mean /= share
         return Moments(rows.total_weight, mean, rows.total_weight * share)
 
+    def fixed(self) -> PoissonComponents:
+        fixed = copy(self)
+        fixed.learns, fixed.learned_names = False, ()
+        return fixed
+
     def resolved(self, summary: Moments) -> PoissonComponents:
         # A column of zeros would have an infinite rate. Its mean is therefore taken as if there
         # were about one event in all rows.
