@@ -99,6 +99,8 @@ def complete_bound(mixture, X, responsibilities=None):
     if mixture.weight_concentration_prior_type == "dirichlet_process":
         a, b = mixture.weight_concentration_
         a0, b0 = np.ones(k), np.full(k, mixture.weight_concentration_prior_)
+        # Nothing is left of the last stick, whose prior is that with which the fit ends.
+        b0[-1] = b[-1]
         log_v, log_rest = digamma(a) - digamma(a + b), digamma(b) - digamma(a + b)
         log_weights = log_v + np.append(0, np.cumsum(log_rest)[:-1])
         kl = ((a - a0) * log_v + (b - b0) * log_rest - betaln(a, b) + betaln(a0, b0)).sum()

@@ -51,6 +51,9 @@ def _log_prior_of_counts(estimator: Any, counts: np.ndarray) -> float:
             + np.sum(gammaln(a + counts) - gammaln(a))
         )
     beyond = counts[::-1].cumsum()[::-1] - counts
+    if estimator.weight_concentration_prior == "auto":
+        # The last component takes all that is left.
+        beyond, counts = beyond[:-1], counts[:-1]
     return float(np.sum(betaln(1.0 + counts, a + beyond) - betaln(1.0, a)))
 
 

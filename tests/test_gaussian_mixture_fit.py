@@ -272,11 +272,13 @@ def test_whether_components_coincide_does_not_depend_on_units(covariance_type, f
 @all_covariance_types
 def test_one_component(covariance_type, weight_prior, annealing):
     X = real_data("iris")
+    priors = ["covariance_prior", "degrees_of_freedom_prior", "mean_prior", "mean_precision_prior"]
     mixture = AnnealedBayesianGaussianMixture(
         covariance_type=covariance_type,
         weight_concentration_prior_type=weight_prior,
         annealing=annealing,
         random_state=0,
+        **dict.fromkeys(priors),
     ).fit(X)
     assert mixture.weights_ == pytest.approx([1])
     np.testing.assert_array_equal(mixture.transform(X), np.ones((len(X), 1)))

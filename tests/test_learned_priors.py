@@ -18,7 +18,7 @@ from cases_gaussian_mixture import (
     full_matrix,
 )
 from scipy.optimize import minimize
-from scipy.special import psi
+from scipy.special import multigammaln, psi
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
@@ -187,8 +187,9 @@ def test_learned_priors_solve_their_equations_in_public_attributes(covariance_ty
     distance = np.einsum("ki,kij,kj->k", shift, precision, shift)
     assert beta0 == pytest.approx(k * d / (d / mixture.mean_precision_ + distance).sum(), rel=1e-3)
     a, b = mixture.weight_concentration_
-    log_rest = psi(b) - psi(a + b)
-    assert mixture.weight_concentration_prior_ == pytest.approx(k / -log_rest.sum(), rel=1e-3)
+    log_rest = (psi(b) - psi(a + b))[:-1]
+    best = (k - 1) / -log_rest.sum()
+    assert mixture.weight_concentration_prior_ == pytest.approx(best, rel=1e-3)
     most = d + len(rows()) / k
     assert d <= nu0 <= most * (1 + 1e-9)
     if d < nu0 < most * (1 - 1e-9):
@@ -227,7 +228,8 @@ def test_priors_are_learned_one_by_one(name):
 def test_the_concentration_waits_for_the_fit_without_it():
     """Until the bound hardly rises, a fit is the same as one with the concentration of None."""
     others = {name: value for name, value in AUTO.items() if name != "weight_concentration_prior"}
-    plain, mixture = fitted(rows(), **others), fitted(rows(), **AUTO)
+    weights = {"weight_concentration_prior_type": "dirichlet_distribution"}
+    plain, mixture = fitted(rows(), **others, **weights), fitted(rows(), **AUTO, **weights)
     n = len(plain.lower_bounds_)
     assert np.array_equal(mixture.lower_bounds_[:n], plain.lower_bounds_)
     assert mixture.n_iter_ > n
@@ -329,19 +331,69 @@ def test_a_stored_mixture_goes_on_with_its_learned_priors():
 # Edges
 
 
-@all_weight_priors
 @all_factorizations
 @all_covariance_types
-def test_a_single_component_keeps_the_priors_of_none(covariance_type, factorization, weight_prior):
+def test_a_single_component_with_few_rows_keeps_the_priors_of_none(covariance_type, factorization):
+    """A prior that is learned from few rows would repeat them with too much certainty."""
     settings = {
         "n_components": 1,
         "covariance_type": covariance_type,
         "factorization": factorization,
-        "weight_concentration_prior_type": weight_prior,
     }
-    mixture, plain = fitted(rows(), **settings, **AUTO), fitted(rows(), **settings)
-    assert np.array_equal(values_of(mixture), values_of(plain))
-    assert np.array_equal(mixture.lower_bounds_, plain.lower_bounds_)
+    few, enough = rows()[:49], rows()[:50]
+    mixture, plain = fitted(few, **settings, **AUTO), fitted(few, **settings)
+    for name in GAUSSIAN:
+        np.testing.assert_array_equal(
+            getattr(mixture, name + "_"), getattr(plain, name + "_"), strict=True
+        )
+    learned = fitted(enough, **settings, **AUTO)
+    assert learned.mean_precision_prior_ > plain.mean_precision_prior_
+    assert learned.lower_bound_ > fitted(enough, **settings).lower_bound_ + 3
+
+
+@all_weight_priors
+def test_the_weight_of_a_single_component_costs_nothing(weight_prior):
+    """With a learned concentration the bound is the evidence, as with Dirichlet weights."""
+    settings = {"n_components": 1, "reg_covar": 0, "weight_concentration_prior_type": weight_prior}
+    one = fitted(rows(), **settings, weight_concentration_prior="auto")
+    d, n = 2, len(rows())
+    evidence = _log_evidence(rows(), one.mean_prior_, one.covariance_prior_, n, d)
+    assert one.lower_bound_ == pytest.approx(evidence, abs=1e-4)
+    if weight_prior == "dirichlet_process":
+        without_end = fitted(rows(), **settings)
+        assert without_end.lower_bound_ == pytest.approx(evidence - np.log(n + 1), abs=1e-4)
+
+
+def _log_evidence(X, mean, scale, n, d):
+    """The log evidence of a Normal-Wishart model with β₀ = 1 and ν₀ = d."""
+    center = X.mean(axis=0)
+    scatter = (X - center).T @ (X - center)
+    shift = center - mean
+    posterior = scale + scatter + n / (1 + n) * np.outer(shift, shift)
+    log_det, log_det_0 = (np.linalg.slogdet(each)[1] for each in (posterior, scale))
+    found = multigammaln((d + n) / 2, d) - multigammaln(d / 2, d)
+    found += d / 2 * log_det_0 - (d + n) / 2 * log_det
+    return found - d / 2 * np.log(1 + n) - n * d / 2 * np.log(np.pi)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_bound_chooses_one_component_for_rows_without_groups(seed):
+    X = np.random.default_rng(seed).normal(size=(200, 3))
+    bounds = [
+        AnnealedBayesianGaussianMixture(n_components=k, random_state=0).fit(X).lower_bound_
+        for k in (1, 2, 3)
+    ]
+    assert np.argmax(bounds) == 0
+
+
+def test_the_bound_chooses_as_many_components_as_there_are_groups():
+    X, _ = clusters(0, 60, ((0, 0), (12, 0), (0, 12)))
+    bounds = {}
+    for k in (2, 3, 4, 6):
+        mixture = AnnealedBayesianGaussianMixture(n_components=k, random_state=0).fit(X)
+        bounds[k] = mixture.lower_bound_
+        assert mixture.n_effective_components_ == min(k, 3)
+    assert max(bounds, key=bounds.get) == 3
 
 
 @all_factorizations

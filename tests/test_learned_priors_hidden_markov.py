@@ -418,11 +418,15 @@ def test_a_single_state_has_no_transitions_to_learn_from(rng):
 
 
 @pytest.mark.parametrize("case", [case for case in EMISSIONS if case != "categorical"])
-def test_a_single_state_keeps_the_priors_of_none(case, rng):
-    """A prior that is learned from a single state would repeat its data."""
-    sequences = sequences_of(case, rng)
+def test_a_single_state_with_few_frames_keeps_the_priors_of_none(case, rng):
+    """A prior that is learned from few frames would repeat them with too much certainty."""
+    sequences = sequences_of(case, rng, (20, 15, 1, 13))
     est = learner(case, 1).fit(sequences)
     assert_same_fit(est, unlearned(est).fit(sequences))
+    more = sequences_of(case, rng, (20, 15, 1, 14))
+    rise = learner(case, 1).fit(more).lower_bound_ - unlearned(est).fit(more).lower_bound_
+    # The rate of None is already the best one for a given shape.
+    assert rise >= (0 if case == "poisson-rate" else 0.5)
     for name in ("startprob_prior_", "transmat_prior_"):
         assert_array_equal(getattr(est, name), np.ones_like(getattr(est, name)))
     learner(case, 1).partial_fit(sequences)

@@ -31,10 +31,12 @@ from sklearn_anneal import (
     AnnealedHMM,
 )
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.families import Factors
 from sklearn_anneal.inference import engine
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Sequences
 from sklearn_anneal.models._exchangeable import across_widest
+from sklearn_anneal.models._merges import disjoint_pairs
 from sklearn_anneal.search import restarts
 
 pytestmark = [
@@ -167,6 +169,56 @@ def test_components_in_another_order_explain_rows_as_before(entry, params, rng):
     np.testing.assert_allclose(
         model.log_densities(units, q), model.log_densities(units, ctx.q)[:, order], rtol=1e-9
     )
+
+
+def bound_given(model, r, units, ctx):
+    """The part of the bound that components and rows contribute, given responsibilities."""
+    q = model.posterior_given(r, units, ctx.summary, ctx.prior)
+    likelihood = np.sum(r * model.log_densities(units, q))
+    factors = Factors(model.components.factors)
+    return likelihood - factors.kl(q, ctx.prior), q
+
+
+@pytest.mark.parametrize(("entry", "params"), MIXTURES)
+def test_gains_of_merges_are_those_of_the_bound_given_responsibilities(entry, params, rng):
+    X = entry.data(rng, 60)
+    est = entry.make(**params, annealing="none", max_iter=3).fit(X)
+    ctx = context_of(est)
+    model, units = ctx.model, units_of(est, X).centered(ctx.summary)
+    r = rng.dirichlet(np.ones(model.n_components), size=units.n_units)
+    before, q = bound_given(model, r, units, ctx)
+    gain = model.components.merge_gains(q, ctx.prior, np.array([0]), np.array([1]))[0]
+    merged = r.copy()
+    merged[:, 0] += merged[:, 1]
+    merged[:, 1] = 0.0
+    change = bound_given(model, merged, units, ctx)[0] - before
+    settings = est.get_params()
+    tied = settings.get("covariance_type") == "tied"
+    exact = not (tied or settings.get("factorization") == "independent")
+    if exact:
+        assert gain == pytest.approx(change, rel=1e-6, abs=1e-6)
+    else:
+        assert gain == pytest.approx(change, rel=0.3, abs=3)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_components_that_a_group_does_not_need_are_merged(covariance_type):
+    X = np.vstack([clusters_at(0.0, 80), clusters_at(12.0, 80)])
+    est = mixture(n_components=8, annealing="reheating", covariance_type=covariance_type).fit(X)
+    assert "merge" in moves_of(est)
+    assert est.n_effective_components_ == 2
+
+
+def clusters_at(center, n, seed=0):
+    return center + np.random.default_rng([seed, int(center)]).normal(size=(n, 2))
+
+
+def test_disjoint_pairs_are_the_best_ones_without_common_components():
+    gains = np.full((4, 4), -np.inf)
+    gains[0, 1], gains[1, 2], gains[2, 3], gains[0, 3] = 5.0, 4.0, 3.0, -1.0
+    assert disjoint_pairs(gains, 0.0) == [(0, 1), (2, 3)]
+    assert disjoint_pairs(gains, 3.5) == [(0, 1)]
+    assert disjoint_pairs(gains, 6.0) == []
 
 
 def test_the_order_of_components_is_the_best_of_all_orders():

@@ -12,7 +12,6 @@ from scipy.special import logsumexp
 from ..families import Beta, Dirichlet, Factor, Natural, stick_breaking_log_weights
 from ..families._empirical_bayes import damped, dirichlet_concentration, stick_concentration
 
-
 # The second parameter of a stick of which nothing is left.
 _NOTHING = 1e-6
 
