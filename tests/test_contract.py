@@ -65,6 +65,9 @@ pytestmark = [
 ]
 
 # In batch mode these methods draw nothing per unit, so that the order of units does not matter.
+# Two compiled forms of a kernel give the same bits. Checks of bounds prevent some of the
+# vectorisation, and so change the order of sums.
+_OF_COMPILED_FORMS = 1e-14 if numba.config.BOUNDSCHECK else 0.0
 DETERMINISTIC = ("none", "deterministic", "tempering", "local_tempering")
 FORMS = {"likelihood": (1, 1, 0), "posterior": (1, 1, 1), "local": (1, 0, 0)}
 
@@ -218,10 +221,8 @@ def test_visits_without_the_bound_have_the_same_statistics(entry, params, rng):
             step = visit(ctx, method, units, local, block=block, bound=bound).step
             found.append((step.bound, ctx.model.block_statistics(block, step.statistics, ctx.q)))
         (told, expected), (silent, statistics) = found
-        # Checks of bounds prevent some of the vectorisation, and so change the order of sums.
-        tolerance = 1e-14 if numba.config.BOUNDSCHECK else 0.0
         for key in block.keys:
-            np.testing.assert_allclose(statistics[key], expected[key], rtol=tolerance)
+            np.testing.assert_allclose(statistics[key], expected[key], rtol=_OF_COMPILED_FORMS)
         assert silent == told or np.isnan(silent)
 
 
@@ -398,7 +399,7 @@ def test_method_without_temperature_or_noise_is_plain_inference(
         two = one_update(ctx, method, units, settings=settings, minibatch=minibatch)
         assert two.temperature == 1
         assert (one.step.energy, one.step.entropy) == (two.step.energy, two.step.entropy)
-        assert largest_difference(ctx.q, plain.q) == 0
+        assert largest_difference(ctx.q, plain.q) <= _OF_COMPILED_FORMS
 
 
 @pytest.mark.parametrize("noise", ["dirichlet", "gaussian"])

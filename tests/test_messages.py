@@ -23,7 +23,7 @@ from sklearn_anneal.kernels import COMPILATIONS, Compilations, _compile
 
 SHORT = DeterministicAnnealing(initial_temperature=3.0, n_passes=4)
 PASS = re.compile(
-    r"(?:(restart|[a-z ]*swap|reheat|start|plain) (\d+) · )?pass ([^·]*) · T ([^·]*)"
+    r"(?:(restart|[a-z ]*swap|merge|reorder|reheat|start|plain) (\d+) · )?pass ([^·]*) · T ([^·]*)"
     r" · bound ([^·]*)"
     r"(?: · rise ([^·]*) per observation)? · ([0-9.]+) s"
 )
