@@ -120,7 +120,7 @@ def long_functions(path: Path, most: int) -> list[str]:
     ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_files_and_functions_fit_the_eye(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 800
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 900
     assert not long_functions(path, 60)
 
 

@@ -45,6 +45,7 @@ from ..search.problem import prepare
 from ..search.search import Found, Plan, best
 from . import _persistence
 from ._attributes import ExplainedAttributes
+from ._number import ChoosesNumber, Origin
 from ._part_fits import opened, stream
 from ._part_predictions import score_of
 from ._shards import in_parts
@@ -66,6 +67,7 @@ _WARM = "warm_start=True goes on from the last fit"
 
 
 class BaseAnnealed(
+    ChoosesNumber,
     LinkedDocumentation,
     CheckedParameters,
     ExplainedAttributes,
@@ -352,6 +354,7 @@ class BaseAnnealed(
             found = Found.of([self._continue_fit(units, monitor, store)])
             strategy = self.annealing_
         else:
+            origin = self._choose_number(X, units) if self._chooses_number else None
             model = self._make_model(X, units.example)
             strategy = self._strategy(model)
             plan = self._plan(strategy, units)
@@ -359,7 +362,9 @@ class BaseAnnealed(
             monitor = FitMonitor.of(self, plan.n_init, moves, *observed)
             if monitor is not None:
                 monitor.begin(self._words_for(units), strategy, plan.n_init, plan.effort)
-            found = self._start_anew(model, strategy, plan, units, monitor, store)
+            random_state = check_random_state(self.random_state)
+            how = units, monitor, store, random_state, origin
+            found = self._start_anew(model, strategy, plan, *how)
             strategy = found.strategy
         ctx, trace = found.kept.ctx, found.kept.trace
         if warm:
@@ -380,6 +385,8 @@ class BaseAnnealed(
             checked=seen,
         )
         self._keep(inference, strategy, trace, found)
+        if self._chooses_number:
+            self._number_of_trial = None
         self._complete_fit(ctx, units, trace)
         if monitor is not None:
             monitor.end(found.kept, found.best_restart, found.n_passes)
@@ -462,14 +469,20 @@ class BaseAnnealed(
         units: Units,
         monitor: FitMonitor | None,
         checkpoint: Checkpoint | None,
+        random_state: np.random.RandomState,
+        origin: Origin | None = None,
     ) -> Found:
-        """Run all restarts and moves of a fit."""
+        """Run all restarts and moves of a fit.
+
+        The first restart begins at the components of the ``origin`` if there is one.
+        """
         settings = self._settings(units)
         self._load_kernels()
-        random_state = check_random_state(self.random_state)
         if checkpoint is not None:
             random_state = self._reopened(checkpoint, units, random_state)
         problem, start = prepare(model, strategy, units, settings, random_state)
+        if origin is not None:
+            start = origin.start(problem.prior)
         drawn = [] if start is None else [start]
         del start
         work, size = units.operations(problem.model), settings.batch_size

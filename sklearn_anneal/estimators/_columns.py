@@ -270,7 +270,7 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
 
     @classmethod
     def components(cls, estimator: Any, frames: Any) -> CategoricalColumns:
-        k, n_levels = estimator.n_components, frames.packing.n_levels
+        k, n_levels = estimator._number, frames.packing.n_levels
         value = estimator.emissionprob_prior
         if auto_as_none(value) is not None:
             refuse_nonpositive(numbers_of(value, "emissionprob_prior"), "emissionprob_prior")
@@ -340,7 +340,7 @@ class RealColumns(GaussianEmission):
     def components(cls, estimator: Any, frames: Any) -> Any:
         if estimator.covariance_type != "independent":
             return super().components(estimator, frames)
-        k, d = estimator.n_components, frames.shape[1]
+        k, d = estimator._number, frames.shape[1]
         given = {}
         for name, default in (("beta_prior", 1.0), ("dof_prior", 1.0), ("scale_prior", 1.0)):
             value = getattr(estimator, name)

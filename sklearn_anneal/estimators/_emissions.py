@@ -158,7 +158,7 @@ class GaussianEmission(Emission[GaussianComponents]):
 
     @classmethod
     def components(cls, estimator: Any, frames: np.ndarray) -> GaussianComponents:
-        d, k = frames.shape[1], estimator.n_components
+        d, k = frames.shape[1], estimator._number
         tied = estimator.covariance_type == "tied"
         mean = estimator.means_prior
         if not (mean is None or is_auto(mean)):
@@ -195,7 +195,7 @@ class GaussianEmission(Emission[GaussianComponents]):
     @classmethod
     def check_first_batch(cls, estimator: Any, frames: np.ndarray) -> None:
         if any(auto_as_none(p) is None for p in (estimator.means_prior, estimator.scale_prior)):
-            check_first_rows(frames, estimator.n_components, "means_prior and scale_prior")
+            check_first_rows(frames, estimator._number, "means_prior and scale_prior")
 
     @classmethod
     def attributes(
@@ -301,7 +301,7 @@ class CategoricalEmission(Emission[CategoricalComponents]):
         n_symbols = estimator.n_symbols
         if n_symbols is None:
             n_symbols = max(int(frames.max(initial=-1)) + 1, 1)
-        k = estimator.n_components
+        k = estimator._number
         default = max(1.0 / n_symbols, LEAST_CONCENTRATION)
         prior = checked_prior(
             estimator.emissionprob_prior, default, (k, n_symbols), "emissionprob_prior"
@@ -354,7 +354,7 @@ class PoissonEmission(Emission[PoissonComponents]):
 
     @classmethod
     def components(cls, estimator: Any, frames: np.ndarray) -> PoissonComponents:
-        k, d = estimator.n_components, frames.shape[1]
+        k, d = estimator._number, frames.shape[1]
         shape = checked_prior(estimator.lambdas_prior, 1.0, (k, d), "lambdas_prior")
         rate = auto_as_none(estimator.lambdas_weight)
         if rate is not None:
@@ -401,7 +401,7 @@ class BernoulliEmission(Emission[BernoulliComponents]):
 
     @classmethod
     def components(cls, estimator: Any, frames: np.ndarray) -> BernoulliComponents:
-        k, d = estimator.n_components, frames.shape[1]
+        k, d = estimator._number, frames.shape[1]
         prior = checked_prior(estimator.emissionprob_prior, 1.0, (k, d), "emissionprob_prior")
         learns = is_auto(estimator.emissionprob_prior)
         return BernoulliComponents(k, d, prior, prior, learns)

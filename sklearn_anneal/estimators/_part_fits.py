@@ -158,7 +158,7 @@ def opened(
         if missing and not all_rows:
             place.put(list(sources))
             missing = place.sum(_Missing())
-            units = repacked(units, missing, estimator.n_components)
+            units = repacked(units, missing, estimator._number)
         place.put([replace(source, missing=missing) for source in sources])
         yield data, PartedUnits(place, units, columns[0])
     finally:

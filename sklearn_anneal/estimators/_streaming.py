@@ -75,6 +75,11 @@ def update(estimator: Any, X: Any, units: Units) -> None:
 
 def _opened(estimator: Any, X: Any, units: Units) -> tuple[Inference, Annealing]:
     """The start of a stream, and the method for the attribute ``annealing_``."""
+    if estimator._chooses_number:
+        raise ValueError(
+            "n_components='auto' compares fits with several numbers of components, and so needs "
+            "all data at once. Give a number of components, or begin with fit."
+        )
     # The method is checked with the model of a fit as well, so that a stream is not begun with
     # parameters with which no fit can be made.
     estimator._strategy(estimator._make_model(X, units))

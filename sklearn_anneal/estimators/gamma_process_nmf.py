@@ -21,6 +21,7 @@ from ..metrics import LARGEST_COUNT, split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ._base import BaseAnnealed
 from ._counts import checked_counts, drawn_counts
+from ._number import NUMBER_OR_AUTO
 from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
 from ._streaming import WORTH_THREADS
@@ -82,9 +83,10 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
 
     Parameters
     ----------
-    n_components : int, default=50
+    n_components : int or "auto", default=50
         Largest number of components K. It should be larger than the number that is expected to be
-        used; time grows in proportion to it.
+        used; time grows in proportion to it. ``"auto"``: fits with several numbers are compared by
+        their lower bounds, beginning with 1, 2, 4, …, until half of the components stay unused.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"svi_plus"``, ``"structured"``, ``"proximity"``, or
@@ -181,6 +183,12 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         ``transform(X).sum(axis=0) * components_.sum(axis=1)``.
     component_weights_std_ : ndarray of shape (n_components,)
         Posterior standard deviations of the weights.
+    n_components_ : int
+        Number of components: that of the parameter, or the one that ``"auto"`` has found.
+    component_results_ : dict of ndarrays of shape (n_numbers,)
+        Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
+        ``lower_bound`` of a fit with each, and how many of its components explain more than one
+        count (``n_effective_components``).
     n_effective_components_ : int
         Number of components with an expected count of more than 1.
     reconstruction_err_ : float
@@ -259,6 +267,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
 
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
+        "n_components": NUMBER_OR_AUTO,
         **dict.fromkeys(_PRIORS, _PRIOR),
         "init_params": [StrOptions({"random", "random_from_data"})],
         "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
@@ -408,7 +417,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
                 f"its digits, while all activations are 1 anyway. Give at most {_STRONGEST:g}."
             )
         return GammaProcessNMF(
-            self.n_components,
+            self._number,
             X.shape[1],
             **{name: _STARTS[name] if name in learns else float(priors[name]) for name in priors},
             learns=learns,
@@ -424,6 +433,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             **{f"{name}_": float(getattr(model, name)) for name in _PRIORS},
             "component_weights_": shape / rate,
             "component_weights_std_": np.sqrt(shape) / rate,
+            "n_components_": model.n_components,
             "n_effective_components_": int((model.expected_counts(ctx.q, ctx.prior) > 1).sum()),
         }
 

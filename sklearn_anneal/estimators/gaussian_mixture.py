@@ -16,6 +16,7 @@ from ..inference.units import Rows, Units, cell_patterns
 from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed
 from ._mixture_predictions import OVERFLOW, MixturePredictions
+from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
 from ._priors import (
     check_first_rows,
@@ -55,9 +56,12 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
     Parameters
     ----------
-    n_components : int, default=1
+    n_components : int or "auto", default=1
         Number of mixture components. Components that the data do not support end up with a weight
-        near zero.
+        near zero. ``"auto"``: fits with several numbers are compared by their lower bounds,
+        beginning with 1, 2, 4, …, until half of the components stay unused; the fit then goes on
+        from the components of the best one (:ref:`how-many`). It takes some ten times as long as
+        one fit, and needs all data at once, so that ``partial_fit`` has to follow a fit.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         How the scale matrices of the posterior over precisions are restricted: one unrestricted
         matrix per component, one matrix that all components share, one diagonal matrix per
@@ -88,14 +92,14 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Swaps, in which one
-        component is given up and another one divided, short reheats with noise, and starts of other
-        kinds take turns. What a move leads to is kept only if the lower bound is higher, and is
-        given up after a few passes if that is out of reach. The search ends early when every move
-        has been in vain three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"`` or
-        finds no initial temperature above 1, and 0 with other methods and in minibatches. More
-        effort raises the bound further. ``annealing="none"``, which is plain inference, and
-        ``"structured"`` search nothing, and a number above 0 is then refused.
+        multiple of those that the first one took (which count as 12 at least). Merges of
+        components, swaps, in which one is given up and another one divided, short reheats with
+        noise, and starts of other kinds take turns. What a move leads to is kept only if the lower
+        bound is higher, and is given up after a few passes if that is out of reach. The search ends
+        early when every move has been in vain three times in a row. ``"auto"``: 4 if ``annealing``
+        is ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
+        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
+        inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
         How the responsibilities are initialised. ``"kmeans"`` takes the labels of k-means.
         ``"k-means++"`` and ``"random_from_data"`` assign a single row to each component, chosen by
@@ -109,7 +113,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
     weight_concentration_prior : float, "auto" or None, default="auto"
         Concentration of the prior of the weights (γ or α₀ in the literature). ``"auto"``: learned,
         between 1e-4 and 1e4. It is large if components have similar weights, so that fewer of them
-        are switched off. None: 1 / ``n_components``, as in scikit-learn, which switches off more.
+        are switched off. With "dirichlet_process", the last component then takes all that is left
+        (Ishwaran and James, 2001), so that the bounds of different ``n_components`` compare, and a
+        component that nothing needs lowers the bound. None: 1 / ``n_components``, as in
+        scikit-learn, which switches off more; the process goes on beyond the last component.
     mean_precision_prior : float, "auto" or None, default="auto"
         Precision of the prior of the means (β₀), in units of the precision of the component.
         ``"auto"``: learned, and not larger than the number of rows, so that it fits how far the
@@ -219,6 +226,12 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         frame can be made of it.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
+    n_components_ : int
+        Number of components: that of the parameter, or the one that ``"auto"`` has found.
+    component_results_ : dict of ndarrays of shape (n_numbers,)
+        Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
+        ``lower_bound`` of a fit with each, and how many of its components explain more than one row
+        (``n_effective_components``).
     n_effective_components_ : int
         Number of components whose expected number of rows exceeds 1.
     weight_concentration_ : tuple of two ndarrays, or ndarray, of shape (n_components,)
@@ -255,8 +268,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
     size of each update. Learned priors raise the bound, and mostly the density of new rows, above
     all with many features and few rows per component. In exchange a fit takes more passes, the
     bound no longer compares models that were given the same prior, and a prior that few components
-    determine can fit them too closely. One component alone determines none, so that with
-    ``n_components=1`` all priors keep the values of None.
+    determine can fit them too closely. One component alone learns its priors only from 50
+    rows on, and from ten rows per column on with full covariances: they repeat what its rows say,
+    so that fewer rows would be predicted with too much certainty. With them, its bound compares
+    with those of more components.
 
     Cells of X that are NaN are missing ([5]_). They are integrated out, so that the lower bound and
     all predictions are those of the observed cells, and :meth:`impute` gives their posterior means.
@@ -292,6 +307,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
+        "n_components": NUMBER_OR_AUTO,
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "init_params": [StrOptions({"kmeans", "k-means++", "random", "random_from_data"})],
@@ -414,10 +430,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
     def _check_training(self, units: Rows) -> None:  # type: ignore[override]
         refuse_unobserved_columns(units)
-        if units.n_units < self.n_components:
+        if units.n_units < self._least_number:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "
-                f"{self.n_components}, n_samples = {units.n_units}"
+                f"{self._least_number}, n_samples = {units.n_units}"
                 + ("" if units.weights is None else " of positive weight")
             )
 
@@ -425,7 +441,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         refuse_unobserved_columns(units)
         priors = self.mean_prior, self.covariance_prior
         if any(prior is None or is_auto(prior) for prior in priors):
-            check_first_rows(units.X, self.n_components, "mean_prior and covariance_prior")
+            check_first_rows(units.X, self._number, "mean_prior and covariance_prior")
 
     def _make_model(self, X: np.ndarray, units: Units) -> GaussianMixture:
         n_features = X.shape[1]
@@ -440,7 +456,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             mean = check_array(mean, dtype=np.float64, ensure_2d=False, input_name="mean_prior")
             check_shape(mean, (n_features,), "mean_prior")
         return GaussianMixture(
-            self.n_components,
+            self._number,
             n_features,
             self.covariance_type,
             self.weight_concentration_prior_type,
@@ -483,6 +499,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             "covariances_": covariances,
             "precisions_cholesky_": precisions_cholesky,
             "precisions_": precisions,
+            "n_components_": model.n_components,
             "n_effective_components_": int((model.weights.expected_counts(q, ctx.prior) > 1).sum()),
             "weight_concentration_prior_": model.weights.concentration,
             "mean_precision_prior_": components.mean_precision_prior,

@@ -25,6 +25,7 @@ from ._emissions import (
     attributes_only_with,
     check_priors_of_others,
 )
+from ._number import NUMBER_OR_AUTO
 from ._part_fits import stream
 from ._priors import checked_prior, is_auto, refuse_empty_rows
 from ._sequences import (
@@ -75,8 +76,9 @@ class AnnealedHMM(StatePredictions):
 
     Parameters
     ----------
-    n_components : int, default=1
-        Number of states. States that the data do not support end up without frames.
+    n_components : int or "auto", default=1
+        Number of states. States that the data do not support end up without frames. ``"auto"``
+        compares fits of several numbers by their bounds, as in :class:`AnnealedBayesianMixture`.
     emission : {"gaussian", "categorical", "poisson", "bernoulli"} or list of tuples, \
             default="gaussian"
         Distribution of a frame given its state, for frames that are real vectors, symbols 0, 1, …
@@ -88,11 +90,10 @@ class AnnealedHMM(StatePredictions):
         For ``"gaussian"``: how the scale matrices of the posterior over precisions are restricted.
         With ``"independent"`` every column of a state has a mean and a precision of its own.
     n_symbols : int, array-like of int, dict or None, default=None
-        For ``"categorical"``: the number of symbols, which ``partial_fit`` needs. For blocks it can
-        have one number for each column, or be a dictionary from the name of a block to its numbers.
-        None: the largest symbol seen in ``fit``, plus 1. That symbol must then be below 100,000, or
-        below ten times the number of frames if that is more, because tables have one column per
-        symbol.
+        For ``"categorical"``: the number of symbols, which ``partial_fit`` needs. For blocks: one
+        number for each column, or a dictionary from the name of a block to its numbers. None: the
+        largest symbol seen in ``fit``, plus 1. It must then be below 100,000, or below ten times
+        the number of frames if that is more, because tables have one column per symbol.
     annealing : str or Annealing, default="reheating"
         How the fit avoids the local optimum next to its start: ``"none"``, ``"reheating"``,
         ``"deterministic"``, ``"stochastic"``, ``"tempering"``, ``"local_tempering"``,
@@ -112,13 +113,13 @@ class AnnealedHMM(StatePredictions):
         Whether all restarts run to convergence, or only the best one. In a race, which is
         successive halving (Jamieson and Talwalkar, 2016), all restarts make ten passes after their
         schedules, the better half twenty, and so on, until the best of the last three runs to its
-        end. A race takes fewer passes, and can miss a restart that rises late. With
-        ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
+        end. A race takes fewer passes, and can miss a restart that rises late.
+        ``annealing="structured"``, all of whose passes belong to the schedule, refuses it.
     effort : float or "auto", default="auto"
         How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those of the first one (12 at least). Swaps, reheats and starts of other kinds
-        take turns, and what they lead to is kept only if the lower bound is higher; see
-        :ref:`reheats`. The search ends when every move was in vain three times in a row.
+        multiple of those of the first one (12 at least). Merges, swaps, reheats and starts of other
+        kinds take turns, and what they lead to is kept only if the lower bound is higher
+        (:ref:`reheats`). The search ends when every move was in vain three times in a row.
         ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
         minibatches. ``annealing="none"`` and ``"structured"`` refuse a number.
     init_params : {"auto", "kmeans", "random", "segments"}, default="auto"
@@ -271,6 +272,12 @@ class AnnealedHMM(StatePredictions):
         ``lower_bound`` that it reached, and whether it was ``kept``.
     n_passes_ : int
         Number of passes over the data in all restarts and moves together, kept or not.
+    n_components_ : int
+        Number of states: that of the parameter, or the one that ``"auto"`` has found.
+    component_results_ : dict of ndarrays of shape (n_numbers,)
+        Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
+        ``lower_bound`` of a fit with each, and how many of its states explain more than one frame
+        (``n_effective_components``).
     n_effective_components_ : int
         Number of states whose expected number of frames exceeds 1.
     n_features_in_ : int
@@ -293,7 +300,8 @@ class AnnealedHMM(StatePredictions):
     has settled or has made half of ``max_iter`` passes; in minibatches and streams, after annealing
     and 100 updates. The fitted attributes ``…_prior_`` have the learned values.
 
-    With one state, whose prior would repeat it, ``"auto"`` is None, except for symbols.
+    A single state learns its priors from 50 frames on, and for full Gaussians from ten per column
+    on, because its prior would repeat fewer frames with too much certainty.
 
     References
     ----------
@@ -322,6 +330,7 @@ class AnnealedHMM(StatePredictions):
 
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
+        "n_components": NUMBER_OR_AUTO,
         "emission": [StrOptions(set(FRAME_EMISSIONS)), list],
         "covariance_type": [StrOptions({"independent", *COVARIANCE_TYPES})],
         "n_symbols": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
@@ -460,8 +469,9 @@ class AnnealedHMM(StatePredictions):
         self, X: Any, groups: Any, lengths: Any, y: Any = None, states: Any = None
     ) -> SequenceData:
         data = read_sequences(X, groups, lengths, self.emission == "categorical")
+        self._refuse_number_with(states=states)
         check_targets(y, X, data)
-        return replace(data, states=read_states(states, data, self.n_components))
+        return replace(data, states=read_states(states, data, self._number))
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
         data = read_sequences(X, None, None, self.emission == "categorical")
@@ -488,7 +498,7 @@ class AnnealedHMM(StatePredictions):
 
     def _make_units(self, X: SequenceData, sample_weight: np.ndarray | None) -> Sequences:  # type: ignore[override]
         if self._blocks is not None:
-            how = self._blocks, self.n_components, X.levels, self._levels_parameter
+            how = self._blocks, self._number, X.levels, self._levels_parameter
             cells = cells_of(X.X, self.emission, *how)
             mask = missing_cells(cells)
             gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
@@ -528,7 +538,7 @@ class AnnealedHMM(StatePredictions):
         kind = FRAME_EMISSIONS[self.emission if self._blocks is None else "gaussian"]
         check_priors_of_others(self)
         present = units.present()
-        k = self.n_components
+        k = self._number
         start, transmat = self._chain_priors()
         chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
         return HiddenMarkov(
@@ -541,7 +551,7 @@ class AnnealedHMM(StatePredictions):
 
     def _chain_priors(self) -> tuple[np.ndarray, np.ndarray]:
         """The priors of starts and transitions, in which an array may have zeros."""
-        k = self.n_components
+        k = self._number
 
         def checked(name: str, shape: tuple[int, ...]) -> np.ndarray:
             value = getattr(self, name)
@@ -588,6 +598,7 @@ class AnnealedHMM(StatePredictions):
             "transmat_posterior_": q["transmat"],
             "startprob_prior_": prior["startprob"],
             "transmat_prior_": prior["transmat"],
+            "n_components_": model.n_components,
             "n_effective_components_": int((model.expected_counts(q, prior) > 1).sum()),
             "n_sequences_": ctx.summary.n_sequences,
             **of_frames,

@@ -26,6 +26,7 @@ from ._columns import (
 )
 from ._emissions import attributes_only_with
 from ._mixture_predictions import OVERFLOW, MixturePredictions
+from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
 from ._priors import auto_as_none, check_first_rows
 from ._tables import validated_table
@@ -56,9 +57,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
     Parameters
     ----------
-    n_components : int, default=1
+    n_components : int or "auto", default=1
         Number of mixture components. Components that the data do not support end up with a weight
-        near zero.
+        near zero. ``"auto"``: fits with several numbers are compared by their lower bounds,
+        beginning with 1, 2, 4, …, until half of the components stay unused; the fit then goes on
+        from the components of the best one (:ref:`how-many`). It takes some ten times as long as
+        one fit, and needs all data at once, so that ``partial_fit`` has to follow a fit.
     emission : {"bernoulli", "categorical", "poisson", "gaussian"} or list of tuples, \
             default="bernoulli"
         The distribution of the columns. It is never guessed from the values. A list of (name,
@@ -100,14 +104,14 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         ``annealing="structured"``, all of whose passes belong to the schedule, a race is refused.
     effort : float or "auto", default="auto"
         How long the fit looks for a better optimum than its first one, in passes over the data as a
-        multiple of those that the first one took (which count as 12 at least). Swaps, in which one
-        component is given up and another one divided, short reheats with noise, and starts of other
-        kinds take turns. What a move leads to is kept only if the lower bound is higher, and is
-        given up after a few passes if that is out of reach. The search ends early when every move
-        has been in vain three times in a row. ``"auto"``: 4 if ``annealing`` is ``"reheating"`` or
-        finds no initial temperature above 1, and 0 with other methods and in minibatches. More
-        effort raises the bound further. ``annealing="none"``, which is plain inference, and
-        ``"structured"`` search nothing, and a number above 0 is then refused.
+        multiple of those that the first one took (which count as 12 at least). Merges of
+        components, swaps, in which one is given up and another one divided, short reheats with
+        noise, and starts of other kinds take turns. What a move leads to is kept only if the lower
+        bound is higher, and is given up after a few passes if that is out of reach. The search ends
+        early when every move has been in vain three times in a row. ``"auto"``: 4 if ``annealing``
+        is ``"reheating"`` or finds no initial temperature above 1, and 0 with other methods and in
+        minibatches. More effort raises the bound further. ``annealing="none"``, which is plain
+        inference, and ``"structured"`` search nothing, and a number above 0 is then refused.
     init_params : {"random", "kmeans", "k-means++", "random_from_data"}, \
             default="random_from_data"
         How the responsibilities are initialised: drawn from a uniform distribution over all
@@ -122,7 +126,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     weight_concentration_prior : float, "auto" or None, default="auto"
         Concentration of the prior of the weights (γ or α₀ in the literature). ``"auto"``: learned,
         between 1e-4 and 1e4. It is large if components have similar weights, so that fewer of them
-        are switched off. None: 1 / ``n_components``, as in scikit-learn, which switches off more.
+        are switched off. With "dirichlet_process", the last component then takes all that is left
+        (Ishwaran and James, 2001), so that the bounds of different ``n_components`` compare. None:
+        1 / ``n_components``, as in scikit-learn, which switches off more; the process goes on
+        beyond the last component.
     emissionprob_prior : float, array-like, "auto" or None, default="auto"
         Concentration of the Dirichlet priors of the probabilities of categories, and both
         parameters of the beta priors of binary columns. ``"auto"``: learned for each column, which
@@ -209,6 +216,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     weight_concentration_ : tuple of two ndarrays, or ndarray, of shape (n_components,)
         Parameters of the posterior of the weights: for "dirichlet_process" the two parameters of
         the Beta distributions, for "dirichlet_distribution" the concentration.
+    n_components_ : int
+        Number of components: that of the parameter, or the one that ``"auto"`` has found.
+    component_results_ : dict of ndarrays of shape (n_numbers,)
+        Only with ``n_components="auto"``: the numbers that were tried (``n_components``), the
+        ``lower_bound`` of a fit with each, and how many of its components explain more than one row
+        (``n_effective_components``).
     n_effective_components_ : int
         Number of components whose expected number of rows exceeds 1.
     lower_bound_ : float
@@ -294,6 +307,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
+        "n_components": NUMBER_OR_AUTO,
         "emission": [StrOptions(set(COLUMN_EMISSIONS)), list],
         "init_params": [StrOptions({"random", "kmeans", "k-means++", "random_from_data"})],
         "weight_concentration_prior_type": [
@@ -454,7 +468,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
     def _encoded(self, X: Any, declared: dict[str, Any]) -> Any:
         """A table in the form that the model reads, with declared numbers of categories."""
-        return cells_of(X, self.emission, self._blocks, self.n_components, declared, "n_categories")
+        return cells_of(X, self.emission, self._blocks, self._number, declared, "n_categories")
 
     def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Rows:
         X = self._encoded(X, self._known)
@@ -469,10 +483,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     def _check_training(self, units: Rows) -> None:  # type: ignore[override]
         # A row with a weight of 2 counts twice, and may be two rows that were merged.
         n_rows = max(units.n_units, units.total_weight)
-        if n_rows < self.n_components:
+        if n_rows < self._least_number:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "
-                f"{self.n_components}, n_samples = {n_rows:g}"
+                f"{self._least_number}, n_samples = {n_rows:g}"
             )
         refuse_unobserved_columns(units, self._order())
         self._warn_of_categories(units.X)
@@ -488,7 +502,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             parts = table.parts if isinstance(table, Blocks) else {"": table}
             for part, emission in zip(parts.values(), emissions, strict=True):
                 if emission == "gaussian":
-                    check_first_rows(part, self.n_components, "means_prior and scale_prior")
+                    check_first_rows(part, self._number, "means_prior and scale_prior")
 
     def _check_parts(self) -> None:
         self._check_all_declared()
@@ -510,6 +524,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         attributes = {
             "weight_concentration_": concentration,
             "weights_": model.weights.mean(q),
+            "n_components_": model.n_components,
             "n_effective_components_": int((model.weights.expected_counts(q, prior) > 1).sum()),
             "weight_concentration_prior_": model.weights.concentration,
         }

@@ -377,9 +377,9 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         finally:
             del self._held_out
 
-    def _start_anew(self, model, strategy, plan, units, monitor, checkpoint):
+    def _start_anew(self, model, strategy, plan, units, *how):
         with self._training(units) as rows:
-            return super()._start_anew(model, strategy, plan, rows, monitor, checkpoint)
+            return super()._start_anew(model, strategy, plan, rows, *how)
 
     def _continue_fit(self, units, monitor, checkpoint):
         with self._training(units) as rows:

@@ -117,6 +117,11 @@ class BaseMixture(Exchangeable, ConjugateModel):
         weights = {key: prior[key] + value for key, value in of_weights.items()}
         return weights | self.components.reordered(q, order)
 
+    def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural:
+        counts = self.weights.expected_counts(q, prior)
+        added = {key: q[key] - prior[key] for key in self.components.keys}
+        return self.weights.statistics(counts[chosen]) | self.components.reordered(added, chosen)
+
     def assigned(self, units: Rows, q: Natural) -> Assigned:
         density = self.log_densities(units, q)
         weights = np.ones(units.n_units) if units.weights is None else units.weights
@@ -148,6 +153,10 @@ class BaseMixture(Exchangeable, ConjugateModel):
     def n_parameters(self) -> int:
         """The number of free parameters of weights and components."""
         return self.n_components - 1 + self.components.n_parameters
+
+    def expected_counts(self, q: Natural, prior: Natural) -> np.ndarray:
+        """Return the expected number of rows of each component."""
+        return self.weights.expected_counts(q, prior)
 
     def coinciding(self, q: Natural, summary: Any, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.weights.expected_counts(q, prior) >= 1)

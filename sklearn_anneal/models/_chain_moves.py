@@ -33,6 +33,13 @@ class ExchangeableStates(Exchangeable):
     def n_rows(self, summary: Any) -> float:
         return float(summary.n_frames)
 
+    def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural:
+        added = {key: q[key] - prior[key] for key in q}
+        return self.emission.reordered(added, chosen) | {
+            "startprob": added["startprob"][chosen],
+            "transmat": added["transmat"][np.ix_(chosen, chosen)],
+        }
+
     def sampled(self, units: Sequences) -> Sequences:
         if goes_one_way(self.transmat_prior):
             # The times of frames say in which state they are, so that sequences remain whole.

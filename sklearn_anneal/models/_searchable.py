@@ -72,6 +72,14 @@ class Searchable(ABC):
         """
         return None
 
+    def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural | None:
+        """Return what q adds to the prior for some components, as a model of these has it.
+
+        ``chosen`` has the numbers of the components. None stands for a model that cannot be
+        reduced to some of its components.
+        """
+        return None
+
     @property
     def has_one_optimum(self) -> bool:
         """Whether plain inference ends at the same optimum from every start."""

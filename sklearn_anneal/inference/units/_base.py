@@ -65,6 +65,11 @@ class Units(ABC):
         return self.total_weight
 
     @property
+    def n_rows(self) -> int:
+        """Number of rows: of the data points, or of the frames of sequences."""
+        return self.n_units
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing can be learned from the data points, so that updates leave them out."""
         return self.n_observations == 0

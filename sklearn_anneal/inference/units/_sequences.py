@@ -65,6 +65,10 @@ class Sequences(Ragged):
         """Number of frames of each sequence, of shape (n_sequences,)."""
         return np.diff(self.indptr)
 
+    @property
+    def n_rows(self) -> int:
+        return len(self.frames)
+
     @cached_property
     def n_observations(self) -> float:
         """Weighted number of frames."""

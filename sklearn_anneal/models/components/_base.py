@@ -89,12 +89,16 @@ class Components(ABC):
         """Return λ₀ of all components."""
 
     def reordered(self, q: Natural, order: np.ndarray) -> Natural:
-        """Return the parameters of the components in another order, given by their numbers."""
+        """Return the parameters of some components, or of all in another order.
+
+        ``order`` has their numbers.
+        """
         k, shared = self.n_components, self.shared_keys
-        return {
-            key: q[key] if key in shared else q[key].reshape(k, -1)[order].reshape(q[key].shape)
-            for key in self.keys
-        }
+        found: Natural = {}
+        for key in self.keys:
+            x = q[key]
+            found[key] = x if key in shared else x.reshape(k, -1)[order].reshape(-1, *x.shape[1:])
+        return found
 
     def merge_gains(self, q: Natural, prior: Natural, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Return what the bound gains from the parameters of pairs that become one, in nats.

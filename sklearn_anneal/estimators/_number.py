@@ -1,0 +1,191 @@
+"""``n_components="auto"``: the number of components with the highest lower bound."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from ..annealing._base import Context
+from ..families import Natural
+from ..models._searchable import Searchable
+
+# What the parameter can be.
+NUMBER_OR_AUTO = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})]
+# The search for a larger number ends after this many numbers in a row were no better.
+_PATIENCE = 2
+# The layout of data that are read before the number is known suits this many components.
+_USUAL = 16
+
+
+class Tried(NamedTuple):
+    """What a fit with some number of components has reached.
+
+    Attributes
+    ----------
+    lower_bound : float
+        Nats; −inf for a fit that failed.
+    n_used : int
+        Number of components that explain more than one data point.
+    """
+
+    lower_bound: float
+    n_used: int
+
+
+class Origin(NamedTuple):
+    """Components at which a fit can begin, out of those of another fit.
+
+    Attributes
+    ----------
+    statistics : dict of ndarray
+        What the data add to the natural parameters of the prior.
+    """
+
+    statistics: Natural
+
+    def start(self, prior: Natural) -> Natural:
+        """Return the natural parameters, given those of the prior."""
+        return {key: prior[key] + added for key, added in self.statistics.items()}
+
+
+def best_number(fit: Callable[[int], Tried], most: int) -> tuple[int, dict[int, Tried]]:
+    """Return the number of components with the highest bound, and all that were tried.
+
+    Numbers are doubled from one on until half of the components stay unused, or two numbers in a
+    row are no better. The numbers of components in use are tried as well. The gaps on both sides of
+    the best number are then halved until its neighbours have been tried. Of equal bounds that of
+    fewer components counts.
+
+    Parameters
+    ----------
+    fit : callable
+        Returns what the fit with a number of components reaches.
+    most : int
+        The largest number.
+    """
+    tried: dict[int, Tried] = {}
+
+    def attempt(k: int) -> None:
+        if k not in tried:
+            tried[k] = fit(k)
+
+    def best() -> int:
+        return min(tried, key=lambda k: (-tried[k].lower_bound, k), default=1)
+
+    k = 1
+    while k <= min(most, best() * 2**_PATIENCE):
+        attempt(k)
+        if k > 1 and 2 * tried[k].n_used <= k:
+            break
+        k *= 2
+    for used in {found.n_used for found in tried.values()}:
+        attempt(int(np.clip(used, 1, most)))
+    while True:
+        middle = best()
+        below = max((k for k in tried if k < middle), default=middle)
+        above = min((k for k in tried if k > middle), default=min(2 * middle, most + 1))
+        gaps = [k for k in ((below + middle) // 2, (middle + above) // 2) if k not in tried]
+        if not gaps:
+            return middle, tried
+        for k in gaps:
+            attempt(k)
+
+
+class ChoosesNumber:
+    """Mixin of estimators whose parameter ``n_components`` can be "auto"."""
+
+    n_components: Any
+    # The number that a fit tries at the moment, until it has found one.
+    _number_of_trial: int | None = None
+    random_state: Any
+    verbose: int
+    _make_model: Callable[..., Any]
+    _strategy: Callable[..., Any]
+    _plan: Callable[..., Any]
+    _start_anew: Callable[..., Any]
+
+    @property
+    def _chooses_number(self) -> bool:
+        """Whether the number of components is found by the fit."""
+        return isinstance(self.n_components, str)
+
+    @property
+    def _number(self) -> int:
+        """The number of components of the model, or that of usual models before it is known."""
+        if not self._chooses_number:
+            return self.n_components  # type: ignore[no-any-return]
+        tried = self._number_of_trial
+        found: int = getattr(self, "n_components_", _USUAL) if tried is None else tried
+        return found
+
+    @property
+    def _least_number(self) -> int:
+        """The smallest number of components that the model can have."""
+        return 1 if self._chooses_number else self._number
+
+    def _refuse_number_with(self, **given: Any) -> None:
+        """Refuse what names components by their numbers, before there are any."""
+        names = [name for name, value in given.items() if value is not None]
+        if names and self._chooses_number:
+            raise ValueError(
+                f"{names[0]} has numbers of components, which n_components='auto' does not know "
+                "before the fit. Give a number of components."
+            )
+
+    def _choose_number(self, X: Any, units: Any) -> Origin | None:
+        """Set the number of components to that with the highest bound, and return these components.
+
+        Whole fits with several numbers are compared. Components of the best one that explain
+        nothing are left out.
+        """
+        random_state = check_random_state(self.random_state)
+        kept: dict[int, Context] = {}
+
+        def fit(k: int) -> Tried:
+            self._number_of_trial = k
+            try:
+                model = self._make_model(X, units.example)
+                strategy = self._strategy(model)
+                plan = self._plan(strategy, units)
+                same_state = copy.deepcopy(random_state)
+                found = self._start_anew(model, strategy, plan, units, None, None, same_state)
+            except np.linalg.LinAlgError:
+                return Tried(-np.inf, k)
+            except ValueError as error:
+                raise ValueError(
+                    f"n_components='auto' tries several numbers, of which {k} is refused: {error}"
+                ) from error
+            ctx, bound = found.kept.ctx, float(found.kept.trace.final)
+            if self.verbose:
+                print(f"n_components={k}: lower bound {bound:.6f}", flush=True)
+            kept[k] = ctx
+            return Tried(bound, len(_used(ctx)))
+
+        best, tried = best_number(fit, units.n_rows)
+        numbers = sorted(tried)
+        self.component_results_ = {
+            "n_components": np.array(numbers),
+            "lower_bound": np.array([tried[k].lower_bound for k in numbers]),
+            "n_effective_components": np.array([tried[k].n_used for k in numbers]),
+        }
+        ctx = kept[best]
+        self._number_of_trial = best
+        if not isinstance(ctx.model, Searchable):
+            return None
+        used = _used(ctx)
+        statistics = ctx.model.statistics_of(ctx.q, ctx.prior, used)
+        if statistics is None or len(used) == 0:
+            return None
+        self._number_of_trial = len(used)
+        return Origin(statistics)
+
+
+def _used(ctx: Context) -> np.ndarray:
+    """Return the numbers of the components that explain more than one data point."""
+    return np.flatnonzero(ctx.model.expected_counts(ctx.q, ctx.prior) > 1)

@@ -1,0 +1,214 @@
+"""``n_components="auto"``: what is tried, what is found, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import assert_identical
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils._param_validation import InvalidParameterError
+
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+    AnnealedPMF,
+    Shards,
+)
+from sklearn_anneal.estimators._number import Tried, best_number
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def groups(rng, n=240):
+    return 8.0 * np.eye(3)[rng.integers(0, 3, n)] + rng.normal(size=(n, 3))
+
+
+def answers(rng, n=300):
+    p = np.array([[0.05] * 4 + [0.95] * 4, [0.95] * 4 + [0.05] * 4, [0.05, 0.95] * 4])
+    return (rng.random((n, 8)) < p[rng.integers(0, 3, n)]).astype(int)
+
+
+def series(rng):
+    states = np.repeat(np.arange(9) % 3, 25)
+    return 5.0 * np.eye(3)[states] + rng.normal(size=(225, 3))
+
+
+def parts_of_counts(rng):
+    return rng.poisson(rng.gamma(0.5, size=(120, 3)) @ rng.gamma(0.3, size=(3, 30)) * 5)
+
+
+# The estimator, data of three components, and data without any.
+CASES = [
+    pytest.param(AnnealedBayesianGaussianMixture, {}, groups, id="gaussian_mixture"),
+    pytest.param(AnnealedBayesianMixture, {"emission": "bernoulli"}, answers, id="mixture"),
+    pytest.param(AnnealedHMM, {}, series, id="hidden_markov"),
+    pytest.param(AnnealedGammaProcessNMF, {}, parts_of_counts, id="gamma_process_nmf"),
+]
+
+
+# The numbers that are tried
+
+
+@pytest.mark.parametrize("truth", [1, 2, 3, 5, 11, 20, 37])
+def test_the_best_of_bounds_with_one_peak_is_found_in_few_fits(truth):
+    def fit(k):
+        return Tried(-float(abs(k - truth)), min(k, truth))
+
+    best, tried = best_number(fit, 1000)
+    assert best == truth
+    assert len(tried) <= 4 + 3 * np.log2(truth + 1)
+
+
+def test_of_equal_bounds_that_of_fewer_components_counts():
+    best, _ = best_number(lambda k: Tried(0.0 if k >= 3 else -1.0, k), 50)
+    assert best == 3
+
+
+def test_no_more_components_than_rows_are_tried():
+    best, tried = best_number(lambda k: Tried(float(k), k), 21)
+    assert best == 21
+    assert max(tried) == 21
+
+
+def test_a_number_with_which_the_fit_fails_is_not_chosen():
+    best, _ = best_number(lambda k: Tried(-np.inf if k > 2 else float(k), k), 50)
+    assert best == 2
+
+
+# What is found
+
+
+@pytest.mark.parametrize(("make", "params", "data"), CASES)
+def test_three_components_are_found(make, params, data, rng):
+    X = data(rng)
+    est = make(random_state=0, **params).set_params(n_components="auto")
+    est.fit(X)
+    assert est.n_components_ == 3
+    assert est.n_effective_components_ == 3
+    tried = est.component_results_
+    assert est.lower_bound_ >= tried["lower_bound"].max() - 1e-3 * abs(est.lower_bound_)
+    assert {1, 2, 3, 4} <= set(tried["n_components"].tolist())
+    assert est.transform(X).shape == (len(X), 3)
+    assert est.get_params()["n_components"] == "auto"
+
+
+@pytest.mark.parametrize(
+    ("make", "params", "X"),
+    [
+        (AnnealedBayesianGaussianMixture, {}, np.random.default_rng(1).normal(size=(200, 3))),
+        (
+            AnnealedBayesianMixture,
+            {"emission": "categorical"},
+            np.random.default_rng(2).integers(0, 3, (200, 6)),
+        ),
+        (AnnealedHMM, {"emission": "poisson"}, np.random.default_rng(3).poisson(4.0, (200, 2))),
+    ],
+)
+def test_data_without_groups_have_one_component(make, params, X):
+    assert make(random_state=0, **params).set_params(n_components="auto").fit(X).n_components_ == 1
+
+
+def test_a_given_number_is_an_attribute_too(rng):
+    est = AnnealedBayesianGaussianMixture(n_components=2).fit(groups(rng))
+    assert est.n_components_ == 2
+    assert not hasattr(est, "component_results_")
+
+
+@pytest.mark.parametrize(("make", "params", "data"), CASES)
+def test_jobs_and_clones_find_the_same_to_the_last_bit(make, params, data, rng):
+    X = data(rng)
+    est = make(random_state=0, n_jobs=1, effort=0, **params).set_params(n_components="auto")
+    one, two = clone(est).fit(X), clone(est).set_params(n_jobs=2).fit(X)
+    assert_identical(one, two)
+
+
+def test_any_random_state_gives_every_number_the_same_start(rng):
+    X = groups(rng)
+    params = {"n_components": "auto", "effort": 0}
+    fits = [
+        AnnealedBayesianGaussianMixture(random_state=state, **params).fit(X)
+        for state in (3, np.random.RandomState(3))
+    ]
+    assert fits[0].lower_bound_ == fits[1].lower_bound_
+
+
+def test_parts_and_weights_find_the_number(rng):
+    X = groups(rng)
+    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0)
+    assert clone(est).fit(Shards([X[:100], X[100:]])).n_components_ == 3
+    weights = np.r_[np.ones(200), np.zeros(40)]
+    assert clone(est).fit(X, sample_weight=weights).n_components_ == 3
+
+
+def test_pipelines_and_predictions_need_no_number(rng):
+    X = groups(rng)
+    pipeline = make_pipeline(
+        StandardScaler(), AnnealedBayesianGaussianMixture(n_components="auto", random_state=0)
+    ).fit(X)
+    labels = KMeans(3, n_init=1, random_state=0).fit_predict(X)
+    assert len(set(zip(pipeline.predict(X), labels, strict=True))) == 3
+    assert np.isfinite(pipeline.score(X))
+    assert len(pipeline[-1].sample(5)[0]) == 5
+
+
+def test_two_rows_are_one_component():
+    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0)
+    assert est.fit([[0.0, 1.0], [1.0, 0.0]]).n_components_ == 1
+
+
+def test_a_checkpoint_is_that_of_the_fit_that_is_kept(rng, tmp_path):
+    X = groups(rng)
+    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, effort=1)
+    plain = clone(est).fit(X)
+    kept = clone(est).fit(X, checkpoint=tmp_path)
+    again = clone(est).fit(X, checkpoint=tmp_path)
+    assert plain.lower_bound_ == kept.lower_bound_ == again.lower_bound_
+
+
+def test_warm_starts_and_streams_go_on_with_the_number_that_was_found(rng):
+    X = groups(rng)
+    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, warm_start=True)
+    est.fit(X)
+    assert est.fit(X).n_components_ == 3
+    assert est.partial_fit(X).n_components_ == 3
+
+
+def test_verbose_tells_of_every_number(rng, capsys):
+    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, verbose=1)
+    est.fit(groups(rng))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("n_comp")]
+    assert len(lines) == len(est.component_results_["n_components"])
+
+
+# What is refused
+
+
+def test_a_stream_cannot_begin_without_a_number(rng):
+    est = AnnealedBayesianGaussianMixture(n_components="auto")
+    with pytest.raises(ValueError, match="needs all data at once"):
+        est.partial_fit(groups(rng))
+    assert not hasattr(est, "lower_bound_")
+
+
+def test_states_that_are_known_need_a_number(rng):
+    X = series(rng)
+    with pytest.raises(ValueError, match="states has numbers of components"):
+        AnnealedHMM("auto").fit(X, states=np.zeros(len(X), dtype=int))
+
+
+def test_priors_of_each_component_need_a_number(rng):
+    est = AnnealedHMM("auto", transmat_prior=np.ones((3, 3)))
+    with pytest.raises(ValueError, match="tries several numbers, of which 1 is refused"):
+        est.fit(series(rng))
+
+
+@pytest.mark.parametrize("make", [AnnealedPMF, AnnealedFactorialMixture])
+def test_other_models_have_no_number_to_find(make):
+    with pytest.raises(InvalidParameterError, match="n_components"):
+        make("auto").fit(np.ones((10, 4)))
