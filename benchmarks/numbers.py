@@ -1,0 +1,221 @@
+"""The number of components that the lower bound chooses, and what ``n_components="auto"`` finds.
+
+Tables and chains of no groups and of three groups that are apart are drawn anew for each seed. Real
+tables are divided into training and held-out rows, and ``"auto"`` is compared with a search by
+cross-validation. ``--write`` writes the page ``doc/results/numbers.md``; without it the page is
+printed. ``--quick`` is a small run that shows that everything works and whose figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from threadpoolctl import threadpool_limits
+
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedHMM,
+)
+
+from .common.measuring import processor_seconds, progress
+from .common.report import Page, machine
+
+PAGE = Path(__file__).resolve().parents[1] / "doc" / "results" / "numbers.md"
+SIZES = (200, 1000)
+NUMBERS = {1: (1, 2, 3), 3: (2, 3, 4, 6)}
+MOST_BY_FOLDS = 15
+SPLITS = 3
+
+_RATES = np.array([[2, 20, 5, 9], [20, 2, 9, 5], [9, 9, 30, 2]], dtype=float)
+_ANSWERS = np.array([[0.05] * 4 + [0.95] * 4, [0.95] * 4 + [0.05] * 4, [0.05, 0.95] * 4])
+_CATEGORIES = np.array([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])
+
+
+def drawn(emission: str, group: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Rows or frames of the groups with these numbers, of which there are three at most."""
+    n = len(group)
+    if emission == "gaussian":
+        return 8.0 * np.eye(3)[group] + rng.normal(size=(n, 3))
+    if emission == "poisson":
+        return rng.poisson(_RATES[group])
+    if emission == "bernoulli":
+        return (rng.random((n, 8)) < _ANSWERS[group]).astype(int)
+    # Every column of a group has another favourite, so that groups differ in most columns.
+    favourites = (group[:, None] + np.arange(6) * (group[:, None] + 1)) % 3
+    below = np.cumsum(_CATEGORIES[favourites], axis=-1)
+    return np.minimum((rng.random((n, 6, 1)) > below).sum(axis=-1), 2)
+
+
+def symbols(group: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One column of symbols, of which each group prefers another one."""
+    below = np.cumsum(_CATEGORIES[group], axis=-1)
+    return np.minimum((rng.random((len(group), 1)) > below).sum(axis=-1), 2)[:, None]
+
+
+def independent(n: int, n_groups: int, rng: np.random.Generator) -> np.ndarray:
+    """The groups of rows."""
+    return rng.integers(0, n_groups, n)
+
+
+def lasting(n: int, n_groups: int, rng: np.random.Generator) -> np.ndarray:
+    """The states of frames, which last ten frames on average."""
+    group = independent(n, n_groups, rng)
+    stays = rng.random(n) < 0.9
+    for i in range(1, n):
+        if stays[i]:
+            group[i] = group[i - 1]
+    return group
+
+
+def cases() -> dict[str, tuple[Any, Callable, Callable]]:
+    """An estimator, how groups are drawn, and how data are drawn given groups, by name."""
+    found: dict[str, tuple[Any, Callable, Callable]] = {
+        "mixture of full Gaussians": (
+            AnnealedBayesianGaussianMixture(),
+            independent,
+            lambda group, rng: drawn("gaussian", group, rng),
+        )
+    }
+    for emission in ("gaussian", "categorical", "bernoulli", "poisson"):
+
+        def rows(group: np.ndarray, rng: np.random.Generator, emission: str = emission) -> Any:
+            return drawn(emission, group, rng)
+
+        frames = symbols if emission == "categorical" else rows
+        table, chain = AnnealedBayesianMixture(), AnnealedHMM()
+        found[f"mixture, {emission}"] = (table.set_params(emission=emission), independent, rows)
+        found[f"chain, {emission}"] = (chain.set_params(emission=emission), lasting, frames)
+    return found
+
+
+def chosen(estimator: Any, X: np.ndarray, truth: int) -> dict[str, bool]:
+    """Which ways to choose the number of components find the truth."""
+    fits = {k: clone(estimator).set_params(n_components=k).fit(X) for k in NUMBERS[truth]}
+    last = fits[max(fits)]
+    found = {
+        "bound": max(fits, key=lambda k: fits[k].lower_bound_),
+        "BIC": min(fits, key=lambda k: fits[k].bic(X)),
+        "in use": last.n_effective_components_,
+        "auto": clone(estimator).set_params(n_components="auto").fit(X).n_components_,
+    }
+    return {how: k == truth for how, k in found.items()}
+
+
+def drawn_tables(page: Page, n_seeds: int, sizes: tuple[int, ...]) -> None:
+    rows = []
+    for name, (estimator, grouped, data) in cases().items():
+        for n in sizes:
+            for truth in NUMBERS:
+                progress(f"{name}, {n} rows, {truth}")
+                results = []
+                for seed in range(n_seeds):
+                    rng = np.random.default_rng([seed, n, truth])
+                    X = data(grouped(n, truth, rng), rng)
+                    results.append(chosen(clone(estimator).set_params(random_state=0), X, truth))
+                shares = [f"{sum(r[how] for r in results)} of {n_seeds}" for how in results[0]]
+                rows.append([name, str(n), str(truth), *shares])
+    page.section(
+        "Drawn tables and chains",
+        "Numbers 1, 2 and 3 were compared where there are no groups, and 2, 3, 4 and 6 where there "
+        "are three groups that are apart. The columns count the data sets in which the number with "
+        "the highest lower bound, the number with the lowest BIC, `n_effective_components_` of the "
+        'largest fit, and `n_components="auto"` are the true number. Chains that stay in a state '
+        "for ten frames on average have the groups as states.",
+    )
+    page.table(["model", "rows", "groups", "bound", "BIC", "in use", "auto"], rows)
+
+
+def real_tables() -> dict[str, np.ndarray]:
+    """Standardised tables of real columns."""
+    digits, digit = load_digits(return_X_y=True)
+    tables = {
+        "iris": load_iris().data,
+        "wine": load_wine().data,
+        "breast cancer, 10 columns": load_breast_cancer().data[:, :10],
+        "diabetes": load_diabetes().data,
+        "digit 3, 15 components": PCA(15, random_state=0).fit_transform(digits[digit == 3]),
+    }
+    return {name: (X - X.mean(axis=0)) / X.std(axis=0) for name, X in tables.items()}
+
+
+def held_out(page: Page, quick: bool) -> None:
+    rows = []
+    for name, X in real_tables().items():
+        if quick and name != "iris":
+            continue
+        for seed in range(1 if quick else SPLITS):
+            progress(f"{name}, split {seed}")
+            order = np.random.default_rng(seed).permutation(len(X))
+            train, test = np.split(X[order], [int(0.75 * len(X))])
+            auto = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0)
+            grid = {"n_components": list(range(1, 3 if quick else MOST_BY_FOLDS + 1))}
+            folds = GridSearchCV(AnnealedBayesianGaussianMixture(random_state=0), grid, cv=5)
+            many = AnnealedBayesianGaussianMixture(n_components=20, random_state=0)
+            seconds = [processor_seconds(lambda e=e: e.fit(train)) for e in (auto, folds, many)]
+            rows.append(
+                [
+                    name,
+                    str(seed),
+                    f"{auto.n_components_}",
+                    f"{auto.score(test):.3f}",
+                    f"{folds.best_params_['n_components']}",
+                    f"{folds.score(test):.3f}",
+                    f"{seconds[0] / seconds[1]:.2f}",
+                    f"{many.n_effective_components_}",
+                    f"{many.score(test):.3f}",
+                    f"{seconds[0] / seconds[2]:.1f}",
+                ]
+            )
+    page.section(
+        "Real tables",
+        "Three quarters of the standardised rows were fitted by Gaussian mixtures, and the density "
+        'of the others is in nats per row. `"auto"` is compared with the best number from 1 to '
+        f"{MOST_BY_FOLDS} by cross-validation with five folds, and with one fit with 20 "
+        "components, of which some remain in use. Times are ratios of processor times: those of "
+        '`"auto"` over those of the search by folds, and over those of one fit with 20 components.',
+    )
+    head = ["table", "split", "auto", "held out", "folds", "held out", "time of auto over folds"]
+    page.table([*head, "in use of 20", "held out", "time of auto over 20"], rows)
+
+
+def written(quick: bool = False) -> str:
+    page = Page()
+    page.lines += ["# The number of components", ""]
+    page.lines += [f"Written by `python -m benchmarks.numbers`. {machine()}", ""]
+    if quick:
+        page.lines += ["A quick run, whose figures mean nothing.", ""]
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    with threadpool_limits(1):
+        drawn_tables(page, 1 if quick else 10, (200,) if quick else SIZES)
+        held_out(page, quick)
+    return "\n".join(page.lines).rstrip() + "\n"
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="write the page")
+    parser.add_argument("--quick", action="store_true", help="a small run that means nothing")
+    parser.add_argument("--output", type=Path, default=PAGE, help="another file for the page")
+    arguments = parser.parse_args(argv)
+    if arguments.quick and arguments.write and arguments.output == PAGE:
+        parser.error("a quick run does not replace the page: give --output")
+    text = written(arguments.quick)
+    if arguments.write:
+        arguments.output.write_text(text, encoding="utf-8")
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
