@@ -16,7 +16,7 @@ class About(NamedTuple):
 
     Attributes
     ----------
-    n_units, n_weight_units : int
+    n_units, n_rows, n_weight_units : int
     n_entries : int
         The number of entries of data points that have different numbers of them, and else 0.
     weight, n_observations : float
@@ -25,6 +25,7 @@ class About(NamedTuple):
     """
 
     n_units: int
+    n_rows: int
     n_weight_units: int
     n_entries: int
     weight: float

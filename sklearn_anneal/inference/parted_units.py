@@ -46,7 +46,8 @@ class _Describe(Errand):
         units = self.view.of(part)
         patterns = getattr(units, "patterns", None)
         weight = units.total_weight
-        sizes = units.n_units, units.n_weight_units, getattr(units, "n_entries", 0)
+        entries = getattr(units, "n_entries", 0)
+        sizes = units.n_units, units.n_rows, units.n_weight_units, entries
         about = About(*sizes, weight, units.n_observations, patterns is not None)
         occurs = np.zeros(self.n_columns, dtype=bool)
         occurs[units.met(self.n_columns)] = True
@@ -138,6 +139,10 @@ class PartedUnits(Units):
     @property
     def n_weight_units(self) -> int:
         return sum(about.n_weight_units for about in self._about if about.weight > 0)
+
+    @property
+    def n_rows(self) -> int:
+        return sum(about.n_rows for about in self._about)
 
     @property
     def n_entries(self) -> int:

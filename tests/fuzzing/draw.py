@@ -358,6 +358,14 @@ def _weights(rng: np.random.Generator, n: int, odd: list[str]) -> np.ndarray | N
     return (rng.random(n) + 0.1) * 10.0 ** rng.uniform(-9, 9)
 
 
+def _finds_number(entry: Entry, params: dict[str, Any]) -> bool:
+    """Whether the estimator can find its number of components with these parameters."""
+    if _has_arrays(params):
+        return False
+    constraints = type(entry.make(**params))._parameter_constraints["n_components"]
+    return any(isinstance(constraint, StrOptions) for constraint in constraints)
+
+
 def case_of(seed: int, number: int) -> Case:
     """The case of this number; equal arguments give equal cases."""
     rng = np.random.default_rng([seed, number])
@@ -369,6 +377,9 @@ def case_of(seed: int, number: int) -> Case:
     if _chance(rng, 0.15):
         n = int(rng.integers(5, 8))
     params = _parameters(rng, entry, name, n, odd)
+    if kind in ("fit", "parts") and _finds_number(entry, params) and _chance(rng, 0.05):
+        params["n_components"] = "auto"
+        odd.append("number of components to find")
     case = Case(seed, number, kind, entry, name, params, odd=odd, rng=rng)
     case.X = _data(rng, entry, case, n)
     k = params.get("n_components", 1)

@@ -107,10 +107,10 @@ def hidden_markov(emission: str, **fields: Any) -> Entry:
     declared = {"n_symbols": N_SYMBOLS} if emission in ("categorical", "blocks") else {}
     enumerated = emission != "blocks"
 
-    def make(n_components: int = 3, **params: Any) -> AnnealedHMM:
+    def make(n_components: Any = 3, **params: Any) -> AnnealedHMM:
         # If a test has fewer states than these priors, it uses a part of them.
         for name, shape in (("startprob_prior", 1), ("transmat_prior", 2)):
-            if np.ndim(params.get(name)):
+            if np.ndim(params.get(name)) and n_components != "auto":
                 params[name] = np.asarray(params[name])[(slice(n_components),) * shape]
         kind = BLOCKS if emission == "blocks" else emission
         settings = {"emission": kind, "max_iter": 5, "random_state": 0, "reg_covar": 0.0}
