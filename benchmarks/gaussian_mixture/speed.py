@@ -283,6 +283,8 @@ def learning(X: np.ndarray, k: int, factorization: str) -> dict[str, Context]:
     Both have the same parameters.
     """
     settings = {"annealing": "none", "factorization": factorization, "n_components": k}
+    # A process ends with the last component only where its concentration is learned.
+    settings["weight_concentration_prior_type"] = "dirichlet_distribution"
     priors = dict.fromkeys(PEER_OF_MIXTURES, "auto")
     mixture = AnnealedBayesianGaussianMixture(
         max_iter=_PASSES_BEFORE_LEARNING, tol=0, random_state=0, **settings, **priors

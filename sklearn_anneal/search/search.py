@@ -141,36 +141,42 @@ class Found:
         return cls(kept, kept.strategy, bounds, best, n_passes, pace)
 
     def judge(self, move: Move, stop: Rule, n_observations: float) -> None:
-        """Keep what a move has led to if its bound is higher, and throw it away otherwise."""
+        """Keep what a move has led to if its bound is higher, and throw it away otherwise.
+
+        A move that has proposed nothing is no attempt.
+        """
         trial, before = self.trial, self.kept.trace
-        if trial is None and not move.counts:
+        self.trial = None
+        if trial is None:
+            self._pass_by(move, 0)
             self.turn += 1
             return
-        passes, bound, rise = 0, np.nan, -np.inf
-        self.trial = None
-        if trial is not None:
-            passes = trial.passes
-            if trial.finished:
-                bound = trial.trace.final
-                rise = bound - before.final
+        passes, bound, rise = trial.passes, np.nan, -np.inf
+        if trial.finished:
+            bound = trial.trace.final
+            rise = bound - before.final
         self.n_passes += passes
-        if move.counts:
-            self.spent += passes + _OF_PROPOSAL.get(move.name, 0)
-        kept = trial is not None and 0 < rise < np.inf and finite(trial.ctx.q)
+        kept = 0 < rise < np.inf and finite(trial.ctx.q)
         self.attempts.append(Attempt(move.name, passes, float(bound), kept))
         worthwhile = rise > _LEAST_RISE * n_observations and stop.worthwhile(rise, n_observations)
         again = move.counts and kept and worthwhile
-        if move.counts:
-            self.in_vain = 0 if again else self.in_vain + 1
+        self._pass_by(move, passes)
+        if again:
+            self.in_vain = 0
         # A move that has paid is made again.
         self.turn += not again
         if kept:
-            assert trial is not None
             if move.continues:
                 trial.trace.lower_bounds[:0] = before.lower_bounds
                 trial.trace.temperatures[:0] = before.temperatures
                 trial.trace.initial = before.initial
             self.kept = trial
+
+    def _pass_by(self, move: Move, passes: int) -> None:
+        """Count a move as one in vain, and its passes as a part of the budget."""
+        if move.counts:
+            self.spent += passes + _OF_PROPOSAL.get(move.name, 0)
+            self.in_vain += 1
 
 
 def best(

@@ -80,14 +80,14 @@ ENTRIES = [
             },
         ),
         expected_failures={
-            # These methods start from the moments of the data, or forget their start, and two
-            # components of one covariance have one optimum.
+            # Stochastic annealing starts from the moments of the data, and two components of one
+            # covariance have one optimum.
             "check_sample_weight_equivalence_on_dense_data": ExpectedFailure(
                 "A weight of 2 is a second row to every update, but not to the random draws of a "
                 "start, of minibatches, or of weights per row: KMeans itself fails this check.",
                 lambda est: (
                     est.n_components > 1
-                    and est.annealing not in ("stochastic", "tempering")
+                    and est.annealing != "stochastic"
                     and est.covariance_type != "tied"
                 ),
             ),
