@@ -3,6 +3,14 @@
 Every move proposes parameters, from which plain inference goes on to the next optimum. What it
 reaches is kept only if the lower bound is higher; most proposals are given up after a few passes,
 when their optimum is out of reach.
+
+References
+----------
+Gultekin, Zhang, Paisley (2015). Stochastic annealing for variational inference (reheats).
+Zhao, Hautamäki, Kärkkäinen, Fränti (2012). Random swap EM algorithm for Gaussian mixture models.
+Hughes, Sudderth (2013). Memoized online variational inference for Dirichlet process mixture models
+(merges).
+Kurihara, Welling, Teh (2007). Collapsed variational Dirichlet process mixture models (reordering).
 """
 
 from __future__ import annotations
