@@ -254,3 +254,12 @@ def test_a_first_batch_of_few_rows_needs_given_priors():
         factorial(
             center=True, noise_variance=1.0, mean_variance=1.0, activation_prior=0.5
         ).partial_fit(rows(1))
+
+
+def test_equal_rows_have_no_noise_to_learn_whatever_rounding_says(rng):
+    """The mean of weighted equal rows differs from them in the last bit."""
+    row, weights = np.array([[2.86067032, 0.48979234, -0.49106366]]), 1e4 * rng.random(23)
+    est = AnnealedFactorialMixture(2, annealing="none", max_iter=13, tol=0, random_state=0)
+    bounds = est.fit(np.repeat(row, 23, axis=0), sample_weight=weights).lower_bounds_
+    assert np.diff(bounds).min() >= -1e-9 * np.abs(bounds).max()
+    assert est.noise_variance_ > 1e-3

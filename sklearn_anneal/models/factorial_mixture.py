@@ -35,6 +35,8 @@ _SMALLEST_FACTOR = 1e-3
 # The variance of the noise is at least this share of the variance of the data, below which the
 # bound would be rounding.
 _LEAST_NOISE = 1e-10
+# Rows are equal if their variance is below this share of their squares, which is rounding.
+_OF_EQUAL_ROWS = 1e-26
 # Values of the parameters that are learned, at which learning begins. The variances are shares of
 # the variance of the data, the second one after division by the expected number of activations.
 _START = {"noise_variance": 0.4, "mean_variance": 1.0, "activation_prior": 0.5}
@@ -210,7 +212,7 @@ class FactorialMixture(Searchable, BinaryCodes):
         model = copy(self)
         scale = summary.variance
         check_variances(scale)
-        if not scale > 0:
+        if not scale > _OF_EQUAL_ROWS * float(np.mean(summary.mean**2)):
             # All rows are equal, so that there is no noise to learn from.
             scale, model.learns = 1.0, ()
         values = {
