@@ -113,7 +113,8 @@ class ChoosesNumber:
     @property
     def _chooses_number(self) -> bool:
         """Whether the number of components is found by the fit."""
-        return isinstance(self.n_components, str)
+        # Nets have layers, and not components.
+        return isinstance(vars(self).get("n_components"), str)
 
     @property
     def _number(self) -> int:
