@@ -115,7 +115,7 @@ def test_data_without_groups_have_one_component(make, params, X):
 
 
 def test_a_given_number_is_an_attribute_too(rng):
-    est = AnnealedBayesianGaussianMixture(n_components=2).fit(groups(rng))
+    est = AnnealedBayesianGaussianMixture(2).fit(groups(rng))
     assert est.n_components_ == 2
     assert not hasattr(est, "component_results_")
 

@@ -324,8 +324,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
     def __init__(
         self,
-        *,
         n_components=1,
+        *,
         covariance_type="full",
         annealing="reheating",
         tol=1e-6,
