@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import gammaln, logsumexp
 
 from ..families import Beta, Dirichlet, Factor, Natural, stick_breaking_log_weights
 from ..families._empirical_bayes import damped, dirichlet_concentration, stick_concentration
@@ -154,7 +154,21 @@ class StickBreakingWeights(Weights):
         return stick_concentration(log_rest[:-1])
 
     def best_order(self, counts: np.ndarray) -> np.ndarray:
-        return np.argsort(-counts, kind="stable")
+        largest_first = np.argsort(-counts, kind="stable")
+        if not self.auto or len(counts) < 3:
+            return largest_first
+        # All but the last are in the order of their size. With r_k rows after the first k
+        # components, log p(z) = Σ_{k<K} log Γ(1 + n_k) + log Γ(α + n_K) − Σ_{k<K−1} log(α + r_k).
+        n, alpha = counts[largest_first], float(self.concentration)
+        before = n.sum() - np.cumsum(n)
+        found = np.empty(len(n))
+        for last in range(len(n)):
+            # The component moves from its place to the end, so that more rows follow the others.
+            rest = np.concatenate([before[:last], before[last + 1 :] + n[last]])[:-1]
+            found[last] = gammaln(alpha + n[last]) - gammaln(1.0 + n[last])
+            found[last] -= np.log(alpha + rest).sum()
+        last = int(np.argmax(found))
+        return np.append(np.delete(largest_first, last), largest_first[last])
 
     def statistics(self, counts: np.ndarray) -> Natural:
         beyond = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)
