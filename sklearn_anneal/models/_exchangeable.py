@@ -21,7 +21,7 @@ from scipy.sparse import issparse
 from scipy.special import expit, softmax
 
 from ..families import Natural
-from ._merges import disjoint_pairs, merge_gains
+from ._merges import disjoint_pairs, merge_gains, shared_rows
 from ._searchable import Searchable
 from .components._base import Components
 
@@ -35,9 +35,11 @@ _ROUNDS = 2
 _POWER_ITERATIONS = 4
 # Differences of gains below this share of the largest gain, or below one nat, are left to chance.
 _CHANCE = 0.1
-# Merges with a smaller gain than this are not tried, in nats. The priors that are learned from
-# fewer components can raise the bound by about as much.
-_LEAST_GAIN = -20.0
+# Components are many more than needed if this many, and this share of them, have less than one row
+# or gain as one with another.
+_LEAST_SURPLUS, _SHARE_OF_SURPLUS, _LEAST_ROWS = 3, 0.2, 1.0
+# Components that share this part of the rows of the smaller one are merged if they are few, too.
+_SHARED = 0.25
 # Gains of merges whose difference is smaller, in nats, are left to chance.
 _NOISE_OF_MERGES = 1.0
 # A row that the given-up component explains to all but this share goes where its density is
@@ -153,12 +155,12 @@ class Exchangeable(Searchable):
         summary: Any,
         prior: Natural,
         rng: np.random.Generator,
-        bold: bool,
     ) -> Natural | None:
         """Return the parameters after pairs of components have become one.
 
-        All disjoint pairs whose merge would raise the bound are merged, or else, if ``bold``, the
-        best pair.
+        All disjoint pairs whose merge would raise the bound are merged if components are many more
+        than needed, and else those of them that share rows: two components that share none may both
+        be needed by a better optimum, which swaps find.
         """
         units = self.sampled(units)
         found = self.assigned(units, q)
@@ -168,11 +170,13 @@ class Exchangeable(Searchable):
         gains = merge_gains(self.distributions, q, prior, found.responsibilities, weights)
         gains += _NOISE_OF_MERGES * rng.gumbel(size=gains.shape)
         pairs = disjoint_pairs(gains, 0.0)
-        if not pairs and bold:
-            pairs = disjoint_pairs(gains, _LEAST_GAIN)[:1]
+        r = found.responsibilities
+        too_many = len(pairs) + int(np.sum(weights @ r < _LEAST_ROWS))
+        if too_many < max(_LEAST_SURPLUS, _SHARE_OF_SURPLUS * self.n_components):
+            pairs = [(i, j) for i, j in pairs if shared_rows(r[:, i], r[:, j], weights) > _SHARED]
         if not pairs:
             return None
-        r = found.responsibilities.copy()
+        r = r.copy()
         for first, second in pairs:
             r[:, first] += r[:, second]
             r[:, second] = 0.0

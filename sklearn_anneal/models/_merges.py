@@ -83,3 +83,12 @@ def disjoint_pairs(gains: np.ndarray, least: float) -> list[tuple[int, int]]:
             pairs.append((a, b))
             taken |= {a, b}
     return pairs
+
+
+def shared_rows(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> float:
+    """Return the share of the rows of the smaller component that both components have.
+
+    ``first`` and ``second`` are their responsibilities, of shape (n_rows,).
+    """
+    smaller = min(float(weights @ first), float(weights @ second))
+    return float(weights @ np.minimum(first, second)) / max(smaller, 1e-300)

@@ -56,12 +56,11 @@ class Searchable(ABC):
         summary: Any,
         prior: Natural,
         rng: np.random.Generator,
-        bold: bool,
     ) -> Natural | None:
         """Return the parameters after components that explain the same have become one.
 
-        None stands for components none of which promise a higher bound as one; with ``bold``, one
-        pair may promise a slightly lower one. The other parameters are those of :meth:`swapped`.
+        None stands for components none of which promise a higher bound as one. The parameters are
+        those of :meth:`swapped`.
         """
         return None
 

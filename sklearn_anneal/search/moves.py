@@ -143,8 +143,8 @@ class Merge(Move):
         rng = generator(problem.seed, *seeds)
         ctx = _anew(kept.ctx, rng)
         sample = problem.sample.centered(ctx.summary)
-        for n in range(_ROUNDS_OF_MERGES):
-            q = ctx.model.merged(sample, ctx.q, ctx.summary, ctx.prior, rng, bold=n == 0)
+        for _ in range(_ROUNDS_OF_MERGES):
+            q = ctx.model.merged(sample, ctx.q, ctx.summary, ctx.prior, rng)
             if q is None:
                 break
             ctx.q = _in_order(ctx.model, q, ctx.prior)

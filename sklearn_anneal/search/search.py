@@ -263,10 +263,9 @@ def moves_for(problem: Problem, plan: Plan, found: Found, first: Natural | None)
     reheats = [Reheat(noise) for noise in _NOISES]
     starts: list[Move] = [Start(k % kinds) for k in (1, 2)] if kinds > 1 else []
     swaps = [Swap(guided=True), Swap(guided=False)] if kinds > 1 else []
-    # Merges come late in a round: where all components are needed, swaps find better optima.
-    merges = [Merge()] if kinds > 1 else []
-    turns: list[Move] = [*swaps[:1], reheats[0], *starts[:1], *merges]
-    turns += [*swaps[1:], reheats[1], *starts[1:]]
+    turns: list[Move] = [Merge()] if kinds > 1 else []
+    for i in range(2):
+        turns += [*swaps[i : i + 1], reheats[i], *starts[i : i + 1]]
     order = (Reorder(),) if effort > 0 and kinds > 1 else ()
     return Moves((*guard, *order), tuple(turns), order, effort)
 
