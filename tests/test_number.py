@@ -162,6 +162,42 @@ def test_two_rows_are_one_component():
     assert est.fit([[0.0, 1.0], [1.0, 0.0]]).n_components_ == 1
 
 
+def test_the_fit_that_is_kept_is_not_below_any_that_was_tried(rng):
+    """Components of less than a row can be worth their place, and annealing can lose them."""
+    for seed in range(3):
+        est = AnnealedBayesianGaussianMixture(
+            n_components="auto", annealing="stochastic", random_state=seed
+        ).fit(rng.normal(size=(60, 4)))
+        best = est.component_results_["lower_bound"].max()
+        assert est.lower_bound_ >= best - 1e-9 * abs(best)
+
+
+def test_if_every_number_fails_the_error_says_why(rng, monkeypatch):
+    def failing(*args):
+        raise np.linalg.LinAlgError("results that are not finite")
+
+    monkeypatch.setattr(AnnealedBayesianGaussianMixture, "_start_anew", failing)
+    with pytest.raises(ValueError, match="Fitting failed"):
+        AnnealedBayesianGaussianMixture("auto").fit(groups(rng))
+
+
+def test_results_of_numbers_belong_to_their_fit(rng):
+    X = groups(rng)
+    est = AnnealedBayesianGaussianMixture("auto", random_state=0).fit(X)
+    assert not hasattr(est.set_params(n_components=2).fit(X), "component_results_")
+
+
+def test_a_resumed_fit_has_the_number_of_the_interrupted_one(rng, tmp_path, monkeypatch):
+    """Without a random state, another search could find another number."""
+    X = rng.normal(size=(60, 4))
+    est = AnnealedBayesianGaussianMixture("auto", annealing="stochastic", effort=0)
+    np.random.seed(0)  # noqa: NPY002
+    first = clone(est).fit(X, checkpoint=tmp_path)
+    monkeypatch.setattr(AnnealedBayesianGaussianMixture, "_choose_number", None)
+    np.random.seed(1)  # noqa: NPY002
+    assert_identical(clone(est).fit(X, checkpoint=tmp_path), first)
+
+
 def test_a_checkpoint_is_that_of_the_fit_that_is_kept(rng, tmp_path):
     X = groups(rng)
     est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, effort=1)

@@ -201,6 +201,29 @@ def test_gains_of_merges_are_those_of_the_bound_given_responsibilities(entry, pa
         assert gain == pytest.approx(change, rel=0.3, abs=3)
 
 
+def test_gains_of_merges_know_priors_of_single_components(rng, monkeypatch):
+    X = (rng.random((60, 6)) < 0.4).astype(int)
+    prior = rng.uniform(0.2, 20.0, size=(4, 6))
+    est = AnnealedBayesianMixture(4, annealing="none", max_iter=3, emissionprob_prior=prior).fit(X)
+    ctx = context_of(est)
+    model, units = ctx.model, units_of(est, X).centered(ctx.summary)
+    r = rng.dirichlet(np.ones(4), size=units.n_units)
+    before, q = bound_given(model, r, units, ctx)
+    pairs = np.triu_indices(4, 1)
+    gains = model.components.merge_gains(q, ctx.prior, *pairs)
+    # In parts, as for large parameters, they are the same.
+    monkeypatch.setattr("sklearn_anneal.models.components._base._BYTES_OF_PAIRS", 200)
+    np.testing.assert_array_equal(model.components.merge_gains(q, ctx.prior, *pairs), gains)
+    for i, j, gain in zip(*pairs, gains, strict=True):
+        merged = r.copy()
+        merged[:, i] += merged[:, j]
+        merged[:, j] = 0.0
+        assert gain == pytest.approx(bound_given(model, merged, units, ctx)[0] - before, rel=1e-6)
+    reordered = model.reordered(q, ctx.prior)
+    if reordered is not None:
+        assert all((reordered[key] - ctx.prior[key] > -1e-9).all() for key in q)
+
+
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
 def test_components_that_a_group_does_not_need_are_merged(covariance_type):
     X = np.vstack([clusters_at(0.0, 80), clusters_at(12.0, 80)])

@@ -45,7 +45,7 @@ from ..search.problem import prepare
 from ..search.search import Found, Plan, best
 from . import _persistence
 from ._attributes import ExplainedAttributes
-from ._number import ChoosesNumber, Origin
+from ._number import Choice, ChoosesNumber, Origin
 from ._part_fits import opened, stream
 from ._part_predictions import score_of
 from ._shards import in_parts
@@ -354,7 +354,12 @@ class BaseAnnealed(
             found = Found.of([self._continue_fit(units, monitor, store)])
             strategy = self.annealing_
         else:
-            origin = self._choose_number(X, units) if self._chooses_number else None
+            random_state = check_random_state(self.random_state)
+            origin = None
+            self.__dict__.pop("component_results_", None)
+            if self._chooses_number:
+                choice, random_state = self._choose_once(X, units, store, random_state)
+                self._number_of_trial, origin, self.component_results_ = choice
             model = self._make_model(X, units.example)
             strategy = self._strategy(model)
             plan = self._plan(strategy, units)
@@ -362,7 +367,6 @@ class BaseAnnealed(
             monitor = FitMonitor.of(self, plan.n_init, moves, *observed)
             if monitor is not None:
                 monitor.begin(self._words_for(units), strategy, plan.n_init, plan.effort)
-            random_state = check_random_state(self.random_state)
             how = units, monitor, store, random_state, origin
             found = self._start_anew(model, strategy, plan, *how)
             strategy = found.strategy
@@ -500,6 +504,19 @@ class BaseAnnealed(
             )
 
         return best(problem, drawn, plan, workers, monitor, checkpoint)
+
+    def _choose_once(
+        self, X: Any, units: Units, store: Checkpoint | None, random_state: np.random.RandomState
+    ) -> tuple[Choice, np.random.RandomState]:
+        """The number of components, found once for all calls with a checkpoint."""
+        if store is None:
+            return self._choose_number(X, units, random_state), random_state
+        random_state = self._reopened(store, units, random_state)
+        choice = store.load("number")
+        if choice is None:
+            choice = self._choose_number(X, units, random_state)
+            store.save("number", choice)
+        return choice, random_state
 
     def _continue_fit(
         self, units: Units, monitor: FitMonitor | None, checkpoint: Checkpoint | None

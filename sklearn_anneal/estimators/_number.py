@@ -8,7 +8,6 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..annealing._base import Context
@@ -19,6 +18,8 @@ from ..models._searchable import Searchable
 NUMBER_OR_AUTO = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})]
 # The search for a larger number ends after this many numbers in a row were no better.
 _PATIENCE = 2
+# At least this many rows or frames per component.
+_ROWS_EACH = 2
 # The layout of data that are read before the number is known suits this many components.
 _USUAL = 16
 
@@ -43,15 +44,34 @@ class Origin(NamedTuple):
 
     Attributes
     ----------
+    n_components : int
     statistics : dict of ndarray
         What the data add to the natural parameters of the prior.
     """
 
+    n_components: int
     statistics: Natural
 
     def start(self, prior: Natural) -> Natural:
         """Return the natural parameters, given those of the prior."""
         return {key: prior[key] + added for key, added in self.statistics.items()}
+
+
+class Choice(NamedTuple):
+    """The number of components that a fit has chosen.
+
+    Attributes
+    ----------
+    n_components : int
+    origin : Origin or None
+        Where the fit with this number begins; None for its own start.
+    results : dict of ndarray
+        What was tried, as the attribute ``component_results_`` has it.
+    """
+
+    n_components: int
+    origin: Origin | None
+    results: dict[str, np.ndarray]
 
 
 def best_number(fit: Callable[[int], Tried], most: int) -> tuple[int, dict[int, Tried]]:
@@ -139,24 +159,27 @@ class ChoosesNumber:
                 "before the fit. Give a number of components."
             )
 
-    def _choose_number(self, X: Any, units: Any) -> Origin | None:
-        """Set the number of components to that with the highest bound, and return these components.
+    def _choose_number(self, X: Any, units: Any, random_state: np.random.RandomState) -> Choice:
+        """Return the number of components with the highest bound, and these components.
 
         Whole fits with several numbers are compared. Components of the best one that explain
-        nothing are left out.
+        nothing are left out if this does not lower the bound.
         """
-        random_state = check_random_state(self.random_state)
         kept: dict[int, Context] = {}
+        failures: list[np.linalg.LinAlgError] = []
 
-        def fit(k: int) -> Tried:
+        def run(k: int, origin: Origin | None = None) -> Tried:
             self._number_of_trial = k
             try:
                 model = self._make_model(X, units.example)
                 strategy = self._strategy(model)
                 plan = self._plan(strategy, units)
+                # The fit that is kept draws the same random numbers once more.
                 same_state = copy.deepcopy(random_state)
-                found = self._start_anew(model, strategy, plan, units, None, None, same_state)
-            except np.linalg.LinAlgError:
+                how = units, None, None, same_state, origin
+                found = self._start_anew(model, strategy, plan, *how)
+            except np.linalg.LinAlgError as error:
+                failures.append(error)
                 return Tried(-np.inf, k)
             except ValueError as error:
                 raise ValueError(
@@ -165,26 +188,33 @@ class ChoosesNumber:
             ctx, bound = found.kept.ctx, float(found.kept.trace.final)
             if self.verbose:
                 print(f"n_components={k}: lower bound {bound:.6f}", flush=True)
-            kept[k] = ctx
-            return Tried(bound, len(_used(ctx)))
+            if origin is None:
+                kept[k] = ctx
+            return Tried(bound if np.isfinite(bound) else -np.inf, len(_used(ctx)))
 
-        best, tried = best_number(fit, units.n_rows)
+        best, tried = best_number(run, max(units.n_rows // _ROWS_EACH, 1))
+        if best not in kept:
+            raise failures[-1]
         numbers = sorted(tried)
-        self.component_results_ = {
+        results = {
             "n_components": np.array(numbers),
             "lower_bound": np.array([tried[k].lower_bound for k in numbers]),
             "n_effective_components": np.array([tried[k].n_used for k in numbers]),
         }
-        ctx = kept[best]
-        self._number_of_trial = best
-        if not isinstance(ctx.model, Searchable):
-            return None
-        used = _used(ctx)
-        statistics = ctx.model.statistics_of(ctx.q, ctx.prior, used)
-        if statistics is None or len(used) == 0:
-            return None
-        self._number_of_trial = len(used)
-        return Origin(statistics)
+        origin = _reduced(kept[best])
+        if origin is not None and run(origin.n_components, origin) < tried[best]:
+            # Components that are no more than one row can be worth their place.
+            origin = None
+        return Choice(best if origin is None else origin.n_components, origin, results)
+
+
+def _reduced(ctx: Context) -> Origin | None:
+    """Return the components that are in use; None if all are, or if none can be left out."""
+    used, model, n_components = _used(ctx), ctx.model, ctx.model.n_components
+    if not isinstance(model, Searchable) or not 0 < len(used) < n_components:
+        return None
+    statistics = model.statistics_of(ctx.q, ctx.prior, used)
+    return None if statistics is None else Origin(len(used), statistics)
 
 
 def _used(ctx: Context) -> np.ndarray:

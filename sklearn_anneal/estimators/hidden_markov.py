@@ -469,7 +469,6 @@ class AnnealedHMM(StatePredictions):
         self, X: Any, groups: Any, lengths: Any, y: Any = None, states: Any = None
     ) -> SequenceData:
         data = read_sequences(X, groups, lengths, self.emission == "categorical")
-        self._refuse_number_with(states=states)
         check_targets(y, X, data)
         return replace(data, states=read_states(states, data, self._number))
 
@@ -670,6 +669,7 @@ class AnnealedHMM(StatePredictions):
                 refuse_beside_parts(groups=groups, lengths=lengths, states=states)
                 self._names_states = False
                 return self._fit(X, y, sample_weight, checkpoint)
+            self._refuse_number_with(states=states)
             data = self._data(X, groups, lengths, y, states)
             self._name_states(data, sample_weight, self.warm_start)
             return self._fit(data, y, sample_weight, checkpoint)

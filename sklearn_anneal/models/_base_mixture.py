@@ -113,9 +113,9 @@ class BaseMixture(Exchangeable, ConjugateModel):
         order = self.weights.best_order(counts)
         if (order == np.arange(self.n_components)).all():
             return None
-        of_weights = self.weights.statistics(counts[order])
-        weights = {key: prior[key] + value for key, value in of_weights.items()}
-        return weights | self.components.reordered(q, order)
+        # Components can have priors of their own, which stay where they are.
+        added = self.statistics_of(q, prior, order)
+        return {key: prior[key] + value for key, value in added.items()}
 
     def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural:
         counts = self.weights.expected_counts(q, prior)

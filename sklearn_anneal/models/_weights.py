@@ -155,7 +155,7 @@ class StickBreakingWeights(Weights):
 
     def best_order(self, counts: np.ndarray) -> np.ndarray:
         largest_first = np.argsort(-counts, kind="stable")
-        if not self.auto or len(counts) < 3:
+        if not self.auto:
             return largest_first
         # All but the last are in the order of their size. With r_k rows after the first k
         # components, log p(z) = Σ_{k<K} log Γ(1 + n_k) + log Γ(α + n_K) − Σ_{k<K−1} log(α + r_k).

@@ -14,6 +14,8 @@ from ...families import Factor, Natural
 from ...inference.units import Rows
 from ...kernels import LOADING
 
+# Pairs of components whose parameters have about this many bytes are looked at at a time.
+_BYTES_OF_PAIRS = 2**22
 # Starts by k-means look at no more than this many rows.
 ROWS_FOR_KMEANS = 20_000
 
@@ -109,6 +111,12 @@ class Components(ABC):
         have the shape (n_pairs,), as the result has.
         """
         k = self.n_components
+        size = sum(value[:1].size * value.shape[0] // k for value in (q[x] for x in self.keys))
+        block = max(_BYTES_OF_PAIRS // (8 * max(size, 1)), 1)
+        if len(i) > block:
+            cuts = range(0, len(i), block)
+            parts = [self.merge_gains(q, prior, *(x[n : n + block] for x in (i, j))) for n in cuts]
+            return np.concatenate(parts)
         total = np.zeros(len(i))
 
         def of(natural: Natural, which: np.ndarray) -> Natural:
@@ -121,8 +129,9 @@ class Components(ABC):
             own, at_rest = factor.pick(q), factor.pick(prior)
             normalizer = factor.family.log_normalizer
             each = (normalizer(own) - normalizer(at_rest)).reshape(k, -1).sum(axis=1)
-            first, second, rest = of(own, i), of(own, j), of(at_rest, i)
-            both = {key: first[key] + second[key] - rest[key] for key in first}
+            first, second = of(own, i), of(own, j)
+            rest, given_up = of(at_rest, i), of(at_rest, j)
+            both = {key: first[key] + second[key] - given_up[key] for key in first}
             merged = (normalizer(both) - normalizer(rest)).reshape(len(i), -1).sum(axis=1)
             total += merged - each[i] - each[j]
         return total

@@ -57,6 +57,6 @@ def tied_merge_gains(
         return 0.5 * found
 
     each = normalizer(own, naturals[0]) - normalizer(rest, naturals[1])
-    both = own[i] + own[j] - rest[i], naturals[0][i] + naturals[0][j] - naturals[1][i]
+    both = own[i] + own[j] - rest[j], naturals[0][i] + naturals[0][j] - naturals[1][j]
     merged = normalizer(*both) - normalizer(rest[i], naturals[1][i])
     return merged - each[i] - each[j]

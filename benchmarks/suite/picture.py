@@ -1,0 +1,88 @@
+"""The picture of README: one fit against ten plain starts, on every instance of the suite.
+
+It is drawn from the page ``doc/results/suite.md``, and written to ``doc/_static/one_fit.svg``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from .report import BOUND_MARGIN, HELD_OUT_MARGIN
+
+DOC = Path(__file__).resolve().parents[2] / "doc"
+PAGE, PICTURE = DOC / "results" / "suite.md", DOC / "_static" / "one_fit.svg"
+FAMILIES = {
+    "mixture": "mixtures, real data",
+    "groups": "mixtures, drawn groups",
+    "columns": "any columns",
+    "factorial": "factorial mixtures",
+    "sequence": "hidden Markov models",
+    "counts": "counts into parts",
+    "factors": "sparse factors",
+    "topics": "topics",
+    "ratings": "ratings",
+}
+_ROW = re.compile(r"\| (\w+)/[^|]* \| \w+ \| \d+ \| \S+ \| (\S+) \| \S+ \| (\S+) \|")
+
+
+class Gain(NamedTuple):
+    """The gains of one fit on an instance, in nats per observation."""
+
+    family: str
+    bound: float
+    held_out: float
+
+
+def gains(page: str) -> Iterator[Gain]:
+    """Yield the gains over ten plain starts with the same priors."""
+    start = page.index("### default against ten plain starts")
+    end = page.find("\n### ", start + 1)
+    for match in _ROW.finditer(page[start:end]):
+        yield Gain(match[1], float(match[2]), float(match[3]))
+
+
+def draw(found: list[Gain]) -> plt.Figure:
+    """Return two panels of dots, one row per family."""
+    figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.6), sharey=True, layout="constrained")
+    panels = [
+        ("bound", BOUND_MARGIN, "lower bound"),
+        ("held_out", HELD_OUT_MARGIN, "held-out score"),
+    ]
+    for ax, (what, margin, title) in zip(axes, panels, strict=True):
+        for row, family in enumerate(FAMILIES):
+            values = np.sort([getattr(gain, what) for gain in found if gain.family == family])
+            shift = 0.6 * (np.arange(len(values)) / max(len(values) - 1, 1) - 0.5)
+            level = np.where(values > margin, 2, np.where(values >= -margin, 1, 0))
+            colors = np.array(["#c0504d", "#9aa0a6", "#2e7d32"])[level]
+            ax.scatter(values, row + shift, c=colors, s=16, linewidths=0)
+        ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
+        ax.set_xscale("symlog", linthresh=0.01)
+        ax.set_xticks(
+            [-1, -0.1, -0.01, 0, 0.01, 0.1, 1], ["−1", "−.1", "−.01", "0", ".01", ".1", "1"]
+        )
+        ax.set_title(f"{title}: one fit minus the best of ten starts", fontsize=10)
+        ax.set_xlabel("nats per observation")
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_yticks(range(len(FAMILIES)), FAMILIES.values())
+    axes[0].invert_yaxis()
+    return figure
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--output", type=Path, default=PICTURE, help="another file")
+    arguments = parser.parse_args(argv)
+    plt.rcParams["svg.hashsalt"] = "one fit"
+    figure = draw(list(gains(PAGE.read_text(encoding="utf-8"))))
+    figure.savefig(arguments.output, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
