@@ -296,13 +296,13 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
     >>> import numpy as np
     >>> from sklearn_anneal import AnnealedBayesianGaussianMixture
     >>> rng = np.random.default_rng(0)
-    >>> X = np.vstack([rng.normal(center, size=(50, 2)) for center in (0.0, 5.0)])
+    >>> X = np.vstack([rng.normal(c, size=(n, 2)) for c, n in ((0.0, 70), (5.0, 30))])
     >>> mixture = AnnealedBayesianGaussianMixture(n_components=2, random_state=1).fit(X)
     >>> mixture.means_.round(1) + 0.0
-    array([[0. , 0.2],
-           [4.9, 5. ]])
+    array([[4.9, 4.9],
+           [0. , 0.2]])
     >>> mixture.predict([[0, 0], [9, 3]])
-    array([0, 1])
+    array([1, 0])
     """
 
     _parameter_constraints: dict = {
