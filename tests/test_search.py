@@ -36,7 +36,7 @@ from sklearn_anneal.inference import engine
 from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.inference.units import Sequences
 from sklearn_anneal.models._exchangeable import across_widest
-from sklearn_anneal.models._merges import disjoint_pairs
+from sklearn_anneal.models._merges import disjoint_pairs, merge_gains
 from sklearn_anneal.search import restarts
 
 pytestmark = [
@@ -212,8 +212,10 @@ def test_gains_of_merges_know_priors_of_single_components(rng, monkeypatch):
     pairs = np.triu_indices(4, 1)
     gains = model.components.merge_gains(q, ctx.prior, *pairs)
     # In parts, as for large parameters, they are the same.
-    monkeypatch.setattr("sklearn_anneal.models.components._base._BYTES_OF_PAIRS", 200)
-    np.testing.assert_array_equal(model.components.merge_gains(q, ctx.prior, *pairs), gains)
+    how = model.components, q, ctx.prior, r, np.ones(units.n_units)
+    whole = merge_gains(*how)
+    monkeypatch.setattr("sklearn_anneal.models._merges._NUMBERS_AT_A_TIME", 20)
+    np.testing.assert_array_equal(merge_gains(*how), whole)
     for i, j, gain in zip(*pairs, gains, strict=True):
         merged = r.copy()
         merged[:, i] += merged[:, j]

@@ -202,9 +202,11 @@ class ChoosesNumber:
             "n_effective_components": np.array([tried[k].n_used for k in numbers]),
         }
         origin = _reduced(kept[best])
-        if origin is not None and run(origin.n_components, origin) < tried[best]:
-            # Components that are no more than one row can be worth their place.
-            origin = None
+        if origin is not None:
+            reduced = run(origin.n_components, origin)
+            if reduced.lower_bound < tried[best].lower_bound:
+                # Components that are no more than one row can be worth their place.
+                origin = None
         return Choice(best if origin is None else origin.n_components, origin, results)
 
 

@@ -20,6 +20,8 @@ from .components._base import Components
 
 # Components with less than this many rows have nothing to merge.
 _LEAST_ROWS = 0.1
+# Pairs whose parameters are about this many numbers are merged at a time.
+_NUMBERS_AT_A_TIME = 2**19
 # For this many pairs per component, the loss of entropy is computed, which takes a pass over rows.
 _PAIRS_PER_COMPONENT = 3
 
@@ -61,7 +63,12 @@ def merge_gains(
     share = 1.0 / len(counts)
     rise = gammaln(counts[i] + counts[j] + share) + gammaln(share)
     rise -= gammaln(counts[i] + share) + gammaln(counts[j] + share)
-    rise += components.merge_gains(q, prior, i, j)
+    shared = components.shared_keys
+    sizes = [q[key].size // (1 if key in shared else len(counts)) for key in components.keys]
+    block = max(_NUMBERS_AT_A_TIME // sum(sizes), 1)
+    for n in range(0, len(i), block):
+        part = slice(n, n + block)
+        rise[part] += components.merge_gains(q, prior, i[part], j[part])
     best = np.argsort(-rise, kind="stable")[: _PAIRS_PER_COMPONENT * len(counts)]
     of_each = w @ xlogy(r, r)
     for n in best:

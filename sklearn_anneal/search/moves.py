@@ -35,8 +35,6 @@ from .problem import Problem
 PASSES_OF_REHEAT = 10
 # Passes before a swap can be out of reach, in which its halves move apart.
 _PASSES_OF_SWAP = 8
-# Rounds of merges before inference goes on.
-_ROUNDS_OF_MERGES = 8
 # Passes after which a new start is compared with the first fit after as many, for the first time.
 _PASSES_OF_START = 10
 
@@ -102,8 +100,41 @@ class Reheat(Move):
         return Progress(ctx, method)
 
 
+class Rearrangement(Move):
+    """Other components for the rows of a sample of the data."""
+
+    # How many times the components change before inference goes on, while it is worthwhile.
+    rounds = 1
+
+    @abstractmethod
+    def rearranged(
+        self, model: Searchable, sample: Any, ctx: Context, rng: np.random.Generator
+    ) -> Natural | None:
+        """Return the parameters of other components; None if there is nothing to change."""
+
+    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
+        if not isinstance(kept.ctx.model, Searchable):
+            return None
+        rng = generator(problem.seed, *seeds)
+        ctx = _anew(kept.ctx, rng)
+        sample = problem.sample.centered(ctx.summary)
+        for n in range(self.rounds):
+            if n > 0:
+                # Other components have other priors, under which more may be worthwhile.
+                problem.learn(ctx)
+            model: Any = ctx.model
+            q = self.rearranged(model, sample, ctx, rng)
+            if q is None:
+                break
+            ctx.q = _in_order(model, q, ctx.prior)
+        return None if ctx.q is kept.ctx.q else Progress(ctx, PLAIN)
+
+    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
+        return OutOfReach(stop, target, after=_PASSES_OF_SWAP)
+
+
 @dataclass(frozen=True)
-class Swap(Move):
+class Swap(Rearrangement):
     """One component is given up, and another one divided."""
 
     guided: bool
@@ -112,48 +143,26 @@ class Swap(Move):
     def name(self) -> str:  # type: ignore[override]
         return "guided swap" if self.guided else "random swap"
 
-    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
-        if not isinstance(kept.ctx.model, Searchable):
-            return None
-        rng = generator(problem.seed, *seeds)
-        ctx = _anew(kept.ctx, rng)
-        sample = problem.sample.centered(ctx.summary)
-        q = ctx.model.swapped(sample, ctx.q, ctx.summary, ctx.prior, rng, self.guided)
-        if q is None:
-            return None
-        ctx.q = _in_order(ctx.model, q, ctx.prior)
-        return Progress(ctx, PLAIN)
-
-    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
-        return OutOfReach(stop, target, after=_PASSES_OF_SWAP)
+    def rearranged(
+        self, model: Searchable, sample: Any, ctx: Context, rng: np.random.Generator
+    ) -> Natural | None:
+        return model.swapped(sample, ctx.q, ctx.summary, ctx.prior, rng, self.guided)
 
 
 @dataclass(frozen=True)
-class Merge(Move):
+class Merge(Rearrangement):
     """Pairs of components become one (Hughes and Sudderth, 2013).
 
     Those that are given up explain nothing any more, and can be used by swaps.
     """
 
     name = "merge"
+    rounds = 8
 
-    def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
-        if not isinstance(kept.ctx.model, Searchable):
-            return None
-        rng = generator(problem.seed, *seeds)
-        ctx = _anew(kept.ctx, rng)
-        sample = problem.sample.centered(ctx.summary)
-        for _ in range(_ROUNDS_OF_MERGES):
-            q = ctx.model.merged(sample, ctx.q, ctx.summary, ctx.prior, rng)
-            if q is None:
-                break
-            ctx.q = _in_order(ctx.model, q, ctx.prior)
-            # Fewer components have another prior, under which more of them may gain.
-            problem.learn(ctx)
-        return None if ctx.q is kept.ctx.q else Progress(ctx, PLAIN)
-
-    def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
-        return OutOfReach(stop, target, after=_PASSES_OF_SWAP)
+    def rearranged(
+        self, model: Searchable, sample: Any, ctx: Context, rng: np.random.Generator
+    ) -> Natural | None:
+        return model.merged(sample, ctx.q, ctx.summary, ctx.prior, rng)
 
 
 @dataclass(frozen=True)

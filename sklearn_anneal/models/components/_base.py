@@ -14,8 +14,6 @@ from ...families import Factor, Natural
 from ...inference.units import Rows
 from ...kernels import LOADING
 
-# Pairs of components whose parameters have about this many bytes are looked at at a time.
-_BYTES_OF_PAIRS = 2**22
 # Starts by k-means look at no more than this many rows.
 ROWS_FOR_KMEANS = 20_000
 
@@ -111,12 +109,6 @@ class Components(ABC):
         have the shape (n_pairs,), as the result has.
         """
         k = self.n_components
-        size = sum(value[:1].size * value.shape[0] // k for value in (q[x] for x in self.keys))
-        block = max(_BYTES_OF_PAIRS // (8 * max(size, 1)), 1)
-        if len(i) > block:
-            cuts = range(0, len(i), block)
-            parts = [self.merge_gains(q, prior, *(x[n : n + block] for x in (i, j))) for n in cuts]
-            return np.concatenate(parts)
         total = np.zeros(len(i))
 
         def of(natural: Natural, which: np.ndarray) -> Natural:
