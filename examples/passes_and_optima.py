@@ -8,7 +8,7 @@ with the priors that scikit-learn's class has, and with priors that are learned 
 blue line starts once, learns its priors and then tries to leave the optimum that it has found.
 
 Most of the gain over the usual restarts is due to the learned priors. With these, one fit that
-searches has a slightly better bound than ten restarts after two thirds of their passes, and ten
+searches has a slightly better bound than ten restarts after three fifths of their passes, and ten
 restarts predict new images slightly better. Fits to so few images are short, so that the start of a
 search is a large part of it.
 """
