@@ -12,7 +12,6 @@ frames ``X``, of which the first 3,000 are taken as rows.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
@@ -28,7 +27,7 @@ from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 
 from .common.data import load
-from .common.report import Page, machine
+from .common.report import Page, machine, write_or_print
 
 PAGE = Path(__file__).resolve().parents[1] / "doc" / "results" / "missing_cells.md"
 SHARES = (0.1, 0.2, 0.4)
@@ -208,18 +207,7 @@ def written(quick: bool) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="write the page")
-    parser.add_argument("--quick", action="store_true", help="a small run that means nothing")
-    parser.add_argument("--output", type=Path, default=PAGE, help="another file for the page")
-    arguments = parser.parse_args(argv)
-    if arguments.quick and arguments.write and arguments.output == PAGE:
-        parser.error("a quick run does not replace the page: give --output")
-    text = written(arguments.quick)
-    if arguments.write:
-        arguments.output.write_text(text, encoding="utf-8")
-    else:
-        print(text)
+    write_or_print(__doc__, PAGE, written, argv)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ printed. ``--quick`` is a small run that shows that everything works and whose f
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +28,7 @@ from sklearn_anneal import (
 )
 
 from .common.measuring import processor_seconds, progress
-from .common.report import Page, machine
+from .common.report import Page, machine, write_or_print
 
 PAGE = Path(__file__).resolve().parents[1] / "doc" / "results" / "numbers.md"
 SIZES = (200, 1000)
@@ -203,18 +202,7 @@ def written(quick: bool = False) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="write the page")
-    parser.add_argument("--quick", action="store_true", help="a small run that means nothing")
-    parser.add_argument("--output", type=Path, default=PAGE, help="another file for the page")
-    arguments = parser.parse_args(argv)
-    if arguments.quick and arguments.write and arguments.output == PAGE:
-        parser.error("a quick run does not replace the page: give --output")
-    text = written(arguments.quick)
-    if arguments.write:
-        arguments.output.write_text(text, encoding="utf-8")
-    else:
-        print(text)
+    write_or_print(__doc__, PAGE, written, argv)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -136,6 +137,34 @@ def compared(
     wins, losses, figures = outcomes(pairs, digits)
     count = f"{sum(wins)} won, {sum(losses)} lost of {len(wins)}."
     return Claim(source, text, verdict(wins), f"{count} Median differences: {figures}")
+
+
+def write_or_print(
+    about: str | None, page: Path, written: Callable[[bool], str], argv: list[str] | None
+) -> None:
+    """Run the command of a page that is written in one go.
+
+    Parameters
+    ----------
+    about : str
+        The docstring of the module, whose first line describes the command.
+    page : Path
+    written : callable
+        Returns the page; called with True, that of a small run whose figures mean nothing.
+    argv : list of str or None
+    """
+    parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="write the page")
+    parser.add_argument("--quick", action="store_true", help="a small run that means nothing")
+    parser.add_argument("--output", type=Path, default=page, help="another file for the page")
+    arguments = parser.parse_args(argv)
+    if arguments.quick and arguments.write and arguments.output == page:
+        parser.error("a quick run does not replace the page: give --output")
+    text = written(arguments.quick)
+    if arguments.write:
+        arguments.output.write_text(text, encoding="utf-8")
+    else:
+        print(text)
 
 
 def processor() -> str:
