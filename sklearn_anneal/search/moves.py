@@ -118,15 +118,15 @@ class Rearrangement(Move):
         rng = generator(problem.seed, *seeds)
         ctx = _anew(kept.ctx, rng)
         sample = problem.sample.centered(ctx.summary)
-        for n in range(self.rounds):
-            if n > 0:
-                # Other components have other priors, under which more may be worthwhile.
-                problem.learn(ctx)
+        for _ in range(self.rounds):
             model: Any = ctx.model
             q = self.rearranged(model, sample, ctx, rng)
             if q is None:
                 break
             ctx.q = _in_order(model, q, ctx.prior)
+            if self.rounds > 1:
+                # Other components have other priors, under which more may be worthwhile.
+                problem.learn(ctx)
         return None if ctx.q is kept.ctx.q else Progress(ctx, PLAIN)
 
     def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
