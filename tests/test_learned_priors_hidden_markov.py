@@ -413,7 +413,7 @@ def test_a_single_state_has_no_transitions_to_learn_from(rng):
     est = learner("categorical", 1).fit(sequences)
     assert_array_equal(est.transmat_prior_, [[1.0]])
     assert_array_equal(est.startprob_prior_, [1.0])
-    assert 0.01 <= est.emissionprob_prior_[0, 0] <= 1e4
+    assert 0.1 <= est.emissionprob_prior_[0, 0] <= 1e4
     assert_sound(est, sequences)
 
 
@@ -422,7 +422,11 @@ def test_a_single_state_with_few_frames_keeps_the_priors_of_none(case, rng):
     """A prior that is learned from few frames would repeat them with too much certainty."""
     sequences = sequences_of(case, rng, (20, 15, 1, 13))
     est = learner(case, 1).fit(sequences)
-    assert_same_fit(est, unlearned(est).fit(sequences))
+    plain = unlearned(est).fit(sequences)
+    assert est.lower_bound_ == plain.lower_bound_
+    assert_array_equal(
+        np.hstack(est.score_samples(sequences)), np.hstack(plain.score_samples(sequences))
+    )
     more = sequences_of(case, rng, (20, 15, 1, 14))
     rise = learner(case, 1).fit(more).lower_bound_ - unlearned(est).fit(more).lower_bound_
     # The rate of None is already the best one for a given shape.
@@ -475,7 +479,7 @@ def test_symbols_that_never_occur(rng):
     sequences = sequences_of("categorical", rng)
     est = learner("categorical", n_symbols=40, max_iter=200).fit(sequences)
     assert_sound(est, sequences)
-    assert 0.01 <= est.emissionprob_prior_[0, 0] < 0.1
+    assert_allclose(est.emissionprob_prior_, 0.1, rtol=0.2)
     one_symbol = [np.zeros((n, 1)) for n in (9, 5)]
     for n_symbols in (1, 3):
         assert_sound(learner("categorical", n_symbols=n_symbols).fit(one_symbol), one_symbol)

@@ -9,7 +9,7 @@ from models.mixture import BLOCKS, table
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
-from scipy.special import logsumexp, psi
+from scipy.special import gammaln, logsumexp, psi
 from scipy.stats import beta, nbinom, norm, t
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
@@ -21,6 +21,7 @@ from sklearn_anneal.families._empirical_bayes import beta_pair
 from sklearn_anneal.inference.tables import Blocks, Coded, Packing, merged_rows, missing_cells
 from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.models.components import bernoulli
+from sklearn_anneal.models.components._base import BOUNDS
 from sklearn_anneal.models.components._linear import step_of_codes
 from sklearn_anneal.models.components.bernoulli import BernoulliComponents
 from sklearn_anneal.models.components.categorical_columns import CategoricalColumns
@@ -459,11 +460,60 @@ def test_beta_priors_of_many_columns_are_those_of_one_at_a_time(start, rng):
     a[:, 30:40], b[:, 30:40] = 9e4, 2e5
     total = psi(a + b)
     logs = np.array([(psi(a) - total).mean(axis=0), (psi(b) - total).mean(axis=0)])
-    found = bernoulli._best_pairs(logs, np.full((2, 60), start))
-    expected = [beta_pair(*log, (1.0, 1.0), bernoulli._BOUNDS) for log in logs.T]
+    found = bernoulli._best_pairs(logs, np.full((2, 60), start), np.zeros(60))
+    expected = [beta_pair(*log, (1.0, 1.0), BOUNDS) for log in logs.T]
     assert_allclose(found, np.transpose(expected), rtol=1e-6)
-    assert (found == bernoulli._BOUNDS[0]).any()
-    assert (found == bernoulli._BOUNDS[1]).any()
+    assert (found == BOUNDS[0]).any()
+    assert (found == BOUNDS[1]).any()
+
+
+@pytest.mark.parametrize("rare", [0, 1])
+def test_the_mean_of_a_beta_prior_has_a_limit(rare, rng):
+    """The best of all pairs whose means are large enough, as a search over a grid finds it."""
+    least, logs = 0.02, np.array([[-7.0], [-0.002]])
+    order = [rare, 1 - rare]
+    few, most = bernoulli._best_pairs(logs[order], np.ones((2, 1)), np.array([least]))[order, 0]
+    assert_allclose(few / (few + most), least)
+
+    def gain(a, b):
+        return gammaln(a + b) - gammaln(a) - gammaln(b) + a * logs[0, 0] + b * logs[1, 0]
+
+    b = np.geomspace(BOUNDS[0], BOUNDS[1], 4001)[:, None]
+    share = np.geomspace(least, 0.5, 201)
+    a = b * share / (1.0 - share)
+    assert gain(few, most) >= gain(a, b)[a >= BOUNDS[0]].max()
+
+
+@pytest.mark.parametrize(
+    ("emission", "params", "value"),
+    [
+        ("bernoulli", {}, 1),
+        ("poisson", {}, 1),
+        ("categorical", {"n_categories": 3}, 2),
+    ],
+)
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_values_that_never_occurred_are_not_excluded(emission, params, value, n_components):
+    """With half a pseudo-observation, 60 rows without a value give it 0.5 / 61, or −4.8 nats.
+
+    Learned priors are allowed to expect five times less.
+    """
+    X = np.zeros((60, 4), dtype=int)
+    fitted = mixture(emission, n_components, **params).fit(X)
+    unseen = X[:1].copy()
+    unseen[0, 0] = value
+    assert -6.8 < fitted.score(unseen) - fitted.score(X[:1]) < -4.8
+
+
+@pytest.mark.parametrize("emission", ["bernoulli", "poisson"])
+def test_streams_of_one_component_learn_priors_however_they_begin(emission, rng):
+    X = rng.poisson(0.4, size=(600, 3)).clip(max=1)
+    short, long = mixture(emission, 1), mixture(emission, 1)
+    for rows in np.split(X, 30):
+        short.partial_fit(rows)
+    for rows in np.split(X, 5):
+        long.partial_fit(rows)
+    assert_allclose(short.score(X), long.score(X), atol=2e-3)
 
 
 # Draws

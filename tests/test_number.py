@@ -215,6 +215,20 @@ def test_warm_starts_and_streams_go_on_with_the_number_that_was_found(rng):
     assert est.partial_fit(X).n_components_ == 3
 
 
+def test_the_number_that_was_found_can_be_given_from_then_on(rng):
+    X = groups(rng)
+    est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0).fit(X)
+    est.set_params(n_components=3).partial_fit(X)
+    assert est.set_params(warm_start=True).fit(X).n_components_ == 3
+    with pytest.raises(ValueError, match="n_components=3, but n_components=4 now"):
+        est.set_params(n_components=4).partial_fit(X)
+
+
+@pytest.mark.parametrize("params", [{"sticky": 10.0}, {"transmat_prior": "auto"}])
+def test_chains_with_priors_of_transitions_find_the_number(params, rng):
+    assert AnnealedHMM("auto", random_state=0, **params).fit(series(rng)).n_components_ == 3
+
+
 def test_verbose_tells_of_every_number(rng, capsys):
     est = AnnealedBayesianGaussianMixture(n_components="auto", random_state=0, verbose=1)
     est.fit(groups(rng))

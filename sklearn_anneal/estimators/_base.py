@@ -49,7 +49,7 @@ from ._number import Choice, ChoosesNumber, Origin
 from ._part_fits import opened, stream
 from ._part_predictions import score_of
 from ._shards import in_parts
-from ._state import Inference, described_value, same
+from ._state import Inference, described_value
 from ._streaming import WORTH_THREADS, update, without_schedule
 from ._validation import (
     MOST_WEIGHT,
@@ -580,7 +580,7 @@ class BaseAnnealed(
         """The result of the last call, after a check that the parameters have not changed."""
         kept = self._inference
         for name, value in self._fixed_parameters().items():
-            if name not in free and not same(kept.fixed[name], value):
+            if name not in free and not self._unchanged(name, kept.fixed[name], value):
                 raise ValueError(
                     f"{what}, which had {name}={kept.fixed[name]!r}, but {name}={value!r} now. "
                     f"Restore {name}, or begin anew with fit and warm_start=False."

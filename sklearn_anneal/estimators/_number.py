@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from ..annealing._base import Context
 from ..families import Natural
 from ..models._searchable import Searchable
+from ._state import same
 
 # What the parameter can be.
 NUMBER_OR_AUTO = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})]
@@ -149,6 +150,14 @@ class ChoosesNumber:
     def _least_number(self) -> int:
         """The smallest number of components that the model can have."""
         return 1 if self._chooses_number else self._number
+
+    def _unchanged(self, name: str, old: Any, new: Any) -> bool:
+        """Whether two values of a parameter mean the same for the model that has been fitted."""
+        # A number that has been found and is then given is the same number.
+        if name == "n_components" and "auto" in (old, new):
+            found = getattr(self, "n_components_", None)
+            return all(value in ("auto", found) for value in (old, new))
+        return same(old, new)
 
     def _refuse_number_with(self, **given: Any) -> None:
         """Refuse what names components by their numbers, before there are any."""

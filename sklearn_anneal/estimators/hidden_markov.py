@@ -150,8 +150,9 @@ class AnnealedHMM(StatePredictions):
         array of shape (n_symbols,) or (n_components, n_symbols). None: 1 / ``n_symbols``, but at
         least 0.1, because with a smaller one a state practically excludes every symbol that it
         has not emitted so far, and annealing no longer moves symbols between states. ``"auto"``
-        learns one number for all symbols, at least 0.01. For ``"bernoulli"``: the value of both
-        parameters of the beta prior. None: 1. ``"auto"`` learns both for each column, up to 10,000.
+        learns one number for all symbols, at least 0.1. For ``"bernoulli"``: the value of both
+        parameters of the beta prior. None: 1. ``"auto"`` learns both for each column, between 0.1
+        and 10,000, and expects of each value no less than half an occurrence in all frames.
     means_prior : array-like, "auto" or None, default="auto"
         Means of the prior of the means, of shape (n_features,) or (n_components, n_features).
         ``"auto"`` learns one mean for all states (see Notes). None: the mean of the data.
@@ -175,7 +176,8 @@ class AnnealedHMM(StatePredictions):
         For ``"poisson"``: shape and rate of the gamma prior of the rates, which must broadcast to
         (n_components, n_features). None: a shape of 1, and the rate with which the mean of the
         prior is that of the data. ``"auto"`` learns one value for each column, with the shape
-        between 0.01 and 10,000 and the prior's mean between 0.001 and 1,000 times that of the data.
+        between 0.1 and 10,000 and the prior's mean between 0.001 and 1,000 times that of the data,
+        but no less than half an event in all frames.
     predictive : bool, default=True
         Whether predictions and scores integrate over the parameters of the frames, given the state
         (Student-t and negative binomial densities), because few frames leave them uncertain. False:

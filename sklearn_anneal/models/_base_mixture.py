@@ -62,10 +62,7 @@ class BaseMixture(Exchangeable, ConjugateModel):
 
     def resolved(self, summary: Any, hold_units: bool = False) -> BaseMixture:
         model = copy(self)
-        components = self.components
-        if self.n_components == 1 and self.n_rows(summary) < components.least_rows_alone:
-            components = components.fixed()
-        model.components = components.resolved(self.of_components(summary))
+        model.components = self.components.resolved(self.of_components(summary))
         return model
 
     def prior(self, summary: Any) -> Natural:
@@ -89,7 +86,9 @@ class BaseMixture(Exchangeable, ConjugateModel):
             return self, prior, q
         model = copy(self)
         model.weights, of_weights = self.weights.learned(q, prior, rho, late)
-        model.components, of_components = self.components.learned(q, prior, rho, late)
+        of_components = {key: prior[key] for key in self.components.keys}
+        if self.components.learns_from(float(self.expected_counts(q, prior).sum())):
+            model.components, of_components = self.components.learned(q, prior, rho, late)
         new = of_weights | of_components
         fixed = self.components.fixed_while_learning
         moved = {key: q[key] + (new[key] - prior[key]) for key in new if key not in fixed}

@@ -275,9 +275,7 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
 
     def resolved(self, summary: Summary, hold_units: bool = False) -> HiddenMarkov:
         model = copy(self)
-        alone = self.n_components == 1 and summary.n_frames < self.emission.least_rows_alone
-        emission = self.emission.fixed() if alone else self.emission
-        model.emission = emission.resolved(summary.emission)
+        model.emission = self.emission.resolved(summary.emission)
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -547,8 +545,9 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
         names = self.learned_names if late else ()
         if not (names or self.emission.learns_early or (late and self.emission.learns_late)):
             return self, prior, q
-        model, own = copy(self), {key: prior[key] for key in self.emission.keys}
-        model.emission, new = self.emission.learned(q, own, rho, late)
+        model, new = copy(self), {key: prior[key] for key in self.emission.keys}
+        if self.emission.learns_from(float(self.expected_counts(q, prior).sum())):
+            model.emission, new = self.emission.learned(q, new, rho, late)
         if "startprob" in names:
             model.startprob_prior = _learned_rows(prior["startprob"], q["startprob"], rho)
         if "transmat" in names:

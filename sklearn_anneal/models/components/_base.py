@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
 from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar
@@ -16,6 +15,11 @@ from ...kernels import LOADING
 
 # Starts by k-means look at no more than this many rows.
 ROWS_FOR_KMEANS = 20_000
+# Bounds of a concentration, or of the shape of a gamma prior, that is learned. With a smaller one,
+# a component practically excludes every value that it has not shown so far: such values would be
+# predicted too rarely, and the fit would no longer move them between components. If all components
+# are the same, the bound is highest at infinity.
+BOUNDS = (0.1, 1e4)
 
 
 def clusterings() -> ModuleType:
@@ -137,11 +141,10 @@ class Components(ABC):
         """
         return 50.0
 
-    def fixed(self) -> Components:
-        """Return components that learn no priors."""
-        fixed = copy(self)
-        fixed.learns = False
-        return fixed
+    def learns_from(self, n_rows: float) -> bool:
+        """Whether so many rows, all that there are, say anything about the priors."""
+        # Sums of weights that differ in their last digits decide the same.
+        return self.n_components > 1 or n_rows >= self.least_rows_alone - 0.5
 
     @property
     def learns_early(self) -> bool:
@@ -358,6 +361,16 @@ def moved(old: np.ndarray, new: Any, rho: float) -> np.ndarray:
     """Return positive numbers that have moved by the share ρ, on the scale of their logarithms."""
     result = np.broadcast_to(np.asarray(new, dtype=np.float64), old.shape)
     return result.copy() if rho == 1.0 else old * (result / old) ** rho
+
+
+def least_mean(n_observed: np.ndarray) -> np.ndarray:
+    """Return the smallest mean of a prior of probabilities or rates that is learned.
+
+    It is what the prior of Jeffreys expects after as many observations without an event. Without
+    this limit, a single component would exclude what its data do not have. ``n_observed`` has the
+    number of observed cells of each column.
+    """
+    return 0.5 / (np.maximum(n_observed, 0.0) + 1.0)
 
 
 def log_means(concentration: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,9 @@ from scipy.special import gammaln, polygamma, psi
 from ...families import Beta, Factor, Natural
 from ...families._empirical_bayes import beta_pair
 from ...inference.units import Rows
-from ._base import moved, multiplied
+from ._base import BOUNDS, least_mean, moved, multiplied
 from ._linear import Coefficients, LinearComponents, points_of
 
-# Bounds of the two parameters of a beta prior that is learned. If a column is constant, or is the
-# same in all states, the bound would be highest at zero or at infinity.
-_BOUNDS = (0.01, 1e4)
 # Newton's method for all columns stops at this relative precision, or after so many steps.
 _PRECISION, _STEPS, _SEARCHES = 1e-10, 20, 60
 # A slope below this, relative to the parameter, counts as zero.
@@ -64,7 +62,9 @@ class BernoulliComponents(LinearComponents):
         (factor,) = self.factors
         expected = factor.family.expectations(factor.pick(q))
         logs = np.array([expected["a"].mean(axis=0), expected["b"].mean(axis=0)])
-        a, b = _best_pairs(logs, np.array([self.a[0], self.b[0]]))
+        observed = sum((q[key] - prior[key]).sum(axis=0) for key in ("a", "b"))
+        starts = np.array([self.a[0], self.b[0]])
+        a, b = _best_pairs(logs, starts, least_mean(observed))
         sizes = self.n_components, self.n_features
         learned = BernoulliComponents(*sizes, moved(self.a, a, rho), moved(self.b, b, rho), True)
         return learned, learned.prior(None)
@@ -121,7 +121,7 @@ class BernoulliComponents(LinearComponents):
         return np.logaddexp(0.0, powers * expected.slopes) + powers * expected.cells
 
 
-def _best_pairs(logs: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+def _best_pairs(logs: np.ndarray, pairs: np.ndarray, least: np.ndarray) -> np.ndarray:
     """Return the parameters of beta priors that maximise the bound, one pair for each column.
 
     Parameters
@@ -130,6 +130,8 @@ def _best_pairs(logs: np.ndarray, pairs: np.ndarray) -> np.ndarray:
         The means of E log v and of E log(1 − v) over the components.
     pairs : ndarray of shape (2, n_features)
         The first guesses of both parameters.
+    least : ndarray of shape (n_features,)
+        The smallest means of v and of 1 − v under the prior.
     """
     result, active = pairs.copy(), np.arange(pairs.shape[1])
     elsewhere = np.zeros(pairs.shape[1], dtype=bool)
@@ -144,7 +146,7 @@ def _best_pairs(logs: np.ndarray, pairs: np.ndarray) -> np.ndarray:
         new = np.clip(now + step + common / curvature, 0.25 * now, 4.0 * now)
         result[:, active] = new
         settled = (np.abs(new - now) <= _PRECISION * now).all(axis=0)
-        left = ~((new > _BOUNDS[0]) & (new < _BOUNDS[1])).all(axis=0)
+        left = ~((new > BOUNDS[0]) & (new < BOUNDS[1])).all(axis=0)
         elsewhere[active[left]] = True
         active = active[~settled & ~left]
         if not len(active):
@@ -155,8 +157,33 @@ def _best_pairs(logs: np.ndarray, pairs: np.ndarray) -> np.ndarray:
         result[:, rest], sure = _best_at_bounds(logs[:, rest], pairs[:, rest])
         for column in rest[~sure]:
             (log_v, log_rest), (a, b) = logs[:, column], pairs[:, column]
-            result[:, column] = beta_pair(log_v, log_rest, (a, b), _BOUNDS)
+            result[:, column] = beta_pair(log_v, log_rest, (a, b), BOUNDS)
+    # The bound is concave in the pair. If the best of all pairs has a mean that is too small, the
+    # best of those that are permitted has the smallest mean.
+    for rare in (0, 1):
+        few = np.flatnonzero(result[rare] < least * result.sum(axis=0))
+        if len(few):
+            best = _best_with_mean(least[few], logs[rare, few], logs[1 - rare, few])
+            result[rare, few], result[1 - rare, few] = best
     return result
+
+
+def _best_with_mean(means: np.ndarray, log: np.ndarray, log_rest: np.ndarray) -> np.ndarray:
+    """Return the best pairs whose priors have the given means of v, which are at most a half.
+
+    ``log`` and ``log_rest`` are the means of E log v and of E log(1 − v) over the components.
+    """
+    shares = np.array([means, 1.0 - means])
+    lower = BOUNDS[0] / means
+    upper = np.maximum(BOUNDS[1] / shares[1], lower)
+    target = shares[0] * log + shares[1] * log_rest
+
+    def slope(total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        own = total * shares
+        value = psi(total) - (shares * psi(own)).sum(axis=0) + target
+        return value, polygamma(1, total) - (shares**2 * polygamma(1, own)).sum(axis=0)
+
+    return shares * _maxima(slope, np.sqrt(lower * upper), lower, upper)
 
 
 def _best_at_bounds(logs: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -170,16 +197,16 @@ def _best_at_bounds(logs: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, n
     best, sure = starts.copy(), np.zeros(n, dtype=bool)
     highest = np.full(n, -np.inf)
     for fixed in (0, 1):
-        for bound in _BOUNDS:
+        for bound in BOUNDS:
             pair = np.empty((2, n))
             pair[fixed] = bound
-            pair[1 - fixed] = _best_given(np.full(n, bound), logs[1 - fixed], starts[1 - fixed])
+            pair[1 - fixed] = _best_given(bound, logs[1 - fixed], starts[1 - fixed])
             total = pair.sum(axis=0)
             value = gammaln(total) - gammaln(pair).sum(axis=0) + (pair * logs).sum(axis=0)
             slope = psi(total) - psi(pair) + logs
-            outward = slope * np.where(pair == _BOUNDS[0], -1.0, 1.0) >= -_FLAT
+            outward = slope * np.where(pair == BOUNDS[0], -1.0, 1.0) >= -_FLAT
             flat = np.abs(slope) * pair <= _FLAT
-            at_bound = (pair == _BOUNDS[0]) | (pair == _BOUNDS[1])
+            at_bound = (pair == BOUNDS[0]) | (pair == BOUNDS[1])
             better = value > highest
             best = np.where(better, pair, best)
             sure = np.where(better, (flat | (at_bound & outward)).all(axis=0), sure)
@@ -187,16 +214,31 @@ def _best_at_bounds(logs: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, n
     return best, sure
 
 
-def _best_given(other: np.ndarray, log_mean: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _best_given(other: float, log_mean: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Return the best value of one parameter of each pair given the other, between the bounds."""
-    lower, upper = np.full(len(other), _BOUNDS[0]), np.full(len(other), _BOUNDS[1])
-    x = np.clip(starts, *_BOUNDS)
+
+    def slope(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return psi(other + x) - psi(x) + log_mean, polygamma(1, other + x) - polygamma(1, x)
+
+    return _maxima(slope, starts, np.full(len(starts), BOUNDS[0]), np.full(len(starts), BOUNDS[1]))
+
+
+def _maxima(
+    slope: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    starts: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> np.ndarray:
+    """Return where concave functions of one positive number each are highest, between bounds.
+
+    ``slope`` returns their first and second derivatives.
+    """
+    least, most = lower, upper
+    x = np.clip(starts, least, most)
     for _ in range(_SEARCHES):
-        slope = psi(other + x) - psi(x) + log_mean
-        lower, upper = np.where(slope > 0, x, lower), np.where(slope > 0, upper, x)
-        decline = x * (polygamma(1, x) - polygamma(1, other + x))
-        new = x * np.exp(np.clip(slope / decline, -5.0, 5.0))
-        new = np.clip(new, *_BOUNDS)
+        value, curvature = slope(x)
+        lower, upper = np.where(value > 0, x, lower), np.where(value > 0, upper, x)
+        new = np.clip(x * np.exp(np.clip(value / (-x * curvature), -5.0, 5.0)), least, most)
         # Where Newton's step leaves the bracket, the bracket is halved on the scale of logarithms.
         wrong = (new < lower) | (new > upper)
         new = np.where(wrong, np.sqrt(lower * upper), new)

@@ -117,9 +117,6 @@ class BlockComponents(Components):
     def least_rows_alone(self) -> float:
         return max(part.least_rows_alone for part in self.parts.values())
 
-    def fixed(self) -> BlockComponents:
-        return BlockComponents({name: part.fixed() for name, part in self.parts.items()})
-
     def prior(self, summary: Summaries) -> Natural:
         return self._joined((n, part.prior(summary[n])) for n, part in self.parts.items())
 

@@ -12,11 +12,7 @@ from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
 from ...inference.units import Rows
 from .._base import compiled
-from ._base import Components, log_means, moved, multiplied
-
-# Bounds of a concentration that is learned. With a smaller one, a state practically excludes every
-# symbol that it has not emitted so far, and the fit no longer moves symbols between states.
-BOUNDS = (0.01, 1e4)
+from ._base import BOUNDS, Components, log_means, moved, multiplied
 
 kernels = partial(compiled, "hidden_markov")
 

@@ -170,11 +170,6 @@ class GaussianComponents(Components):
     def least_rows_alone(self) -> float:
         return max(super().least_rows_alone, 10.0 * self.n_features)
 
-    def fixed(self) -> GaussianComponents:
-        fixed = copy(self)
-        fixed.learns, fixed.auto = False, ()
-        return fixed
-
     def resolved(self, summary: Summary) -> GaussianComponents:
         """Return components in which the priors that depend on data have their values.
 

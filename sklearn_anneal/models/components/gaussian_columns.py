@@ -156,11 +156,6 @@ class GaussianColumns(LinearComponents):
         center = np.where(seen > 0, mean, np.nan)
         return ColumnMoments(rows.total_weight, seen, center, mean, scatter)
 
-    def fixed(self) -> GaussianColumns:
-        fixed = copy(self)
-        fixed.learns, fixed.learned_names = False, ()
-        return fixed
-
     def resolved(self, summary: ColumnMoments) -> GaussianColumns:
         if not np.all(np.isfinite(summary.variance)):
             raise ValueError(

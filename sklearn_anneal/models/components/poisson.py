@@ -12,15 +12,12 @@ from scipy.special import gammaln
 from ...families import Factor, Gamma, Natural, digamma_excess, log_negative_binomial
 from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
 from ...inference.units import Rows
-from ._base import moved
+from ._base import BOUNDS, least_mean, moved
 from ._linear import Coefficients, LinearComponents, filled, kernels, points_of, unpacked
 from ._predictive_moments import CellMoments
 
-# Bounds of a shape that is learned. If the rates of all components are equal, the bound would be
-# highest at infinity.
-_BOUNDS = (0.01, 1e4)
 # Bounds of a prior mean that is learned, in multiples of the mean of the data. A component without
-# events, or a column of zeros, would otherwise draw it towards zero.
+# events would otherwise draw it towards zero.
 _MEANS = (1e-3, 1e3)
 # With rates above this, x log λ − λ − log x! is far smaller than its terms, and loses more than
 # their last digits: about 1e-10 nats at this rate, and tens of nats at 1e15.
@@ -171,11 +168,6 @@ class PoissonComponents(LinearComponents):
             mean /= share
         return Moments(rows.total_weight, mean, rows.total_weight * share)
 
-    def fixed(self) -> PoissonComponents:
-        fixed = copy(self)
-        fixed.learns, fixed.learned_names = False, ()
-        return fixed
-
     def resolved(self, summary: Moments) -> PoissonComponents:
         # A column of zeros would have an infinite rate. Its mean is therefore taken as if there
         # were about one event in all rows.
@@ -202,7 +194,9 @@ class PoissonComponents(LinearComponents):
         # The bound is highest where the prior's mean is that of the rates, whatever the shape.
         means_of_prior = self.mean
         if "rate" in self.learned_names:
-            means_of_prior = np.clip(means, _MEANS[0] * self.mean, _MEANS[1] * self.mean)
+            least = least_mean((q["rate"] - prior["rate"]).sum(axis=0))
+            least = np.maximum(least, _MEANS[0] * self.mean)
+            means_of_prior = np.clip(means, least, np.maximum(least, _MEANS[1] * self.mean))
         shape, rate = self.shape, self.rate
         if "shape" in self.learned_names:
             best = self._best_shapes(means, logs, means_of_prior)
@@ -230,13 +224,13 @@ class PoissonComponents(LinearComponents):
         if not (self.follows or "rate" in self.learned_names):
             excess = (logs + np.log(self.rate)).mean(axis=0)
             columns = zip(excess, starts, strict=True)
-            found = [gamma_shape_given_rate(1.0, log, start, _BOUNDS) for log, start in columns]
+            found = [gamma_shape_given_rate(1.0, log, start, BOUNDS) for log, start in columns]
         else:
             # With the prior's mean m and the rate a / m, the bound has the terms
             # a log(a / m) − log Γ(a) + a E log λ − a E λ / m. If m is E λ, the last one is −a.
             logs = logs.mean(axis=0) + 1.0 - means / means_of_prior
             pairs = zip(means_of_prior, logs, starts, strict=True)
-            found = [gamma_shape(mean, log, start, _BOUNDS) for mean, log, start in pairs]
+            found = [gamma_shape(mean, log, start, BOUNDS) for mean, log, start in pairs]
         return np.array(found)
 
     def random_natural(
