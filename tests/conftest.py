@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import ThreadpoolController
 
 # Examples in docstrings show figures, which need no screen here.
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -58,6 +59,29 @@ def few_passes_of_searches(monkeypatch):
 def no_wait_for_the_disk(monkeypatch):
     """Let checkpoints be written without waiting for the disk, because no test loses power."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="session")
+def native_libraries():
+    """The libraries of BLAS and OpenMP of this process."""
+    for name in ("scipy.linalg", "sklearn.cluster"):
+        import_module(name)
+    return ThreadpoolController()
+
+
+@pytest.fixture(autouse=True)
+def one_thread_of_libraries(request, native_libraries):
+    """Let workers that run side by side use one thread of BLAS and OpenMP each.
+
+    With more, the threads of one worker wait for the cores that those of another have, and small
+    products take many times as long. Tests of limits ask for ``several_blas_threads``.
+    """
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    if alone or "several_blas_threads" in request.fixturenames:
+        yield
+        return
+    with native_libraries.limit(limits=1):
+        yield
 
 
 # Scripts in ``benchmarks/``, which are in the repository only and not installed

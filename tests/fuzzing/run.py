@@ -148,8 +148,26 @@ def _bound_of_plain_inference(run: Run, est: Any) -> None:
         # Local parameters start anew in the first half of the passes, where there are any.
         first = 0 if not _keeps_local_variables(est) else est.max_iter // 2 + 2
         heaviest = 1.0 if case.weights is None else max(1.0, case.weights.max())
-        size = values_of(case.X).size * heaviest
+        values = values_of(case.X)
+        size = values.size * heaviest * _digits_lost(est, values)
         check_bounds(run.found, est.lower_bounds_, first, size)
+
+
+def _digits_lost(est: Any, values: np.ndarray) -> float:
+    """By how much the bound of a Gaussian model is less exact than its terms, at least 1.
+
+    A row far from a component has a squared distance that is large beside a small variance. This
+    happens where thousands of rows are equal, as those that share a large weight.
+    """
+    covariances = getattr(est, "covariances_", getattr(est, "covars_", None))
+    if covariances is None or isinstance(covariances, dict):
+        return 1.0
+    square = covariances.ndim > 1 and covariances.shape[-1] == covariances.shape[-2]
+    is_matrix = square and est.covariance_type in ("full", "tied")
+    variances = np.linalg.eigvalsh(covariances) if is_matrix else covariances
+    spread = np.nanmax(values) - np.nanmin(values)
+    of_terms = np.finfo(np.float64).eps * spread**2 / np.maximum(variances.min(), 1e-300)
+    return max(1.0, of_terms / 1e-9)
 
 
 def _keeps_local_variables(est: Any) -> bool:
