@@ -102,6 +102,25 @@ def combinations(names: Any = None, sampled: bool = True) -> list[Any]:
     return crossed(forms(sampled), names)
 
 
+def covering(cases: list[Any], turn: int = 0) -> list[Any]:
+    """Those of :func:`crossed` combinations in which each class meets each method once.
+
+    The entries of a class, which share most of their code, take turns: each meets some of the
+    methods, and others with another ``turn``. Other combinations are marked as exhaustive.
+    """
+    groups: dict[Any, list[int]] = {}
+    for i, case in enumerate(cases):
+        entry, _, name = case.values
+        groups.setdefault((type(entry.make()), name), []).append(i)
+    chosen = {group[(turn + i) % len(group)] for i, group in enumerate(groups.values())}
+    return [
+        case
+        if i in chosen
+        else pytest.param(*case.values, marks=pytest.mark.exhaustive, id=case.id)
+        for i, case in enumerate(cases)
+    ]
+
+
 def quick(name: str | type[Annealing], n_passes: int = 4, **params: Any) -> Any:
     """The method of a name or a class with few passes; further settings can be given."""
     method = ANNEALING[name]() if isinstance(name, str) else name()

@@ -8,7 +8,7 @@ import shutil
 import joblib
 import numpy as np
 import pytest
-from harness import assert_identical, crossed, models, quick, variants
+from harness import assert_identical, covering, crossed, models, quick, variants
 from scipy.sparse import csr_matrix
 
 import sklearn_anneal
@@ -62,7 +62,12 @@ def in_turn(pairs, step):
     the first, the second, … in turn, so that every method and every model meets all of them.
     """
     return [
-        pytest.param(*pair.values, *((1, 1) if i == 0 else (1 + i % step, step)), id=pair.id)
+        pytest.param(
+            *pair.values,
+            *((1, 1) if i == 0 else (1 + i % step, step)),
+            marks=pair.marks,
+            id=pair.id,
+        )
         for i, pair in enumerate(pairs)
     ]
 
@@ -71,9 +76,13 @@ def first_variants():
     return [pair for pair in variants() if pair.values[1] is pair.values[0].first]
 
 
-@pytest.mark.parametrize("how", ["batch", "minibatches"])
 @pytest.mark.parametrize(
-    ("entry", "params", "name", "first", "step"), in_turn(crossed(first_variants()), 4)
+    ("entry", "params", "name", "first", "step", "how"),
+    [
+        pytest.param(*case.values, how, marks=case.marks, id=f"{case.id}-{how}")
+        for turn, how in enumerate(("batch", "minibatches"))
+        for case in in_turn(covering(crossed(first_variants()), turn), 4)
+    ],
 )
 def test_a_fit_goes_on_from_after_any_pass(
     entry, params, name, first, step, how, rng, tmp_path, monkeypatch

@@ -18,6 +18,7 @@ from harness import (
     change_models,
     combinations,
     context_of,
+    covering,
     crossed,
     divide_few_documents,
     finish_run,
@@ -553,10 +554,17 @@ def test_parallel_work_is_done_by_several_threads(entry, n_init, rng, monkeypatc
 def worth_several_workers():
     """All methods in batches and in minibatches, and restarts of three methods of each model.
 
-    Of a heuristic only what could treat its chunks differently. Restarts are sent to workers
-    whole: what matters is that each model and each method can be sent.
+    The entries of a class share the methods. Of a heuristic only what could treat its chunks
+    differently. Restarts are sent to workers whole: what matters is that each model and each method
+    can be sent.
     """
     models, names, found = [], [*ANNEALING], []
+    firsts = [pair for pair in combinations() if pair.values[1] is pair.values[0].first]
+    marks = {
+        (case.id, how): case.marks
+        for turn, how in enumerate(("batch", "minibatches"))
+        for case in covering(firsts, turn)
+    }
     for pair in combinations():
         entry, params, name = pair.values
         if entry not in models:
@@ -568,7 +576,8 @@ def worth_several_workers():
             else:
                 taken = name in ("none", "stochastic", "structured") and how != "restarts"
             if taken:
-                found.append(pytest.param(*pair.values, how, id=f"{pair.id}-{how}"))
+                mark = marks.get((pair.id, how), ())
+                found.append(pytest.param(*pair.values, how, marks=mark, id=f"{pair.id}-{how}"))
     return found
 
 
@@ -620,8 +629,14 @@ def test_stream_does_not_depend_on_workers(entry, params, rng):
 # Persistence and names
 
 
-@pytest.mark.parametrize("total_samples", [None, 120])
-@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "total_samples"),
+    [
+        pytest.param(*case.values, total, marks=case.marks, id=f"{case.id}-{total}")
+        for turn, total in enumerate((None, 120))
+        for case in covering(combinations(), turn)
+    ],
+)
 def test_pickle_between_two_batches_changes_nothing(entry, params, name, total_samples, rng):
     batches = [entry.data(rng, 30) for _ in range(5)]
     params = params | {"annealing": quick(name, 3), "total_samples": total_samples}

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, nullcontext
-from itertools import count
+from itertools import count, product
 
 import numpy as np
 import pytest
@@ -360,8 +360,17 @@ def test_tasks_after_an_interrupt_are_not_ended():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("n_signals", [1, 2])
-@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
+@pytest.mark.parametrize(
+    ("backend", "n_signals"),
+    [
+        ("threading", 1),
+        ("loky", 2),
+        ("multiprocessing", 1),
+        pytest.param("threading", 2, marks=pytest.mark.exhaustive),
+        pytest.param("loky", 1, marks=pytest.mark.exhaustive),
+        pytest.param("multiprocessing", 2, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_process_whose_restarts_are_interrupted_ends(backend, n_signals):
     """One that would run for hours otherwise; a second signal does not make it hang."""
     script = f"""
@@ -524,8 +533,15 @@ print("ended", flush=True)
 """
 
 
-@pytest.mark.parametrize("how", ["error", "interrupt before", "interrupt after"])
-@pytest.mark.parametrize("place", ["thread", "pool", "threads"])
+@pytest.mark.parametrize(
+    ("place", "how"),
+    [
+        pytest.param(place, how, marks=() if i % 4 in (0, 1) else pytest.mark.exhaustive)
+        for i, (place, how) in enumerate(
+            product(("thread", "pool", "threads"), ("error", "interrupt before", "interrupt after"))
+        )
+    ],
+)
 def test_threads_that_cannot_be_started_let_nothing_hang(place, how):
     """Every call that starts a thread, or that gives one work, fails once, in every kind of fit.
 

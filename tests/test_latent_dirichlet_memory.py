@@ -106,8 +106,17 @@ def assert_small(found, topics, proportions):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("annealing", ["none", "deterministic", "stochastic", "local_tempering"])
+@pytest.mark.parametrize(
+    ("annealing", "dtype"),
+    [
+        *(("deterministic", "float64"), ("stochastic", "float32")),
+        *(
+            pytest.param(name, dtype, marks=pytest.mark.exhaustive)
+            for name in ("none", "local_tempering")
+            for dtype in ("float64", "float32")
+        ),
+    ],
+)
 def test_memory_of_a_batch_fit(annealing, dtype):
     found, _, topics, proportions = growth(annealing=annealing, dtype=dtype)
     assert_small(found, topics, proportions)

@@ -169,7 +169,13 @@ def test_predictions_depend_on_other_rows_by_rounding_alone(entry, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["Haswell", "Nehalem", "Prescott", "SkylakeX"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("Haswell", "Prescott"),
+        *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("Nehalem", "SkylakeX")),
+    ],
+)
 def test_predictions_on_other_processors(kind):
     """The products that OpenBLAS has for some kinds of processor; other libraries ignore it."""
     name = test_predictions_depend_on_other_rows_by_rounding_alone.__name__

@@ -11,6 +11,7 @@ import pytest
 from harness import (
     assert_identical,
     context_of,
+    covering,
     crossed,
     make_threads_worthwhile,
     models,
@@ -86,7 +87,9 @@ def turns_of(est):
     return [name for name in moves_of(est) if name != "plain"]
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), crossed(first_variants(), WITH_FINISH))
+@pytest.mark.parametrize(
+    ("entry", "params", "name"), covering(crossed(first_variants(), WITH_FINISH))
+)
 def test_a_fit_keeps_the_best_of_its_first_optimum_and_its_moves(entry, params, name, rng):
     X = entry.data(rng, 60)
     settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1}
@@ -401,7 +404,7 @@ def test_a_race_of_one_is_a_fit():
     assert_identical(mixture(restarts="race").fit(rows()), mixture().fit(rows()))
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), crossed(first_variants()))
+@pytest.mark.parametrize(("entry", "params", "name"), covering(crossed(first_variants())))
 def test_races_of_every_method(entry, params, name, rng):
     X = entry.data(rng, 60)
     settings = {**params, "annealing": quick(name), "max_iter": 8, "n_jobs": 1, "n_init": 5}
@@ -419,7 +422,9 @@ def test_races_of_every_method(entry, params, name, rng):
 
 
 @pytest.mark.parametrize("how", ["batch", "minibatches"])
-@pytest.mark.parametrize(("entry", "params", "name"), crossed(first_variants(), WITH_FINISH))
+@pytest.mark.parametrize(
+    ("entry", "params", "name"), covering(crossed(first_variants(), WITH_FINISH))
+)
 def test_a_restart_that_is_further_on_keeps_the_standing_of_a_round(entry, params, name, how, rng):
     """As one from a checkpoint is, when a race that was interrupted begins again."""
     settings = {**params, "annealing": quick(name, 2), "max_iter": 8, "tol": 0.0}
