@@ -151,10 +151,18 @@ def test_the_clock_of_minibatches_counts_each_of_them_once():
         assert min(clock.visits) > 0
 
 
-@pytest.mark.slow
-def test_the_other_sections_on_the_speed_of_topics_run(no_data, quick_speed):
-    text = quick_speed("latent_dirichlet", "sparse", "threads", "start", "memory", "million")
-    for part in ("does not have", "one thread", "The first fit", "Memory", "out of core"):
+def test_more_sections_on_the_speed_of_topics_run(no_data, quick_speed):
+    text = quick_speed("latent_dirichlet", "sparse", "threads", "million")
+    for part in ("does not have", "one thread", "out of core"):
+        assert part in text
+    assert "nan" not in text
+
+
+@pytest.mark.exhaustive
+def test_sections_of_fresh_interpreters_on_topics_run(no_data, quick_speed):
+    """They compile everything anew."""
+    text = quick_speed("latent_dirichlet", "start", "memory")
+    for part in ("The first fit", "Memory"):
         assert part in text
     assert "nan" not in text
 

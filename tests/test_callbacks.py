@@ -8,7 +8,6 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -16,6 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import DeterministicAnnealing
+
+callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has them since 1.9")
+ProgressBar, ScoringMonitor = callback.ProgressBar, callback.ScoringMonitor
 
 N_ANNEALED, N_FINISH = 4, 3
 

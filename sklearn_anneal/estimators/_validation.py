@@ -20,8 +20,8 @@ from sklearn.utils._param_validation import (
     Options,
     validate_parameter_constraints,
 )
-from sklearn.utils.validation import _check_sample_weight
 
+from .._compat import check_sample_weight
 from ..inference.overflow import judged_by_results
 from ..inference.tables import missing_cells
 from ..inference.units import Rows
@@ -279,13 +279,7 @@ def checked_weights(sample_weight: Any, X: Any, allow_nothing: bool) -> np.ndarr
         raise ValueError(f"sample_weight should be real, but is {sample_weight!r}.")
     if isinstance(sample_weight, Real) and not math.isfinite(float(sample_weight)):
         raise ValueError(f"sample_weight is {sample_weight}, but weights are finite numbers.")
-    weights = _check_sample_weight(
-        sample_weight,
-        X,
-        dtype=np.float64,
-        ensure_non_negative=True,
-        allow_all_zero_weights=True,
-    )
+    weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if not allow_nothing and not weights.any():
         raise ValueError(WITHOUT_WEIGHT)
     with np.errstate(over="ignore"):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import _fit_context
-from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._compat import with_callbacks
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import missing_cells
 from ..inference.units import Sequences, cell_patterns
@@ -281,7 +281,8 @@ class AnnealedHMM(StatePredictions):
         ``lower_bound`` of a fit with each, and how many of its states explain more than one frame
         (``n_effective_components``).
     n_effective_components_ : int
-        Number of states whose expected number of frames exceeds 1.
+        Number of states whose expected number of frames exceeds 1. States whose transition
+        probabilities and emissions (in units of the data) differ by less than 0.01 count once.
     n_features_in_ : int
         Number of columns seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -600,7 +601,7 @@ class AnnealedHMM(StatePredictions):
             "startprob_prior_": prior["startprob"],
             "transmat_prior_": prior["transmat"],
             "n_components_": model.n_components,
-            "n_effective_components_": int((model.expected_counts(q, prior) > 1).sum()),
+            "n_effective_components_": model.n_effective_states(q, ctx.summary, prior),
             "n_sequences_": ctx.summary.n_sequences,
             **of_frames,
         }

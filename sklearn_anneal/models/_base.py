@@ -46,15 +46,17 @@ def compiled(name: str) -> Any:
     return import_module(f"..kernels.{name}", __package__)
 
 
-def coinciding(points: np.ndarray, used: np.ndarray) -> list[tuple[int, int]]:
-    """Return the pairs of equal rows of ``points``, up to a tolerance.
+def coinciding(
+    points: np.ndarray, used: np.ndarray, tolerance: float = _COINCIDENCE
+) -> list[tuple[int, int]]:
+    """Return the pairs of rows of ``points`` that are equal up to a tolerance.
 
     Only the rows whose numbers are in ``used`` are compared.
     """
     points = points[used]
     pairs = []
     for i in range(len(used)):
-        near = np.abs(points[i + 1 :] - points[i]).max(axis=1) < _COINCIDENCE
+        near = np.abs(points[i + 1 :] - points[i]).max(axis=1) < tolerance
         pairs += [(int(used[i]), int(used[i + 1 + j])) for j in np.flatnonzero(near)]
     return pairs
 

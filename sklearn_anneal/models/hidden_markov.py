@@ -47,6 +47,8 @@ _LEAST_SHARE = 0.1
 # A step that learns priors leaves each parameter of q at least this share of its distance from the
 # edge of its domain. Steps of coordinate ascent never come so near.
 _MARGIN = 1e-6
+# States whose coordinates all differ by less than this are practically the same.
+_SAME = 0.01
 
 
 @dataclass(frozen=True)
@@ -654,8 +656,23 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
 
     def coinciding(self, q: Natural, summary: Summary, prior: Natural) -> list[tuple[int, int]]:
         used = np.flatnonzero(self.expected_counts(q, prior) >= 1)
+        return coinciding(self._coordinates(q, summary), used)
+
+    def n_effective_states(self, q: Natural, summary: Summary, prior: Natural) -> int:
+        """Return the number of states that explain more than one frame.
+
+        States that are practically the same count once. Where the data have fewer states, such
+        states can stay apart, because learned priors that fit both let the second cost nothing.
+        """
+        used = np.flatnonzero(self.expected_counts(q, prior) > 1)
+        pairs = coinciding(self._coordinates(q, summary), used, _SAME)
+        # Each state that is the same as an earlier one has a pair in which it is the second.
+        return len(used) - len({second for _, second in pairs})
+
+    def _coordinates(self, q: Natural, summary: Summary) -> np.ndarray:
+        """Return transition probabilities and coordinates of emissions, a row for each state."""
         own = self.emission.coordinates(q, summary.emission)
-        return coinciding(np.hstack([np.exp(log_probabilities(q["transmat"])), own]), used)
+        return np.hstack([np.exp(log_probabilities(q["transmat"])), own])
 
 
 def _random(prior: np.ndarray, rng: np.random.Generator) -> np.ndarray:

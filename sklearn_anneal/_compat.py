@@ -1,0 +1,40 @@
+"""What differs between versions of scikit-learn. No other module asks for a version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import sklearn
+from sklearn.utils.validation import _check_sample_weight
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Stands for the mixin of scikit-learn 1.9, the first version that has callbacks."""
+
+        def set_callbacks(self, callbacks: Any) -> Any:
+            """Refuse callbacks."""
+            raise NotImplementedError(
+                "Callbacks need scikit-learn 1.9 or later, and this is scikit-learn "
+                f"{sklearn.__version__}. Update it, or use verbose to follow a fit."
+            )
+
+    def with_callbacks(fit_method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method as it is, because there are no callbacks to set up and tear down."""
+        return fit_method
+
+
+__all__ = ["CallbackSupportMixin", "check_sample_weight", "with_callbacks"]
+
+_JUDGES_ZEROS = "allow_all_zero_weights" in signature(_check_sample_weight).parameters
+
+
+def check_sample_weight(sample_weight: Any, X: Any, **how: Any) -> Any:
+    """Return validated weights, which may all be zero; the arguments are those of scikit-learn."""
+    if _JUDGES_ZEROS:
+        how["allow_all_zero_weights"] = True
+    return _check_sample_weight(sample_weight, X, **how)
