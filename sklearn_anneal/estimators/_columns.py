@@ -92,6 +92,7 @@ def blocks_of(emission: Any, X: Any, known: Collection[str]) -> list[Block] | No
             raise ValueError(f"Blocks need different names that are strings; got {name!r}.")
         _refuse_unknown(f"Block {name!r} has the emission", kind, known)
         with _named_block(name):
+            _refuse_absent(X, columns)
             indices = _get_column_indices(X, columns)
         found = np.atleast_1d(np.array(indices, dtype=np.intp))
         if len(found) == 0:
@@ -115,6 +116,15 @@ def _refuse_unknown(what: str, emission: Any, known: Collection[str]) -> None:
             f"{what} {emission!r}, but emissions are {sorted(known)}."
             f"{did_you_mean(emission, known)}"
         )
+
+
+def _refuse_absent(X: Any, columns: Any) -> None:
+    """Refuse names that no column of a data frame has."""
+    given = columns if isinstance(columns, list) else [columns]
+    known = [*getattr(X, "columns", ())]
+    absent = [name for name in given if isinstance(name, str) and name not in known]
+    if known and absent:
+        raise ValueError(f"these are not columns of X: {absent}.")
 
 
 @contextmanager
@@ -236,7 +246,7 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
         ``parameter`` is the name of the parameter that declares it.
         """
         if issparse(X):
-            raise ValueError(
+            raise TypeError(
                 "Categories cannot be sparse, because a zero is a category like the others. Give "
                 "a dense array."
             )
@@ -333,7 +343,7 @@ class RealColumns(GaussianEmission):
     def cells(cls, X: Any, n_components: int, declared: Any, parameter: str) -> Any:
         """Return the columns in the form that the components read."""
         if issparse(X):
-            raise ValueError("Gaussian columns cannot be sparse. Give a dense array.")
+            raise TypeError("Gaussian columns cannot be sparse. Give a dense array.")
         return _as_floats(X)
 
     @classmethod
@@ -433,7 +443,7 @@ def cells_of(
     if blocks is None:
         return COLUMN_EMISSIONS[emission].cells(X, n_components, declared.get(""), parameter)
     if issparse(X):
-        raise ValueError(
+        raise TypeError(
             "A sparse X cannot be divided into blocks. Give a dense array, or emission='bernoulli' "
             "or 'poisson' for all columns."
         )

@@ -368,9 +368,9 @@ def check_sparse(X: Any) -> None:
     if X.ndim != 2:
         raise ValueError(f"Expected a sparse matrix with 2 dimensions, but X has {X.ndim}.")
     if X.format == "coo":
-        for axis, (ids, size) in enumerate(zip(X.coords, X.shape, strict=True)):
+        for ids, size, name in zip((X.row, X.col), X.shape, ("row", "column"), strict=True):
             _check_entries(ids, X.data)
-            _check_indices(ids, size, ("row", "column")[axis])
+            _check_indices(ids, size, name)
     elif X.format in ("csr", "csc", "bsr"):
         block = X.blocksize if X.format == "bsr" else (1, 1)
         shape = [size // length for size, length in zip(X.shape, block, strict=True)]
