@@ -77,6 +77,17 @@ def full_matrix(mixture, matrices):
     return matrices
 
 
+def divergence_of_sizes(sizes, dof, d):
+    """What a bound with the covariance priors E s_k V lacks, from the public attribute, in nats."""
+    if "shape" not in sizes:
+        return 0.0
+    a, shape, rate = sizes["strength"], sizes["shape"], sizes["rate"]
+    mean_log = digamma(shape) - np.log(rate)
+    own = shape * np.log(rate) - gammaln(shape) + (shape - 1) * mean_log - shape
+    prior = a * np.log(a) - gammaln(a) + (a - 1) * mean_log - a * shape / rate
+    return (own - prior + dof * d / 2 * (np.log(shape / rate) - mean_log)).sum()
+
+
 def complete_bound(mixture, X, responsibilities=None):
     """F by Bishop's equations 10.71-10.77, from public attributes, in nats.
 
@@ -90,7 +101,9 @@ def complete_bound(mixture, X, responsibilities=None):
     inverse_scale = full_matrix(mixture, mixture.covariances_)
     inverse_scale = inverse_scale * np.reshape(mixture.degrees_of_freedom_, shape)
     inverse_scale = np.broadcast_to(inverse_scale, (k, d, d))
-    prior_scale = full_matrix(mixture, mixture.covariance_prior_)
+    # scikit-learn's class has none.
+    sizes = getattr(mixture, "covariance_prior_sizes_", {"mean": np.ones(k)})
+    prior_scales = sizes["mean"][:, None, None] * full_matrix(mixture, mixture.covariance_prior_)
     prior_dof = mixture.degrees_of_freedom_prior_
     expected_precision = dof[:, None, None] * np.linalg.inv(inverse_scale)
     log_det = digamma((dof[:, None] - np.arange(d)) / 2).sum(axis=1) + d * np.log(2)
@@ -116,7 +129,8 @@ def complete_bound(mixture, X, responsibilities=None):
         return nu * d / 2 * np.log(2) - nu / 2 * log_scale + multigammaln(nu / 2, d)
 
     beta, beta0 = mixture.mean_precision_, mixture.mean_precision_prior_
-    for j in range(k):
+    kl += divergence_of_sizes(sizes, prior_dof, d)
+    for j, prior_scale in enumerate(prior_scales):
         kl += (dof[j] - prior_dof) / 2 * log_det[j]
         kl -= np.sum((inverse_scale[j] - prior_scale) * expected_precision[j]) / 2
         kl += log_normalizer(prior_scale, prior_dof) - log_normalizer(inverse_scale[j], dof[j])

@@ -17,26 +17,24 @@ def gaussian_mixture_log_evidence(estimator: Any, X: np.ndarray) -> float:
     """log p(X) of the mixture with K full precision matrices; all parameters are integrated out."""
     n, d = X.shape
     k = estimator.n_components
-    inverse_scale = np.asarray(estimator.covariance_prior_, dtype=float)
-    if inverse_scale.ndim < 2:
-        inverse_scale = inverse_scale * np.eye(d)
+    common = np.asarray(estimator.covariance_prior_, dtype=float)
+    if common.ndim < 2:
+        common = common * np.eye(d)
     independent = estimator.factorization == "independent"
     marginal = _independent_marginal if independent else _normal_wishart_marginal
-    prior = (
-        estimator.mean_prior_,
-        estimator.mean_precision_prior_,
-        inverse_scale,
-        estimator.degrees_of_freedom_prior_,
-    )
+    of_means = estimator.mean_prior_, estimator.mean_precision_prior_
+    dof = estimator.degrees_of_freedom_prior_
+    # The prior is taken at the expected sizes of the components.
     cluster = {
-        members: marginal(X[np.array(members, dtype=bool)], *prior)
+        (i, members): marginal(X[np.array(members, dtype=bool)], *of_means, size * common, dof)
+        for i, size in enumerate(estimator.covariance_prior_sizes_["mean"])
         for members in product((False, True), repeat=n)
     }
     terms = []
     for z in product(range(k), repeat=n):
         assigned = np.equal.outer(np.arange(k), z)
         term = _log_prior_of_counts(estimator, assigned.sum(axis=1))
-        terms.append(term + sum(cluster[tuple(map(bool, row))] for row in assigned))
+        terms.append(term + sum(cluster[i, tuple(map(bool, r))] for i, r in enumerate(assigned)))
     return float(logsumexp(terms))
 
 

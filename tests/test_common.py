@@ -81,8 +81,8 @@ def expected_failures(estimator):
     }
 
 
-# An expected failure that passes is a failure (xfail_strict of pytest): the list must not outlive its
-# reasons.
+# An expected failure that passes is a failure (xfail_strict of pytest): the list must not outlive
+# its reasons.
 @parametrize_with_checks(
     [estimator for entry in ENTRIES for estimator in sorted(own(entry), key=named)],
     expected_failed_checks=expected_failures,

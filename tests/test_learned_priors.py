@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from copy import copy
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,15 +17,18 @@ from cases_gaussian_mixture import (
     all_weight_priors,
     clusters,
     complete_bound,
+    divergence_of_sizes,
     full_matrix,
 )
 from scipy.optimize import minimize
 from scipy.special import multigammaln, psi
+from scipy.stats import gamma
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import DeterministicAnnealing
 from sklearn_anneal.families import Factors
+from sklearn_anneal.models.components._sizes import Sizes
 
 GAUSSIAN = ("mean_precision_prior", "mean_prior", "degrees_of_freedom_prior", "covariance_prior")
 PRIORS = ("weight_concentration_prior", *GAUSSIAN)
@@ -103,10 +108,12 @@ def test_a_step_maximises_the_bound_over_the_prior(covariance_type, factorizatio
     if (covariance_type, factorization) == ("tied", "independent"):
         settings |= {"max_iter": 0, "init_params": "random"}  # a start that learns nothing
     ctx = fitted(rows(), **settings, **AUTO)._context()
-    components = ctx.model.components
+    components = copy(ctx.model.components)
     q = {key: ctx.q[key] for key in components.keys}
     factors = Factors(components.factors)
-    prior = {key: ctx.prior[key] for key in components.keys}
+    # Sizes of components have a test of their own.
+    components.set_scale(components.common_scale, None)
+    prior = components.natural_prior(components.prior_means(ctx.prior))
     wanted = numerical_best(components, q, prior)
     learned, new = components.learned(q, prior, 1.0, late=True)
     assert factors.kl(q, new) < factors.kl(q, prior)
@@ -117,6 +124,67 @@ def test_a_step_maximises_the_bound_over_the_prior(covariance_type, factorizatio
             before = factors.kl(q, new)
             learned, new = learned.learned(q, new, 1.0, late=True)
     assert factors.kl(q, new) == pytest.approx(wanted, abs=1e-6 * abs(wanted))
+
+
+def spread_rows():
+    """Three groups whose standard deviations are 1, 10 and 100."""
+    rng = np.random.default_rng(0)
+    return np.vstack([m + s * rng.normal(size=(40, 2)) for m, s in [(0, 1), (60, 10), (900, 100)]])
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+def test_steps_over_sizes_end_at_the_highest_bound(covariance_type):
+    """No neighbour of the sizes, their prior, the common scale or its strength is better."""
+    ctx = fitted(spread_rows(), covariance_type=covariance_type, max_iter=5, **AUTO)._context()
+    components, prior = ctx.model.components, ctx.prior
+    q = {key: ctx.q[key] for key in components.keys}
+    for _ in range(400):
+        components, prior = components.learned(q, prior, 1.0, late=True)
+    center, d = components.prior_means(prior), components.n_features
+
+    def lost(common, dof, **sizes):
+        trial = copy(components)
+        trial.degrees_of_freedom_prior = dof
+        trial.set_scale(common, replace(components.sizes, **sizes))
+        return Factors(trial.factors).kl(q, trial.natural_prior(center)) + trial.hyperparameter_kl()
+
+    sizes, common = components.sizes, components.common_scale
+    dof = components.degrees_of_freedom_prior
+    assert sizes.mean.max() > 100 * sizes.mean.min()
+    best = lost(common, dof)
+    for k in range(len(sizes.rate)):
+        for factor in (0.99, 1.01):
+            each = np.where(np.arange(len(sizes.rate)) == k, factor, 1.0)
+            assert lost(common, dof, rate=sizes.rate * each) > best - 1e-7
+            assert lost(common, dof, shape=sizes.shape * each) > best - 1e-7
+    for factor in (0.99, 1.01):
+        assert lost(common * factor, dof) > best - 1e-7
+        assert lost(common, dof, strength=max(sizes.strength * factor, 0.5)) > best - 1e-7
+        if d < dof * factor < d + len(spread_rows()) / len(sizes.rate):
+            assert lost(common, dof * factor) > best - 1e-7
+
+
+def test_sizes_are_inferred_where_groups_differ_and_are_1_where_they_do_not():
+    spread = fitted(spread_rows(), n_components=3, annealing="reheating", **AUTO)
+    spread = spread.covariance_prior_sizes_
+    assert np.sort(spread["mean"] / spread["mean"].min())[1:] == pytest.approx([100, 1e4], rel=0.5)
+    equal = np.vstack([m + np.random.default_rng(m).normal(size=(40, 2)) for m in (0, 20, 40)])
+    sizes = fitted(equal, n_components=3, **AUTO).covariance_prior_sizes_
+    assert sizes["strength"] > 1000
+    assert sizes["mean"] == pytest.approx(np.ones(3), abs=0.05)
+
+
+def test_the_divergence_of_sizes_is_that_of_gamma_distributions():
+    shape, rate, a, dof, d = np.array([3.5, 40.0]), np.array([2.0, 9.0]), 1.7, 5.0, 3
+    found = Sizes(a, shape, rate).kl(dof, d)
+    expected = 0.0
+    for n, r in zip(shape, rate, strict=True):
+        q, p = gamma(n, scale=1 / r), gamma(a, scale=1 / a)
+        expected += q.expect(lambda s: q.logpdf(s) - p.logpdf(s))  # noqa: B023
+        expected += dof * d / 2 * (np.log(q.mean()) - q.expect(np.log))
+    assert found == pytest.approx(expected, rel=1e-7)
+    sizes = {"shape": shape, "rate": rate, "strength": a}
+    assert found == pytest.approx(divergence_of_sizes(sizes, dof, d), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", GAUSSIAN)
@@ -177,7 +245,8 @@ def test_learned_priors_solve_their_equations_in_public_attributes(covariance_ty
     k, d = mixture.means_.shape
     nu0, beta0 = mixture.degrees_of_freedom_prior_, mixture.mean_precision_prior_
     precision = np.broadcast_to(full_matrix(mixture, mixture.precisions_), (k, d, d))
-    mean = precision.mean(axis=0)
+    sizes = mixture.covariance_prior_sizes_
+    mean = (sizes["mean"][:, None, None] * precision).mean(axis=0)
     scale = full_matrix(mixture, mixture.covariance_prior_)
     if covariance_type != "tied":
         assert np.allclose(np.linalg.inv(scale) * nu0, mean, rtol=1e-3)
@@ -196,7 +265,8 @@ def test_learned_priors_solve_their_equations_in_public_attributes(covariance_ty
         dof = np.broadcast_to(mixture.degrees_of_freedom_, k)
         log_det = psi((dof[:, None] - np.arange(d)) / 2).sum(axis=1)
         log_det -= np.linalg.slogdet(np.linalg.inv(precision) * dof[:, None, None])[1]
-        prior = psi((nu0 - np.arange(d)) / 2).sum() - np.linalg.slogdet(scale)[1]
+        log_size = np.mean(psi(sizes["shape"]) - np.log(sizes["rate"]))
+        prior = psi((nu0 - np.arange(d)) / 2).sum() - np.linalg.slogdet(scale)[1] - d * log_size
         assert prior == pytest.approx(log_det.mean(), abs=1e-3)
 
 

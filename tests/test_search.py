@@ -226,7 +226,8 @@ def test_gains_of_merges_know_priors_of_single_components(rng, monkeypatch):
         assert gain == pytest.approx(bound_given(model, merged, units, ctx)[0] - before, rel=1e-6)
     reordered = model.reordered(q, ctx.prior)
     if reordered is not None:
-        assert all((reordered[key] - ctx.prior[key] > -1e-9).all() for key in q)
+        _, prior, parameters = reordered
+        assert all((parameters[key] - prior[key] > -1e-9).all() for key in q)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
@@ -266,14 +267,19 @@ def test_the_order_of_components_is_the_best_of_all_orders(concentration, n_rows
         of_weights = ctx.model.weights.statistics(counts)
         trial.q = {key: ctx.prior[key] + value for key, value in of_weights.items()}
         trial.q |= ctx.model.components.reordered(ctx.q, np.array(order))
+        trial.model = copy(ctx.model)
+        trial.model.components, own = ctx.model.components.carried(ctx.prior, np.array(order))
+        trial.prior = ctx.prior | own
         found.append(engine.lower_bound(trial, units, SEQUENTIAL))
     best = copy(ctx)
-    best.q = ctx.model.reordered(ctx.q, ctx.prior) or ctx.q
+    found_order = ctx.model.reordered(ctx.q, ctx.prior)
+    if found_order is not None:
+        best.model, best.prior, best.q = found_order
     assert max(found) - min(found) > 0.1
     assert engine.lower_bound(best, units, SEQUENTIAL) == pytest.approx(max(found), abs=0.02)
-    sizes = ctx.model.weights.expected_counts(best.q, ctx.prior)
+    sizes = ctx.model.weights.expected_counts(best.q, best.prior)
     assert (np.diff(sizes[: None if concentration != "auto" else -1]) <= 0).all()
-    assert ctx.model.reordered(best.q, ctx.prior) is None
+    assert best.model.reordered(best.q, best.prior) is None
 
 
 @pytest.mark.parametrize("make", [AnnealedBayesianGaussianMixture, AnnealedBayesianMixture])

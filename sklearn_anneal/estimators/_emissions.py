@@ -213,6 +213,7 @@ class GaussianEmission(Emission[GaussianComponents]):
             "means_prior_": before["mean"] + summary.center,
             "beta_prior_": before["mean_precision"],
             "dof_prior_": before["dof"],
+            "scale_prior_sizes_": c.described_sizes,
             "scale_prior_": before["inverse_scale"],
         }
 

@@ -30,6 +30,7 @@ _CLASSES = {
     "models._topic_summary": ("Summary",),
     "models._weights": ("DirichletWeights", "StickBreakingWeights"),
     "models.components._moments": ("Cells", "Summary"),
+    "models.components._sizes": ("Sizes",),
     "models.components.bernoulli": ("BernoulliComponents",),
     "models.components.blocks": ("BlockComponents", "Summaries"),
     "models.components.categorical": ("CategoricalComponents",),

@@ -137,7 +137,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         and "tied" and (n_features,) for "diag"; it is a number for "spherical". ``"auto"``:
         learned, which fits real data better than None in the bound and in the density of new rows.
         None: the covariance of the data, as in scikit-learn, which expects that a cluster is
-        ``degrees_of_freedom_prior`` times tighter than all data together. With ``"auto"`` the whole
+        ``degrees_of_freedom_prior`` times tighter than all data together. With ``"auto"`` each
+        component has a multiple of one inverse scale: W₀⁻¹ = s_k V, with sizes s_k ~ Gamma(a, a)
+        that are inferred and a and V that are learned, because components of real data often
+        differ in size and agree in shape (``factorization="joint"`` only). The whole
         matrix is learned if the data have at least 2 n_features rows (for "diag", any number) and a
         covariance that is positive definite. If not, components have directions without data, and
         only a factor of the value of None is learned. A stream decides this by its first batch. For
@@ -248,7 +251,11 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
     mean_prior_ : ndarray of shape (n_features,)
         The mean of the prior of the means that was used, or that was learned.
     covariance_prior_ : float or ndarray
-        The inverse scale of the Wishart prior that was used, or that was learned.
+        The inverse scale of the Wishart prior that was used, or that was learned (V).
+    covariance_prior_sizes_ : dict of ndarray
+        The sizes s_k by which V is multiplied: their expectations (``mean``, of shape
+        (n_components,)). If they are inferred, also the ``shape`` and the ``rate`` of their gamma
+        distributions, and the parameter of their prior Gamma(a, a) (``strength``).
     n_features_in_ : int
         Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -505,7 +512,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             "mean_precision_prior_": components.mean_precision_prior,
             "mean_prior_": components.mean_prior,
             "degrees_of_freedom_prior_": components.degrees_of_freedom_prior,
-            "covariance_prior_": components.covariance_prior,
+            "covariance_prior_": components.common_scale,
+            "covariance_prior_sizes_": components.described_sizes,
         }
 
     def _warn_of_scales(self, summary: Any, stacklevel: int) -> None:

@@ -166,9 +166,11 @@ class AnnealedHMM(StatePredictions):
     scale_prior : float, array-like, "auto" or None, default="auto"
         Inverse scale of the Wishart prior, in the shape of one covariance of the given type, or
         with one for each state. None: the covariance of the data. ``"auto"`` learns one for all
-        states, at least 1e-6 times the covariance of the data; with fewer than 2 n_features frames
-        only a factor of that covariance is learned. For "tied", whose states share one matrix,
-        ``"auto"`` for this parameter and ``dof_prior`` is None.
+        states, at least 1e-6 times the covariance of the data, and the size s_k ~ Gamma(a, a) of
+        each state, by which it is multiplied: states of real data often differ in size by orders of
+        magnitude. With fewer than 2 n_features frames only a factor of the covariance of the data
+        is learned. For "tied", whose states share one matrix, ``"auto"`` for this parameter and
+        ``dof_prior`` is None.
     reg_covar : float, default=1e-6
         Regularisation that is added to the diagonal of the covariances, in proportion to the number
         of frames of the state. The lower bound is exact only if it is 0.
@@ -241,6 +243,11 @@ class AnnealedHMM(StatePredictions):
     means_posterior_, beta_posterior_, dof_posterior_, scale_posterior_, means_prior_, \
             beta_prior_, dof_prior_, scale_prior_ : ndarray
         For ``"gaussian"``: parameters of the Normal–Wishart posteriors and priors.
+    scale_prior_sizes_ : dict of ndarray
+        For ``"gaussian"``: the sizes s_k by which ``scale_prior_`` differs between states: their
+        expectations (``mean``, of shape (n_components,)). If they are inferred, also the ``shape``
+        and the ``rate`` of their gamma distributions, and the parameter of their prior Gamma(a, a)
+        (``strength``).
     lambdas_ : ndarray of shape (n_components, n_features)
         For ``"poisson"``: posterior means of the rates.
     lambdas_posterior_, lambdas_weight_posterior_, lambdas_prior_, lambdas_weight_prior_ : ndarray

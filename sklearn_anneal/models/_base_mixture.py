@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from ..families import Factors, Natural
+from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Rows
 from ._base import ConjugateModel, coinciding
 from ._exchangeable import Assigned, Exchangeable
@@ -68,6 +69,11 @@ class BaseMixture(Exchangeable, ConjugateModel):
     def prior(self, summary: Any) -> Natural:
         return self.weights.prior() | self.components.prior(self.of_components(summary))
 
+    def kl(
+        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+    ) -> float:
+        return super().kl(q, prior, known, workers) + self.components.hyperparameter_kl()
+
     def learned(
         self,
         q: Natural,
@@ -107,14 +113,16 @@ class BaseMixture(Exchangeable, ConjugateModel):
                 others.append(other)
         return tuple(others)
 
-    def reordered(self, q: Natural, prior: Natural) -> Natural | None:
+    def reordered(self, q: Natural, prior: Natural) -> tuple[BaseMixture, Natural, Natural] | None:
         counts = self.weights.expected_counts(q, prior)
         order = self.weights.best_order(counts)
         if (order == np.arange(self.n_components)).all():
             return None
-        # Components can have priors of their own, which stay where they are.
         added = self.statistics_of(q, prior, order)
-        return {key: prior[key] + value for key, value in added.items()}
+        model = copy(self)
+        model.components, own = self.components.carried(prior, order)
+        prior = prior | own
+        return model, prior, {key: prior[key] + value for key, value in added.items()}
 
     def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural:
         counts = self.weights.expected_counts(q, prior)

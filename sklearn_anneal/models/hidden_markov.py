@@ -21,6 +21,7 @@ from ..families import (
     UnitTemperatures,
 )
 from ..families._empirical_bayes import LARGEST, maximizer
+from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Sequences
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
 from ._chain_moves import ExchangeableStates
@@ -529,6 +530,11 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
         return q | moved | self.emission.multiplied_counts(q, size, rng)
 
     # Hyperparameters
+
+    def kl(
+        self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
+    ) -> float:
+        return super().kl(q, prior, known, workers) + self.emission.hyperparameter_kl()
 
     def learned(
         self,

@@ -123,7 +123,8 @@ class Rearrangement(Move):
             q = self.rearranged(model, sample, ctx, rng)
             if q is None:
                 break
-            ctx.q = _in_order(model, q, ctx.prior)
+            ctx.q = q
+            _put_in_order(ctx)
             if self.rounds > 1:
                 # Other components have other priors, under which more may be worthwhile.
                 problem.learn(ctx)
@@ -182,7 +183,7 @@ class Start(Move):
         rng = generator(problem.seed, *seeds)
         ctx = Context(problem.model, problem.prior, problem.summary, rng, q={})
         problem.start(ctx, model, legacy_generator(problem.seed, *seeds))
-        ctx.q = _in_order(ctx.model, ctx.q, ctx.prior)
+        _put_in_order(ctx)
         return Progress(ctx, PLAIN)
 
     def rule(self, stop: Rule, target: float, pace: list[float]) -> Rule:
@@ -202,7 +203,7 @@ class Reorder(Move):
 
     def propose(self, problem: Problem, kept: Progress, seeds: tuple[int, int]) -> Progress | None:
         ctx = _anew(kept.ctx, generator(problem.seed, *seeds))
-        ctx.q = _in_order(ctx.model, ctx.q, ctx.prior)
+        _put_in_order(ctx)
         return None if ctx.q is kept.ctx.q else Progress(ctx, PLAIN)
 
 
@@ -225,10 +226,12 @@ def kinds_of_starts(model: Model) -> tuple[Model, ...]:
     return (model, *model.other_starts()) if isinstance(model, Searchable) else (model,)
 
 
-def _in_order(model: Model, q: Natural, prior: Natural) -> Natural:
-    """Return the parameters with the components in the order that their prior prefers."""
-    found = model.reordered(q, prior) if isinstance(model, Searchable) else None
-    return q if found is None else found
+def _put_in_order(ctx: Context) -> None:
+    """Put the components into the order that their prior prefers."""
+    model = ctx.model
+    found = model.reordered(ctx.q, ctx.prior) if isinstance(model, Searchable) else None
+    if found is not None:
+        ctx.model, ctx.prior, ctx.q = found
 
 
 def _anew(ctx: Context, rng: np.random.Generator) -> Context:

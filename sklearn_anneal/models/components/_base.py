@@ -104,6 +104,13 @@ class Components(ABC):
             found[key] = x if key in shared else x.reshape(k, -1)[order].reshape(-1, *x.shape[1:])
         return found
 
+    def carried(self, prior: Natural, order: np.ndarray) -> tuple[Components, Natural]:
+        """Return the components and their λ₀ after a change of the order of all components.
+
+        What has been learned of each component goes with it, and priors that were given stay.
+        """
+        return self, {key: prior[key] for key in self.keys}
+
     def merge_gains(self, q: Natural, prior: Natural, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Return what the bound gains from the parameters of pairs that become one, in nats.
 
@@ -140,6 +147,10 @@ class Components(ABC):
         certainty.
         """
         return 50.0
+
+    def hyperparameter_kl(self) -> float:
+        """Return the divergence of hyperparameters from their priors, in nats."""
+        return 0.0
 
     def learns_from(self, n_rows: float) -> bool:
         """Whether so many rows, all that there are, say anything about the priors."""

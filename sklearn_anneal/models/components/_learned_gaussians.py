@@ -2,8 +2,8 @@
 
 All components share the prior that is learned. The bound depends on it through the expected log
 density of its K draws. One step maximises this expectation while q stays fixed: first over the
-prior mean, then over the precision of the means, and then over the inverse scale and the degrees of
-freedom of the Wishart prior together.
+prior mean, then over the precision of the means, then over the sizes of the components, and then
+over the inverse scale and the degrees of freedom of the Wishart prior together.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from ...families import Factors, Natural
 from ...families._empirical_bayes import damped, scale_root, wishart_dof
 from ...families._structure import inverse_of_lower
+from ._sizes import Sizes
 
 if TYPE_CHECKING:
     from .gaussian import GaussianComponents
@@ -27,8 +28,8 @@ _OF_PRECISIONS = ("degrees_of_freedom_prior", "covariance_prior")
 
 # The smallest permitted precision of the means, in units of the precision of a component.
 _SMALLEST_STRENGTH = 1e-8
-# The inverse scale stays above this multiple of the covariance of the data. Otherwise components
-# of equal rows could let it shrink towards zero, where the bound is infinite.
+# The inverse scale of every component stays above this multiple of the covariance of the data.
+# Otherwise components of equal rows could let it shrink towards zero, where the bound is infinite.
 _SMALLEST_SCALE = 1e-6
 
 
@@ -77,12 +78,27 @@ class _Step:
         self.components, self.structure = components, components.structure
         self.mean, self.covariance, self.precision, log_det = components.moments(q)
         self.log_det = float(np.mean(log_det))
+        self.sizes, self.smallest = components.sizes, 1.0
+        self.scale = np.asarray(components.common_scale, dtype=np.float64)
         self.q, self.prior = q, prior
         # The prior mean of every component.
         self.center = components.prior_means(prior)
         # Each row raises the degrees of freedom of one component by 1.
         self.rows_each = max(float(np.mean(q["dof"] - prior["dof"])), 0.0)
         self.n_rows = max(components.n_components * self.rows_each, 1.0)
+
+    def learn_sizes(self, sizes: Sizes, rho: float) -> None:
+        """Learn the sizes of the components; precisions are in units of the sizes from then on."""
+        c, d = self.components, self.components.n_features
+        products = self.structure.multiplicity(d) * c.common_scale * self.precision
+        traces = products.reshape(c.n_components, -1).sum(axis=1)
+        learned = sizes.learned(traces, c.degrees_of_freedom_prior, d, rho)
+        if _is_above(self, self.scale * learned.mean.min()):
+            self.sizes, mean = learned.normalised()
+            self.scale = mean * self.scale
+        self.smallest = float(self.sizes.mean.min())
+        self.log_det += d * float(np.mean(self.sizes.mean_log))
+        self.precision = c.per_row(self.sizes.mean) * self.precision
 
     def best_mean(self) -> np.ndarray:
         """Return m₀, the mean of E μ_k, weighted by the expected prior precisions of the means."""
@@ -197,7 +213,9 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
     c, d = step.components, step.components.n_features
     learns_dof = "degrees_of_freedom_prior" in c.auto
     old_dof = dof = float(np.mean(c.degrees_of_freedom_prior))
-    old = scale = np.asarray(c.covariance_prior, dtype=np.float64)
+    if c.sizes is not None:
+        step.learn_sizes(c.sizes, rho)
+    old = scale = step.scale
     given = "covariance_prior" not in c.auto
     if not given:
         scales = step.scales(new.mean_precision_prior)
@@ -213,19 +231,20 @@ def _learn_precisions(step: _Step, new: GaussianComponents, rho: float) -> None:
     if "covariance_prior" in c.auto:
         now = float(np.mean(new.degrees_of_freedom_prior))
         mixed = now * ((1.0 - rho) * old / old_dof + rho * scale / dof)
-        new.covariance_prior = scale if rho == 1.0 else mixed
+        new.set_scale(scale if rho == 1.0 else mixed, step.sizes)
 
 
 def _is_above(step: _Step, scale: np.ndarray) -> bool:
-    """Return whether an inverse scale is large enough, by one factorisation."""
-    floor = _SMALLEST_SCALE * np.asarray(step.components.reference)
+    """Return whether an inverse scale is large enough for all sizes, by one factorisation."""
+    floor = _SMALLEST_SCALE / step.smallest * np.asarray(step.components.reference)
     return bool(np.all(step.structure.positive(scale - floor)))
 
 
 def _smallest(step: _Step, scale: np.ndarray) -> float:
     """Return the smallest eigenvalue of an inverse scale relative to the covariance of the data."""
     c = step.components
-    return float(np.min(step.structure.relative(scale, np.asarray(c.reference), c.n_features)))
+    reference = np.asarray(c.reference) / step.smallest
+    return float(np.min(step.structure.relative(scale, reference, c.n_features)))
 
 
 def _kept_above(step: _Step, old: np.ndarray, best: np.ndarray) -> np.ndarray:

@@ -117,6 +117,14 @@ class BlockComponents(Components):
     def least_rows_alone(self) -> float:
         return max(part.least_rows_alone for part in self.parts.values())
 
+    def hyperparameter_kl(self) -> float:
+        return sum(part.hyperparameter_kl() for part in self.parts.values())
+
+    def carried(self, prior: Natural, order: np.ndarray) -> tuple[BlockComponents, Natural]:
+        found = {n: part.carried(self.own(n, prior), order) for n, part in self.parts.items()}
+        priors = self._joined((n, own) for n, (_, own) in found.items())
+        return BlockComponents({n: part for n, (part, _) in found.items()}), priors
+
     def prior(self, summary: Summaries) -> Natural:
         return self._joined((n, part.prior(summary[n])) for n, part in self.parts.items())
 

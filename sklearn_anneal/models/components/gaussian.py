@@ -28,6 +28,7 @@ from ._features import ROWS_PER_BLOCK, Features, Terms, feature_kind, kernels
 from ._learned_gaussians import learnable, learned_gaussians
 from ._missing_cells import LOG_2PI
 from ._moments import CHUNK, Summary, above_rounding, comparable_units, moments
+from ._sizes import Sizes
 
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
@@ -77,6 +78,10 @@ class GaussianComponents(Components):
         precision matrix do not tell how precision matrices differ.
     reference : ndarray or None
         The covariance prior that None stands for, if the covariance prior is learned.
+    sizes : Sizes or None
+        Factors by which the scales of the components differ, if the covariance prior is learned.
+    common_scale : ndarray or float
+        The covariance prior of a component of size 1.
     learns_matrix : bool
         Whether all entries of the covariance prior are learned, or only a factor of ``reference``.
         The data decide: with few rows, or with columns that depend on each other, components have
@@ -118,6 +123,8 @@ class GaussianComponents(Components):
         self.learns = bool(self.auto)
         self.reference: np.ndarray | None = None
         self.learns_matrix = False
+        self.sizes: Sizes | None = None
+        self.common_scale = covariance_prior
 
     @cached_property
     def structure(self) -> Structure:
@@ -198,10 +205,40 @@ class GaussianComponents(Components):
             resolved.reference = resolved.covariance_prior
             enough = self.structure.event_ndim < 2 or summary.seen >= 2 * self.n_features
             resolved.learns_matrix = enough and not self._singular(summary)
+        sizes = None
+        if "covariance_prior" in self.auto and self.joint and self.n_components > 1:
+            sizes = Sizes.equal(self.n_components)
+        resolved.set_scale(resolved.covariance_prior, sizes)
         resolved.mean_precision_prior = given("mean_precision_prior", 1.0)
         resolved.mean_prior = given("mean_prior", summary.mean)
         resolved.degrees_of_freedom_prior = given("degrees_of_freedom_prior", self.n_features)
         return resolved
+
+    def set_scale(self, common: Any, sizes: Sizes | None) -> None:
+        """Set the covariance prior, of which each component has a multiple if there are sizes."""
+        self.common_scale, self.sizes = common, sizes
+        self.covariance_prior = common
+        if sizes is not None:
+            self.covariance_prior = self.per_row(sizes.mean) * common
+
+    @property
+    def described_sizes(self) -> dict[str, np.ndarray]:
+        """What estimators tell of the sizes."""
+        if self.sizes is None:
+            return {"mean": np.ones(self.n_components)}
+        return self.sizes.described
+
+    def hyperparameter_kl(self) -> float:
+        if self.sizes is None:
+            return 0.0
+        return self.sizes.kl(self.degrees_of_freedom_prior, self.n_features)
+
+    def carried(self, prior: Natural, order: np.ndarray) -> tuple[GaussianComponents, Natural]:
+        if self.sizes is None:
+            return super().carried(prior, order)  # type: ignore[return-value]
+        carried = copy(self)
+        carried.set_scale(self.common_scale, self.sizes.reordered(order))
+        return carried, carried.natural_prior(self.prior_means(prior))
 
     def _default_covariance_prior(self, summary: Summary) -> np.ndarray:
         if summary.seen < 2:
