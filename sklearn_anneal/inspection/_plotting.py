@@ -44,7 +44,7 @@ def import_pyplot(caller: str) -> Any:
     except ImportError as error:
         raise ImportError(
             f"{caller} draws with matplotlib, which is not installed; "
-            'python -m pip install "sklearn-anneal[plot]" installs it.'
+            "python -m pip install matplotlib installs it."
         ) from error
     return plt
 
