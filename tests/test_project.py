@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 import tomllib
 from fnmatch import fnmatch
 from itertools import pairwise
@@ -146,6 +147,18 @@ def test_oldest_versions_are_the_lower_bounds():
         oldest[requirement.name] = Version(specifier.version)
     assert list(oldest) == sorted(oldest)
     assert oldest == {r.name: lower_bound(r) for r in installed_by_the_commands()}
+
+
+def test_the_recipe_for_conda_has_the_requirements_of_the_project():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    recipe = yaml.safe_load(textwrap.dedent(block))
+    needed = {f"python {PROJECT['requires-python']}"}
+    for entry in PROJECT["dependencies"]:
+        requirement = Requirement(entry)
+        needed.add(f"{requirement.name} {requirement.specifier}")
+    assert set(recipe["requirements"]["run"]) == needed
+    assert recipe["about"]["summary"] == PROJECT["description"]
 
 
 def test_oldest_versions_are_tested_with_the_oldest_python():

@@ -112,8 +112,8 @@ def place_of(shards: Shards, sources: list[Source]) -> Place:
         from ..inference.cluster import OnDask
     except ImportError as error:
         raise ImportError(
-            "Data in parts on a cluster need Dask, which the extra installs: pip install "
-            f'"sklearn-anneal[dask]" ({error}).'
+            "Data in parts on a cluster need Dask: python -m pip install dask distributed "
+            f"installs it ({error})."
         ) from error
     return OnDask(client)
 
