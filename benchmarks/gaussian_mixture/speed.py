@@ -16,6 +16,7 @@ scikit-learn's digits and needs no file.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -289,11 +290,13 @@ def learning(X: np.ndarray, k: int, factorization: str) -> dict[str, Context]:
     mixture = AnnealedBayesianGaussianMixture(
         max_iter=_PASSES_BEFORE_LEARNING, tol=0, random_state=0, **settings, **priors
     ).fit(X)
-    values = {name: getattr(mixture, f"{name}_") for name in priors}
-    same = AnnealedBayesianGaussianMixture(max_iter=0, random_state=0, **settings, **values).fit(X)
-    learned, fixed = (replace(m._inference.ctx, exploring=False) for m in (mixture, same))
-    fixed.q = learned.q
-    return {"learned": learned, "fixed": fixed}
+    learned = replace(mixture._inference.ctx, exploring=False)
+    model = copy(learned.model)
+    for name in ("weights", "components"):
+        part = copy(getattr(model, name))
+        part.learns = False
+        setattr(model, name, part)
+    return {"learned": learned, "fixed": replace(learned, model=model)}
 
 
 def single_pass(ctx: Context, X: np.ndarray) -> Callable[[], Progress]:

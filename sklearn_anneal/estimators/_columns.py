@@ -396,6 +396,7 @@ class RealColumns(GaussianEmission):
             "beta_prior_": before["mean_precision"],
             "dof_prior_": before["dof"],
             "scale_prior_": before["inverse_scale"],
+            "scale_prior_sizes_": {"mean": np.ones(components.n_components)},
         }
 
     @classmethod

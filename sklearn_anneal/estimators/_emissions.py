@@ -150,6 +150,7 @@ class GaussianEmission(Emission[GaussianComponents]):
         "covars_",
         *(f"{name}_posterior_" for name in ("means", "beta", "dof", "scale")),
         *(f"{name}_prior_" for name in ("means", "beta", "dof", "scale")),
+        "scale_prior_sizes_",
     )
 
     @classmethod
