@@ -226,6 +226,7 @@ def test_coinciding_components_warn_and_say_what_to_change():
         annealing=hot,
         effort=0,
         weight_concentration_prior_type="dirichlet_distribution",
+        covariance_prior=None,  # a learned one has a size for each component
         random_state=0,
     )
     X, _ = clusters(0, 100, ((0, 0), (3, 0), (0, 3)))
