@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import util
 from pathlib import Path
+
+import pytest
 
 import sklearn_anneal
 
@@ -58,3 +61,17 @@ def test_every_directory_of_modules_is_a_package():
     package = Path(sklearn_anneal.__file__).parent
     directories = {path.parent for path in package.rglob("*.py")}
     assert [str(d) for d in sorted(directories) if not (d / "__init__.py").exists()] == []
+
+
+def test_without_callbacks_of_scikit_learn_they_are_refused(monkeypatch):
+    """Versions before 1.9 have none; fits are as with any other version."""
+    monkeypatch.setitem(sys.modules, "sklearn.callback", None)
+    old = util.module_from_spec(util.find_spec("sklearn_anneal._compat"))
+    old.__spec__.loader.exec_module(old)
+    with pytest.raises(NotImplementedError, match="Callbacks need scikit-learn 1.9 or later"):
+        old.CallbackSupportMixin().set_callbacks(())
+
+    def fit(self, X):
+        return self
+
+    assert old.with_callbacks(fit) is fit
