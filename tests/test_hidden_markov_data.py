@@ -542,3 +542,11 @@ def test_lists_of_numbers_of_different_lengths_are_answered_with_a_way_out():
     with pytest.raises(ValueError, match=r"numpy.asarray\(sequence\) for sequence in X"):
         small().fit(sequences)
     assert small().fit([np.asarray(sequence) for sequence in sequences]).n_sequences_ == 2
+
+
+def test_frames_of_different_lengths_are_refused_in_a_sentence():
+    est = AnnealedHMM(2, max_iter=2, effort=0, random_state=0).fit(np.ones((9, 2)) * [[0.5, 1.0]])
+    ragged = [[[1.0, 2.0], [3.0, 4.0]], [[1.0], [2.0, 3.0]]]
+    for call in (est.predict, est.score, AnnealedHMM(2).fit):
+        with pytest.raises(ValueError, match="frames of a sequence have different numbers"):
+            call(ragged)

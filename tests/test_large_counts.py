@@ -6,6 +6,8 @@ All of them are differences of log-gamma functions, which are near 10^17 where t
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from exact_counts import (
@@ -33,6 +35,7 @@ from sklearn_anneal import (
 from sklearn_anneal import families as f
 from sklearn_anneal.metrics import split_documents
 from sklearn_anneal.models._count_visits import Start
+from sklearn_anneal.models.components.poisson import PoissonComponents
 
 RATES = (1.0, 1e3, 1e5, 1e6, 1e9, 1e12, 1e15, 8e15)
 # Absolute and relative: what a log probability of one row may be wrong by.
@@ -452,3 +455,13 @@ def log_student_t(x, dof, mean, scale):
     norm = loggamma((dof + d) / 2) - loggamma(dof / 2) - exact(d) / 2 * log(dof)
     norm -= exact(d * 0.5 * np.log(np.pi) + 0.5 * np.linalg.slogdet(scale)[1])
     return norm - (dof + d) / 2 * log(1 + distance / dof)
+
+
+def test_variances_beyond_the_largest_number_are_infinite_without_a_warning():
+    components = PoissonComponents(2, 2, np.ones((2, 2)), np.ones((2, 2)))
+    q = {"shape": np.full((2, 2), 1e300), "rate": np.full((2, 2), 1e-7)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        moments = components.predictive_moments(q)
+    assert np.isfinite(moments.mean).all()
+    assert np.isinf(moments.variance).all()

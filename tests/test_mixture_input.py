@@ -556,3 +556,13 @@ def test_a_stream_of_real_numbers_begins_with_enough_distinct_rows(rng):
         model.partial_fit([[0.0], [1.0], [0.0], [1.0]])
     given = {"means_prior": [0.0], "scale_prior": 1.0}
     model.set_params(**given).partial_fit([[0.0], [1.0], [0.0], [1.0]])
+
+
+def test_equal_rows_of_small_weight_are_as_many_as_were_given():
+    """Rows that are merged into one still suffice for as many components as there are rows."""
+    X = np.zeros((12, 3))
+    few = np.full(12, 0.1)
+    fitted = mixture(n_components=4, emission="bernoulli").fit(X, sample_weight=few)
+    assert np.isfinite(fitted.lower_bound_)
+    with pytest.raises(ValueError, match="n_components = 13, n_samples = 12"):
+        mixture(n_components=13, emission="bernoulli").fit(X, sample_weight=few)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from harness import assert_identical
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
@@ -262,3 +263,10 @@ def test_priors_of_each_component_need_a_number(rng):
 def test_other_models_have_no_number_to_find(make):
     with pytest.raises(InvalidParameterError, match="n_components"):
         make("auto").fit(np.ones((10, 4)))
+
+
+def test_what_the_search_for_a_number_computes_does_not_change_the_data(rng, tmp_path):
+    """Sparse counts keep their columns in another order once a fit has needed it."""
+    X = csr_array(parts_of_counts(rng)[:60])
+    est = AnnealedGammaProcessNMF("auto", annealing="structured", max_iter=3, random_state=0)
+    assert_identical(clone(est).fit(X, checkpoint=tmp_path), clone(est).fit(X))

@@ -142,7 +142,13 @@ def split_sequences(A, lengths):
 def _as_columns(sequence: Any) -> Any:
     sequence = masked_as_nan(sequence)
     if not hasattr(sequence, "shape"):
-        sequence = np.asarray(sequence)
+        try:
+            sequence = np.asarray(sequence)
+        except ValueError:
+            raise ValueError(
+                "The frames of a sequence have different numbers of values. Give NaN for values "
+                "that are missing."
+            ) from None
     if len(sequence.shape) == 1:
         sequence = np.asarray(sequence).reshape(-1, 1)
     if len(sequence.shape) != 2:

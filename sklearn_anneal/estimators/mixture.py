@@ -479,12 +479,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         if not (minibatches or method.draws_weights):
             merged = merged_rows(X, sample_weight)
             if merged is not None:
-                return Rows(*merged)
+                return Rows(*merged, n_merged=X.shape[0])
         return _rows_of(X, sample_weight)
 
     def _check_training(self, units: Rows) -> None:  # type: ignore[override]
-        # A row with a weight of 2 counts twice, and may be two rows that were merged.
-        n_rows = max(units.n_units, units.total_weight)
+        # A row with a weight of 2 counts twice. Rows that were merged count as they were given.
+        n_rows = max(units.n_units, units.total_weight, units.n_merged)
         if n_rows < self._least_number:
             raise ValueError(
                 "Expected n_samples >= n_components but got n_components = "

@@ -299,7 +299,8 @@ def _integrated(run: Run, est: Any) -> None:
         if attempt(run.found, f"fit to {name}", lambda X=X: other.fit(X), False) is not REFUSED:
             total = entry.total_probability(other)
             text = f"exp(score_samples) of {name} sums to {total}"
-            run.found.check(abs(total - 1.0) < 1e-4, "density", text)
+            # Densities with few degrees of freedom have tails beyond the places that are summed.
+            run.found.check(abs(total - 1.0) < 1e-3, "density", text)
 
 
 DEARER: dict[str, Callable[[Run, Any], None]] = {
@@ -453,7 +454,8 @@ def _one_part(run: Run, est: Any, ends: list[int]) -> None:
     check_same(run.found, "one part is not the data", one, whole, left_out=OF_UNITS)
     if _is_plain(case, est) and not case.odd and est.n_init == 1:
         a, b = est.lower_bounds_, whole.lower_bounds_
-        close = a.shape == b.shape and np.allclose(a, b, rtol=1e-6)
+        precision = 1e-5 if "float32" in case.form else 1e-6
+        close = a.shape == b.shape and np.allclose(a, b, rtol=precision)
         run.found.check(close, "parts change plain inference", f"{a[-3:]} and {b[-3:]}")
 
 

@@ -33,6 +33,8 @@ class Units(ABC):
     weights: np.ndarray | None
     in_parts = False
     """Whether the data points are not in the memory of this process."""
+    caches: ClassVar[tuple[str, ...]] = ()
+    """Names of attributes that hold what was computed from the others."""
 
     @property
     @abstractmethod
@@ -185,7 +187,8 @@ class Units(ABC):
         given = {
             name: value
             for name, value in vars(self).items()
-            if not isinstance(getattr(type(self), name, None), cached_property)
+            if name not in self.caches
+            and not isinstance(getattr(type(self), name, None), cached_property)
         }
         return type(self).__name__, sorted(given.items())
 

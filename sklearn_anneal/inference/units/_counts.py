@@ -37,6 +37,7 @@ class SparseCounts(Documents):
 
     _parts = _SPARSE_COUNT_CHUNKS
     patterns = None
+    caches = ("_sorted", "_place")
 
     def __init__(
         self,

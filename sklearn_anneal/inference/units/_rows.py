@@ -65,6 +65,8 @@ class Rows(Units):
     patterns : ndarray of uint64, shape (n_samples,) or None, default=None
         The result of :func:`cell_patterns` for these rows, or for more rows of which these are a
         part; None if no cell is missing.
+    n_merged : int, default=0
+        The number of rows of which these are the distinct ones; 0 if none were merged.
     """
 
     def __init__(
@@ -73,7 +75,9 @@ class Rows(Units):
         weights: np.ndarray | None = None,
         center: np.ndarray | None = None,
         patterns: np.ndarray | None = None,
+        n_merged: int = 0,
     ):
+        self.n_merged = n_merged
         self.X = X
         self.weights = weights
         self.patterns = patterns

@@ -94,11 +94,11 @@ class _Step:
         traces = products.reshape(c.n_components, -1).sum(axis=1)
         learned = sizes.learned(traces, c.degrees_of_freedom_prior, d, rho)
         if _is_above(self, self.scale * learned.mean.min()):
-            self.sizes, mean = learned.normalised()
+            sizes, mean = learned.normalised()
             self.scale = mean * self.scale
-        self.smallest = float(self.sizes.mean.min())
-        self.log_det += d * float(np.mean(self.sizes.mean_log))
-        self.precision = c.per_row(self.sizes.mean) * self.precision
+        self.sizes, self.smallest = sizes, float(sizes.mean.min())
+        self.log_det += d * float(np.mean(sizes.mean_log))
+        self.precision = c.per_row(sizes.mean) * self.precision
 
     def best_mean(self) -> np.ndarray:
         """Return m₀, the mean of E μ_k, weighted by the expected prior precisions of the means."""

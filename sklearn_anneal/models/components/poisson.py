@@ -280,7 +280,9 @@ class PoissonComponents(LinearComponents):
 
     def predictive_moments(self, q: Natural) -> CellMoments:
         mean = q["shape"] / q["rate"]
-        return CellMoments(mean, mean * (1.0 + 1.0 / q["rate"]))
+        # A variance beyond the largest number is infinite.
+        with np.errstate(over="ignore"):
+            return CellMoments(mean, mean * (1.0 + 1.0 / q["rate"]))
 
     def embedding(self, rows: Rows) -> np.ndarray:
         return points_of(rows)
