@@ -705,10 +705,12 @@ def test_one_weight_for_all_rows_is_finite(weight):
         AnnealedBayesianMixture(2).fit((rows() > 0).astype(float), sample_weight=weight)
 
 
-def test_truth_values_are_no_numbers_of_samples():
-    est = AnnealedBayesianGaussianMixture(n_components=2, random_state=0).fit(rows())
-    with pytest.raises(ValueError, match="n_samples"):
-        est.sample(True)
+@pytest.mark.parametrize("n_samples", [True, 0, 1.5, 2**64, 2**62])
+@pytest.mark.parametrize("entry", harness.models())
+def test_numbers_of_samples_that_are_none(entry, n_samples, rng):
+    est = entry.make(annealing="none", **{**entry.first, "max_iter": 1}).fit(entry.data(rng, 20))
+    if hasattr(est, "sample"):
+        refuses("n_samples", [partial(est.sample, n_samples)])
 
 
 def test_what_a_stream_was_begun_with_is_checked_before_a_batch_is_read():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._part_predictions import by_parts
 from ._sequences import SequenceData, draw_states
 from ._shards import in_parts
-from ._validation import explains, finite
+from ._validation import check_n_samples, explains, finite
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -286,8 +285,7 @@ class StatePredictions(
             Their states.
         """
         ctx = self._context()
-        if not isinstance(n_samples, Integral) or n_samples < 1:
-            raise ValueError(f"n_samples is the number of frames, 1 or more; got {n_samples!r}.")
+        check_n_samples(n_samples)
         random_state = check_random_state(self.random_state)
         states = draw_states(self.startprob_, self.transmat_, random_state, int(n_samples))
         if self._blocks is not None:

@@ -41,10 +41,8 @@ _LARGEST = 2**63 - 1
 # the second number times the number of entries that hold ids.
 _FEW_IDS = 100_000
 _IDS_PER_ENTRY = 10
-WITHOUT_WEIGHT = (
-    "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "
-    "least one row, or leave sample_weight out."
-)
+# The largest number of samples that are drawn at a time.
+_MOST_SAMPLES = 10**12
 # The largest sum of weights, and of a stream. Parameters of larger data overflow in some models.
 MOST_WEIGHT = 1e30
 # Names that other tools have for distributions.
@@ -259,6 +257,11 @@ def check_n_samples(n_samples: Any) -> None:
         raise ValueError(
             f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
             "sample, and a whole number of them."
+        )
+    if n_samples > _MOST_SAMPLES:
+        raise ValueError(
+            f"n_samples is {n_samples}, and at most {_MOST_SAMPLES} samples are drawn at a time: "
+            "they have to fit into memory."
         )
 
 
