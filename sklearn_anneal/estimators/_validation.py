@@ -258,7 +258,7 @@ def check_n_samples(n_samples: Any) -> None:
             f"Invalid value for 'n_samples': {n_samples}. The sampling requires at least one "
             "sample, and a whole number of them."
         )
-    if n_samples > _MOST_SAMPLES:
+    if int(n_samples) > _MOST_SAMPLES:
         raise ValueError(
             f"n_samples is {n_samples}, and at most {_MOST_SAMPLES} samples are drawn at a time: "
             "they have to fit into memory."
