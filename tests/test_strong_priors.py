@@ -203,3 +203,9 @@ def test_tempering_agrees_for_strong_priors():
         return lda.fit(counts())
 
     np.testing.assert_allclose(fit(1e10).temperatures_, fit(1e15).temperatures_, rtol=1e-6)
+
+
+def test_degrees_of_freedom_whose_square_is_no_number_are_refused_in_words(rng):
+    X = rng.normal(size=(40, 3))
+    with pytest.raises(ValueError, match="Fitting failed"):
+        AnnealedBayesianGaussianMixture(2, degrees_of_freedom_prior=1e300, effort=0).fit(X)

@@ -288,7 +288,8 @@ def scale_root(dof: float, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     and y = n, unless the inverse scale is also the covariance of a Gaussian prior: then n is
     reduced by 1 and a ≥ 0 has the eigenvalues of the expected squares of the Gaussian variables.
     """
-    root = np.sqrt(dof**2 + 4.0 * spread)
+    # Squares of huge degrees of freedom would overflow.
+    root = np.hypot(dof, 2.0 * np.sqrt(spread))
     # For negative n, the sum n + root would lose its digits.
     y = np.where(dof >= 0, 0.5 * (dof + root), 2.0 * spread / np.maximum(root - dof, 1e-300))
     return y, y / np.maximum(root, 1e-300)
