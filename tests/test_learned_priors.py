@@ -174,6 +174,21 @@ def test_sizes_are_inferred_where_groups_differ_and_are_1_where_they_do_not():
     assert sizes["mean"] == pytest.approx(np.ones(3), abs=0.05)
 
 
+def test_a_component_at_the_smallest_scale_leaves_the_sizes_of_others_free():
+    """Its own size stops where its scale is a millionth of the data's covariance."""
+    rng = np.random.default_rng(0)
+    tight = rng.normal(size=(80, 3))
+    others = [(40, 1.0, 80), (-60, 6.0, 80), (90, 0.3, 40)]
+    rest = np.vstack([m + s * rng.normal(size=(n, 3)) for m, s, n in others])
+    found = []
+    for scale in (0.06, 0.001):
+        mixture = fitted(np.vstack([scale * tight, rest]), n_components=4, max_iter=150, **AUTO)
+        assert np.diff(mixture.lower_bounds_).min() > -1e-6
+        found.append(np.sort(mixture.covariance_prior_sizes_["mean"]))
+    assert found[1][0] < found[0][0] / 20
+    assert found[1][1:] == pytest.approx(found[0][1:], rel=0.6)
+
+
 def test_the_divergence_of_sizes_is_that_of_gamma_distributions():
     shape, rate, a, dof, d = np.array([3.5, 40.0]), np.array([2.0, 9.0]), 1.7, 5.0, 3
     found = Sizes(a, shape, rate).kl(dof, d)

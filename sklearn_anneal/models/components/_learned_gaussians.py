@@ -93,9 +93,12 @@ class _Step:
         products = self.structure.multiplicity(d) * c.common_scale * self.precision
         traces = products.reshape(c.n_components, -1).sum(axis=1)
         learned = sizes.learned(traces, c.degrees_of_freedom_prior, d, rho)
-        if _is_above(self, self.scale * learned.mean.min()):
-            sizes, mean = learned.normalised()
-            self.scale = mean * self.scale
+        if not _is_above(self, self.scale * learned.mean.min()):
+            # Components that would be too tight have the smallest size that is permitted.
+            least = min(_SMALLEST_SCALE / _smallest(self, self.scale), float(sizes.mean.min()))
+            learned = sizes.learned(traces, c.degrees_of_freedom_prior, d, rho, least)
+        sizes, mean = learned.normalised()
+        self.scale = mean * self.scale
         self.sizes, self.smallest = sizes, float(sizes.mean.min())
         self.log_det += d * float(np.mean(sizes.mean_log))
         self.precision = c.per_row(sizes.mean) * self.precision

@@ -56,7 +56,8 @@ class Sizes:
     def described(self) -> dict[str, np.ndarray]:
         """The means and parameters of the distributions, and a, by their names."""
         strength = np.array(self.strength)
-        return {"mean": self.mean, "shape": self.shape, "rate": self.rate, "strength": strength}
+        own = {"shape": self.shape.copy(), "rate": self.rate.copy(), "strength": strength}
+        return {"mean": self.mean, **own}
 
     @property
     def mean_log(self) -> np.ndarray:
@@ -69,16 +70,19 @@ class Sizes:
         These are the divergences of the sizes from their prior, and ν D / 2 times the difference of
         log E s_k and E log s_k, because log p(Λ_k | s_k) has the term ν D log(s_k) / 2.
         """
+        gap = np.log(self.shape) - psi(self.shape)
+        return float(np.sum(self._divergences() + 0.5 * n_features * dof * gap))
+
+    def _divergences(self) -> np.ndarray:
+        """Return KL(q(s_k) ‖ p(s_k)) of all components in nats, of shape (n_components,)."""
         a, shape, rate = self.strength, self.shape, self.rate
-        divergence = (
+        return (
             (shape - a) * psi(shape)
             - gammaln(shape)
             + gammaln(a)
             + a * (np.log(rate) - np.log(a))
             + shape * (a - rate) / rate
         )
-        gap = np.log(shape) - psi(shape)
-        return float(np.sum(divergence + 0.5 * n_features * dof * gap))
 
     def normalised(self) -> tuple[Sizes, float]:
         """Return the sizes in units of their mean, and the mean.
@@ -93,19 +97,39 @@ class Sizes:
         return replace(self, shape=self.shape[order], rate=self.rate[order])
 
     def learned(
-        self, traces: np.ndarray, dof: np.ndarray | float, n_features: int, rho: float
+        self,
+        traces: np.ndarray,
+        dof: np.ndarray | float,
+        n_features: int,
+        rho: float,
+        least: float = 0.0,
     ) -> Sizes:
         """Return the sizes and their strength that maximise the bound together, after a step ρ.
 
-        ``traces`` has tr(V E Λ_k) of the components.
+        ``traces`` has tr(V E Λ_k) of the components. No expected size is below ``least``, which
+        those of this object are not.
         """
-        counts = 0.5 * n_features * np.broadcast_to(dof, traces.shape)
-        best = _best_strength(counts, 0.5 * traces)
+        counts, traces = 0.5 * n_features * np.broadcast_to(dof, traces.shape), 0.5 * traces
+        best = self._best_given(_best_strength(counts, traces), counts, traces, least)
+        if (best.rate < best.strength + traces).any():
+            # With limits, the strength that is the best without them may not be the best.
+
+            def gain(sizes: Sizes) -> float:
+                terms = counts * sizes.mean_log - traces * sizes.mean
+                return float(np.sum(terms - sizes._divergences()))
+
+            given = self._best_given(self.strength, counts, traces, least)
+            best = max((best, given, self), key=gain)
         return Sizes(
-            damped(self.strength, best, rho),
-            (1.0 - rho) * self.shape + rho * (best + counts),
-            (1.0 - rho) * self.rate + rho * (best + 0.5 * traces),
+            damped(self.strength, best.strength, rho),
+            (1.0 - rho) * self.shape + rho * best.shape,
+            (1.0 - rho) * self.rate + rho * best.rate,
         )
+
+    @staticmethod
+    def _best_given(strength: float, counts: np.ndarray, traces: np.ndarray, least: float) -> Sizes:
+        shape, rate = strength + counts, strength + traces
+        return Sizes(strength, shape, np.minimum(rate, shape / max(least, 1e-300)))
 
 
 def _best_strength(counts: np.ndarray, traces: np.ndarray) -> float:
