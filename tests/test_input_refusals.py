@@ -212,10 +212,11 @@ def damaged():
         Y = csc_matrix(X)
         Y.indices[5] = index
         yield Y, f"row index {index}"
-        for axis, name in enumerate(("row", "column")):
+        for attribute, name in (("row", "row"), ("col", "column")):
             Y = coo_array(X)
-            Y.coords = tuple(ids.copy() for ids in Y.coords)
-            Y.coords[axis][5] = index
+            ids = getattr(Y, attribute).copy()
+            ids[5] = index
+            setattr(Y, attribute, ids)
             yield Y, f"{name} index {index}"
         Y = bsr_matrix(X, blocksize=(2, 2))
         Y.indices[5] = index

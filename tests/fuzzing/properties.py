@@ -109,7 +109,10 @@ def snapshot(value: Any) -> bytes:
 
 def contents(X: Any) -> bytes:
     """Data to the last bit, without what sparse matrices remember of themselves."""
-    return pickle.dumps((X.format, X.tocoo().coords, X.tocoo().data) if sparse.issparse(X) else X)
+    if not sparse.issparse(X):
+        return pickle.dumps(X)
+    entries = X.tocoo()
+    return pickle.dumps((X.format, entries.row, entries.col, entries.data))
 
 
 # Fitted estimators
