@@ -74,4 +74,4 @@ def test_without_callbacks_of_scikit_learn_they_are_refused(monkeypatch):
     def fit(self, X):
         return self
 
-    assert old.with_callbacks(fit) is fit
+    assert old.with_callbacks(fit)(3, 4) == 3

@@ -251,7 +251,10 @@ def test_sparse_matrices_that_point_outside_themselves(X, message, make):
 
 @pytest.mark.parametrize("make", [topics, pmf, nmf])
 def test_sparse_vectors_are_refused(make):
-    refuses("2 dimensions, but X has 1", [partial(make().fit, coo_array(rows()[0]))])
+    vector = coo_array(rows()[0])
+    if vector.ndim == 2:
+        pytest.skip("this version of SciPy has no sparse vectors")
+    refuses("2 dimensions, but X has 1", [partial(make().fit, vector)])
 
 
 # Masked arrays
