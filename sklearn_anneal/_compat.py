@@ -17,7 +17,7 @@ except ImportError:
     class CallbackSupportMixin:  # type: ignore[no-redef]
         """Stands for the mixin of scikit-learn 1.9, the first version that has callbacks."""
 
-        def set_callbacks(self, callbacks: Any) -> Any:
+        def set_callbacks(self, *callbacks: Any) -> Any:
             """Refuse callbacks."""
             raise NotImplementedError(
                 "Callbacks need scikit-learn 1.9 or later, and this is scikit-learn "

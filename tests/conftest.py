@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,30 +42,28 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
 
 
-def _without_callbacks(error):
-    """Whether an error says that this version of scikit-learn, before 1.9, has no callbacks."""
-    said = "Callbacks need scikit-learn" in str(error) or "'sklearn.callback'" in str(error)
-    return said and find_spec("sklearn.callback") is None
+@contextmanager
+def _callbacks_if_there_are():
+    """Skip what needs callbacks with versions of scikit-learn that have none, before 1.9."""
+    try:
+        yield
+    except (NotImplementedError, ModuleNotFoundError) as error:
+        said = "Callbacks need scikit-learn" in str(error) or "'sklearn.callback'" in str(error)
+        if said and find_spec("sklearn.callback") is None:
+            pytest.skip("it needs callbacks, which scikit-learn has since 1.9")
+        raise
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item):
-    try:
+    with _callbacks_if_there_are():
         return (yield)
-    except (NotImplementedError, ModuleNotFoundError) as error:
-        if _without_callbacks(error):
-            pytest.skip("it needs callbacks, which scikit-learn has since 1.9")
-        raise
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    try:
+    with _callbacks_if_there_are():
         return (yield)
-    except (NotImplementedError, ModuleNotFoundError) as error:
-        if _without_callbacks(error):
-            pytest.skip("it needs callbacks, which scikit-learn has since 1.9")
-        raise
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_without_callbacks_of_scikit_learn_they_are_refused(monkeypatch):
     old = util.module_from_spec(util.find_spec("sklearn_anneal._compat"))
     old.__spec__.loader.exec_module(old)
     with pytest.raises(NotImplementedError, match="Callbacks need scikit-learn 1.9 or later"):
-        old.CallbackSupportMixin().set_callbacks(())
+        old.CallbackSupportMixin().set_callbacks("one", "another")
 
     def fit(self, X):
         return self

@@ -433,6 +433,9 @@ def test_a_single_state_with_few_frames_keeps_the_priors_of_none(case, rng):
     plain = unlearned(est).fit(sequences)
     assert est.lower_bound_ == plain.lower_bound_
     assert_array_equal(est.score_sequences(sequences), plain.score_sequences(sequences))
+    q = context_of(plain).q
+    for key, value in context_of(est).q.items():
+        assert_array_equal(value, q[key], err_msg=key)
     more = sequences_of(case, rng, (20, 15, 1, 14))
     rise = learner(case, 1).fit(more).lower_bound_ - unlearned(est).fit(more).lower_bound_
     # The rate of None is already the best one for a given shape.

@@ -166,9 +166,9 @@ class AnnealedHMM(StatePredictions):
     scale_prior : float, array-like, "auto" or None, default="auto"
         Inverse scale of the Wishart prior, in the shape of one covariance of the given type, or
         with one for each state. None: the covariance of the data. ``"auto"`` learns one for all
-        states, at least 1e-6 times the covariance of the data, and the size s_k ~ Gamma(a, a) of
-        each state, by which it is multiplied: states of real data often differ in size by orders of
-        magnitude. With fewer than 2 n_features frames only a factor of the covariance of the data
+        states, and the size s_k ~ Gamma(a, a) of each state, by which it is multiplied: states of
+        real data often differ in size by orders of magnitude. No product is below 1e-6 times the
+        covariance of the data. With fewer than 2 n_features frames only a factor of that covariance
         is learned. For "tied", whose states share one matrix, ``"auto"`` for this parameter and
         ``dof_prior`` is None.
     reg_covar : float, default=1e-6

@@ -27,7 +27,11 @@ _PRECISION, _STEPS = 1e-13, 200
 
 
 def maximizer(
-    slope: Callable[[float], tuple[float, float]], lower: float, upper: float, start: float
+    slope: Callable[[float], tuple[float, float]],
+    lower: float,
+    upper: float,
+    start: float,
+    precision: float = _PRECISION,
 ) -> float:
     """Return where a function of one positive number has its maximum between two bounds.
 
@@ -43,6 +47,8 @@ def maximizer(
         Bounds of x, which are positive.
     start : float
         The first guess.
+    precision : float
+        Where to stop, relative to x.
 
     Returns
     -------
@@ -60,7 +66,7 @@ def maximizer(
             lower = x
         if value <= 0:
             upper = x
-        if upper - lower <= _PRECISION * upper:
+        if upper - lower <= precision * upper:
             break
         # The slope with respect to log x is x f', and its derivative is x (f' + x f'').
         decline = -(value + x * curvature)
@@ -68,7 +74,7 @@ def maximizer(
         new = x * np.exp(log_step) if abs(log_step) < 50 else np.inf
         if not lower < new < upper:
             new = float(np.sqrt(lower * upper))
-        if abs(new - x) <= _PRECISION * x:
+        if abs(new - x) <= precision * x:
             return float(new)
         x = new
     return float(x)

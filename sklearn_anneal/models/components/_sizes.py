@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln, psi, zeta
 
-from ...families._empirical_bayes import damped
+from ...families._empirical_bayes import damped, maximizer
 
 # Bounds of a. With a smaller one the prior would hardly have a mean. At the largest one, sizes are
 # 1 up to a hundredth, as if there were none.
@@ -22,7 +22,7 @@ _BOUNDS = (0.5, 1e4)
 # a is searched near the best of these values, up to this relative precision.
 _GRID = np.geomspace(*_BOUNDS, 21)
 _OWN_OF_GRID = _GRID * np.log(_GRID) - gammaln(_GRID)
-_PRECISION, _STEPS = 1e-7, 60
+_PRECISION = 1e-7
 
 
 @dataclass(frozen=True)
@@ -141,21 +141,13 @@ def _best_strength(counts: np.ndarray, traces: np.ndarray) -> float:
     total = np.add.outer(_GRID, counts)
     own = gammaln(total) - total * np.log(np.add.outer(_GRID, traces))
     best = int(np.argmax(_OWN_OF_GRID + own.mean(axis=-1)))
-    lower, upper = float(_GRID[max(best - 1, 0)]), float(_GRID[min(best + 1, len(_GRID) - 1)])
-    a = float(_GRID[best])
-    # Newton's method on the scale of the logarithm, in a bracket of the best of the grid.
-    for _ in range(_STEPS):
+    ends = float(_GRID[max(best - 1, 0)]), float(_GRID[min(best + 1, len(_GRID) - 1)])
+
+    def slope(a: float) -> tuple[float, float]:
         total, rates = a + counts, a + traces
         share = total / rates
-        slope = np.log(a) + 1.0 - psi(a) + np.mean(psi(total) - np.log(rates) - share)
-        curvature = 1.0 / a - zeta(2.0, a) + np.mean(zeta(2.0, total) + (share - 2.0) / rates)
-        lower, upper = (a, upper) if slope > 0 else (lower, a)
-        decline = -(slope + a * curvature)
-        new = a * np.exp(slope / decline) if decline > 0 and abs(slope) < decline else np.inf
-        if not lower < new < upper:
-            # At the ends of the grid, the bracket has no other side.
-            new = a if a in _BOUNDS and lower == upper else float(np.sqrt(lower * upper))
-        if abs(new - a) <= _PRECISION * a:
-            return new
-        a = float(new)
-    return a
+        first = np.log(a) + 1.0 - psi(a) + np.mean(psi(total) - np.log(rates) - share)
+        second = 1.0 / a - zeta(2.0, a) + np.mean(zeta(2.0, total) + (share - 2.0) / rates)
+        return float(first), float(second)
+
+    return maximizer(slope, *ends, float(_GRID[best]), _PRECISION)
