@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from functools import partial
+from numbers import Integral, Real
 
 import harness
 import numpy as np
@@ -25,7 +26,7 @@ from sklearn_anneal import (
     AnnealedPMF,
     split_sequences,
 )
-from sklearn_anneal.annealing import DeterministicAnnealing
+from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -351,6 +352,21 @@ def test_integers_that_no_array_could_have(cls):
     )
     # A number of passes may be larger, because no array has this size.
     cls(**{**FAST, "max_iter": 2**62, "tol": 1e9}).fit(rows())
+
+
+@pytest.mark.parametrize("name", ANNEALING)
+def test_integers_of_methods_that_no_array_could_have(name):
+    X = rows()
+    numbers = [
+        setting
+        for setting, constraints in ANNEALING[name]._parameter_constraints.items()
+        if any(getattr(c, "type", None) in (Integral, Real) for c in constraints)
+    ]
+    assert numbers or name in ("none", "reheating")
+    for setting in numbers:
+        method = ANNEALING[name](**{setting: 2**64})
+        with pytest.raises(InvalidParameterError, match=f"'{setting}' .* Got {2**64} instead"):
+            AnnealedBayesianGaussianMixture(2, annealing=method).fit(X)
 
 
 @all_estimators

@@ -54,6 +54,7 @@ from ._streaming import WORTH_THREADS, update, without_schedule
 from ._validation import (
     MOST_WEIGHT,
     CheckedParameters,
+    check_parameters,
     checked_weights,
     checks_parameters,
     did_you_mean,
@@ -198,9 +199,9 @@ class BaseAnnealed(
         method = self.annealing
         if isinstance(method, str):
             method = ANNEALING[method]()
-        method._validate_params()
+        check_parameters(method)
         strategy = method.resolve(model.recommended.get(_name(method), {}))
-        strategy._validate_params()
+        check_parameters(strategy)
         check_capabilities(strategy, model, self.annealing, type(self).__name__)
         return strategy
 

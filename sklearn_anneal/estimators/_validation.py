@@ -34,7 +34,7 @@ WITHOUT_WEIGHT = (
 
 # The largest values of integer parameters. Those named here determine the sizes of arrays; all
 # others are limited by compiled code, which reads them as 64-bit integers.
-_MOST = {"n_components": 10**7, "n_init": 10**7}
+_MOST = {"n_components": 10**7, "n_init": 10**7, "n_temperatures": 10**7}
 _MOST |= dict.fromkeys(("n_symbols", "n_users", "n_items"), 2**31 - 1)
 _LARGEST = 2**63 - 1
 # Ids are positions in arrays. They may go up to the first number in any case, and beyond it up to
@@ -62,43 +62,46 @@ _SYNONYMS = {
 # Parameters
 
 
-class CheckedParameters:
-    """Mixin that validates the parameters of an estimator more strictly than scikit-learn does.
+def check_parameters(owner: Any) -> None:
+    """Validate the parameters of an estimator or a method more strictly than scikit-learn does.
 
     In addition to ``_parameter_constraints``, a bool is not accepted as an integer, an integer
     must have a size that arrays and compiled code can hold, and an array must not have masked
     entries. The error about an unknown name suggests the nearest name that is known.
     """
+    title = type(owner).__name__
+    for name, value in owner.get_params(deep=False).items():
+        constraints = owner._parameter_constraints.get(name, "no_validation")
+        if constraints == "no_validation":
+            continue
+        _check_integer(name, value, constraints, title)
+        refuse_masked(value, name)
+        if "array-like" in constraints:
+            _check_rows(name, value, title)
+        try:
+            validate_parameter_constraints({name: constraints}, {name: value}, title)
+        except InvalidParameterError as error:
+            known = [option for c in constraints for option in _names(c)]
+            way_out = _instead_of_class(value) or did_you_mean(value, known)
+            raise InvalidParameterError(f"{error}{way_out}") from None
 
-    _parameter_constraints: dict
-    get_params: Callable[..., dict[str, Any]]
+
+class CheckedParameters:
+    """Mixin that validates the parameters of an estimator by :func:`check_parameters`."""
 
     def _validate_params(self) -> None:
-        owner = type(self).__name__
-        for name, value in self.get_params(deep=False).items():
-            constraints = self._parameter_constraints.get(name, "no_validation")
-            if constraints == "no_validation":
-                continue
-            _check_integer(name, value, constraints, owner)
-            refuse_masked(value, name)
-            if "array-like" in constraints:
-                _check_rows(name, value, owner)
-            try:
-                validate_parameter_constraints({name: constraints}, {name: value}, owner)
-            except InvalidParameterError as error:
-                known = [option for c in constraints for option in _names(c)]
-                way_out = _instead_of_class(value) or did_you_mean(value, known)
-                raise InvalidParameterError(f"{error}{way_out}") from None
+        check_parameters(self)
 
 
 def _check_integer(name: str, value: Any, constraints: list[Any], owner: str) -> None:
+    types = {getattr(constraint, "type", None) for constraint in constraints}
     if isinstance(value, bool):
-        if any(getattr(constraint, "type", None) is Integral for constraint in constraints):
+        if Integral in types:
             raise InvalidParameterError(
                 f"The {name!r} parameter of {owner} must be a number, and a bool is none. Got "
                 f"{value!r} instead."
             )
-    elif isinstance(value, Integral) and name != "random_state":
+    elif isinstance(value, Integral) and types & {Integral, Real} and name != "random_state":
         most = _MOST.get(name, _LARGEST)
         if abs(int(value)) > most:
             raise InvalidParameterError(
