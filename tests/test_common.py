@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from models import ENTRIES as CONJUGATE
 from models import TRAINED_BY_GRADIENTS
@@ -10,8 +12,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 from sklearn_anneal.annealing import ANNEALING
 
 ENTRIES = [*CONJUGATE, *TRAINED_BY_GRADIENTS]
-all_models = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-
+CHECKED = [entry for entry in ENTRIES if entry.common_checks]
 
 # What a fit computes can depend on the method of annealing. All other checks are of parameters,
 # tags, input and predictions, which the same code reads whatever the method is. That every
@@ -24,50 +25,82 @@ OF_RESULTS = {
     "check_sample_weight_equivalence_on_sparse_data",
 }
 
+# What can depend on other parameters, which choose other local steps and other forms of the data.
+OF_FORMS = OF_RESULTS | {
+    "check_dict_unchanged",
+    "check_estimator_sparse_array",
+    "check_estimators_dtypes",
+    "check_estimators_nan_inf",
+    "check_estimators_pickle",
+    "check_f_contiguous_array_estimator",
+    "check_fit_idempotent",
+    "check_methods_sample_order_invariance",
+    "check_transformer_preserve_dtypes",
+}
 
-def own(entry):
-    """The defaults, and the entry's own list."""
-    if not entry.common_checks:
-        return
+N_PASSES = 20
+
+
+def default(entry):
+    """The defaults, with few passes."""
     cls = type(entry.make())
-    yield cls(**entry.checked_form)
-    for params in entry.checked:
-        yield cls(**params, **entry.checked_form)
+    return cls(max_iter=N_PASSES, **entry.checked_form)
+
+
+def further(entry):
+    """Other parameters: the entry's own list."""
+    return [type(entry.make())(**params, **entry.checked_form) for params in entry.checked]
 
 
 def annealed(entry):
-    """Every value of ``annealing`` with two components, in every form of the local step.
+    """Every value of ``annealing`` with two components, and whether its test is exhaustive.
 
-    Reheats draw random numbers for every data point, and a weight of 2 is one data point. They are
-    therefore left to the defaults, which have more components than the data of the checks.
+    The forms of the local step take turns: each value has one of them, and the tests of the others
+    are exhaustive. Reheats draw random numbers for every data point, and a weight of 2 is one data
+    point. They are therefore left to the defaults, which have more components than the data of the
+    checks.
     """
-    if not entry.common_checks:
-        return
     cls = type(entry.make())
-    for form in ({}, *entry.heuristics.values()):
-        for name in ANNEALING.keys() - entry.refused(form).keys():
-            yield cls(annealing=name, **entry.checked_small, **entry.checked_form, **form)
+    forms = ({}, *entry.heuristics.values())
+    for turn, name in enumerate(sorted(ANNEALING)):
+        fitting = [form for form in forms if name not in entry.refused(form)]
+        for i, form in enumerate(fitting):
+            params = {**entry.checked_small, **entry.checked_form, **form}
+            yield cls(annealing=name, **params), i != turn % len(fitting)
 
 
 def named(estimator):
-    return str(estimator.get_params())
+    return "".join(repr(estimator).split())
 
 
-def of_results():
-    """The checks of what fits compute, for every value of ``annealing``."""
-    for entry in ENTRIES:
-        for estimator in sorted(annealed(entry), key=named):
-            failures = expected_failures(estimator)
-            for copy, check in estimator_checks_generator(estimator):
-                name = getattr(check, "func", check).__name__
-                if name not in OF_RESULTS:
-                    continue
-                marks = ()
-                if name in failures:
-                    marks = pytest.mark.xfail(reason=failures[name], strict=True)
-                yield pytest.param(
-                    copy, check, marks=marks, id=f"{''.join(repr(estimator).split())}-{name}"
-                )
+def checks_of(estimator, names, *marks):
+    """The checks of these names, and whether each has to fail."""
+    failures = expected_failures(estimator)
+    for copy, check in estimator_checks_generator(estimator):
+        name = getattr(check, "func", check).__name__
+        if name in names:
+            test = f"{named(estimator)}-{name}"
+            yield pytest.param(copy, check, name in failures, marks=marks, id=test)
+
+
+def run(check, estimator, fails):
+    """Run a check that passes, or one that has to fail."""
+    with pytest.raises((AssertionError, IndexError)) if fails else nullcontext():
+        check(estimator)
+
+
+def with_every_method():
+    """The checks of results, for every value of ``annealing``."""
+    for entry in CHECKED:
+        for estimator, exhaustive in annealed(entry):
+            yield from checks_of(estimator, OF_RESULTS, *[pytest.mark.exhaustive] * exhaustive)
+
+
+def with_further_parameters():
+    """The checks of what can depend on other parameters."""
+    for entry in CHECKED:
+        for estimator in further(entry):
+            yield from checks_of(estimator, OF_FORMS)
 
 
 def expected_failures(estimator):
@@ -83,27 +116,33 @@ def expected_failures(estimator):
 
 # An expected failure that passes is a failure (xfail_strict of pytest): the list must not outlive
 # its reasons.
+@pytest.mark.usefixtures("few_passes_of_searches")
 @parametrize_with_checks(
-    [estimator for entry in ENTRIES for estimator in sorted(own(entry), key=named)],
-    expected_failed_checks=expected_failures,
+    [default(entry) for entry in CHECKED], expected_failed_checks=expected_failures
 )
 def test_common_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize(("estimator", "check"), list(of_results()))
-def test_checks_of_results_with_every_method(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize(("estimator", "check", "fails"), list(with_further_parameters()))
+def test_checks_with_further_parameters(estimator, check, fails):
+    run(check, estimator, fails)
 
 
-@all_models
+@pytest.mark.parametrize(("estimator", "check", "fails"), list(with_every_method()))
+def test_checks_of_results_with_every_method(estimator, check, fails):
+    run(check, estimator, fails)
+
+
+@pytest.mark.parametrize("entry", CHECKED, ids=lambda entry: entry.name)
 def test_expected_failures_concern_checks_that_are_run(entry):
     for check, expected in entry.expected_failures.items():
-        concerned = [
-            est
-            for est in (*own(entry), *(annealed(entry) if check in OF_RESULTS else ()))
-            if expected.concerns(est)
-        ]
+        estimators = [default(entry)]
+        if check in OF_FORMS:
+            estimators += further(entry)
+        if check in OF_RESULTS:
+            estimators += [estimator for estimator, _ in annealed(entry)]
+        concerned = [estimator for estimator in estimators if expected.concerns(estimator)]
         assert concerned, f"{check} is listed for no estimator"
         generated = estimator_checks_generator(concerned[0])
         assert check in {getattr(c, "func", c).__name__ for _, c in generated}

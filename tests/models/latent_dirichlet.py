@@ -112,18 +112,19 @@ ENTRIES = [
                 "learning_method": "online",
                 "batch_size": 10,
                 "effort": 0,
-                "max_iter": 10,
+                "max_iter": 3,
             },
             {
                 "n_components": 2,
                 "doc_topic_prior": "auto",
                 "topic_word_prior": "auto",
+                "max_iter": 15,
                 "effort": 0,
             },
-            {"n_components": 2, "local_step": "cvb0", "effort": 0},
+            {"n_components": 2, "local_step": "cvb0", "effort": 0, "max_iter": 15},
             {"n_components": 2, "local_step": "gibbs", "effort": 0, "max_iter": 10},
         ),
-        checked_small={"n_components": 2, "effort": 0, "init_params": "random"},
+        checked_small={"n_components": 2, "effort": 0, "init_params": "random", "max_iter": 15},
         expected_failures=dict.fromkeys(
             (
                 "check_sample_weight_equivalence_on_dense_data",

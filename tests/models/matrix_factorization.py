@@ -61,6 +61,7 @@ ENTRIES = [
         log_evidence=matrix_factorization_log_evidence,
         forms=("likelihood", "posterior"),
         unit_keys=("users_precision", "users_natural_mean"),
+        checked_small={"n_components": 2, "effort": 0, "max_iter": 15},
         checked=(
             {"n_components": 2, "annealing": "none", "batch_size": 10, "max_iter": 10},
             {
@@ -69,6 +70,7 @@ ENTRIES = [
                 "biases": False,
                 "fit_intercept": False,
                 "clip": False,
+                "max_iter": 15,
             },
             {
                 "n_components": 2,

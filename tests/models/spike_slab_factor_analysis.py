@@ -58,6 +58,7 @@ ENTRIES = [
             "D=2": lambda rng: few_factors(2)(rng, 2),
         },
         log_evidence=log_evidence,
+        checked_small={"n_components": 2, "effort": 0, "max_iter": 15},
         checked=(
             {"n_components": 2, "annealing": "none"},
             {"n_components": 2, "annealing": "none", "solver": "gradient"},
