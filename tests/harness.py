@@ -113,6 +113,33 @@ def covering(cases: list[Any], turn: int = 0) -> list[Any]:
         entry, _, name = case.values
         groups.setdefault((type(entry.make()), name), []).append(i)
     chosen = {group[(turn + i) % len(group)] for i, group in enumerate(groups.values())}
+    return _exhaustive_but(cases, chosen)
+
+
+def taking_turns(cases: list[Any], turn: int = 0) -> list[Any]:
+    """Those of :func:`crossed` combinations in which the methods take turns.
+
+    Each pair of an entry and its parameters meets one of its methods, the next pair the next one.
+    Other combinations are marked as exhaustive.
+    """
+    groups: dict[Any, list[int]] = {}
+    for i, case in enumerate(cases):
+        entry, params, _ = case.values
+        groups.setdefault((entry.name, id(params)), []).append(i)
+    chosen = {group[(turn + i) % len(group)] for i, group in enumerate(groups.values())}
+    return _exhaustive_but(cases, chosen)
+
+
+def batches_and_minibatches(cases: list[Any], turn: int = 0) -> list[Any]:
+    """:func:`covering` combinations × ``how``, whose entries differ between the two."""
+    return [
+        pytest.param(*case.values, how, marks=case.marks, id=f"{case.id}-{how}")
+        for i, how in enumerate(("batch", "minibatches"))
+        for case in covering(cases, turn + i)
+    ]
+
+
+def _exhaustive_but(cases: list[Any], chosen: set[int]) -> list[Any]:
     return [
         case
         if i in chosen

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from cases_parts import assert_same_fit, cut
-from harness import combinations, forms, models, quick
+from harness import combinations, covering, forms, models, quick
 from models.hidden_markov import SequenceList
 from numpy.testing import assert_array_equal
 from scipy.sparse import csr_matrix, issparse, vstack
@@ -61,7 +61,7 @@ def weights_of(present, rng):
     return own, weights
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+@pytest.mark.parametrize(("entry", "params", "name"), covering(combinations()))
 def test_a_fit_does_not_see_data_points_of_weight_zero(entry, params, name, rng):
     """All attributes are those of a fit without them, bit for bit."""
     X = entry.data(rng, N)

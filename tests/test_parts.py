@@ -18,6 +18,7 @@ from cases_parts import (
     without_unit_parameters,
 )
 from harness import (
+    batches_and_minibatches,
     combinations,
     context_of,
     has_local_variables,
@@ -54,8 +55,9 @@ BY_NAME = {entry.name: entry for entry in (*ENTRIES, *TRAINED_BY_GRADIENTS)}
 # One part
 
 
-@pytest.mark.parametrize("how", ["batch", "minibatches"])
-@pytest.mark.parametrize(("entry", "params", "name"), combinations() + gradients())
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "how"), batches_and_minibatches(combinations() + gradients())
+)
 def test_one_part_is_the_data(entry, params, name, how, rng, monkeypatch):
     """Bit for bit. Parameters of single data points (the users of AnnealedPMF, and the rows of
     factor analysis by gradients) are local variables in parts: fits are compared to those with
@@ -195,8 +197,9 @@ def test_a_column_that_early_parts_lack_keeps_its_digits(emission, rng):
     np.testing.assert_allclose(far.predict_proba(moved), near.predict_proba(data), atol=1e-6)
 
 
-@pytest.mark.parametrize("how", ["batch", "minibatches"])
-@pytest.mark.parametrize(("entry", "params", "name"), combinations() + gradients())
+@pytest.mark.parametrize(
+    ("entry", "params", "name", "how"), batches_and_minibatches(combinations() + gradients(), 2)
+)
 def test_all_methods_work_in_parts(entry, params, name, how, rng):
     """The bound of the result is that of the same parameters and the rows in memory."""
     X = entry.data(rng, 30)

@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from harness import combinations, open_run, prepared_visit
+from harness import combinations, covering, open_run, prepared_visit
 
 from sklearn_anneal.annealing._base import all_at_once
 from sklearn_anneal.models._topic_visits import Addends
@@ -64,7 +64,7 @@ def steps_of(ctx, method, visit, units, parts, local=None, noisy=False):
 PARTS = [slice(0, 11), slice(11, 12), slice(12, 30)]
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+@pytest.mark.parametrize(("entry", "params", "name"), covering(combinations(), turn=0))
 def test_merging_changes_no_step_and_is_associative(entry, params, name, rng):
     ctx, method, visit, units = opened(entry, params, name, rng)
     parts = [part for part in PARTS if part.start < units.n_units]
@@ -81,7 +81,7 @@ def test_merging_changes_no_step_and_is_associative(entry, params, name, rng):
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+@pytest.mark.parametrize(("entry", "params", "name"), covering(combinations(), turn=1))
 def test_the_step_of_units_of_weight_zero_is_the_unit(entry, params, name, place, rng):
     """Merged first, in the middle or last, it leaves the sum of the others as it is."""
     est, X = entry.make(annealing=name, **params), entry.data(rng, 30)
@@ -99,7 +99,7 @@ def test_the_step_of_units_of_weight_zero_is_the_unit(entry, params, name, place
             np.testing.assert_array_equal(found.statistics[key], np.asarray(value), err_msg=key)
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+@pytest.mark.parametrize(("entry", "params", "name"), covering(combinations(), turn=2))
 def test_steps_read_only_what_they_are_given(entry, params, name, rng):
     """They run on arrays that cannot be written to, from the start of local variables too."""
     ctx, method, visit, units = opened(entry, params, name, rng)
@@ -120,7 +120,7 @@ def test_steps_read_only_what_they_are_given(entry, params, name, rng):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("entry", "params", "name"), combinations())
+@pytest.mark.parametrize(("entry", "params", "name"), covering(combinations(), turn=3))
 def test_a_pickled_visit_takes_the_same_steps(entry, params, name, rng):
     ctx, method, visit, units = opened(entry, params, name, rng)
     again = pickle.loads(pickle.dumps(visit))
