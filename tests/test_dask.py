@@ -10,7 +10,7 @@ from itertools import cycle, repeat
 
 import numpy as np
 import pytest
-from harness import combinations, context_of, covering, largest_difference, quick
+from harness import combinations, context_of, largest_difference, quick, taking_turns
 from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
@@ -137,12 +137,14 @@ def assert_a_cluster_finds_the_same_bits(entry, params, n_parts, client, rng):
 
 @pytest.mark.parametrize(
     ("entry", "params", "name", "n_parts", "n_workers"),
-    cells([case for case in covering(combinations()) if not case.marks], cycle(PARTS_AND_WORKERS)),
+    cells(
+        [case for case in taking_turns(combinations()) if not case.marks], cycle(PARTS_AND_WORKERS)
+    ),
 )
 def test_a_cluster_finds_the_bits_of_one_process(
     entry, params, name, n_parts, n_workers, client, workers, rng
 ):
-    """Every class and method; the numbers of parts and workers go through all pairs in turn.
+    """Every model and every method; the numbers of parts and workers go through all pairs in turn.
 
     Passes are few, but local variables are kept in the last of them. Reheats, where there are any,
     follow plain fits alone.
@@ -169,7 +171,14 @@ def test_every_combination_on_a_cluster_finds_the_bits_of_one_process(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_parts", "n_workers"), [(1, 3), (5, 2), (16, 3)])
+@pytest.mark.parametrize(
+    ("n_parts", "n_workers"),
+    [
+        pytest.param(1, 3, marks=pytest.mark.exhaustive),
+        (5, 2),
+        pytest.param(16, 3, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_weights_and_ways_of_fitting(n_parts, n_workers, client, workers, rng):
     workers(n_workers)
     ways = ({}, {"batch_size": 20}, {"n_init": 3}, {"annealing": quick("svi_plus", 2)})
@@ -246,7 +255,11 @@ FAILURES = [
         marks=pytest.mark.exhaustive,
         id="exploring",
     ),
-    pytest.param(counts_batch, {"annealing": "none"}, documents, 20, True, id="kept-locals"),
+    pytest.param(
+        *(counts_batch, {"annealing": "none"}, documents, 20, True),
+        marks=pytest.mark.exhaustive,
+        id="kept-locals",
+    ),
     pytest.param(factors, {"annealing": "none"}, documents, 26, True, id="kept-of-two-blocks"),
     pytest.param(
         *(mixture, {"annealing": quick("svi_plus")}, clusters, 3, False),
@@ -277,7 +290,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [3, 19])
+@pytest.mark.parametrize("at", [pytest.param(3, marks=pytest.mark.exhaustive), 19])
 def test_a_fit_is_resumed_on_another_cluster(at, client, mortal, monkeypatch, tmp_path, rng):
     parts = cut(documents(rng), 5)
     expected = counts_batch(annealing="none").fit(Shards(parts))

@@ -109,7 +109,8 @@ def assert_small(found, topics, proportions):
 @pytest.mark.parametrize(
     ("annealing", "dtype"),
     [
-        *(("deterministic", "float64"), ("stochastic", "float32")),
+        ("deterministic", "float64"),
+        pytest.param("stochastic", "float32", marks=pytest.mark.exhaustive),
         *(
             pytest.param(name, dtype, marks=pytest.mark.exhaustive)
             for name in ("none", "local_tempering")
@@ -122,7 +123,7 @@ def test_memory_of_a_batch_fit(annealing, dtype):
     assert_small(found, topics, proportions)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_memory_of_a_batch_fit_of_many_topics():
     """λ, its table of exponentials, a sum of statistics and a part of it are alive at once."""
     found, _, topics, proportions = growth(topics=200)
@@ -131,6 +132,6 @@ def test_memory_of_a_batch_fit_of_many_topics():
 
 @pytest.mark.slow
 def test_a_stream_has_no_array_of_all_documents():
-    found, _, topics, proportions = growth(stream=True, documents=150_000, topics=80)
-    assert proportions > 90
+    found, _, topics, proportions = growth(stream=True, documents=80_000, topics=120)
+    assert proportions > 75
     assert found < topics + 64, (found, topics)

@@ -86,7 +86,9 @@ def test_memmap_fits_as_an_array_does(batch_size, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("annealing", ["none", "local_tempering"])
+@pytest.mark.parametrize(
+    "annealing", [pytest.param("none", marks=pytest.mark.exhaustive), "local_tempering"]
+)
 def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, memory):
     # One float64 per row may stay during a fit; a copy would be 40 bytes per row or more.
     small, large = 100_000, 500_000
@@ -98,7 +100,14 @@ def test_memory_does_not_grow_with_a_memory_mapped_file(annealing, memory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("annealing", ["none", "local_tempering", "svi_plus"])
+@pytest.mark.parametrize(
+    "annealing",
+    [
+        pytest.param("none", marks=pytest.mark.exhaustive),
+        pytest.param("local_tempering", marks=pytest.mark.exhaustive),
+        "svi_plus",
+    ],
+)
 def test_no_temporary_of_rows_times_components_times_features(annealing, memory):
     found = memory.measure_array(annealing)
     # Rows x components alone would be 8 MB, times the features 240 MB.

@@ -172,8 +172,11 @@ def test_predictions_depend_on_other_rows_by_rounding_alone(entry, rng):
 @pytest.mark.parametrize(
     "kind",
     [
-        *("Haswell", "Prescott"),
-        *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("Nehalem", "SkylakeX")),
+        "Haswell",
+        *(
+            pytest.param(kind, marks=pytest.mark.exhaustive)
+            for kind in ("Prescott", "Nehalem", "SkylakeX")
+        ),
     ],
 )
 def test_predictions_on_other_processors(kind):

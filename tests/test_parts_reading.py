@@ -309,7 +309,7 @@ def test_callbacks_stop_a_fit_to_parts(n_init, rng):
 # Checkpoints
 
 
-@pytest.mark.parametrize("place", ["memory", "files"])
+@pytest.mark.parametrize("place", [pytest.param("memory", marks=pytest.mark.exhaustive), "files"])
 @pytest.mark.parametrize(
     ("name", "params"),
     [
