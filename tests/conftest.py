@@ -139,36 +139,3 @@ def quick_speed(benchmarks_importable, tmp_path):
         return page.read_text(encoding="utf-8")
 
     return run
-
-
-@pytest.fixture(scope="session")
-def reproduce():
-    """A function that runs the quick reproduction of a model with its cache in a directory."""
-
-    def run(model, directory, *options):
-        script = import_module(f"benchmarks.{model}.reproduce")
-        script.main(["--quick", "--cache", str(directory / "fits.jsonl"), *options])
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def quick_fits(reproduce, tmp_path_factory):
-    """A function that returns the cache of all fits of a model's quick reproduction.
-
-    They are made once, and without any data file.
-    """
-    found = {}
-
-    def get(model):
-        if model not in found:
-            from benchmarks.common import data
-
-            directory = tmp_path_factory.mktemp(model)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv(data.VARIABLE, str(directory))
-                reproduce(model, directory)
-            found[model] = directory / "fits.jsonl"
-        return found[model]
-
-    return get

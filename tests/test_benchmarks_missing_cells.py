@@ -21,14 +21,6 @@ def test_a_quick_run_writes_every_section(no_data, tmp_path):
     assert not re.search(r"\bnan\b", text)
 
 
-def test_a_quick_run_does_not_replace_the_page(capsys):
-    from benchmarks import missing_cells
-
-    with pytest.raises(SystemExit):
-        missing_cells.main(["--quick", "--write"])
-    assert "--output" in capsys.readouterr().err
-
-
 def test_every_method_keeps_what_is_observed(rng):
     from benchmarks import missing_cells
 

@@ -21,14 +21,6 @@ def test_a_quick_run_writes_every_section(tmp_path, monkeypatch):
         assert part in text
 
 
-def test_a_quick_run_does_not_replace_the_page(capsys):
-    from benchmarks import numbers
-
-    with pytest.raises(SystemExit):
-        numbers.main(["--quick", "--write"])
-    assert "--output" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("emission", ["gaussian", "categorical", "bernoulli", "poisson"])
 def test_groups_are_drawn_apart(emission, rng):
     from benchmarks import numbers

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from peer_priors import PEER_OF_MIXTURES, PEER_OF_TOPICS
+from scipy.sparse import csr_matrix
+from scipy.stats import poisson
 from threadpoolctl import threadpool_limits
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
@@ -216,11 +218,11 @@ def test_the_bound_of_scikit_learn_s_mixture_is_that_of_the_same_fit_by_us():
 def test_topics_of_scikit_learn_are_measured_as_ours():
     from sklearn.decomposition import LatentDirichletAllocation
 
-    from benchmarks.latent_dirichlet.data import split
+    from benchmarks.latent_dirichlet.data import parts
     from benchmarks.suite import families
     from benchmarks.suite.instances import Instance
 
-    family = families.Topics(Instance("topics/drawn", 4, lambda: split("drawn")))
+    family = families.Topics(Instance("topics/drawn", 4, lambda: parts("drawn")))
     theirs = LatentDirichletAllocation(4, max_iter=30, random_state=0).fit(family.train)
     figures = family.measure_peer(theirs)
     # scikit-learn calls the exponential of minus the same bound the perplexity.
@@ -231,15 +233,28 @@ def test_topics_of_scikit_learn_are_measured_as_ours():
     assert figures["held_out"] == pytest.approx(ours.score(family.test), rel=1e-6)
 
 
+def drawn_sequences(emission):
+    """Training and held-out sequences of three states."""
+    from benchmarks.hidden_markov.data import Sequences
+    from benchmarks.suite import drawn
+
+    if emission == "categorical":
+        return drawn.symbols(3)
+    parts = drawn.chains("sticky", 3)
+    if emission == "gaussian":
+        return parts
+    return tuple(Sequences(part.X > 0, part.lengths) for part in parts)
+
+
 @pytest.mark.parametrize("emission", ["gaussian", "categorical", "bernoulli"])
 def test_densities_of_sequences_sum_over_all_paths(emission, rng):
     from itertools import product
 
-    from benchmarks.hidden_markov.data import Sequences, split
+    from benchmarks.hidden_markov.data import Sequences
     from benchmarks.suite.predictive import frame_densities, sequence_density
     from sklearn_anneal import AnnealedHMM
 
-    known = split("drawn 0", emission).training
+    known = drawn_sequences(emission)[0]
     fitted = AnnealedHMM(2, emission=emission, random_state=0)
     fitted.fit(known.X, lengths=known.lengths)
     some = Sequences(known.X[:7], np.array([4, 3]))
@@ -460,10 +475,39 @@ def test_em_of_hmmlearn_predicts_symbols_that_it_has_not_seen():
         hmm_density(train, test, model | {"emission": "bernoulli"}, 0, 1)
 
 
+def test_the_score_of_other_models_of_counts_is_that_of_our_own_estimator():
+    from benchmarks.suite import libraries
+    from sklearn_anneal import AnnealedGammaProcessNMF
+
+    X = np.random.default_rng(0).poisson(2.0, size=(40, 7))
+    nmf = AnnealedGammaProcessNMF(3, annealing="none", max_iter=5, random_state=0)
+    with pytest.warns(match="did not converge"):
+        nmf.fit(X)
+
+    def rates(half):
+        # Half of a row was counted for half of the time.
+        ctx = nmf._inference.ctx
+        units = nmf._make_units(half.toarray().astype(float), None)
+        return 0.5 * nmf._infer(ctx, units, exposure=0.5) @ nmf.components_
+
+    assert libraries.log_predictive(X, rates) == pytest.approx(nmf.score(X), abs=1e-10)
+
+
+def test_the_score_of_counts_is_that_of_poisson_distributions():
+    from benchmarks.suite import libraries
+    from sklearn_anneal.metrics import split_documents
+
+    X = csr_matrix(np.random.default_rng(1).poisson(3.0, size=(10, 4)))
+    held_out = split_documents(X)[1].toarray()
+    expected = poisson(1.5).logpmf(held_out).mean()
+    assert libraries.log_predictive(X, lambda half: np.full(half.shape, 1.5)) == pytest.approx(
+        expected
+    )
+
+
 def test_smoothed_factorisation_of_counts_predicts_better_than_means():
-    from benchmarks.gamma_process_nmf.fits import log_predictive
     from benchmarks.suite.drawn import counts
-    from benchmarks.suite.libraries import nmf_score
+    from benchmarks.suite.libraries import log_predictive, nmf_score
 
     train, test = counts(100, 30, 4)
     means = np.tile(train.mean(axis=0) / 2, (len(test), 1))
@@ -516,16 +560,13 @@ def test_references_do_not_depend_on_the_named_state_of_the_package():
 
 def test_hmmlearn_s_bound_is_ours_at_the_same_posterior():
     pytest.importorskip("hmmlearn")
-    from benchmarks.hidden_markov.data import split
     from benchmarks.suite.families import Sequence
     from benchmarks.suite.instances import Instance
 
-    def load():
-        found = split("drawn 0", "gaussian")
-        return found.training, found.held_out
-
     model = {"emission": "gaussian"}
-    family = Sequence(Instance("sequence/drawn", 3, load, model=model))
+    family = Sequence(
+        Instance("sequence/drawn", 3, lambda: drawn_sequences("gaussian"), model=model)
+    )
     theirs = family.measure_other("hmmlearn", 0)
     ours = family.measure(family.fit_peer(0))
     assert theirs["bound"] == pytest.approx(ours["bound"], abs=0.05)

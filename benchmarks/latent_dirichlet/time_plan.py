@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from ..common.reproduction import Cache
+from ..common.records import Cache
 from .contestants import RECOMMENDED
 from .data import SHORT, available
 from .runs import CONTESTANTS, Spec

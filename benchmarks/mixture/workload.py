@@ -15,7 +15,11 @@ import numpy as np
 from sklearn_anneal import AnnealedBayesianMixture
 
 from ..common.measuring import interleaved, processor_seconds
-from .fits import StepMix
+
+try:
+    from stepmix import StepMix
+except ImportError:
+    StepMix = None
 
 Make = Callable[[int], Any]
 """A function of a number of passes, which returns an estimator that makes exactly as many."""
