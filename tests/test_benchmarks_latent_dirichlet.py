@@ -47,9 +47,9 @@ def test_the_clock_of_minibatches_counts_each_of_them_once():
         assert min(clock.visits) > 0
 
 
-def test_more_sections_on_the_speed_of_topics_run(no_data, quick_speed):
-    text = quick_speed("latent_dirichlet", "sparse", "threads", "million")
-    for part in ("does not have", "one thread", "out of core"):
+def test_sections_of_other_interpreters_on_topics_run(no_data, quick_speed, in_this_process):
+    text = quick_speed("latent_dirichlet", "threads", "start", "memory", "million")
+    for part in ("one thread", "The first fit", "Memory", "out of core"):
         assert part in text
     assert "nan" not in text
 
@@ -57,9 +57,18 @@ def test_more_sections_on_the_speed_of_topics_run(no_data, quick_speed):
 @pytest.mark.exhaustive
 def test_sections_of_fresh_interpreters_on_topics_run(no_data, quick_speed):
     """They compile everything anew."""
-    text = quick_speed("latent_dirichlet", "start", "memory")
-    for part in ("The first fit", "Memory"):
-        assert part in text
+    text = quick_speed("latent_dirichlet", "threads", "start", "memory", "million")
+    assert "nan" not in text
+
+
+def test_the_section_on_topics_left_out_runs(no_data, quick_speed, monkeypatch):
+    from benchmarks.latent_dirichlet import speed
+
+    # Without the kernels of all topics, which take long to compile.
+    assert hasattr(speed.kernels, "_COPY_OF_COLUMN")
+    monkeypatch.setattr(speed, "kernels_of_all_topics", lambda: speed.kernels)
+    text = quick_speed("latent_dirichlet", "sparse")
+    assert "does not have" in text
     assert "nan" not in text
 
 
@@ -75,7 +84,7 @@ def test_local_steps_that_are_compared_agree():
     np.testing.assert_allclose(found, statistics, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_kernel_without_a_choice_of_topics_visits_all_of_them(monkeypatch):
     from benchmarks.latent_dirichlet import data, speed
 

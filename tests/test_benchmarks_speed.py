@@ -30,11 +30,14 @@ SECTIONS = {
     ),
     "mixture": ((), ("Time per pass", "Memory", "annealing costs")),
     "hidden_markov": (
-        ("symbols", "vectors", "where", "methods", "jobs"),
-        ("over symbols", "over vectors", "Where the time", "annealing costs", "Two jobs"),
+        (),
+        (
+            *("over symbols", "over vectors", "Where the time", "annealing costs", "Two jobs"),
+            "## Memory",
+        ),
     ),
     "matrix_factorization": (
-        ("passes", "methods", "costs", "precision", "jobs"),
+        (),
         (
             *("alternating least squares", "annealing costs", "Single precision", "Two jobs"),
             *("| nothing: ", "| 1.25: "),
@@ -60,7 +63,9 @@ SAME = {"hidden_markov": 2, "matrix_factorization": 4}
 
 
 @pytest.mark.parametrize("model", SECTIONS)
-def test_a_quick_run_has_every_section_and_needs_no_file(model, no_data, quick_speed):
+def test_a_quick_run_has_every_section_and_needs_no_file(
+    model, no_data, quick_speed, in_this_process
+):
     if model in PEERS:
         pytest.importorskip(PEERS[model])
     sections, words = SECTIONS[model]
@@ -93,6 +98,13 @@ def test_a_section_that_is_measured_alone_replaces_its_own(quick_speed):
         assert "Measured apart from the other sections." in section
         assert "Written by" not in section
     assert "Measured apart" not in first + head + passes
+
+
+@pytest.mark.slow
+def test_memory_is_measured_in_another_interpreter(no_data, quick_speed):
+    text = quick_speed("gamma_process_nmf", "memory")
+    assert "a fresh interpreter" in text
+    assert not re.search(r"\bnan\b", text)
 
 
 # Gaussian mixtures
@@ -168,13 +180,6 @@ def test_drawn_surveys_have_as_many_distinct_rows_as_they_say():
 # Hidden Markov models
 
 
-@pytest.mark.slow
-def test_the_memory_of_sequences_is_measured(no_data, quick_speed):
-    text = quick_speed("hidden_markov", "memory")
-    assert "## Memory" in text
-    assert not re.search(r"\bnan\b", text)
-
-
 def test_without_hmmlearn_the_speed_of_sequences_is_still_measured(
     no_data, quick_speed, monkeypatch, capsys
 ):
@@ -239,7 +244,7 @@ def test_parts_of_a_pass_over_sequences_add_up():
 # Ratings
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_many_ratings_are_measured_in_other_interpreters(no_data, quick_speed):
     text = quick_speed("matrix_factorization", "large")
     rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| svi_plus")]

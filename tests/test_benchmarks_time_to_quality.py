@@ -216,7 +216,7 @@ def test_the_page_of_a_quick_run_has_every_section_and_a_figure(records, tmp_pat
     text = page.read_text(encoding="utf-8")
     for part in ("A quick run", "Verdicts", "Courses", "Clock and evaluation", "Contestants"):
         assert part in text
-    assert "| ours: default | 2 |" in text
+    assert "| ours: default | 1 |" in text
     assert "![Held-out log-likelihood against processor time](page.svg)" in text
     assert not re.search(r"\bnan\b", text)
     figure = (tmp_path / "page.svg").read_text(encoding="utf-8")

@@ -84,11 +84,12 @@ class Size:
 
 FULL = Size()
 QUICK = Size(
-    n_rows=2000,
+    n_rows=500,
     shapes=(("full", 3, 2), ("diag", 3, 2)),
     spaces=((3, 2), (2, 3)),
     restarts=((300, 3, 2, 3),),
     digits=(0,),
+    digit_rows=60,
     digit_components=2,
     rounds=2,
     annealed_rounds=2,

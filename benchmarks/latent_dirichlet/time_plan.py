@@ -64,7 +64,7 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(real=("drawn",), others=(), topics=(3,), seeds=2, quick=True)
+QUICK = Size(real=("drawn",), others=(), topics=(3,), seeds=1, quick=True)
 
 
 class Filter(NamedTuple):
