@@ -99,14 +99,6 @@ def test_what_a_busy_machine_does_not_give_is_not_held_against_two_jobs():
     assert verdict(1.65, 1.9, 1.6) == "reached"
 
 
-@pytest.mark.parametrize("module", ["missing_cells", "numbers"])
-def test_a_quick_run_does_not_replace_the_page(module, capsys):
-    script = import_module(f"benchmarks.{module}")
-    with pytest.raises(SystemExit):
-        script.main(["--quick", "--write"])
-    assert "--output" in capsys.readouterr().err
-
-
 # Records of fits
 
 
