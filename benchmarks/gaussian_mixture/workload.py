@@ -91,9 +91,9 @@ QUICK = Size(
     digits=(0,),
     digit_rows=60,
     digit_components=2,
-    rounds=2,
-    annealed_rounds=2,
-    learning_rounds=2,
+    rounds=1,
+    annealed_rounds=1,
+    learning_rounds=1,
     seeds=1,
     quick=True,
 )

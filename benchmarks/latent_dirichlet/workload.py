@@ -64,7 +64,7 @@ class Size:
 
 FULL = Size()
 QUICK = Size(
-    rounds=2,
+    rounds=1,
     online_rounds=1,
     starts=1,
     topics=(8,),

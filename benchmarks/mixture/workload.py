@@ -84,7 +84,7 @@ QUICK = Size(
         replace(c, n_features=5, n_components=2, n_distinct=c.n_distinct and 50, passes=3)
         for c in FULL.cases
     ),
-    rounds=2,
+    rounds=1,
     quick=True,
 )
 
