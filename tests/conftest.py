@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -129,8 +130,14 @@ def no_data(benchmarks_importable, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def quick_speed(benchmarks_importable, tmp_path):
-    """A function that measures the speed of a model in a quick run, and returns the page."""
+def quick_speed(benchmarks_importable, monkeypatch, tmp_path):
+    """A function that measures the speed of a model in a quick run, and returns the page.
+
+    No call is repeated because others have disturbed it.
+    """
+    from benchmarks.common import measuring
+
+    monkeypatch.setattr(measuring, "ATTEMPTS", 1)
 
     def run(model, *sections):
         page = tmp_path / "speed.md"
@@ -141,34 +148,16 @@ def quick_speed(benchmarks_importable, tmp_path):
     return run
 
 
-@pytest.fixture(scope="session")
-def reproduce():
-    """A function that runs the quick reproduction of a model with its cache in a directory."""
+@pytest.fixture
+def in_this_process(benchmarks_importable, monkeypatch):
+    """Let this process do what scripts give to fresh interpreters, whose start takes seconds."""
+    from benchmarks.common import interpreters
 
-    def run(model, directory, *options):
-        script = import_module(f"benchmarks.{model}.reproduce")
-        script.main(["--quick", "--cache", str(directory / "fits.jsonl"), *options])
+    def printed(arguments, cache_directory, env):
+        option, module, *options = arguments
+        assert option == "-m"
+        with redirect_stdout(StringIO()) as output:
+            import_module(module).main(options)
+        return output.getvalue()
 
-    return run
-
-
-@pytest.fixture(scope="session")
-def quick_fits(reproduce, tmp_path_factory):
-    """A function that returns the cache of all fits of a model's quick reproduction.
-
-    They are made once, and without any data file.
-    """
-    found = {}
-
-    def get(model):
-        if model not in found:
-            from benchmarks.common import data
-
-            directory = tmp_path_factory.mktemp(model)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv(data.VARIABLE, str(directory))
-                reproduce(model, directory)
-            found[model] = directory / "fits.jsonl"
-        return found[model]
-
-    return get
+    monkeypatch.setattr(interpreters, "_printed", printed)

@@ -1,115 +1,11 @@
-"""Measurements of topic models: what is compared is the same, and verdicts follow."""
+"""Measurements of the speed of topic models: sections are there, and what is compared agrees."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
-
-from sklearn_anneal.models._topic_sampling import SampledDirichlet
-from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
 
 pytestmark = pytest.mark.usefixtures("benchmarks_importable")
-
-
-@pytest.mark.slow
-def test_processes_find_what_one_process_finds(quick_fits, tmp_path):
-    from benchmarks.common import reproduction
-    from benchmarks.latent_dirichlet import fits, plan
-
-    cells = dict(list(plan.online_cells(plan.QUICK).items())[:2])
-    other = reproduction.Cache(tmp_path / "other.jsonl", fits.Spec)
-    reproduction.run_missing(cells.values(), 2, other, 2)
-    expected = reproduction.Cache(quick_fits("latent_dirichlet"), fits.Spec).records(cells, 2)
-    for key, record in other.records(cells, 2).items():
-        for name in set(record) - {"seconds"}:
-            np.testing.assert_array_equal(record[name], expected[key][name])
-    assert len(other) == 4
-
-
-def test_methods_share_the_passes_and_the_documents():
-    from benchmarks.latent_dirichlet import data, fits
-
-    for name, method in fits.METHODS.items():
-        for passes in (1, 2, 20, 100):
-            annealing, max_iter = method.plan(passes)
-            assert getattr(annealing, "n_passes", 0) + max_iter == passes, name
-    training, held_out = data.split("drawn")
-    whole = data.corpus("drawn")
-    assert training.shape[0] + held_out.shape[0] == whole.shape[0]
-    assert training.sum() + held_out.sum() == whole.sum()
-
-
-def test_equal_time_gives_a_method_the_passes_that_fit():
-    from benchmarks.latent_dirichlet.plan import QUICK, SVI, online_cells, timed_cells
-
-    seconds = {SVI: 2.0, "SSVI": 60.0, "SVI + cvb0": 1.0}
-    passes = {
-        ("drawn", name): {"seconds": np.full(2, s), "passes": np.full(2, 10.0)}
-        for name, s in seconds.items()
-    }
-    cells = timed_cells(QUICK, passes)
-    assert {name: spec.passes for (_, name), spec in cells.items()} == {
-        SVI: QUICK.budget,
-        "SSVI": 1,
-        "SVI + cvb0": 2 * QUICK.budget,
-    }
-    assert cells["drawn", SVI].method == online_cells(QUICK)["drawn", SVI].method
-    assert timed_cells(QUICK, {key: passes[key] for key in [("drawn", "SSVI")]}) == {}
-
-
-def test_verdicts_on_topics_follow_from_median_and_spread_over_seeds():
-    from benchmarks.latent_dirichlet.claims import SVI, TEMPERING, Found, claims, compare, compared
-
-    low = np.array([0.0, 0.01, 0.02])
-    assert compare(low + 0.03, low)[2] == 1
-    assert compare(low - 0.03, low)[2] == -1
-    assert compare(low + 0.015, low)[2] == 0  # less than two standard deviations
-    assert compare(np.full(3, 0.0004), np.zeros(3))[2] == 0  # printed as zero
-    above, equal = ("a", low + 0.03, low), ("b", low, low)
-    assert compared("", "", [above]).verdict == "reproduced"
-    assert compared("", "", [above, equal]).verdict == "partly"
-    assert compared("", "", [equal]).verdict == "not reproduced"
-    records = {
-        ("drawn", SVI): {"held_out": low},
-        ("drawn", TEMPERING): {"held_out": low + 0.03},
-    }
-    found = {c.text: c.verdict for c in claims(Found(passes=records))}
-    assert found["tempering predicts held-out documents better than SVI, equal passes"] == (
-        "reproduced"
-    )
-    assert claims(Found()) == []
-
-
-@pytest.mark.parametrize("method", ["none", "recommended", "stochastic", "proximity"])
-def test_fits_at_equal_passes_have_no_others(method):
-    from benchmarks.latent_dirichlet.fits import Spec
-
-    assert Spec("drawn", method, 3, 12).run()["passes"] == 12
-
-
-def test_the_recommended_setting_is_the_best_measured_one():
-    from benchmarks.latent_dirichlet.fits import Spec
-    from benchmarks.latent_dirichlet.reproduce import recommended, setting, standing
-
-    gains = {"plain": np.zeros(3), "good": np.full(3, 0.05), "also good": [0.049, 0.04, 0.06]}
-    records = {
-        (cell, name): {"held_out": np.arange(3.0) + gain}
-        for cell in ("x", "y")
-        for name, gain in gains.items()
-    }
-    records["x", "not everywhere"] = {"held_out": np.full(3, 9.0)}
-    order = standing(records, "plain", "held_out")
-    best, figures = recommended(order)
-    assert [name for name, _ in order] == ["good", "also good", "plain"]
-    assert best == "good"
-    assert figures.endswith("Not told apart from it by the seeds: also good.")
-    words = setting(Spec("drawn", "exact", 3, 4, batch_size=20, local_step="cvb0"))
-    assert words == (
-        "`annealing=StructuredVI(gradient='exact', n_passes=4), max_iter=0, "
-        'local_step="cvb0", learning_method="online", batch_size=20`'
-    )
-    assert setting(Spec("drawn", "none", 3, 4)) == '`annealing="none", max_iter=4, effort=0`'
 
 
 def test_a_quick_run_of_the_speed_of_topics_needs_no_file(no_data, quick_speed):
@@ -151,9 +47,9 @@ def test_the_clock_of_minibatches_counts_each_of_them_once():
         assert min(clock.visits) > 0
 
 
-def test_more_sections_on_the_speed_of_topics_run(no_data, quick_speed):
-    text = quick_speed("latent_dirichlet", "sparse", "threads", "million")
-    for part in ("does not have", "one thread", "out of core"):
+def test_sections_of_other_interpreters_on_topics_run(no_data, quick_speed, in_this_process):
+    text = quick_speed("latent_dirichlet", "threads", "start", "memory", "million")
+    for part in ("one thread", "The first fit", "Memory", "out of core"):
         assert part in text
     assert "nan" not in text
 
@@ -161,9 +57,18 @@ def test_more_sections_on_the_speed_of_topics_run(no_data, quick_speed):
 @pytest.mark.exhaustive
 def test_sections_of_fresh_interpreters_on_topics_run(no_data, quick_speed):
     """They compile everything anew."""
-    text = quick_speed("latent_dirichlet", "start", "memory")
-    for part in ("The first fit", "Memory"):
-        assert part in text
+    text = quick_speed("latent_dirichlet", "threads", "start", "memory", "million")
+    assert "nan" not in text
+
+
+def test_the_section_on_topics_left_out_runs(no_data, quick_speed, monkeypatch):
+    from benchmarks.latent_dirichlet import speed
+
+    # Without the kernels of all topics, which take long to compile.
+    assert hasattr(speed.kernels, "_COPY_OF_COLUMN")
+    monkeypatch.setattr(speed, "kernels_of_all_topics", lambda: speed.kernels)
+    text = quick_speed("latent_dirichlet", "sparse")
+    assert "does not have" in text
     assert "nan" not in text
 
 
@@ -179,7 +84,7 @@ def test_local_steps_that_are_compared_agree():
     np.testing.assert_allclose(found, statistics, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_kernel_without_a_choice_of_topics_visits_all_of_them(monkeypatch):
     from benchmarks.latent_dirichlet import data, speed
 
@@ -217,52 +122,3 @@ def test_own_limits_are_those_of_the_libraries():
     if online.LdaModel is None:
         pytest.skip("gensim is not installed")
     assert inspect.signature(online.LdaModel).parameters["iterations"].default == 50
-
-
-def test_a_quick_run_of_choices_changes_what_it_says(tmp_path, capsys):
-    from benchmarks.latent_dirichlet import choices
-
-    records, page = tmp_path / "fits.jsonl", tmp_path / "page.md"
-    with pytest.raises(SystemExit):
-        choices.main(["--records", str(records), "--write"])
-    assert "no seed of all fits" in capsys.readouterr().err
-    choices.main(["--records", str(records), "--quick"])
-    choices.main(["--records", str(records), "--quick", "--write", "--output", str(page)])
-    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if "drawn" in line]
-    n = len(choices.CHOICES)
-    assert [row.split(" | ")[3] for row in rows[:n]] == list(choices.CHOICES)
-    assert [row.split(" | ")[2] for row in rows[n:]] == list(choices.WAYS)
-    with pytest.raises(SystemExit):
-        choices.main(["--records", str(records), "--quick", "--write"])
-    assert "--quick needs --output" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("way", ["stream", "plain stream of known size", "online", "deterministic"])
-def test_a_first_prior_reaches_the_training(way, monkeypatch):
-    from benchmarks.latent_dirichlet import choice_fits
-
-    monkeypatch.setattr(LatentDirichlet, "learned", lambda self, q, prior, *_: (self, prior, q))
-    X = choice_fits.prepared("drawn")[0][:256]
-    for first, alpha in {"0.1": 0.1, "5 / K": 1.25}.items():
-        lda = choice_fits.ALL[f"{way}, {first}"].fit(X, 4, 0)
-        np.testing.assert_array_equal(lda.doc_topic_prior_, alpha)
-
-
-def test_choices_reach_the_fit(monkeypatch):
-    from benchmarks.latent_dirichlet import choice_fits
-
-    X, seen = choice_fits.prepared("drawn")[0], []
-    original = SampledDirichlet.of_mean
-
-    def spy(self, *parameters):
-        seen.append(self.smallest)
-        return original(self, *parameters)
-
-    monkeypatch.setattr(SampledDirichlet, "of_mean", spy)
-    usual = choice_fits.CHOICES[choice_fits.DEFAULT].fit(X, 3, 0)
-    other = choice_fits.CHOICES["both"].fit(X, 3, 0)
-    assert seen == [0.1, 0.0]
-    assert other.topic_word_prior_ == 2 * 3**-0.75 == usual.topic_word_prior_
-    wide = csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], 16_000))
-    assert choice_fits.CHOICES[choice_fits.DEFAULT].fit(wide, 3, 0).topic_word_prior_ == 3**-0.75
-    assert choice_fits.CHOICES["any vocabulary"].fit(wide, 3, 0).topic_word_prior_ == 2 * 3**-0.75

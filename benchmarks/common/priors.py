@@ -1,6 +1,6 @@
-"""Priors of the estimators that the benchmarks measure, and how long these search.
+"""Priors of the estimators that the benchmarks measure.
 
-The pages compare with other packages and with papers, whose models have these priors. The
+The pages compare with other packages, whose models have these priors. The
 estimators learn priors by default, so that the benchmarks give None, which selects the values of
 the peers.
 """
@@ -30,11 +30,3 @@ PEER_OF_SEQUENCES: dict[str, Any] = dict.fromkeys(
 )
 PEER_OF_TOPICS: dict[str, Any] = dict.fromkeys(("doc_topic_prior", "topic_word_prior"))
 PEER_OF_RATINGS: dict[str, Any] = dict.fromkeys(("noise_variance", "bias_variance"))
-
-
-def effort_of(method: str) -> Any:
-    """The effort of a fit that measures an annealing method by itself.
-
-    Only ``"reheating"`` searches. Other fits are not compared with plain inference either.
-    """
-    return "auto" if method == "reheating" else 0

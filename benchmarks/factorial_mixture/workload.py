@@ -82,7 +82,7 @@ class Size:
 
 FULL = Size()
 _SMALL = Shape(200, 16, 4)
-QUICK = Size((_SMALL,), (_SMALL,), (_SMALL, Shape(400, 16, 4)), _SMALL, 2, (1, 3), quick=True)
+QUICK = Size((_SMALL,), (_SMALL,), (_SMALL, Shape(400, 16, 4)), _SMALL, 1, (1, 3), quick=True)
 
 
 @cache

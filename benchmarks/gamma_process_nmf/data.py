@@ -1,4 +1,4 @@
-"""Data for gamma-process factorisation: drawn counts and notes, texts, and images of digits.
+"""Data for gamma-process factorisation: drawn counts, texts, and images of digits.
 
 ``nips.npz`` and ``newsgroups20.npz`` hold counts as CSR arrays ``data``, ``indices``, ``indptr``
 and ``shape``. The digits of 8 × 8 pixels, whose values are counts from 0 to 16, are those of
@@ -11,22 +11,18 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_digits
 
-from sklearn_anneal.datasets import make_gamma_process_nmf, make_notes
+from sklearn_anneal.datasets import make_gamma_process_nmf
 
 from ..latent_dirichlet.data import FILES as TEXTS
 from ..latent_dirichlet.data import corpus
 
-DRAWN, NOTES, DIGITS = "drawn counts", "drawn notes", "digits 8 × 8"
-NIPS, NEWSGROUPS = "NIPS", "20 Newsgroups"
+DIGITS, NIPS, NEWSGROUPS = "digits 8 × 8", "NIPS", "20 Newsgroups"
 FILES = {name: TEXTS[name] for name in (NIPS, NEWSGROUPS)}
 # The priors of Hoffman and Blei's experiment, from which activations and components are drawn here.
 # They took components that resemble spectra of speech.
 ACTIVATION_PRIOR, COMPONENT_PRIOR = 0.2, 0.25
-# A component is recovered by one whose cosine with it is at least this.
-NEAR = 0.9
 
 
 def drawn(n_rows: int, n_columns: int, n_components: int, mean: float, seed: int) -> tuple:
@@ -41,27 +37,6 @@ def drawn(n_rows: int, n_columns: int, n_components: int, mean: float, seed: int
         random_state=seed,
     )
     return X, truth.components
-
-
-def notes(n_rows: int, n_notes: int, seed: int) -> tuple:
-    """Magnitudes of spectra of notes, and the mean spectra of the notes."""
-    X, _, truth = make_notes(n_rows, n_notes=n_notes, random_state=seed)
-    return X, truth.components
-
-
-def cosines(found: np.ndarray, components: np.ndarray) -> np.ndarray:
-    """Cosines of the best assignment of found components to others, in descending order."""
-
-    def unit(rows: np.ndarray) -> np.ndarray:
-        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
-
-    similarity = unit(found) @ unit(components).T
-    return np.sort(similarity[linear_sum_assignment(-similarity)])[::-1]
-
-
-def n_recovered(found: np.ndarray, components: np.ndarray) -> int:
-    """Number of components that some found component is near to, each found one counting once."""
-    return int((cosines(found, components) >= NEAR).sum())
 
 
 @cache

@@ -111,25 +111,25 @@ def _interleaved(runs: dict[str, Callable[[], object]], rounds: int, **how: Any)
 
 def measure_limit(size: Size) -> list[str]:
     """The time of a pass per entry and component, and the arithmetic's limit."""
-    k = size.n_components
+    k, order = size.n_components, 100 if size.quick else 1500
     page = Page()
     page.section(
         "How far from the arithmetic",
         f"Each of the {_DIVISIONS} divisions takes, per non-zero (or cell) and component, two "
         f"multiplications and two additions: {_DIVISIONS * _OPERATIONS} floating-point operations "
-        "per pass. *Peak*: what a product of two square matrices of order 1,500 reaches in the "
-        "same process. *Limit*: the time of these operations at the peak. *Products*: the time of "
-        "the four matrix products of a dense pass alone, whose inner dimension K is too short for "
-        "the peak. A sparse pass gathers rows of tables, and makes only two operations with every "
-        "number that it loads: it is bound by loads from the caches, and not by the arithmetic. "
-        f"K = {k}, medians of {size.rounds} rounds.",
+        f"per pass. *Peak*: what a product of two square matrices of order {order:,} reaches in "
+        "the same process. *Limit*: the time of these operations at the peak. *Products*: the time "
+        "of the four matrix products of a dense pass alone, whose inner dimension K is too short "
+        "for the peak. A sparse pass gathers rows of tables, and makes only two operations with "
+        "every number that it loads: it is bound by loads from the caches, and not by the "
+        f"arithmetic. K = {k}, medians of {size.rounds} rounds.",
     )
     rows = []
     for name in names(size):
         for dtype in DTYPES:
             progress(f"limit, {name}, {np.dtype(dtype).name}")
             X = counts(name, size, dtype)
-            square = np.random.default_rng(0).random((1500, 1500)).astype(dtype)
+            square = np.random.default_rng(0).random((order, order)).astype(dtype)
             runs: dict[str, Any] = {
                 "pass": going_on(name, size, dtype),
                 "peak": lambda a=square: a @ a,
@@ -137,7 +137,7 @@ def measure_limit(size: Size) -> list[str]:
             if name == DENSE:
                 runs["products"] = products(X, k)
             times = {key: np.median(t) for key, t in _interleaved(runs, size.rounds).items()}
-            peak = 2.0 * 1500**3 / times["peak"]
+            peak = 2.0 * order**3 / times["peak"]
             each = times["pass"] / (n_counted(X) * k)
             limit = _DIVISIONS * _OPERATIONS / peak
             needed = milliseconds(times["products"]) if name == DENSE else "–"

@@ -63,7 +63,7 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size((120, 40), 8, 2, 4000, (1, 3), quick=True)
+QUICK = Size((120, 40), 8, 1, 4000, (1, 3), quick=True)
 
 
 def names(size: Size) -> list[str]:

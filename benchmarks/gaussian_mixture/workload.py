@@ -84,15 +84,16 @@ class Size:
 
 FULL = Size()
 QUICK = Size(
-    n_rows=2000,
+    n_rows=500,
     shapes=(("full", 3, 2), ("diag", 3, 2)),
     spaces=((3, 2), (2, 3)),
     restarts=((300, 3, 2, 3),),
     digits=(0,),
+    digit_rows=60,
     digit_components=2,
-    rounds=2,
-    annealed_rounds=2,
-    learning_rounds=2,
+    rounds=1,
+    annealed_rounds=1,
+    learning_rounds=1,
     seeds=1,
     quick=True,
 )

@@ -1,27 +1,22 @@
-"""Sequences: pen trajectories, rows of images, texts, and drawn ones; training and held out.
+"""Sequences: pen trajectories, and texts.
 
-The files are looked for as ``benchmarks/common/data.py`` says: ``character_trajectories.npz`` with
-frames ``X`` (n_frames, 3), ``lengths`` and ``labels`` (n_sequences,) and ``label_names``, and
-``mnist.npz`` with ``images`` (n, 784) of 0..255 and ``labels`` (n,).
+The file is looked for as ``benchmarks/common/data.py`` says: ``character_trajectories.npz`` with
+frames ``X`` (n_frames, 3), ``lengths`` and ``labels`` (n_sequences,) and ``label_names``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 from sklearn import datasets
-from sklearn.cluster import KMeans
 
-from ..common.data import load, present
+from ..common.data import load
 
-LETTERS, ROWS = "character_trajectories.npz", "mnist.npz"
-N_SYMBOLS, N_ROW_SYMBOLS = 500, 256
-_FRAMES_FOR_CODEBOOK = 50_000
+_FILE = "character_trajectories.npz"
 
 
 @dataclass(frozen=True)
@@ -45,61 +40,15 @@ class Sequences:
         return len(self.lengths)
 
 
-@dataclass(frozen=True)
-class Split:
-    """Training and held-out sequences, the same in every run.
-
-    Attributes
-    ----------
-    training, held_out : Sequences
-    emission : str
-    n_symbols : int or None
-    """
-
-    training: Sequences
-    held_out: Sequences
-    emission: str
-    n_symbols: int | None = None
-
-
-def _third_held_out(sequences: list[np.ndarray], emission: str, n_symbols: int | None) -> Split:
-    order = np.random.default_rng(0).permutation(len(sequences))
-    n_training = len(order) - len(order) // 3
-    return Split(
-        Sequences.of([sequences[i] for i in order[:n_training]]),
-        Sequences.of([sequences[i] for i in order[n_training:]]),
-        emission,
-        n_symbols,
-    )
-
-
-def _codes(X: np.ndarray, n_symbols: int) -> np.ndarray:
-    """Replace each row by the number of the nearest k-means centre.
-
-    The centres are found from at most 50,000 of the rows.
-    """
-    rng = np.random.default_rng(0)
-    some = rng.choice(len(X), min(len(X), _FRAMES_FOR_CODEBOOK), replace=False)
-    codebook = KMeans(n_symbols, n_init=1, max_iter=50, random_state=0).fit(X[some])
-    return codebook.predict(X)
+def _shuffled(sequences: list[np.ndarray]) -> list[np.ndarray]:
+    """The sequences in an order that is random, and the same in every run."""
+    return [sequences[i] for i in np.random.default_rng(0).permutation(len(sequences))]
 
 
 @cache
 def trajectories() -> dict[str, Any]:
     """The arrays of the file of pen trajectories."""
-    return load(LETTERS)
-
-
-@cache
-def _symbols() -> np.ndarray:
-    return _codes(trajectories()["X"], N_SYMBOLS)
-
-
-def _of_letter(letter: str, frames: np.ndarray) -> list[np.ndarray]:
-    found = trajectories()
-    each = np.split(frames, np.cumsum(found["lengths"])[:-1])
-    wanted = list(found["label_names"]).index(letter)
-    return [s for s, label in zip(each, found["labels"], strict=True) if label == wanted]
+    return load(_FILE)
 
 
 def _trimmed(sequence: np.ndarray) -> np.ndarray:
@@ -109,30 +58,27 @@ def _trimmed(sequence: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _images() -> tuple[np.ndarray, np.ndarray]:
-    found = load(ROWS)
-    return found["images"].reshape(-1, 28, 28), found["labels"]
+def letter(name: str) -> list[np.ndarray]:
+    """The pen trajectories of a letter, without the padding at both ends, in random order.
+
+    Raises
+    ------
+    DataNotFoundError
+        If the file is missing.
+    """
+    found = trajectories()
+    each = np.split(found["X"].astype(np.float64), np.cumsum(found["lengths"])[:-1])
+    wanted = list(found["label_names"]).index(name)
+    chosen = [s for s, label in zip(each, found["labels"], strict=True) if label == wanted]
+    return _shuffled([_trimmed(s) for s in chosen])
 
 
 @cache
-def _row_symbols() -> list[np.ndarray]:
-    """750 images as sequences of 28 symbols, from a codebook of the rows of 5,000 images."""
-    images, _ = _images()
-    chosen = np.random.default_rng(0).choice(len(images), 5000, replace=False)
-    rows = images[chosen].reshape(-1, 28) / 255.0
-    codes = _codes(rows, N_ROW_SYMBOLS)[: 750 * 28]
-    return list(codes.reshape(750, 28, 1))
+def english() -> list[np.ndarray]:
+    """Paragraphs of scikit-learn's descriptions of its data sets, letter by letter.
 
-
-def _digit_rows(digit: int) -> list[np.ndarray]:
-    """300 images of a digit as sequences of 28 binary rows."""
-    images, labels = _images()
-    return [image > 127 for image in images[labels == digit][:300]]
-
-
-@cache
-def _english() -> list[np.ndarray]:
-    """Paragraphs of scikit-learn's descriptions of its data sets, as sequences of letters."""
+    They are in random order.
+    """
     loaders = ("iris", "wine", "breast_cancer", "diabetes", "linnerud", "digits")
     paragraphs = []
     for name in loaders:
@@ -141,60 +87,4 @@ def _english() -> list[np.ndarray]:
             if len(letters) >= 40:
                 codes = np.frombuffer(letters.encode(), dtype=np.uint8).astype(int)
                 paragraphs.append(np.where(codes == ord(" "), 26, codes - ord("a"))[:, None])
-    return paragraphs
-
-
-def _drawn(letter: int, emission: str) -> list[np.ndarray]:
-    """Draw eighteen short sequences for quick runs; every letter has another small chain."""
-    rng = np.random.default_rng(letter)
-    transmat = 0.7 * np.eye(3) + 0.1
-    levels = 4.0 * rng.permutation(3)
-    sequences = []
-    for _ in range(18):
-        states = [int(rng.integers(3))]
-        while len(states) < 15:
-            states.append(int(rng.choice(3, p=transmat[states[-1]])))
-        values = levels[states, None] + rng.standard_normal((15, 2))
-        coded = np.clip(values[:, :1].round(), 0, 11).astype(int)
-        sequences.append({"categorical": coded, "gaussian": values}.get(emission, values > 4))
-    return sequences
-
-
-@cache
-def split(name: str, emission: str) -> Split:
-    """Two thirds of the sequences of a data set, and the other third.
-
-    Parameters
-    ----------
-    name : str
-        ``"letter a"`` and so on: pen trajectories of a letter, either as symbols of a codebook of
-        500 or as vectors without the padding at both ends. ``"image rows"``: the 28 rows of images
-        of digits, as symbols of a codebook of 256. ``"digit 3"``: binary rows of images of a
-        digit. ``"English"``: letters of texts. ``"drawn 0"``: drawn sequences, without a file.
-    emission : str
-
-    Raises
-    ------
-    DataNotFoundError
-        If the file is missing.
-    """
-    kind, _, which = name.partition(" ")
-    if kind == "letter" and emission == "categorical":
-        return _third_held_out(_of_letter(which, _symbols()[:, None]), emission, N_SYMBOLS)
-    if kind == "letter":
-        frames = trajectories()["X"].astype(np.float64)
-        return _third_held_out([_trimmed(s) for s in _of_letter(which, frames)], emission, None)
-    if kind == "image":
-        return _third_held_out(_row_symbols(), emission, N_ROW_SYMBOLS)
-    if kind == "digit":
-        return _third_held_out(_digit_rows(int(which)), emission, None)
-    if kind == "English":
-        return _third_held_out(_english(), emission, 27)
-    n_symbols = 12 if emission == "categorical" else None
-    return _third_held_out(_drawn(int(which), emission), emission, n_symbols)
-
-
-def available(names: Iterable[str]) -> list[str]:
-    """The data sets whose files are there; a message is printed for each missing file."""
-    files = {"letter": LETTERS, "image": ROWS, "digit": ROWS}
-    return present(names, lambda name: files.get(name.partition(" ")[0]))
+    return _shuffled(paragraphs)

@@ -73,7 +73,7 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(2, 3, 2, components=(3,), many=3, symbols=20, every=2, copies=(1, 4), quick=True)
+QUICK = Size(1, 3, 2, components=(3,), many=3, symbols=20, every=2, copies=(1, 4), quick=True)
 
 
 # Sequences

@@ -23,8 +23,6 @@ FILES = {
     "20 Newsgroups": "newsgroups20.npz",
     "baseball and hockey": "newsgroups_basehock.npz",
 }
-HELD_OUT = 0.15
-_LARGEST_TRAINING_SET = 8000
 SHORT = "short documents"
 
 
@@ -172,24 +170,6 @@ def completion_parts(name: str, limits: Limits) -> tuple[csr_matrix, csr_matrix]
     training, test = parts(name)
     known = np.flatnonzero(np.asarray(training.sum(axis=0)).ravel() > 0)
     return training[:, known].tocsr(), limits.sample(test)[:, known].tocsr()
-
-
-@cache
-def split(name: str) -> tuple[csr_matrix, csr_matrix]:
-    """Training and held-out documents, float32; the split is the same in every run.
-
-    Returns
-    -------
-    training, held_out : csr_matrix of shape (n_documents, n_words)
-        15 % of the documents are held out, after larger corpora were cut so that 8,000 are left to
-        train on.
-    """
-    X = corpus(name)
-    order = np.random.default_rng(0).permutation(X.shape[0])
-    order = order[: round(_LARGEST_TRAINING_SET / (1 - HELD_OUT))]
-    n_held_out = round(HELD_OUT * len(order))
-    X = X.astype(np.float32)
-    return X[order[n_held_out:]], X[order[:n_held_out]]
 
 
 def available(names: Iterable[str]) -> list[str]:

@@ -55,7 +55,7 @@ def task_million(options: dict[str, Any]) -> dict[str, float]:
 def measure_million(size: Size) -> list[str]:
     """A million documents out of core."""
     k, n, passes = size.online_topics, size.many_documents, size.passes_of_many
-    files = 20
+    files, n_test = 20, min(_TEST, size.many_documents)
     page = Page()
     page.section(
         "A million documents out of core",
@@ -64,7 +64,7 @@ def measure_million(size: Size) -> list[str]:
         f"vocabulary, float32, in {files} uncompressed files `.npz`, with "
         "scikit-learn's `ProgressBar`. Each line in a fresh interpreter. *Peak* is the largest "
         "anonymous memory of the process, sampled every 2 ms, with everything that was there "
-        f"before the fit, which is the next column. The score is that of {_TEST:,} other "
+        f"before the fit, which is the next column. The score is that of {n_test:,} other "
         "documents, in nats per token.",
     )
     if not STATUS.exists():
@@ -73,7 +73,7 @@ def measure_million(size: Size) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="million-") as folder:
         progress("a million documents: drawing")
         paths = written(drawn("documents", files, n // files), Path(folder))
-        (test,) = written([Part("documents", files, _TEST)], Path(folder))
+        (test,) = written([Part("documents", files, n_test)], Path(folder))
         gigabytes = sum(Path(path).stat().st_size for path in paths) / 1e9
         for n_jobs in (1, 2):
             progress(f"a million documents, n_jobs={n_jobs}")

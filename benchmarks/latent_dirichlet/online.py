@@ -23,7 +23,7 @@ from ..common.measuring import Parts, processor_seconds, progress, reached, spre
 from ..common.peers import is_there
 from ..common.report import Page
 from .data import parts
-from .workload import DTYPES, Size, estimator, model_of, names
+from .workload import Size, estimator, model_of, names
 
 try:
     from gensim.models import LdaModel
@@ -269,7 +269,7 @@ def measure_where(size: Size) -> list[str]:
     for name in names(size, ("20 Newsgroups",)):
         training, _ = parts(name)
         for batch_size in (16,) if size.quick else (128, 256):
-            for dtype in DTYPES:
+            for dtype in size.dtypes:
                 X = training.astype(dtype)
                 progress(f"where the time goes, {batch_size}, {X.dtype.name}")
                 fit_ours(X[: 2 * batch_size], k, Online(batch_size, None), 0)

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.sparse import save_npz
 from threadpoolctl import threadpool_limits
 
+from ..common.records import BaseSpec
 from ..common.report import processor
-from ..common.reproduction import BaseSpec
 from .contestants import SETTINGS, Contestant, ours
 from .course import INFERENCE, Course, Judge
 from .data import Limits, completion_parts

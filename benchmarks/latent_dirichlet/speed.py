@@ -120,7 +120,7 @@ def measure_local(size: Size) -> list[str]:
     )
     rows = []
     for name in names(size):
-        for dtype in DTYPES:
+        for dtype in size.dtypes:
             X = documents(name, SAMPLED).astype(dtype)
             for k in size.topics:
                 progress(f"local step, {name}, {np.dtype(dtype).name}, K = {k}")
@@ -196,7 +196,7 @@ def measure_sparse(size: Size) -> list[str]:
     )
     rows = []
     for name in names(size):
-        for dtype in DTYPES:
+        for dtype in size.dtypes:
             X = documents(name, SAMPLED_MORE).astype(dtype)
             for state in STATES:
                 progress(f"topics left out, {name}, {X.dtype.name}, {state}")

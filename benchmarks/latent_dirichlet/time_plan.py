@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from ..common.reproduction import Cache
+from ..common.records import Cache
 from .contestants import RECOMMENDED
 from .data import SHORT, available
 from .runs import CONTESTANTS, Spec
@@ -64,7 +64,7 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(real=("drawn",), others=(), topics=(3,), seeds=2, quick=True)
+QUICK = Size(real=("drawn",), others=(), topics=(3,), seeds=1, quick=True)
 
 
 class Filter(NamedTuple):

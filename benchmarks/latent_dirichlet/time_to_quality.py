@@ -24,8 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..common import RESULTS
+from ..common.records import Cache, run_all
 from ..common.report import processor
-from ..common.reproduction import Cache, run_all
 from .runs import Spec
 from .time_plan import FILTERS, FULL, QUICK, Filter, Found, chosen, left_to, missing
 from .time_report import render

@@ -16,7 +16,7 @@ from ..common.measuring import interleaved, milliseconds, progress, reached, spr
 from ..common.passes import BatchClock, PassClock
 from ..common.priors import PEER_OF_TOPICS
 from ..common.report import Page
-from .workload import DTYPES, Size
+from .workload import Size
 
 WORDS_OF_DOCUMENT, TOPICS_OF_DOCUMENTS = 30, 50
 # Words of the language, of which a topic has its own, but for the most frequent ones.
@@ -133,7 +133,7 @@ def _batches(name: str, n_documents: int, n_words: int, k: int) -> Callable[[], 
 
 def _warm_up(name: str, size: Size) -> None:
     """Compile the kernels, and those of structured inference."""
-    for dtype in DTYPES:
+    for dtype in size.dtypes:
         model(name, 4, 16, 1).fit(hashed(64, min(size.vocabularies)).astype(dtype))
 
 
@@ -161,7 +161,7 @@ def measure_structured(size: Size) -> list[str]:
         f"{COST_OF_DRAWS:g}.",
     )
     rows = []
-    for dtype in DTYPES:
+    for dtype in size.dtypes:
         X = hashed(n_documents, v).astype(dtype)
         progress(f"structured, {X.dtype.name}")
         runs: dict[str, Callable[[], Any]] = {}

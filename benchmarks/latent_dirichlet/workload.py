@@ -38,6 +38,8 @@ class Size:
         Number of batches of these documents.
     structured_words : int
         V in the section on structured inference.
+    dtypes : tuple of type
+        Precisions of the counts.
     many_documents, passes_of_many : int
         Number of documents out of core, and of passes over them.
     """
@@ -51,6 +53,7 @@ class Size:
     vocabularies: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     hashed_batches: int = 20
     structured_words: int = 7000
+    dtypes: tuple[type, ...] = DTYPES
     many_documents: int = 1_000_000
     passes_of_many: int = 5
     quick: bool = False
@@ -61,7 +64,7 @@ class Size:
 
 FULL = Size()
 QUICK = Size(
-    rounds=2,
+    rounds=1,
     online_rounds=1,
     starts=1,
     topics=(8,),
@@ -70,7 +73,8 @@ QUICK = Size(
     vocabularies=(500, 5000),
     hashed_batches=5,
     structured_words=500,
-    many_documents=4_000,
+    dtypes=(np.float64,),
+    many_documents=200,
     passes_of_many=1,
     quick=True,
 )

@@ -1,4 +1,4 @@
-"""Ratings from a file, drawn ratings of a given shape, and their splits.
+"""Ratings from a file, and drawn ratings of a given shape.
 
 The file is looked for as ``benchmarks/common/data.py`` says: ``movielens_100k.npz`` with ``user``,
 ``item`` and ``rating``, each (100000,).
@@ -15,10 +15,9 @@ from scipy.sparse import csr_matrix
 
 from ..common.data import load, present
 
-MOVIELENS, WEAK = "MovieLens 100K", "weak factors"
+MOVIELENS = "MovieLens 100K"
 FILES = {MOVIELENS: "movielens_100k.npz"}
-SHARE_HELD_OUT = 0.1
-STARS = (1.0, 5.0)
+_STARS = (1.0, 5.0)
 # Drawn ratings have this number of factors, which may differ from the number that is fitted.
 _TRUE_FACTORS = 10
 _PAIRS = 1 << 20
@@ -46,7 +45,7 @@ class Ratings:
 
 @cache
 def ratings(name: str) -> Ratings:
-    """All ratings of a data set; ``"drawn"`` and ``"weak factors"`` need no file.
+    """All ratings of a data set; ``"drawn"`` needs no file.
 
     Raises
     ------
@@ -55,8 +54,6 @@ def ratings(name: str) -> Ratings:
     """
     if name == "drawn":
         return _drawn()
-    if name == WEAK:
-        return _weak()
     found = load(FILES[name])
     pairs = np.stack([found["user"], found["item"]], axis=1).astype(np.int64)
     return Ratings(pairs, found["rating"].astype(np.float64))
@@ -67,47 +64,8 @@ def _drawn() -> Ratings:
     u, v = rng.standard_normal((60, 2)), rng.standard_normal((40, 2))
     pairs = np.argwhere(rng.random((60, 40)) < rng.beta(1.0, 2.0, (60, 1)))
     means = 3.5 + np.sum(0.7 * u[pairs[:, 0]] * v[pairs[:, 1]], axis=1)
-    stars = np.rint(means + 0.7 * rng.standard_normal(len(pairs))).clip(*STARS)
+    stars = np.rint(means + 0.7 * rng.standard_normal(len(pairs))).clip(*_STARS)
     return Ratings(pairs, stars)
-
-
-def _weak() -> Ratings:
-    """Draw ratings with six weak factors, which a hot start switches off.
-
-    The factors explain half as much variance as the noise.
-    """
-    rng = np.random.default_rng(0)
-    u, v = rng.standard_normal((600, 6)), 0.3 * rng.standard_normal((200, 6))
-    popularity = rng.lognormal(0.0, 1.0, 200)
-    pairs = np.array(
-        [
-            (user, item)
-            for user, n in enumerate(np.geomspace(3, 100, 600).round().astype(int))
-            for item in rng.choice(200, n, replace=False, p=popularity / popularity.sum())
-        ]
-    )
-    i, j = pairs.T
-    biases = 0.4 * rng.standard_normal(600)[i] + 0.4 * rng.standard_normal(200)[j]
-    y = 3.5 + biases + np.sum(u[i] * v[j], axis=1) + 0.7 * rng.standard_normal(len(i))
-    return Ratings(pairs, y)
-
-
-@cache
-def split(name: str, seed: int = 0, validation: bool = False) -> tuple[Ratings, Ratings]:
-    """Split the ratings into nine tenths and one tenth; the split depends on the seed alone.
-
-    With ``validation``, only the nine tenths are used and split again in this way, so that settings
-    can be tuned.
-    """
-    every = ratings(name)
-    rng = np.random.default_rng(seed)
-    for _ in range(2 if validation else 1):
-        order = rng.permutation(len(every))
-        n_held_out = round(SHARE_HELD_OUT * len(order))
-        # Both parts keep the order of the file.
-        held_out, rest = (np.sort(part) for part in (order[:n_held_out], order[n_held_out:]))
-        every, other = every.take(rest), every.take(held_out)
-    return every, other
 
 
 def available(names: Iterable[str]) -> list[str]:

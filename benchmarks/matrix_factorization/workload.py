@@ -76,11 +76,11 @@ class Size:
 
 FULL = Size()
 QUICK = Size(
-    Shape("a small shape", 300, 120, 6000, 1.0, 1.2),
-    Shape("another small shape", 500, 200, 12_000, 1.0, 1.2),
+    Shape("a small shape", 100, 60, 1500, 1.0, 1.2),
+    Shape("another small shape", 150, 80, 3000, 1.0, 1.2),
     components=(3,),
     many=3,
-    rounds=2,
+    rounds=1,
     passes=(1, 3),
     large_passes=(1, 2),
     large_methods=("svi_plus",),

@@ -38,8 +38,7 @@ from ..common.measuring import (
 )
 from ..common.peers import is_there
 from ..common.report import Page
-from .fits import StepMix
-from .workload import FULL, OURS, PEER, QUICK, Make, Size, draw, ours, pass_times, peer
+from .workload import FULL, OURS, PEER, QUICK, Make, Size, StepMix, draw, ours, pass_times, peer
 
 _PASSES_OF_PEER = 3
 # The aim for the memory of a fit beyond its data, in MB.

@@ -15,7 +15,11 @@ import numpy as np
 from sklearn_anneal import AnnealedBayesianMixture
 
 from ..common.measuring import interleaved, processor_seconds
-from .fits import StepMix
+
+try:
+    from stepmix import StepMix
+except ImportError:
+    StepMix = None
 
 Make = Callable[[int], Any]
 """A function of a number of passes, which returns an estimator that makes exactly as many."""
@@ -80,7 +84,7 @@ QUICK = Size(
         replace(c, n_features=5, n_components=2, n_distinct=c.n_distinct and 50, passes=3)
         for c in FULL.cases
     ),
-    rounds=2,
+    rounds=1,
     quick=True,
 )
 

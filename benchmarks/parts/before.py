@@ -80,7 +80,7 @@ CASES = (
     Case("topics of AP, batch", topics, "AP", 10, {"learning_method": "batch"}),
     Case("topics of AP, online", topics, "AP", 3, _ONLINE),
     Case("hidden Markov model", sequences, "frames", 20),
-    Case("ratings of MovieLens 100K", ratings, "ratings", 10),
+    Case("ratings of MovieLens 100K", ratings, "ratings", 10, {"input": "pairs"}),
     Case("NMF", factorization, "counts", 20),
 )
 

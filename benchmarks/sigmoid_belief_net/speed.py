@@ -86,7 +86,7 @@ class Size:
 
 FULL = Size()
 _SMALL = Shape(300, 16, (6, 5))
-QUICK = Size(_SMALL, (_SMALL, Shape(600, 16, (6, 5))), _SMALL, 2, 2, (1, 3), quick=True)
+QUICK = Size(_SMALL, (_SMALL, Shape(600, 16, (6, 5))), _SMALL, 2, 1, (1, 3), quick=True)
 
 
 @cache

@@ -5,31 +5,22 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
-BOTH, FACTORS, LOADINGS = "both sparse", "factors sparse", "loadings sparse"
-DRAWN = (BOTH, FACTORS, LOADINGS)
-DIGITS, CANCER, WINE = "digits 8 × 8", "breast cancer", "wine"
-# The number of drawn factors, of their columns, and of Bernoulli factors and their columns.
+BOTH, FACTORS = "both sparse", "factors sparse"
+DRAWN = (BOTH, FACTORS)
+DIGITS, CANCER = "digits 8 × 8", "breast cancer"
+# The number of drawn factors, and of their columns.
 N_FACTORS, N_COLUMNS = 8, 50
-N_BERNOULLI, N_BERNOULLI_COLUMNS = 4, 100
-# Shares of factors that are on in a row, of loadings that are not zero, and of Bernoulli factors.
-_ON, _NOT_ZERO, _ACTIVE = 0.2, 0.2, 0.3
+# Shares of factors that are on in a row, and of loadings that are not zero.
+_ON, _NOT_ZERO = 0.2, 0.2
 # Pixels that are on in fewer rows than this are left out: a Gaussian of a constant says nothing.
 _RARE = 0.05
 
 
-def bernoulli_factors(n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the model of ``starts.py``, and the true means μ."""
-    rng = np.random.default_rng(seed)
-    means = rng.standard_normal((N_BERNOULLI, N_BERNOULLI_COLUMNS))
-    active = rng.random((n_rows, N_BERNOULLI)) < _ACTIVE
-    return active @ means + rng.standard_normal((n_rows, N_BERNOULLI_COLUMNS)), means
-
-
 def drawn(kind: str, n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of sparse or dense factors with sparse or dense loadings, and the loadings.
+    """Rows of sparse factors with sparse or dense loadings, and the loadings.
 
     Every factor has the variance 1, and the noise of every column too.
     """
@@ -38,8 +29,7 @@ def drawn(kind: str, n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     if kind != FACTORS:
         loadings *= rng.random(loadings.shape) < _NOT_ZERO
     factors = rng.standard_normal((n_rows, N_FACTORS))
-    if kind != LOADINGS:
-        factors *= (rng.random(factors.shape) < _ON) / np.sqrt(_ON)
+    factors *= (rng.random(factors.shape) < _ON) / np.sqrt(_ON)
     return factors @ loadings + rng.standard_normal((n_rows, N_COLUMNS)), loadings
 
 
@@ -51,7 +41,7 @@ def _real(name: str) -> np.ndarray:
         # Pixels have 17 values. Without noise that fills the gaps between them their density has
         # no upper limit.
         return X + np.random.default_rng(0).random(X.shape)
-    return {CANCER: load_breast_cancer, WINE: load_wine}[name]().data
+    return load_breast_cancer().data
 
 
 def split(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:

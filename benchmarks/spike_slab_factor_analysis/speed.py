@@ -85,7 +85,7 @@ class Size:
 
 FULL = Size()
 _SMALL = Shape(200, 16, 4)
-QUICK = Size(_SMALL, (_SMALL, Shape(400, 16, 4)), _SMALL, 2, (1, 3), (1, 2), quick=True)
+QUICK = Size(_SMALL, (_SMALL, Shape(400, 16, 4)), _SMALL, 1, (1, 3), (1, 2), quick=True)
 
 
 @cache

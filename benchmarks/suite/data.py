@@ -28,8 +28,8 @@ from sklearn.decomposition import PCA
 from ..common.data import load
 from ..gamma_process_nmf.data import split as split_counts
 from ..gaussian_mixture.data import mnist_of
+from ..hidden_markov import data as written
 from ..hidden_markov.data import Sequences
-from ..hidden_markov.data import split as split_sequences_of
 from ..matrix_factorization.data import Ratings
 from ..mixture.data import table as table_of
 from ..spike_slab_factor_analysis.data import DRAWN as DRAWN_FACTORS
@@ -129,12 +129,12 @@ def wines(label: int, at_most: int) -> Rows:
 
 def survey(name: str) -> Rows:
     """A table of answers, votes or descriptions by its name in ``benchmarks/mixture/data.py``."""
-    return _divided(table_of(name).X.astype(np.int64), 1200)
+    return _divided(table_of(name).astype(np.int64), 1200)
 
 
 def words() -> Rows:
     """Which of 100 words occur in posts to newsgroups."""
-    return _divided(table_of("words").X.astype(np.int64), 1200)
+    return _divided(table_of("words").astype(np.int64), 1200)
 
 
 def pixels(at_most: int) -> Rows:
@@ -259,12 +259,7 @@ def above_median(parts: tuple[Sequences, Sequences]) -> tuple[Sequences, Sequenc
 
 def pen(letter: str, at_most: int) -> tuple[Sequences, Sequences]:
     """Every third frame of the pen trajectories of a letter."""
-    found = split_sequences_of(f"letter {letter}", "gaussian")
-    each = [
-        sequence[::3]
-        for part in (found.training, found.held_out)
-        for sequence in np.split(part.X, np.cumsum(part.lengths)[:-1])
-    ]
+    each = [sequence[::3] for sequence in written.letter(letter)]
     return _standardised(_parts(each, at_most))
 
 
@@ -302,12 +297,7 @@ def splice(at_most: int) -> tuple[Sequences, Sequences]:
 
 def english(at_most: int) -> tuple[Sequences, Sequences]:
     """Paragraphs of scikit-learn's descriptions of its data sets, letter by letter."""
-    found = split_sequences_of("English", "categorical")
-    each = [
-        sequence[:80]
-        for part in (found.training, found.held_out)
-        for sequence in np.split(part.X, np.cumsum(part.lengths)[:-1])
-    ]
+    each = [paragraph[:80] for paragraph in written.english()]
     return _parts(_distinct(each), at_most)
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from sklearn_anneal.datasets import make_factorial_mixture, make_mixture
 
-from ..factorial_mixture.data import PARTS
 from ..gamma_process_nmf.data import drawn as drawn_counts
 from ..hidden_markov.data import Sequences
 
@@ -24,6 +23,21 @@ DISTANCES = {"separated": 7.0, "overlapping": 3.0}
 _CANDIDATES = 200
 # Training rows per group, on average.
 _ROWS_PER_GROUP = 50
+# Eight binary images of 4 × 4 pixels that overlap. The paper drew its own by hand and shows them in
+# a figure only.
+_PARTS = np.array(
+    [
+        [1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 1],
+        [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0],
+        [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1],
+        [1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 1, 1, 1],
+    ],
+    dtype=float,
+)
 # Sums of parts: how strong the parts are, the noise, and the share of rows that have a part.
 _AMPLITUDE, _NOISE, _ACTIVE = 3.0, 0.5, 0.3
 
@@ -173,9 +187,9 @@ def _first_held_out(each: list[np.ndarray]) -> tuple[Sequences, Sequences]:
 def parts() -> Rows:
     """Sums of the eight parts of 4 × 4 pixels of a paper, with much noise."""
     rng = np.random.default_rng(0)
-    active = rng.random((1000, len(PARTS))) < _ACTIVE
-    noise = _NOISE * rng.standard_normal((1000, PARTS.shape[1]))
-    return held_out(_AMPLITUDE * active @ PARTS + noise, 500)
+    active = rng.random((1000, len(_PARTS))) < _ACTIVE
+    noise = _NOISE * rng.standard_normal((1000, _PARTS.shape[1]))
+    return held_out(_AMPLITUDE * active @ _PARTS + noise, 500)
 
 
 def squares() -> Rows:

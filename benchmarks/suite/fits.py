@@ -11,7 +11,7 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from ..common.reproduction import BaseSpec
+from ..common.records import BaseSpec
 from .families import FAMILY, Family
 from .instances import INSTANCES
 from .settings import PEER, REFERENCES, SETTINGS, parameters, version

@@ -11,13 +11,18 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.sparse import csr_matrix
+from scipy.special import gammaln, logsumexp
+from sklearn.decomposition import NMF
 
-from ..gamma_process_nmf.fits import FLOORS, kl_nmf, log_predictive, rates_of
+from sklearn_anneal.metrics import split_documents
+
 from ..hidden_markov.data import Sequences
-from ..mixture.fits import cells_of_peer, measurement
 from .settings import MAX_ITER, TOL
 
+# Shares of the mean of a column that are added to rates, which would be zero in places otherwise;
+# the best is chosen.
+_FLOORS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 # The iterations after which the factorisation is stopped early; the best is chosen.
 _STOPS = (5, 20, 50, 200)
 
@@ -32,6 +37,17 @@ def smoothed(probabilities: np.ndarray, counts: Any) -> np.ndarray:
         The expected number of observations from which each distribution was estimated.
     """
     return (counts * probabilities + 1.0) / (counts + probabilities.shape[-1])
+
+
+def measurement(X: np.ndarray, emission: str) -> str:
+    """StepMix's name of the emission, which differs if cells are missing."""
+    name = {"bernoulli": "binary", "categorical": "categorical"}[emission]
+    return f"{name}_nan" if (X < 0).any() else name
+
+
+def cells_of_peer(X: np.ndarray) -> np.ndarray:
+    """The table in the form that StepMix reads, with NaN for missing cells."""
+    return np.where(X < 0, np.nan, X.astype(float)) if (X < 0).any() else X.astype(float)
 
 
 def stepmix_density(
@@ -113,6 +129,32 @@ def hmm_density(
     return best.score(test.X, test.lengths) / len(test.X), best.monitor_.iter
 
 
+def kl_nmf(k: int, seed: int) -> NMF:
+    """scikit-learn's factorisation with the Kullback-Leibler loss, from a random start."""
+    return NMF(
+        k,
+        solver="mu",
+        beta_loss="kullback-leibler",
+        init="random",
+        max_iter=200,
+        random_state=seed,
+    )
+
+
+def rates_of(model: Any, floor: np.ndarray) -> Any:
+    """A function that returns the rates of the other half of rows, given one half."""
+    return lambda half: model.transform(half.astype(np.float64)) @ model.components_ + floor
+
+
+def log_predictive(X: Any, rates: Any) -> float:
+    """Mean log probability of the cells of one half of each row given the other half."""
+    observed, held_out = split_documents(csr_matrix(X))
+    expected = np.asarray(rates(observed))
+    counts = held_out.toarray()
+    logs = np.log(np.maximum(expected, 1e-300))
+    return float((counts * logs - expected - gammaln(counts + 1.0)).mean())
+
+
 def nmf_score(train: np.ndarray, test: np.ndarray, n_components: int, seed: int) -> float:
     """The log probability per held-out cell by scikit-learn's factorisation of counts.
 
@@ -132,7 +174,7 @@ def nmf_score(train: np.ndarray, test: np.ndarray, n_components: int, seed: int)
         (stop, floor): log_predictive(train[chosen], rates_of(model, floor * column))
         for stop in _STOPS
         for model in [fitted(train[rest], stop)]
-        for floor in FLOORS
+        for floor in _FLOORS
     }
     stop, floor = max(scores, key=lambda pair: scores[pair])
     return log_predictive(test, rates_of(fitted(train, stop), floor * column))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import iqr
 
+from ..common.records import Cache, Record
 from ..common.report import Page, machine, quartiles
-from ..common.reproduction import Cache, Record
 from .fits import Spec
 from .instances import EM, FAMILIES, HALVES, Instance, halves
 from .settings import HUNDRED, PEER, REFERENCES, SETTINGS, TEN

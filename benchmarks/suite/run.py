@@ -25,7 +25,7 @@ from pathlib import Path
 
 from ..common import RESULTS
 from ..common.data import left_out
-from ..common.reproduction import Cache, run_missing
+from ..common.records import Cache, run_missing
 from .families import FAMILY
 from .fits import Spec
 from .instances import HALVES, INSTANCES, Instance, selected, with_files

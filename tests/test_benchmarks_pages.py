@@ -1,0 +1,81 @@
+"""The pages on missing cells and on numbers of components: their sections, and what they draw."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.usefixtures("benchmarks_importable")
+
+
+@pytest.mark.parametrize("module", ["missing_cells", "numbers"])
+def test_a_quick_run_does_not_replace_the_page(module, capsys):
+    script = import_module(f"benchmarks.{module}")
+    with pytest.raises(SystemExit):
+        script.main(["--quick", "--write"])
+    assert "--output" in capsys.readouterr().err
+
+
+# Missing cells
+
+
+def test_a_quick_run_on_missing_cells_writes_every_section(no_data, tmp_path):
+    from benchmarks import missing_cells
+
+    page = tmp_path / "page.md"
+    missing_cells.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in ("Errors of imputed cells", "Standard deviations", "Time of a pass", "A quick run"):
+        assert part in text
+    assert not re.search(r"\bnan\b", text)
+
+
+def test_every_method_keeps_what_is_observed(rng):
+    from benchmarks import missing_cells
+
+    X = rng.normal(size=(40, 3))
+    Y = missing_cells.deleted(X, 0.3, seed=1)
+    missing = np.isnan(Y)
+    assert 0.2 < missing.mean() < 0.4
+    for impute in missing_cells.imputers(quick=True).values():
+        found = impute(Y)
+        np.testing.assert_array_equal(found[~missing], X[~missing])
+        assert 0.3 < missing_cells.error(found, X, missing) < 2.0
+
+
+# Numbers of components
+
+
+def test_a_quick_run_on_numbers_of_components_writes_every_section(tmp_path, monkeypatch):
+    from benchmarks import numbers
+
+    every = numbers.cases()
+    few = {name: every[name] for name in ("mixture, poisson", "chain, categorical")}
+    monkeypatch.setattr(numbers, "cases", lambda: few)
+    page = tmp_path / "page.md"
+    numbers.main(["--quick", "--write", "--output", str(page)])
+    text = page.read_text(encoding="utf-8")
+    for part in ("Drawn tables and chains", "Real tables", "| iris | 0 |", "A quick run"):
+        assert part in text
+
+
+@pytest.mark.parametrize("emission", ["gaussian", "categorical", "bernoulli", "poisson"])
+def test_drawn_groups_are_apart(emission, rng):
+    from benchmarks import numbers
+
+    rows = [numbers.drawn(emission, np.full(50, k), rng) for k in range(3)]
+    means = np.array([r.mean(axis=0) for r in rows])
+    spread = np.mean([r.std(axis=0) for r in rows], axis=0)
+    for i in range(3):
+        for j in range(i):
+            assert (np.abs(means[i] - means[j]) > 1.5 * spread).any()
+
+
+def test_drawn_states_last_some_frames(rng):
+    from benchmarks import numbers
+
+    states = numbers.lasting(3000, 3, rng)
+    assert 0.9 < np.mean(states[1:] == states[:-1]) < 0.97
