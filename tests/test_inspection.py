@@ -365,10 +365,15 @@ def test_topics_that_do_not_exist(chosen):
         TopicsDisplay.from_estimator(topics(n_components=5), topics=chosen)
 
 
-@pytest.mark.parametrize("n_words", [0, 31, 2.5, True])
-def test_numbers_of_words_that_do_not_exist(n_words):
-    with pytest.raises(ValueError, match="n_words should be from 1 to .*30"):
+@pytest.mark.parametrize("n_words", [0, 2.5, True])
+def test_numbers_of_words_that_are_none(n_words):
+    with pytest.raises(ValueError, match="n_words should be a number of words from 1"):
         TopicsDisplay.from_estimator(topics(), n_words=n_words)
+
+
+def test_more_words_than_there_are_draw_all():
+    display = TopicsDisplay.from_estimator(topics(), n_words=31)
+    assert display.probabilities.shape[1] == 30
 
 
 def test_names_of_words():

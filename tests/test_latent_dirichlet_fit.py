@@ -246,11 +246,10 @@ def test_top_words(X):
         assert_array_equal(names[columns], named)
     # All words of which a topic has tokens, and no others.
     of_topics = lda.components_ > lda.topic_word_prior_ * (1 + 1e-6)
-    everything = lda.top_words(n=40)
+    everything = lda.top_words(n=100)
     assert [set(each) for each in everything] == [set(np.flatnonzero(row)) for row in of_topics]
-    for n in (0, 41):
-        with pytest.raises(ValueError, match=f"between 1 and .* 40, got {n}"):
-            lda.top_words(names, n)
+    with pytest.raises(ValueError, match="1 or more, got 0"):
+        lda.top_words(names, 0)
     with pytest.raises(ValueError, match=r"feature_names.*40.*\(39,\)"):
         lda.top_words(names[1:])
 

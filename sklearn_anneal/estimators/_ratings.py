@@ -18,6 +18,7 @@ from ._validation import (
     check_sparse,
     hint_of_one,
     masked_as_nan,
+    read_array,
     refuse_masked,
 )
 from ._warnings import outer_level
@@ -25,7 +26,7 @@ from ._warnings import outer_level
 _DTYPES = [np.float64, np.float32]
 # From this share of zeros on, those of a dense matrix hardly are ratings.
 _MOSTLY = 0.5
-_LARGEST = int(np.iinfo(np.int32).max) - 1
+LARGEST_ID = int(np.iinfo(np.int32).max) - 1
 # A dense matrix of three columns is asked whether it is a table of ratings from so many rows on, if
 # its first two columns repeat each value so often on average.
 _ROWS_OF_TABLE, _VALUES_PER_ID = 20, 4
@@ -219,15 +220,14 @@ def read_ids(ids: Any, name: str, unseen: bool = False) -> np.ndarray:
 
     With ``unseen``, −1 is accepted; it stands for an id that was not seen in training.
     """
-    refuse_masked(ids, name)
-    ids = np.asarray(ids)
+    ids = read_array(ids, name)
     if ids.dtype.kind == "O" and all(isinstance(i, Real) for i in ids.ravel()):
         ids = ids.astype(float)
     with np.errstate(invalid="ignore"):
         whole = ids.dtype.kind in "iub" or (ids.dtype.kind == "f" and (ids == np.floor(ids)).all())
-    if not whole or (ids.size and (ids.min() < -int(unseen) or ids.max() > _LARGEST)):
+    if not whole or (ids.size and (ids.min() < -int(unseen) or ids.max() > LARGEST_ID)):
         raise ValueError(
-            f"{name} must be integers from 0 to {_LARGEST}"
+            f"{name} must be integers from 0 to {LARGEST_ID}"
             + (", or −1 for those that were not seen. " if unseen else ". ")
             + "sklearn.preprocessing.OrdinalEncoder makes such numbers of other ids."
         )

@@ -12,7 +12,12 @@ from sklearn.utils._missing import is_pandas_na
 from sklearn.utils.validation import _num_samples
 
 from ..inference.units import Sequences
-from ._validation import hint_of_one, masked_as_nan, refuse_masked, refuse_unobserved_columns
+from ._validation import (
+    hint_of_one,
+    masked_as_nan,
+    read_array,
+    refuse_unobserved_columns,
+)
 
 
 @dataclass(frozen=True)
@@ -189,8 +194,7 @@ def _is_row(element: Any) -> bool:
 
 
 def _one_dimensional(values: Any, name: str) -> np.ndarray:
-    refuse_masked(values, name)
-    values = np.asarray(values)
+    values = read_array(values, name)
     if values.ndim != 1:
         raise ValueError(
             f"{name} is an array with one dimension, but has {values.ndim} dimensions."

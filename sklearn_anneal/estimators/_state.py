@@ -121,7 +121,12 @@ def same(old: Any, new: Any) -> bool:
         one, other = (v if isinstance(v, list | tuple) else np.asarray(v) for v in (old, new))
         return len(one) == len(other) and all(map(same, one, other))
     if np.ndim(old) or np.ndim(new) or (isinstance(old, Number) and isinstance(new, Number)):
+        one, other = old, new
         old, new = np.asarray(old), np.asarray(new)
+        if not old.ndim and not new.ndim and object in (old.dtype, new.dtype):
+            # Integers that have no place in an array, and objects that are no array for NumPy.
+            numbers = isinstance(one, Number) and isinstance(other, Number)
+            return bool(one == other) if numbers else _hold_the_same(one, other)
         if old.dtype != object and new.dtype != object:
             both_float = old.dtype.kind in "fc" and new.dtype.kind in "fc"
             return np.array_equal(old, new, equal_nan=both_float)

@@ -347,7 +347,9 @@ class StatePredictions(
         if weights is None:
             weights = np.ones(units.n_units)
         each = self._log_likelihoods(ctx, units, predictive)
-        return float(weights @ each), float(weights @ units.lengths)
+        with np.errstate(over="ignore"):
+            total = weights @ each
+        return float(finite(total, _OVERFLOW)), float(weights @ units.lengths)
 
     @explains("Prediction")
     def _log_likelihoods(

@@ -28,6 +28,12 @@ def update(estimator: Any, X: Any, units: Units) -> None:
     first = not hasattr(estimator, "_inference")
     weight = units.total_weight
     messages = Messages(int(estimator.verbose), estimator.verbose_interval)
+    if estimator.total_samples is not None and weight > estimator.total_samples * (1.0 + 1e-9):
+        raise ValueError(
+            f"total_samples={estimator.total_samples!r} is the number of data points of the whole "
+            f"stream, or the sum of their weights, but this batch alone has {weight:g}. Give the "
+            "whole number, or None if it is not known."
+        )
     if first:
         inference, method = _opened(estimator, X, units)
         if estimator.verbose:

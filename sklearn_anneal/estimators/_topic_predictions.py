@@ -30,7 +30,7 @@ from ..models.latent_dirichlet import TOPICS
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
 from ._streaming import WORTH_THREADS
-from ._validation import check_activations, check_n_samples, finite
+from ._validation import check_activations, check_n_samples, finite, read_array
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -296,20 +296,18 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         ctx = self._context()
         topics = ctx.q[TOPICS]
         n_words = topics.shape[1]
-        if not isinstance(n, (int, np.integer)) or not 1 <= n <= n_words:
-            raise ValueError(
-                f"n must be an integer between 1 and the number of words, {n_words}, got {n!r}."
-            )
+        if not isinstance(n, (int, np.integer)) or n < 1:
+            raise ValueError(f"n must be a number of words, 1 or more, got {n!r}.")
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", np.arange(n_words))
-        names = np.asarray(feature_names)
+        names = read_array(feature_names, "feature_names")
         if names.shape != (n_words,):
             raise ValueError(
                 f"feature_names must have one name for each of the {n_words} words, "
                 f"got an array of shape {names.shape}."
             )
         floors = floors_of_words(topics, ctx.prior[TOPICS])
-        words = [names[row] for row in top_words(topics, int(n), floors)]
+        words = [names[row] for row in top_words(topics, min(int(n), n_words), floors)]
         empty = sum(len(row) == 0 for row in words)
         if empty:
             warnings.warn(

@@ -229,6 +229,15 @@ def refuse_masked(values: Any, name: str, nan_is_missing: bool = False) -> None:
     )
 
 
+def read_array(values: Any, name: str) -> np.ndarray:
+    """An argument as an array; masked entries and rows of several lengths are refused."""
+    refuse_masked(values, name)
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name} is no array, because its rows have several lengths.") from None
+
+
 def masked_as_nan(values: Any) -> Any:
     """Replace masked entries by NaN, which makes the values floats; others are left alone."""
     if not _is_masked(values):

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimators._base import BaseAnnealed
+from ..estimators._validation import read_array
 
 # This is the palette of Okabe and Ito (2008), whose colours readers with any of the three common
 # forms of colour blindness can distinguish. Grey takes the place of their yellow, because thin
@@ -158,7 +159,7 @@ def choose(chosen: Any, counts: np.ndarray, plural: str, unit: str) -> np.ndarra
         return used
     if is_positive_int(chosen) and chosen <= len(counts):
         return largest[:chosen]
-    numbers = np.asarray(chosen)
+    numbers = read_array(chosen, plural)
     if (
         numbers.ndim != 1
         or len(numbers) == 0

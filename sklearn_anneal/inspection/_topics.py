@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimators._validation import read_array
 from ..metrics import floors_of_words, top_words
 from ._plotting import COLORS, choose, import_pyplot, is_positive_int, tidy
 
@@ -212,11 +213,9 @@ class TopicsDisplay:
             )
         concentration = np.asarray(estimator.components_, dtype=float)
         n_features = concentration.shape[1]
-        if not is_positive_int(n_words) or n_words > n_features:
-            raise ValueError(
-                f"n_words should be from 1 to the number of words of the model, {n_features}, "
-                f"but got {n_words!r}."
-            )
+        if not is_positive_int(n_words):
+            raise ValueError(f"n_words should be a number of words from 1, but got {n_words!r}.")
+        n_words = min(n_words, n_features)
         names = _names(estimator, feature_names, n_features)
         # The documents added their expected numbers of tokens to the prior.
         prior = estimator.topic_word_prior_
@@ -261,7 +260,7 @@ def _names(estimator: Any, feature_names: Any, n_features: int) -> np.ndarray:
     """The words of the model, one for each feature."""
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
-    names = np.asarray(feature_names)
+    names = read_array(feature_names, "feature_names")
     if names.shape != (n_features,):
         raise ValueError(
             f"feature_names should have one name for each of the {n_features} words of the model, "

@@ -32,7 +32,7 @@ class Weights(ABC):
     factor: Factor
 
     def __init__(self, n_components: int, concentration: float | str | None):
-        self.n_components = n_components
+        self.n_components = int(n_components)
         self.auto = isinstance(concentration, str)
         self.learns = self.auto and n_components > 1
         # The value is kept as it is given, an integer for example, because it is shown to users.

@@ -156,7 +156,7 @@ class FactorialMixture(Searchable, BinaryCodes):
         max_sweeps: int | None = None,
         sweep_tol: float = 1e-3,
     ):
-        self.n_components = n_components
+        self.n_components = int(n_components)
         self.n_features = n_features
         self.local_step_name = local_step
         self._asked = {

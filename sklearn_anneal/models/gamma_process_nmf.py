@@ -186,7 +186,7 @@ class GammaProcessNMF(ConjugateModel):
         sweep_tol: float = 1e-3,
         dtype: Any = np.float64,
     ):
-        self.n_components = n_components
+        self.n_components = int(n_components)
         self.n_columns = n_columns
         self.activation_prior = activation_prior
         self.component_prior = component_prior

@@ -161,7 +161,7 @@ class LatentDirichlet(ConjugateModel):
         init_params: str = "documents",
         dtype: Any = np.float64,
     ):
-        self.n_components = n_components
+        self.n_components = int(n_components)
         self.n_words = n_words
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior

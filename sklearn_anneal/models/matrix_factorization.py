@@ -131,7 +131,7 @@ class MatrixFactorization(ConjugateModel):
         bias_variance: float | str | None,
         dtype: Any,
     ):
-        self.n_components = n_components
+        self.n_components = int(n_components)
         self.n_items = n_items
         self.biases = biases
         self.fit_intercept = fit_intercept
@@ -225,17 +225,23 @@ class MatrixFactorization(ConjugateModel):
         for name, value in self._asked.items():
             power, share = _SHARES[name]
             setattr(model, name, value if isinstance(value, float) else share * scale**power)
-        model.least_noise = _LEAST_NOISE[self.dtype.itemsize] * scale
-        model._check_precision(scale)
+        # Without an intercept, products of factors are as large as the ratings themselves.
+        square = scale if self.fit_intercept else scale + summary.mean**2
+        model.least_noise = _LEAST_NOISE[self.dtype.itemsize] * square
+        model._check_precision(square)
         return model
 
     def _check_precision(self, scale: float) -> None:
-        """Refuse variances at which the bound would be rounding; ``scale`` is that of ratings."""
+        """Refuse variances at which the bound would be rounding.
+
+        ``scale`` is the variance of the ratings around the intercept, or around zero without one.
+        """
         least = self.least_noise
         if self.noise_variance < least:
             single = ", or ratings of dtype float64" if self.dtype.itemsize == 4 else ""
+            what = "variance" if self.fit_intercept else "mean square"
             raise ValueError(
-                f"noise_variance={self.noise_variance:g} is too small beside the variance of the "
+                f"noise_variance={self.noise_variance:g} is too small beside the {what} of the "
                 f"ratings, {scale:g}: floating-point numbers would keep no digit of the lower "
                 f"bound. Give at least {least:g}{single}."
             )

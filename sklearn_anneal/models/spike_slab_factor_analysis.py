@@ -335,7 +335,7 @@ class SpikeSlabFactorAnalysis(BinaryCodes):
         max_sweeps: int | None = None,
         sweep_tol: float = 1e-3,
     ):
-        self.n_components = n_components
+        self.n_components = int(n_components)
         self.n_features = n_features
         self._asked = {
             "noise_variance": noise_variance,

@@ -221,7 +221,7 @@ class LinearComponents(Components):
     """
 
     def __init__(self, n_components: int, n_features: int):
-        self.n_components = n_components
+        self.n_components = int(n_components)
         self.n_features = n_features
 
     # What a subclass adds

@@ -33,7 +33,7 @@ class CategoricalComponents(Components):
     """
 
     def __init__(self, n_components: int, concentration: np.ndarray, learns: bool = False):
-        self.n_components = n_components
+        self.n_components = int(n_components)
         self.concentration = concentration
         self.learns = learns
 

@@ -41,7 +41,7 @@ class CategoricalColumns(Components):
         concentration: list[np.ndarray],
         learns: bool = False,
     ):
-        self.n_components = n_components
+        self.n_components = int(n_components)
         self.n_levels = tuple(int(n) for n in n_levels)
         self.concentration = concentration
         self.learns = learns

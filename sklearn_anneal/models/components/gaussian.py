@@ -108,7 +108,7 @@ class GaussianComponents(Components):
         covariance_prior: Any = None,
         covariance_prior_name: str = "covariance_prior",
     ):
-        self.n_components = n_components
+        self.n_components = int(n_components)
         self.n_features = n_features
         self.covariance_type = covariance_type
         self.factorization = factorization
