@@ -1,6 +1,6 @@
 """
-Parts that are there or not
-===========================
+Parts that a row has or lacks
+=============================
 
 Every row is the sum of some of eight pictures, and noise. A factorial mixture has to find the
 pictures from such sums. Plain variational inference finds four of them, and other components of it

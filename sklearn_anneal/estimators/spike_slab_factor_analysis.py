@@ -219,7 +219,7 @@ class AnnealedSpikeSlabFactorAnalysis(
     --------
     sklearn.decomposition.FactorAnalysis : Gaussian factors, which can be rotated at will.
     sklearn.decomposition.SparsePCA : Sparse loadings without noise or probabilities.
-    AnnealedFactorialMixture : Factors that are there or not, without a weight.
+    AnnealedFactorialMixture : Factors that are on or off, without a weight.
 
     Notes
     -----

@@ -374,7 +374,7 @@ class GradientVisit(Visit):
             total += self.model.kl(q, {})
             return (_one_number(total, gradient | (of_rows if held else {})),)
         if self.constraint == "mean_variance":
-            # Of every loading, and of every factor of every row.
+            # One number for each loading, and for each factor of each row.
             values = {MEANS: q[MEANS], LOG_SDS: sds**2}
             slopes = {MEANS: np.ones(sds.shape), LOG_SDS: 2.0 * sds**2}
             if held:
