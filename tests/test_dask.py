@@ -219,9 +219,9 @@ class Killer:
         self.at, self.n_sweeps, self.n_again = at, 0, 0
         call = cluster.OnDask.call
 
-        def counting(place, errand, indices, workers):
-            sweeping = isinstance(errand, SweepAll)
-            again = sweeping and any(job.replay for job in errand.jobs)
+        def counting(place, request, indices, workers):
+            sweeping = isinstance(request, SweepAll)
+            again = sweeping and any(job.replay for job in request.jobs)
             self.n_again += again
             victim = None
             if sweeping and not again and indices[0] == 0:
@@ -230,7 +230,7 @@ class Killer:
                     victim = place._where[0]
                     # Others may be about to take the place of one that was killed before.
                     pids = place._client.run(os.getpid, workers=[victim])
-            handle = call(place, errand, indices, workers)
+            handle = call(place, request, indices, workers)
             if victim is not None:
                 os.kill(pids[victim], signal.SIGKILL)
             return handle
@@ -322,12 +322,12 @@ class Traffic:
         self.sweeps, self.n_tasks = [], []
         call, get = cluster.OnDask.call, cluster.OnDask.get
 
-        def calling(place, errand, indices, workers):
-            if isinstance(errand, SweepAll):
-                self.sweeps.append(len(pickle.dumps(errand)))
+        def calling(place, request, indices, workers):
+            if isinstance(request, SweepAll):
+                self.sweeps.append(len(pickle.dumps(request)))
                 count = client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
                 self.n_tasks.append(count)
-            return call(place, errand, indices, workers)
+            return call(place, request, indices, workers)
 
         def getting(place, handles):
             found = get(place, handles)

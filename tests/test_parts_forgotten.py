@@ -38,9 +38,9 @@ class Forgetful(Here):
     def groups(self):
         return [[0], [1, 2], [3]]
 
-    def call(self, errand, indices, workers):
-        if isinstance(errand, part_sweeps.SweepAll):
-            again = any(job.replay for job in errand.jobs)
+    def call(self, request, indices, workers):
+        if isinstance(request, part_sweeps.SweepAll):
+            again = any(job.replay for job in request.jobs)
             self.n_again += again
             self.n_sweeps += not again and indices[0] == 0
             if self.n_sweeps == self.at and not again and indices[0] == 0:
@@ -49,7 +49,7 @@ class Forgetful(Here):
             if again:
                 for (index, token), value in self.copies.items():
                     self._parts[index].kept[copied(token)] = value
-        return super().call(errand, indices, workers)
+        return super().call(request, indices, workers)
 
 
 def counts(rng):

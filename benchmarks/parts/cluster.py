@@ -15,7 +15,7 @@ import numpy as np
 
 from sklearn_anneal import Shards
 from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
-from sklearn_anneal.inference.parts import Errand, Part
+from sklearn_anneal.inference.parts import Part, Request
 from sklearn_anneal.inference.units import Units
 
 from ..common.measuring import progress, reached
@@ -115,7 +115,7 @@ class Sockets:
 
 
 class Pickled:
-    """The pickled sizes of errands and of their results, summed over groups of parts.
+    """The pickled sizes of requests and of their results, summed over groups of parts.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class Pickled:
     Attributes
     ----------
     out, back, calls : int
-        Bytes that were sent and that came back, and the number of errands.
+        Bytes that were sent and that came back, and the number of requests.
     """
 
     def __init__(self, place: type) -> None:
@@ -141,10 +141,10 @@ class Pickled:
         """Count in a ``with`` block."""
         call, get = self._place.call, self._place.get
 
-        def counted_call(place: Any, errand: Any, *args: Any) -> Any:
-            self.out += len(pickle.dumps(errand, protocol=5))
+        def counted_call(place: Any, request: Any, *args: Any) -> Any:
+            self.out += len(pickle.dumps(request, protocol=5))
             self.calls += 1
-            return call(place, errand, *args)
+            return call(place, request, *args)
 
         def counted_get(place: Any, handles: Any) -> Any:
             results = get(place, handles)
@@ -288,7 +288,7 @@ def _tasks(page: Page, client: Any, size: Size) -> None:
 
 
 @dataclass(frozen=True)
-class Nothing(Errand):
+class Nothing(Request):
     """Work that takes no time: returns one number for each part."""
 
     reads = False
@@ -337,9 +337,9 @@ def seconds(run: Callable[[], Any], repeats: int) -> tuple[float, float]:
     return wall, processor
 
 
-def grouped(place: Any, errand: Errand, groups: list[list[int]]) -> Callable[[], Any]:
-    """Return a function that sends an errand to groups of parts and waits for all results."""
-    return lambda: place.get([place.call(errand, group, SEQUENTIAL) for group in groups])
+def grouped(place: Any, request: Request, groups: list[list[int]]) -> Callable[[], Any]:
+    """Return a function that sends a request to groups of parts and waits for all results."""
+    return lambda: place.get([place.call(request, group, SEQUENTIAL) for group in groups])
 
 
 def _overhead(page: Page, client: Any, size: Size) -> None:

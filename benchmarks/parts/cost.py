@@ -19,7 +19,7 @@ import numpy as np
 from sklearn_anneal import Shards
 from sklearn_anneal.inference.parallel import Workers
 from sklearn_anneal.inference.part_sweeps import SweepAll
-from sklearn_anneal.inference.parts import Errand, Here, Part
+from sklearn_anneal.inference.parts import Here, Part, Request
 
 from ..common.measuring import progress, reached
 from ..common.passes import PassClock
@@ -119,10 +119,10 @@ def _merges() -> Iterator[list[float]]:
     times: list[float] = []
     merge = SweepAll.merge
 
-    def timed(errand: Any, a: Any, b: Any) -> Any:
+    def timed(request: Any, a: Any, b: Any) -> Any:
         start = time.process_time()
         try:
-            return merge(errand, a, b)
+            return merge(request, a, b)
         finally:
             times.append(time.process_time() - start)
 
@@ -236,7 +236,7 @@ def _noise(n_bytes: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Message(Errand):
+class Message(Request):
     """Bytes that go to a worker, which sends others back."""
 
     payload: np.ndarray
@@ -250,10 +250,10 @@ class Message(Errand):
 def sent(client: Any, n: int, out: float, back: float, repeats: int) -> float:
     """Wall time of n messages and their answers, of the given numbers of bytes."""
     place = empty_place(client, n)
-    errand = Message(_noise(int(out)), int(back))
+    request = Message(_noise(int(out)), int(back))
     if n * (out + back) > _MUCH:
         repeats = min(repeats, 2)
-    wall, _ = seconds(grouped(place, errand, [[i] for i in range(n)]), repeats)
+    wall, _ = seconds(grouped(place, request, [[i] for i in range(n)]), repeats)
     place.close()
     return wall
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _num_samples
 
 from ..inference.parallel import Workers
 from ..inference.parted_units import PartedUnits
-from ..inference.parts import Errand, Here, Part, Place
+from ..inference.parts import Here, Part, Place, Request
 from ..search.problem import ROWS_FOR_STARTS
 from ._part_sources import (
     Source,
@@ -34,7 +34,7 @@ from ._validation import WITHOUT_WEIGHT
 
 
 @dataclass(frozen=True)
-class _Missing(Errand):
+class _Missing(Request):
     """The columns of categories with missing cells, of each part."""
 
     def at(self, part: Part, workers: Workers) -> dict[str, np.ndarray]:
@@ -45,7 +45,7 @@ class _Missing(Errand):
 
 
 @dataclass(frozen=True)
-class _Measure(Errand):
+class _Measure(Request):
     """The size of each part, its number of rows, and its smallest and largest key.
 
     The size is that before any validation. Rows of weight zero are not counted as rows.
@@ -65,7 +65,7 @@ class _Measure(Errand):
 
 
 @dataclass(frozen=True)
-class _Keys(Errand):
+class _Keys(Request):
     """The distinct keys of some parts."""
 
     estimator: Any
@@ -83,7 +83,7 @@ class _Keys(Errand):
 
 
 @dataclass(frozen=True)
-class _Gather(Errand):
+class _Gather(Request):
     """Some rows of each part with its index, and with their targets and weights."""
 
     chosen: list[np.ndarray]
@@ -281,7 +281,7 @@ def _refuse_alone(pieces: list[tuple[int, Any]], sources: list[Source]) -> None:
 
 
 @dataclass(frozen=True)
-class _Stream(Errand):
+class _Stream(Request):
     """A call of ``partial_fit`` with a part."""
 
     estimator: Any

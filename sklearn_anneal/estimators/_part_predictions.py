@@ -14,7 +14,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _check_feature_names, _num_samples
 
 from ..inference.parallel import Workers, owned
-from ..inference.parts import Errand, Part
+from ..inference.parts import Part, Request
 from ._part_fits import placed
 from ._shards import FirstReading, Shards, as_shards, described, in_parts, naming, read
 
@@ -130,7 +130,7 @@ def score_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
 
 
 @dataclass(frozen=True)
-class _Score(Errand):
+class _Score(Request):
     estimator: Any
     reads = False
 

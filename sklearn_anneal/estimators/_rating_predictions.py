@@ -252,7 +252,7 @@ class RatingPredictions(BaseAnnealed):
         ``seen`` has the items that are left out, as the ``indptr`` and the ``indices`` of a sparse
         matrix in CSR format.
         """
-        if not isinstance(n, Integral) or not 1 <= n <= LARGEST_ID:
+        if not isinstance(n, Integral) or not 1 <= int(n) <= LARGEST_ID:
             raise ValueError(
                 f"n is the number of items for each user, from 1 to {LARGEST_ID}; got {n!r}."
             )

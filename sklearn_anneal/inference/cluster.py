@@ -28,7 +28,7 @@ from joblib import parallel_config
 
 from .overflow import judged_by_results
 from .parallel import Workers, owned, pickled
-from .parts import Errand, Node, Part, Place, copied, run
+from .parts import Node, Part, Place, Request, copied, run
 from .thread_limits import one_thread
 from .units import Units
 
@@ -118,15 +118,15 @@ class OnDask(Place):
             groups.setdefault(address, []).append(i)
         return list(groups.values())
 
-    def call(self, errand: Errand, indices: list[int], workers: Workers) -> Any:
+    def call(self, request: Request, indices: list[int], workers: Workers) -> Any:
         parts = [self._parts[i] for i in indices]
-        name = type(errand).__name__.strip("_").lower()
+        name = type(request).__name__.strip("_").lower()
         future = self._submit(
             _visit,
-            pickled(errand),
+            pickled(request),
             parts,
             self.n_parts,
-            self._copies_for(errand, indices),
+            self._copies_for(request, indices),
             key=f"{self._prefix}-{name}-{uuid4().hex}",
             workers=[self._where[indices[0]]],
             allow_other_workers=True,
@@ -151,13 +151,13 @@ class OnDask(Place):
             return
         self._copies[token] = copies
 
-    def _copies_for(self, errand: Errand, indices: list[int]) -> dict[str, list[Future]]:
-        """Return the copies of what parts have lost, for an errand that is sent again."""
-        for token in errand.ended:
+    def _copies_for(self, request: Request, indices: list[int]) -> dict[str, list[Future]]:
+        """Return the copies of what parts have lost, for a request that is sent again."""
+        for token in request.ended:
             self._copies.pop(token, None)
         return {
             token: [f for of, f in self._copies.get(token, ()) if of.intersection(indices)]
-            for token in errand.repeated
+            for token in request.repeated
         }
 
     def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
@@ -228,12 +228,12 @@ class OnDask(Place):
                     stacklevel=2,
                 )
 
-    def warm_up(self, errand: Errand, units: Units) -> None:
+    def warm_up(self, request: Request, units: Units) -> None:
         # One worker of each host compiles the kernels, and the others read them from its disk.
         hosts = {host: at for at, host in self._client.run(platform.node).items()}
         part = Part(0, partial(_given, pickled(units)), {})
         futures = [
-            self._submit(_visit, pickled(errand), [part], 1, {}, workers=[at], pure=False)
+            self._submit(_visit, pickled(request), [part], 1, {}, workers=[at], pure=False)
             for at in hosts.values()
         ]
         self._client.gather(futures, errors="skip")
@@ -266,7 +266,9 @@ def _kept(parts: list[Part], token: str) -> bytes:
     return pickled({part.index: part.kept[token] for part in parts if token in part.kept})
 
 
-def _visit(errand: bytes, parts: list[Part], n_parts: int, copies: dict[str, list[bytes]]) -> bytes:
+def _visit(
+    request: bytes, parts: list[Part], n_parts: int, copies: dict[str, list[bytes]]
+) -> bytes:
     for token, of_groups in copies.items():
         found = {index: kept for one in of_groups for index, kept in pickle.loads(one).items()}
         for part in parts:
@@ -279,7 +281,7 @@ def _visit(errand: bytes, parts: list[Part], n_parts: int, copies: dict[str, lis
         parallel_config(backend="threading"),
         Workers(n_threads) as workers,
     ):
-        return pickled(run(pickle.loads(errand), parts, n_parts, workers))
+        return pickled(run(pickle.loads(request), parts, n_parts, workers))
 
 
 def _listed(indices: list[int]) -> str:

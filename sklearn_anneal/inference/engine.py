@@ -389,7 +389,7 @@ class _Taught(NamedTuple):
 
 
 class _Epoch(NamedTuple):
-    """The minibatches of a pass, as an errand that goes to the parts of the data in turn.
+    """The minibatches of a pass, as a request that goes to the parts of the data in turn.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ import numpy as np
 
 from .parallel import Workers
 from .part_views import About, View
-from .parts import Errand, Part, Place, copied
+from .parts import Part, Place, Request, copied
 from .units import Units
 
 # Values whose pickle is larger wait on disk.
@@ -128,7 +128,7 @@ class Logged(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Fetch(Errand):
+class _Fetch(Request):
     token: str
     reads = False
 
@@ -183,7 +183,7 @@ class Swept(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SweepAll(Errand):
+class SweepAll(Request):
     """Sweeps of one or several restarts, for which the data are read once."""
 
     view: View
@@ -257,7 +257,7 @@ class SweepAll(Errand):
 
 
 @dataclass(frozen=True)
-class Totals(Errand):
+class Totals(Request):
     """The first round of random weights: the totals to which all parts scale theirs."""
 
     logged: Logged

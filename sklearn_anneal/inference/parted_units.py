@@ -15,7 +15,7 @@ from .lockstep import Lockstep
 from .parallel import SEQUENTIAL, Workers
 from .part_sweeps import Aside, Chain, Job, Logged, SweepAll, Swept, Totals
 from .part_views import About, View
-from .parts import Errand, Part, Place
+from .parts import Part, Place, Request
 from .units import Units
 
 # After so many visits of a chain, local variables are copied to a second worker. A lost worker then
@@ -38,7 +38,7 @@ class _Described(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Describe(Errand):
+class _Describe(Request):
     view: View
     n_columns: int
 
@@ -58,7 +58,7 @@ class _Describe(Errand):
 
 
 @dataclass(frozen=True)
-class _Summarize(Errand):
+class _Summarize(Request):
     view: View
     model: Any
 
@@ -71,7 +71,7 @@ class _Summarize(Errand):
 
 
 @dataclass(frozen=True)
-class _Total(Errand):
+class _Total(Request):
     view: View
     function: Callable[[Units], float]
 
@@ -81,7 +81,7 @@ class _Total(Errand):
 
 
 @dataclass(frozen=True)
-class _Identify(Errand):
+class _Identify(Request):
     view: View
 
     def at(self, part: Part, workers: Workers) -> list[str]:
@@ -89,14 +89,14 @@ class _Identify(Errand):
 
 
 @dataclass(frozen=True)
-class _Visit(Errand):
-    """An errand of the loop that goes to one part alone."""
+class _Visit(Request):
+    """A request of the loop that goes to one part alone."""
 
     view: View
-    errand: Any
+    request: Any
 
     def at(self, part: Part, workers: Workers) -> list[Any]:
-        return [self.errand.at(self.view.of(part), workers)]
+        return [self.request.at(self.view.of(part), workers)]
 
 
 class PartedUnits(Units):
@@ -217,7 +217,7 @@ class PartedUnits(Units):
             found.append(other)
         return found[0], found[1]
 
-    # Errands
+    # Requests
 
     def summary(self, model: Any) -> Any:
         return self.place.sum(_Summarize(self._view, model)).whole()
@@ -234,8 +234,8 @@ class PartedUnits(Units):
         for index in order:
             yield partial(self._at, index)
 
-    def _at(self, index: int, errand: Any, workers: Workers) -> Any:
-        return self.place.at(index, _Visit(self._view, errand), workers)
+    def _at(self, index: int, request: Any, workers: Workers) -> Any:
+        return self.place.at(index, _Visit(self._view, request), workers)
 
     # Sweeps
 
@@ -273,13 +273,13 @@ class PartedUnits(Units):
         """Make the sweeps of several restarts, each given with its log and its workers."""
         ended = tuple(self.place.ended)
         del self.place.ended[: len(ended)]
-        errand = SweepAll(self._view, [job for job, _, _ in asked], ended)
+        request = SweepAll(self._view, [job for job, _, _ in asked], ended)
         if not self.place.warm:
-            self.place.warm_up(errand, self.gathered.spread(2))
+            self.place.warm_up(request, self.gathered.spread(2))
             self.place.warm = True
         # The log goes only to parts that have lost their local variables. They make them anew.
-        again = replace(errand, jobs=[job._replace(replay=log) for job, log, _ in asked])
-        return list(self.place.sum(errand, asked[0][2], again))
+        again = replace(request, jobs=[job._replace(replay=log) for job, log, _ in asked])
+        return list(self.place.sum(request, asked[0][2], again))
 
     # Restarts
 

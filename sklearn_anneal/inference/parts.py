@@ -79,7 +79,7 @@ class Part:
     ----------
     index : int
     load : callable
-        Returns the data points. It is also what errands ask that read a part in another form.
+        Returns the data points. It is also what requests ask that read a part in another form.
     kept : mapping
         Token of a chain of visits → the number of its last visit, and the local variables which
         that left.
@@ -121,7 +121,7 @@ def _size(value: Any) -> int:
     return _size(vars(value)) if hasattr(value, "__dict__") else 0
 
 
-class Errand(ABC):
+class Request(ABC):
     """Something to be done at every part. It can be pickled."""
 
     reads: ClassVar[bool] = True
@@ -136,7 +136,7 @@ class Errand(ABC):
         return a + b
 
     def failed(self, result: Any) -> bool:
-        """Return whether some parts lack what the errand needs from an earlier one."""
+        """Return whether some parts lack what the request needs from an earlier one."""
         return False
 
     @property
@@ -151,12 +151,12 @@ class Errand(ABC):
 
 
 def run(
-    errand: Errand, parts: Iterable[Part], n_parts: int, workers: Workers
+    request: Request, parts: Iterable[Part], n_parts: int, workers: Workers
 ) -> list[tuple[Node, Any]]:
-    """Run an errand at some parts; return the sums of the largest nodes that they fill."""
-    sums = Sums(n_parts, errand.merge)
+    """Run a request at some parts; return the sums of the largest nodes that they fill."""
+    sums = Sums(n_parts, request.merge)
     for part in parts:
-        sums.add((0, part.index), errand.at(part, workers))
+        sums.add((0, part.index), request.at(part, workers))
     return sums.found
 
 
@@ -177,37 +177,37 @@ class Place(ABC):
         """Take over the parts, given the functions that load them."""
 
     @abstractmethod
-    def call(self, errand: Errand, indices: list[int], workers: Workers) -> Any:
-        """Begin an errand at some parts, and return a handle to its results."""
+    def call(self, request: Request, indices: list[int], workers: Workers) -> Any:
+        """Begin a request at some parts, and return a handle to its results."""
 
     @abstractmethod
     def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
-        """Wait for the results of errands, and return what :func:`run` has returned for each."""
+        """Wait for the results of requests, and return what :func:`run` has returned for each."""
 
     def sum(
-        self, errand: Errand, workers: Workers = SEQUENTIAL, again: Errand | None = None
+        self, request: Request, workers: Workers = SEQUENTIAL, again: Request | None = None
     ) -> Any:
-        """Run an errand at all parts, and return the sum of its results.
+        """Run a request at all parts, and return the sum of its results.
 
-        In groups of parts where it has failed, the errand ``again`` takes its place.
+        In groups of parts where it has failed, the request ``again`` takes its place.
         """
         groups = self.groups()
-        results = self.get([self.call(errand, group, workers) for group in groups])
+        results = self.get([self.call(request, group, workers) for group in groups])
         nodes = []
         for group, result in zip(groups, results, strict=True):
             found = result
-            if again is not None and any(errand.failed(value) for _, value in found):
+            if again is not None and any(request.failed(value) for _, value in found):
                 (found,) = self.get([self.call(again, group, workers)])
             nodes += found
-        sums = Sums(self.n_parts, errand.merge)
+        sums = Sums(self.n_parts, request.merge)
         for node, value in sorted(nodes, key=lambda found: found[0][1] << found[0][0]):
             sums.add(node, value)
         ((_, value),) = sums.found
         return value
 
-    def at(self, index: int, errand: Errand, workers: Workers = SEQUENTIAL) -> Any:
-        """Run an errand that returns a list at one part, and return its only entry."""
-        handle = self.call(errand, [index], workers)
+    def at(self, index: int, request: Request, workers: Workers = SEQUENTIAL) -> Any:
+        """Run a request that returns a list at one part, and return its only entry."""
+        handle = self.call(request, [index], workers)
         ((_, (value,)),) = self.get([handle])[0]
         return value
 
@@ -219,8 +219,8 @@ class Place(ABC):
         """Copy what the parts keep under a token to where it outlives the loss of a worker."""
         return
 
-    def warm_up(self, errand: Errand, units: Units) -> None:
-        """Run an errand with a few data points where others would compile the same kernels."""
+    def warm_up(self, request: Request, units: Units) -> None:
+        """Run a request with a few data points where others would compile the same kernels."""
         return
 
     def close(self) -> None:
@@ -260,17 +260,19 @@ class Here(Place):
             i: Part(i, loads[i], self._kept[i]) for i, stays in enumerate(self._stay) if stays
         }
 
-    def call(self, errand: Errand, indices: list[int], workers: Workers) -> Any:
-        return partial(self._run, errand, indices, workers)
+    def call(self, request: Request, indices: list[int], workers: Workers) -> Any:
+        return partial(self._run, request, indices, workers)
 
     def get(self, handles: list[Any]) -> list[list[tuple[Node, Any]]]:
         return [handle() for handle in handles]
 
-    def _run(self, errand: Errand, indices: list[int], workers: Workers) -> list[tuple[Node, Any]]:
-        if not errand.reads:
-            return run(errand, map(self._part, indices), self.n_parts, workers)
+    def _run(
+        self, request: Request, indices: list[int], workers: Workers
+    ) -> list[tuple[Node, Any]]:
+        if not request.reads:
+            return run(request, map(self._part, indices), self.n_parts, workers)
         with closing(self._loaded(indices)) as parts:
-            return run(errand, parts, self.n_parts, workers)
+            return run(request, parts, self.n_parts, workers)
 
     def _loaded(self, indices: list[int]) -> Generator[Part, None, None]:
         if all(self._stay[i] for i in indices):

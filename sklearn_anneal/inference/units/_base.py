@@ -143,10 +143,10 @@ class Units(ABC):
     def in_turn(self, rng: np.random.Generator) -> Iterator[Callable[[Any, Any], Any]]:
         """Yield a function for each part of the data that minibatches are drawn from, in turn.
 
-        The function takes an errand and workers, and returns ``errand.at(part, workers)``. Data in
+        The function takes a request and workers, and returns ``request.at(part, workers)``. Data in
         memory are one part.
         """
-        yield lambda errand, workers: errand.at(self, workers)
+        yield lambda request, workers: request.at(self, workers)
 
     @property
     def example(self) -> Units:
