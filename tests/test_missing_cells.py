@@ -22,7 +22,7 @@ from scipy.special import softmax
 from scipy.stats import multivariate_t, norm
 from scipy.stats import t as student_t
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture, Shards
 from sklearn_anneal.annealing import ANNEALING
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.inference.units import Rows, cell_patterns
@@ -513,3 +513,63 @@ def test_components_start_from_rows_with_cells(start, rng):
     ctx, _, _ = open_run(GAPPED.make(init_params=start, n_components=5), X)
     means = ctx.model.components.standard(ctx.q)["mean"]
     assert len(np.unique(means.round(6), axis=0)) == 5
+
+
+# Frames
+
+
+def test_imputed_data_frames_are_those_of_the_user(rng):
+    """Columns, index and dtypes are those of X, where these can hold what is filled in."""
+    pd = pytest.importorskip("pandas")
+    X = {"real": rng.normal(size=60), "whole": rng.integers(0, 3, 60), "mean": np.arange(60)}
+    frame = pd.DataFrame(X, index=np.arange(60) + 7)
+    frame = frame.astype({"real": "Float32", "whole": "Int64", "mean": "Int64"})
+    frame.loc[9, ["real", "mean"]] = pd.NA
+    est = AnnealedBayesianGaussianMixture(2, effort=0, random_state=0).fit(frame)
+    plain, plain_std = est.impute(frame, return_std=True)
+    assert isinstance(plain, np.ndarray) and isinstance(plain_std, np.ndarray)
+    filled, std = est.set_output(transform="pandas").impute(frame, return_std=True)
+    for found, expected in ((filled, plain), (std, plain_std)):
+        assert found.columns.equals(frame.columns) and found.index.equals(frame.index)
+        np.testing.assert_array_equal(found.to_numpy(dtype=float), expected)
+    # A mean of integers is no integer.
+    assert filled["whole"].dtype == "Int64" and filled["mean"].dtype == plain.dtype
+
+
+def test_imputed_frames_of_polars_are_those_of_the_user(rng):
+    pl = pytest.importorskip("polars")
+    X = {"real": [None, *rng.normal(size=59)], "whole": rng.integers(0, 3, 60)}
+    frame = pl.DataFrame(X).cast({"whole": pl.Int8})
+    est = AnnealedBayesianGaussianMixture(2, effort=0, random_state=0).fit(frame)
+    filled = est.set_output(transform="polars").impute(frame)
+    assert filled.schema == frame.schema
+    assert filled["real"].null_count() == 0 and filled[1:].equals(frame[1:])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_imputed_arrays_become_frames_if_asked(library, rng):
+    pytest.importorskip(library)
+    X = rng.normal(size=(40, 2))
+    X[0, 0] = np.nan
+    for est in (
+        AnnealedBayesianGaussianMixture(2, effort=0, random_state=0),
+        AnnealedBayesianMixture(2, emission="gaussian", effort=0, random_state=0),
+    ):
+        expected = est.fit(X).impute(X)
+        found = est.set_output(transform=library).impute(X)
+        assert list(found.columns) == ["x0", "x1"]
+        np.testing.assert_array_equal(found.to_numpy(), expected)
+        parts = est.impute(Shards([X[:9], X[9:]]))
+        np.testing.assert_allclose(np.concatenate(list(parts)), expected)
+
+
+def test_imputed_categories_keep_their_dtype(rng):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"answer": rng.integers(0, 3, 50), "yes": rng.integers(0, 2, 50)})
+    frame = frame.astype({"answer": "Int8", "yes": "Int8"})
+    frame.loc[4, "answer"] = pd.NA
+    est = AnnealedBayesianMixture(2, emission="categorical", effort=0, random_state=0)
+    filled = est.fit(frame).set_output(transform="pandas").impute(frame)
+    assert (filled.dtypes == frame.dtypes).all()
+    assert not filled.isna().any(axis=None)
+    assert (filled.drop(4) == frame.drop(4)).all(axis=None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from functools import wraps
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csc_array
+from sklearn.utils._set_output import ADAPTERS_MANAGER, _get_output_config
 from sklearn.utils.validation import validate_data
 
 from ._shards import is_collection
@@ -167,3 +169,56 @@ def _spells_number(cell: str | bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+# Filled tables as the frames that a user asked for
+
+
+def in_frames(impute: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method that fills X in return the containers that ``set_output`` asks for.
+
+    They have the columns, the index and the dtypes of X where X is a frame of the same library. A
+    column whose filled cells its dtype cannot hold, such as means of integers, is real. Data in
+    parts, whose results are read part by part, stay arrays.
+    """
+
+    @wraps(impute)
+    def call(self: Any, X: Any, *arguments: Any, **keywords: Any) -> Any:
+        found = impute(self, X, *arguments, **keywords)
+        library = _get_output_config("transform", self)["dense"]
+        arrays = found if isinstance(found, tuple) else (found,)
+        if library == "default" or not all(isinstance(array, np.ndarray) for array in arrays):
+            return found
+        adapter = ADAPTERS_MANAGER.adapters[library]
+        columns = getattr(self, "feature_names_in_", None)
+        if columns is None:
+            columns = [f"x{i}" for i in range(arrays[0].shape[1])]
+        filled, *others = (
+            adapter.create_container(array, X, columns, inplace=False) for array in arrays
+        )
+        if adapter.is_supported_container(X):
+            filled = _with_dtypes_of(X, filled)
+        return (filled, *others) if others else filled
+
+    return call
+
+
+def _with_dtypes_of(X: Any, filled: Any) -> Any:
+    """A frame whose columns have the dtypes that they have in X, where these lose nothing."""
+    columns = []
+    for name, original in zip(filled.columns, _series(X), strict=True):
+        column = filled[name]
+        convert = column.cast if hasattr(column, "cast") else column.astype
+        try:
+            own = convert(original.dtype)
+            same = np.array_equal(np.asarray(own, dtype=float), column.to_numpy(), equal_nan=True)
+        except (TypeError, ValueError, ArithmeticError):
+            same = False
+        columns.append(own if same else column)
+    if hasattr(filled, "with_columns"):
+        return filled.with_columns(columns)
+    return filled.assign(**dict(zip(filled.columns, columns, strict=True)))
+
+
+def _series(X: Any) -> Iterator[Any]:
+    return (X.iloc[:, i] if hasattr(X, "iloc") else X[:, i] for i in range(X.shape[1]))

@@ -25,7 +25,7 @@ from ._priors import (
     is_auto,
     warn_of_regularisation,
 )
-from ._tables import validated_table
+from ._tables import in_frames, validated_table
 from ._validation import check_n_samples, explains, finite, refuse_masked, refuse_unobserved_columns
 
 if TYPE_CHECKING:
@@ -523,6 +523,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
     # Public methods
 
+    @in_frames
     @by_parts
     @explains("Prediction")
     def impute(self, X, return_std=False):
@@ -542,10 +543,12 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
 
         Returns
         -------
-        X_imputed : ndarray of shape (n_samples, n_features)
+        X_imputed : ndarray or frame of shape (n_samples, n_features)
             The rows, with their means in the place of missing cells. Observed cells are unchanged.
-            The dtype is that of X if X has floating-point numbers, else float64.
-        std : ndarray of shape (n_samples, n_features)
+            The dtype is that of X if X has floating-point numbers, else float64. After
+            ``set_output(transform="pandas")``, or "polars", it is a frame with the columns, the
+            index and the dtypes of X, where they can hold the means.
+        std : ndarray or frame of shape (n_samples, n_features)
             Standard deviations of the mixture, which include the differences between components;
             0 for observed cells. A Student-t density has no variance if its degrees of freedom (ν_k
             + 1 − n_features) and the number of observed cells of the row sum to 2 or less, and a

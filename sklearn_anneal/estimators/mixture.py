@@ -29,7 +29,7 @@ from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
 from ._priors import auto_as_none, check_first_rows
-from ._tables import validated_table
+from ._tables import in_frames, validated_table
 from ._validation import (
     check_n_samples,
     check_sparse,
@@ -591,6 +591,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             entropies = -np.nansum(shares * np.log(shares), axis=1)
         return float(1.0 - np.average(entropies, weights=weights) / np.log(shares.shape[1]))
 
+    @in_frames
     @by_parts
     def impute(self, X, return_std=False):
         """Fill missing cells.
@@ -604,10 +605,12 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
         Returns
         -------
-        X : ndarray of shape (n_samples, n_features)
+        X : ndarray or frame of shape (n_samples, n_features)
             The rows, with the posterior mean of each missing cell, or its most probable category,
-            given the observed cells of its row.
-        std : ndarray of shape (n_samples, n_features)
+            given the observed cells of its row. After ``set_output(transform="pandas")``, or
+            "polars", it is a frame with the columns, the index and the dtypes of X, where they can
+            hold the means.
+        std : ndarray or frame of shape (n_samples, n_features)
             Only with ``return_std``: standard deviations of the posterior predictive distributions
             of missing counts and real numbers, 0 for observed cells, and NaN for missing
             categories. A component with at most two degrees of freedom (``dof_posterior_``) in a
