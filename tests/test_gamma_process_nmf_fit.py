@@ -397,3 +397,21 @@ def test_the_defaults_are_enough():
     X = rng.poisson(rng.gamma(1.0, size=(200, 2)) @ parts)
     est = AnnealedGammaProcessNMF(random_state=0).fit(X)
     assert est.n_effective_components_ <= 4
+
+
+def test_words_of_components_in_use(rng):
+    """Those with the largest expected counts; components without use have none, and a warning."""
+    X = np.zeros((60, 6))
+    X[:30, :2], X[30:, 3:5] = rng.poisson(20, (30, 2)), rng.poisson(20, (30, 2))
+    names = np.array(list("abcdef"))
+    nmf = AnnealedGammaProcessNMF(6, random_state=0).fit(X)
+    unused = 6 - nmf.n_effective_components_
+    assert unused > 0
+    with pytest.warns(UserWarning, match=f"{unused} of 6 components have no tokens"):
+        words = nmf.top_words(names, 2)
+    assert {frozenset(row) for row in words if len(row)} == {frozenset("ab"), frozenset("de")}
+    for row, means in zip(words, nmf.components_, strict=True):
+        if len(row):
+            assert list(row) == list(names[np.argsort(-means)[:2]])
+    with pytest.raises(ValueError, match=r"each of the 6 words.*\(2,\)"):
+        nmf.top_words(["a", "b"])

@@ -707,3 +707,26 @@ def test_a_start_counts_the_words_of_all_documents_in_parts(dtype, X, rng, monke
     units = Documents(given.data, given.indices, given.indptr)
     found = _topic_starts._tokens_of_words(units, weights, X.shape[1])
     assert_allclose(found, weights @ X.toarray(), rtol=1e-13)
+
+
+def test_pyldavis_takes_what_it_is_given(rng):
+    X = draw_corpus(rng, n_documents=40, n_words=30)
+    X = csr_matrix(X.toarray() * (np.arange(30) != 4))
+    lda = small(3).fit(X)
+    names = [f"w{i}" for i in range(30)]
+    prepared = lda.to_pyldavis(X, names)
+    # A word that does not occur would have an infinite lift.
+    present = X.toarray().sum(axis=0) > 0
+    assert prepared["vocab"] == [name for name, there in zip(names, present, strict=True) if there]
+    assert_array_equal(prepared["term_frequency"], X.toarray().sum(axis=0)[present])
+    assert_array_equal(prepared["doc_lengths"], X.toarray().sum(axis=1))
+    for key in ("topic_term_dists", "doc_topic_dists"):
+        assert_allclose(prepared[key].sum(axis=1), 1.0)
+    expected = lda.components_[:, present]
+    expected /= expected.sum(axis=1, keepdims=True)
+    assert_allclose(prepared["topic_term_dists"], expected)
+    with pytest.raises(ValueError, match="no token"):
+        lda.to_pyldavis(csr_matrix((2, 30)))
+    pyLDAvis = pytest.importorskip("pyLDAvis")
+    drawn = pyLDAvis.prepare(**prepared, n_jobs=1).topic_coordinates
+    assert len(drawn) == 3 and np.isfinite(drawn[["x", "y"]].to_numpy()).all()

@@ -551,3 +551,12 @@ def test_drawn_parameters_have_the_distribution_of_q(rng):
     for d in range(2):
         u = beta.cdf(np.exp(draws[:, 0, d]), a[0, d], b[0, d])
         assert abs(u.mean() - 0.5) < 0.03
+
+
+def test_words_of_groups_of_counts(rng):
+    X = rng.poisson(np.repeat([[9.0, 1, 1, 5], [1, 9, 5, 1]], 40, axis=0))
+    counts = AnnealedBayesianMixture(2, emission="poisson", effort=0, random_state=0).fit(X)
+    words = counts.top_words(list("abcd"), n=2)
+    assert sorted(map(list, words)) == [["a", "d"], ["b", "c"]]
+    assert list(words[0]) == [list("abcd")[v] for v in np.argsort(-counts.lambdas_[0])[:2]]
+    assert not hasattr(AnnealedBayesianMixture(2, emission="gaussian"), "top_words")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,13 +23,13 @@ from ..metrics import (
     document_completion_log_likelihood,
     floors_of_words,
     split_documents,
-    top_words,
 )
 from ..models.latent_dirichlet import TOPICS
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
 from ._streaming import WORTH_THREADS
-from ._validation import check_activations, check_n_samples, finite, read_array
+from ._validation import check_activations, check_n_samples, finite
+from ._words import listed_words, names_of_words
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -295,28 +294,52 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         """
         ctx = self._context()
         topics = ctx.q[TOPICS]
-        n_words = topics.shape[1]
-        if not isinstance(n, (int, np.integer)) or n < 1:
-            raise ValueError(f"n must be a number of words, 1 or more, got {n!r}.")
-        if feature_names is None:
-            feature_names = getattr(self, "feature_names_in_", np.arange(n_words))
-        names = read_array(feature_names, "feature_names")
-        if names.shape != (n_words,):
-            raise ValueError(
-                f"feature_names must have one name for each of the {n_words} words, "
-                f"got an array of shape {names.shape}."
-            )
         floors = floors_of_words(topics, ctx.prior[TOPICS])
-        words = [names[row] for row in top_words(topics, min(int(n), n_words), floors)]
-        empty = sum(len(row) == 0 for row in words)
-        if empty:
-            warnings.warn(
-                f"{empty} of {len(words)} topics have no tokens, so that their lists of words are "
-                "empty. Fewer n_components leave fewer topics without use.",
-                UserWarning,
-                stacklevel=2,
-            )
-        return words
+        return listed_words(self, topics, floors, feature_names, n, "topics")
+
+    def to_pyldavis(self, X, feature_names=None):
+        """What ``pyLDAvis.prepare`` takes, for an interactive map of the topics.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Documents, such as those of the fit.
+        feature_names : array-like of shape (n_features,) or None, default=None
+            Names of the words, as for :meth:`top_words`.
+
+        Returns
+        -------
+        prepared : dict
+            ``topic_term_dists`` of shape (n_components, n_words), ``doc_topic_dists`` of shape
+            (n_samples, n_components), ``doc_lengths``, ``vocab`` and ``term_frequency``. Words that
+            do not occur in X are left out, because pyLDAvis divides by the frequencies of words.
+
+        Examples
+        --------
+        The map is made by ``pyLDAvis.prepare(**lda.to_pyldavis(X))``.
+
+        >>> from sklearn_anneal import AnnealedLatentDirichletAllocation
+        >>> X = [[3, 0, 0], [0, 2, 0], [4, 1, 0]]
+        >>> lda = AnnealedLatentDirichletAllocation(2, max_iter=5, random_state=0).fit(X)
+        >>> prepared = lda.to_pyldavis(X, ["cat", "dog", "eel"])
+        >>> prepared["vocab"], prepared["term_frequency"]
+        (['cat', 'dog'], array([7., 3.]))
+        """
+        ctx = self._context()
+        counts = self._validate_data(X, reset=False)
+        frequency = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
+        names = names_of_words(self, feature_names, len(frequency))
+        occur = frequency > 0
+        if not occur.any():
+            raise ValueError("X has no token, so that there are no topics to draw.")
+        topics = ctx.q[TOPICS][:, occur]
+        return {
+            "topic_term_dists": topics / topics.sum(axis=1, keepdims=True),
+            "doc_topic_dists": np.asarray(self.transform(X), dtype=np.float64),
+            "doc_lengths": np.asarray(counts.sum(axis=1), dtype=np.float64).ravel(),
+            "vocab": names[occur].tolist(),
+            "term_frequency": frequency[occur],
+        }
 
     @available_if(has_unit_temperatures)
     @by_parts

@@ -35,6 +35,7 @@ from ._validation import (
     refuse_masked,
     refuse_unobserved_columns,
 )
+from ._words import listed_words
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -452,6 +453,30 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         """E θ_k E w_kv, of shape (n_components, n_features)."""
         ctx = self._context()
         return ctx.model.means(ctx.q).astype(ctx.model.dtype, copy=False)
+
+    def top_words(self, feature_names=None, n=10):
+        """The columns with the largest expected counts in each component.
+
+        Parameters
+        ----------
+        feature_names : array-like of shape (n_features,) or None, default=None
+            Names of the columns, such as words, genes or pixels. None: ``feature_names_in_`` if X
+            had names of columns, else the indices of the columns.
+        n : int, default=10
+            Largest number of columns per component.
+
+        Returns
+        -------
+        words : list of ndarray of shape (n,) or shorter
+            One array per component, the largest expected count (``components_``) first. The arrays
+            of components that are not in use, whose expected count in the training data is at most
+            1, are empty, and a warning says how many these are.
+        """
+        ctx = self._context()
+        used = ctx.model.expected_counts(ctx.q, ctx.prior) > 1
+        floors = np.where(used[:, None], 0.0, np.inf)
+        means = ctx.model.means(ctx.q)
+        return listed_words(self, means, floors, feature_names, n, "components")
 
     @by_parts
     @explains("Prediction")

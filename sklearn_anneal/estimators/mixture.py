@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 
 from ..annealing import ANNEALING
 from ..families import COVARIANCE_TYPES
@@ -38,12 +39,17 @@ from ._validation import (
     refuse_masked,
     refuse_unobserved_columns,
 )
+from ._words import listed_words
 
 if TYPE_CHECKING:
     from ..annealing import Context
 
 _POSITIVE = [None, Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIOR = [*_POSITIVE, "array-like"]
+
+
+def _counts(estimator: Any) -> bool:
+    return estimator.emission == "poisson"
 
 
 class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
@@ -590,6 +596,31 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         with np.errstate(divide="ignore", invalid="ignore"):
             entropies = -np.nansum(shares * np.log(shares), axis=1)
         return float(1.0 - np.average(entropies, weights=weights) / np.log(shares.shape[1]))
+
+    @available_if(_counts)
+    def top_words(self, feature_names=None, n=10):
+        """The columns with the largest rates in each component.
+
+        The method is available with ``emission="poisson"``.
+
+        Parameters
+        ----------
+        feature_names : array-like of shape (n_features,) or None, default=None
+            Names of the columns. None: ``feature_names_in_`` if X had names of columns, else the
+            indices of the columns.
+        n : int, default=10
+            Largest number of columns per component.
+
+        Returns
+        -------
+        words : list of ndarray of shape (n,) or shorter
+            One array per component, the largest of its ``lambdas_`` first. The arrays of components
+            with at most one expected row are empty, and a warning says how many these are.
+        """
+        ctx = self._context()
+        used = ctx.model.weights.expected_counts(ctx.q, ctx.prior) > 1
+        floors = np.where(used[:, None], 0.0, np.inf)
+        return listed_words(self, self.lambdas_, floors, feature_names, n, "components")
 
     @in_frames
     @by_parts

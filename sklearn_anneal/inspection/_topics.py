@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..estimators._validation import read_array
+from ..estimators._words import names_of_words
 from ..metrics import floors_of_words, top_words
 from ._plotting import COLORS, choose, import_pyplot, is_positive_int, tidy
 
@@ -216,7 +216,7 @@ class TopicsDisplay:
         if not is_positive_int(n_words):
             raise ValueError(f"n_words should be a number of words from 1, but got {n_words!r}.")
         n_words = min(n_words, n_features)
-        names = _names(estimator, feature_names, n_features)
+        names = names_of_words(estimator, feature_names, n_features)
         # The documents added their expected numbers of tokens to the prior.
         prior = estimator.topic_word_prior_
         tokens = np.maximum(concentration - prior, 0.0).sum(axis=1)
@@ -254,17 +254,3 @@ def _divide(ax: Any, shape: tuple[int, int], n_topics: int, n_words: int, plt: A
         ax.set_axis_off()
     cells = (divmod(i, n_columns) for i in range(n_topics))
     return np.array([figure.add_subplot(grid[cell]) for cell in cells], dtype=object)
-
-
-def _names(estimator: Any, feature_names: Any, n_features: int) -> np.ndarray:
-    """The words of the model, one for each feature."""
-    if feature_names is None:
-        feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
-    names = read_array(feature_names, "feature_names")
-    if names.shape != (n_features,):
-        raise ValueError(
-            f"feature_names should have one name for each of the {n_features} words of the model, "
-            f"but got an array of shape {names.shape}. The get_feature_names_out() of the "
-            "vectorizer that counted the words has them."
-        )
-    return names
