@@ -1,4 +1,4 @@
-"""Attributes that exist only with some values of a parameter, and the error where they do not."""
+"""Attributes that exist only with some values of a parameter, and those that cannot be set."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 from cases_hidden_markov import ONE_OF_EACH, draw, small
+from harness import models
 from sklearn.base import clone
 
 from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM, AnnealedPMF
@@ -159,3 +160,20 @@ def test_objects_without_any_attribute_do_not_recur(rng):
     for empty in (AnnealedHMM.__new__(AnnealedHMM), clone(AnnealedHMM())):
         assert_lacks(empty, "means_")
         assert_lacks(empty, "__nothing__")
+
+
+@pytest.mark.parametrize("entry", models())
+def test_results_cannot_be_set(entry, rng):
+    """Predictions read the posterior distribution, and would not notice."""
+    X = entry.data(rng, 40)
+    est = entry.make(annealing="none", **entry.first).fit(X)
+    results = est._fitted_attributes(est._inference.context())
+    for other in (est, pickle.loads(pickle.dumps(est)), copy.deepcopy(est)):
+        for name in results:
+            before = getattr(other, name)
+            with pytest.raises(AttributeError, match=f"{name} describes the fitted posterior"):
+                setattr(other, name, before)
+    # Fits and streams replace them, and other attributes are free.
+    est.fit(X).partial_fit(X)
+    est.note_ = "of a user"
+    assert not hasattr(clone(est), "note_")

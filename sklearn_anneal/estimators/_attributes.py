@@ -1,4 +1,4 @@
-"""Errors for attributes that an estimator has only with some values of a parameter."""
+"""Errors for attributes that an estimator does not have with its parameters, or that are set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class ExplainedAttributes:
-    """Mixin whose error for an attribute that is missing says what would have it.
+    """Mixin whose errors say what would have a missing attribute, and why results cannot be set.
 
     Attributes
     ----------
@@ -47,6 +47,22 @@ class ExplainedAttributes:
                         )
             # This raises the usual error, or that of a property.
             return object.__getattribute__(self, name)
+
+        def __setattr__(self, name, value):
+            if name in self.__dict__.get("_results", ()):
+                raise AttributeError(
+                    f"{name} describes the fitted posterior distribution, which predictions read "
+                    "themselves, so that setting it would not change them. Work on a copy of it, "
+                    "or fit again with other parameters, priors or another random_state.",
+                    name=name,
+                    obj=self,
+                )
+            super().__setattr__(name, value)
+
+    def _describe(self, results: dict[str, Any]) -> None:
+        """Set attributes that describe the posterior distribution; users cannot set them."""
+        self.__dict__.update(results)
+        self.__dict__["_results"] = self.__dict__.get("_results", frozenset()) | results.keys()
 
     def _forget_others(self, fitted: dict[str, Any]) -> None:
         """Delete attributes of an earlier fit that do not exist with these parameters."""

@@ -683,13 +683,14 @@ class BaseAnnealed(
             "lower_bound": np.array([a.lower_bound for a in attempts], dtype=float),
             "kept": np.array([a.kept for a in attempts], dtype=bool),
         }
-        for name, value in self._fitted_attributes(ctx).items():
+        results = self._fitted_attributes(ctx)
+        for name, value in results.items():
             if (
                 getattr(value, "dtype", np.dtype(object)).kind == "f"
                 and not np.isfinite(value).all()
             ):
                 raise np.linalg.LinAlgError(f"{name} is not finite")
-            setattr(self, name, value)
+        self._describe(results)
 
     def _warn(self, ctx: Context, trace: Trace, stacklevel: int = 7) -> None:
         if not trace.converged and not trace.stopped and self.max_iter > 0:
@@ -766,7 +767,12 @@ class BaseAnnealed(
         """The fitted attributes at one moment of a fit, for callbacks that need them."""
         kept = replace(ctx, report=None, known=None, deviation=None)
         inference = Inference(kept, engine.PLAIN, 0.0, self._fixed_parameters())
-        return {"_inference": inference, **self._fitted_attributes(kept)}
+        # Callbacks set these one by one, in a copy that may have the results of an earlier fit.
+        return {
+            "_results": frozenset(),
+            "_inference": inference,
+            **self._fitted_attributes(kept),
+        }
 
     def _context(self) -> Context:
         """The context of the last fit, with the fitted parameters, for predictions."""

@@ -600,7 +600,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
 
     def _set_users(self, statistics: Natural) -> None:
         for name, value in self._user_attributes(self._inference.ctx, statistics).items():
-            setattr(self, name, value)
+            self._describe({name: value})
 
     # Public methods
 
