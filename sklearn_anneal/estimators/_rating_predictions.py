@@ -252,10 +252,10 @@ class RatingPredictions(BaseAnnealed):
         ``seen`` has the items that are left out, as the ``indptr`` and the ``indices`` of a sparse
         matrix in CSR format.
         """
-        if not isinstance(n, Integral) or not 1 <= int(n) <= LARGEST_ID:
-            raise ValueError(
-                f"n is the number of items for each user, from 1 to {LARGEST_ID}; got {n!r}."
-            )
+        if not isinstance(n, Integral) or n < 1:
+            raise ValueError(f"n is the number of items for each user, 1 or more; got {n!r}.")
+        if int(n) > LARGEST_ID:
+            raise ValueError(f"n is the number of items for each user, at most {LARGEST_ID}.")
         ctx = self._context()
         model, items = exact(ctx), self._items(ctx)
         n_users, n_items = len(users.mean), len(items.mean)
