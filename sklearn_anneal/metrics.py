@@ -344,9 +344,17 @@ def floors_of_words(topics: np.ndarray, prior: Any) -> np.ndarray:
     floors : ndarray of shape (n_topics, n_words)
         η, and infinity for topics that are not in use.
     """
-    tokens = np.maximum(topics - prior, 0.0).sum(axis=1)
-    used = tokens > min(1.0, _SHARE_OF_UNUSED * float(tokens.mean()))
-    return np.where(used[:, None], prior, np.inf)
+    return floors_of_used(np.maximum(topics - prior, 0.0).sum(axis=1), prior)
+
+
+def floors_of_used(counts: np.ndarray, floor: Any) -> np.ndarray:
+    """Return the floor for components that are in use, and infinity for others.
+
+    ``counts`` has the expected number of tokens or rows of each. A component is in use if it has
+    more than one, or, where weights or scales are tiny, a thousandth of the mean.
+    """
+    used = counts > min(1.0, _SHARE_OF_UNUSED * float(counts.mean()))
+    return np.where(used[:, None], floor, np.inf)
 
 
 def can_be_split(X: Any) -> np.ndarray:

@@ -106,13 +106,21 @@ def covering(cases: list[Any], turn: int = 0) -> list[Any]:
     """Those of :func:`crossed` combinations in which each class meets each method once.
 
     The entries of a class, which share most of their code, take turns: each meets some of the
-    methods, and others with another ``turn``. Other combinations are marked as exhaustive.
+    methods, at least one, and others with another ``turn``. Other combinations are marked as
+    exhaustive.
     """
     groups: dict[Any, list[int]] = {}
+    forms: dict[Any, list[int]] = {}
     for i, case in enumerate(cases):
-        entry, _, name = case.values
+        entry, params, name = case.values
         groups.setdefault((type(entry.make()), name), []).append(i)
+        forms.setdefault((entry.name, id(params)), []).append(i)
     chosen = {group[(turn + i) % len(group)] for i, group in enumerate(groups.values())}
+    chosen |= {
+        form[(turn + i) % len(form)]
+        for i, form in enumerate(forms.values())
+        if chosen.isdisjoint(form)
+    }
     return _exhaustive_but(cases, chosen)
 
 

@@ -176,4 +176,8 @@ def test_results_cannot_be_set(entry, rng):
     # Fits and streams replace them, and other attributes are free.
     est.fit(X).partial_fit(X)
     est.note_ = "of a user"
+    # What is no longer there is free as well.
+    name = next(iter(results))
+    del est.__dict__[name]
+    setattr(est, name, 1)
     assert not hasattr(clone(est), "note_")

@@ -407,7 +407,7 @@ def test_words_of_components_in_use(rng):
     nmf = AnnealedGammaProcessNMF(6, random_state=0).fit(X)
     unused = 6 - nmf.n_effective_components_
     assert unused > 0
-    with pytest.warns(UserWarning, match=f"{unused} of 6 components have no tokens"):
+    with pytest.warns(UserWarning, match=f"{unused} of 6 components are not in use"):
         words = nmf.top_words(names, 2)
     assert {frozenset(row) for row in words if len(row)} == {frozenset("ab"), frozenset("de")}
     for row, means in zip(words, nmf.components_, strict=True):

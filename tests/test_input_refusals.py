@@ -806,6 +806,17 @@ def test_factors_that_carry_a_large_level_without_an_intercept():
     assert np.isfinite(pmf(**how).fit(level).lower_bound_)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("noise", [None, "auto"])
+def test_levels_without_an_intercept_have_a_noise_of_their_own(noise, dtype):
+    """Years, and ratings that are all equal, by noise that is not given."""
+    rng = np.random.default_rng(0)
+    for level in (np.full((20, 6), 300.0), rng.integers(2015, 2025, size=(20, 6))):
+        est = pmf(fit_intercept=False, noise_variance=noise, max_iter=20).fit(level.astype(dtype))
+        assert np.isfinite(est.lower_bound_)
+        assert np.abs(est.predict_rows(level.astype(dtype)) - level).max() < 0.1 * level.mean()
+
+
 @pytest.mark.filterwarnings("error")
 def test_scores_whose_sum_alone_overflows():
     est = hmm(emission="poisson").fit(rows())

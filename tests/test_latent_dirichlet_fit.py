@@ -725,6 +725,10 @@ def test_pyldavis_takes_what_it_is_given(rng):
     expected = lda.components_[:, present]
     expected /= expected.sum(axis=1, keepdims=True)
     assert_allclose(prepared["topic_term_dists"], expected)
+    # Single precision is not the precision of the sums.
+    many = csr_matrix(np.full((2000, 30), 10001.0 / 3, dtype=np.float32))
+    total = lda.to_pyldavis(many)["term_frequency"]
+    assert_allclose(total, 2000 * np.float64(np.float32(10001.0 / 3)), rtol=1e-12)
     with pytest.raises(ValueError, match="no token"):
         lda.to_pyldavis(csr_matrix((2, 30)))
     pyLDAvis = pytest.importorskip("pyLDAvis")

@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
 from scipy.special import gammaln, logsumexp, psi
 from scipy.stats import beta, nbinom, norm, t
+from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
@@ -560,3 +561,6 @@ def test_words_of_groups_of_counts(rng):
     assert sorted(map(list, words)) == [["a", "d"], ["b", "c"]]
     assert list(words[0]) == [list("abcd")[v] for v in np.argsort(-counts.lambdas_[0])[:2]]
     assert not hasattr(AnnealedBayesianMixture(2, emission="gaussian"), "top_words")
+    # Weights that sum to one are proportions, and components are in use all the same.
+    light = clone(counts).fit(X, sample_weight=np.full(80, 1 / 80))
+    assert any(len(row) == 4 for row in light.top_words())

@@ -49,11 +49,11 @@ class ExplainedAttributes:
             return object.__getattribute__(self, name)
 
         def __setattr__(self, name, value):
-            if name in self.__dict__.get("_results", ()):
+            if name in self.__dict__.get("_results", ()) and name in self.__dict__:
                 raise AttributeError(
                     f"{name} describes the fitted posterior distribution, which predictions read "
-                    "themselves, so that setting it would not change them. Work on a copy of it, "
-                    "or fit again with other parameters, priors or another random_state.",
+                    "themselves, so that setting it would not change them. Change a copy of "
+                    "the array, or fit again with other parameters, priors or random_state.",
                     name=name,
                     obj=self,
                 )

@@ -51,9 +51,15 @@ def _prediction(estimator: Any, method: str, X: Any, how: dict[str, Any], dtype:
     else:
         width, dtype = estimator.n_features_in_, getattr(X, "dtype", dtype)
     row = np.zeros((1, width), dtype if np.dtype(dtype).kind in "biuf" else np.float64)
-    nameless = copy.copy(estimator)
-    vars(nameless).pop("feature_names_in_", None)
-    found = getattr(nameless, method)(sparse.csr_matrix(row) if sparse.issparse(X) else row, **how)
+    if hasattr(X, "columns"):
+        # Results that are frames have the names of the others.
+        names = {"columns" if hasattr(X, "iloc") else "schema": list(X.columns)}
+        found = getattr(estimator, method)(type(X)(row, **names), **how)
+    else:
+        nameless = copy.copy(estimator)
+        vars(nameless).pop("feature_names_in_", None)
+        rows = sparse.csr_matrix(row) if sparse.issparse(X) else row
+        found = getattr(nameless, method)(rows, **how)
     return tuple(map(_without_rows, found)) if isinstance(found, tuple) else _without_rows(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import date, timedelta
 from functools import wraps
 from typing import Any
@@ -60,7 +61,7 @@ def validated_table(
             "X.blocks), or for some rows in memory (X.compute())."
         )
     _refuse_times(X)
-    X = _without_foreign_fill(X, unobserved)
+    X = _real_categories(_without_foreign_fill(X, unobserved))
     try:
         return validate_data(estimator, X, **how)
     except (ValueError, TypeError) as error:
@@ -106,6 +107,20 @@ def _times(where: str, kind: str) -> str:
         "give the time since a start in a unit of your choice, for example "
         "(t - t.min()) / numpy.timedelta64(1, 'D')."
     )
+
+
+def _real_categories(X: Any) -> Any:
+    """Make real numbers of categories that are numbers, if some are missing.
+
+    NumPy would make integers of a data frame that has them beside integers, and a huge negative
+    number of each that is missing.
+    """
+    for i, (_, dtype) in enumerate(_dtypes(X)):
+        kind = getattr(getattr(getattr(dtype, "categories", None), "dtype", None), "kind", None)
+        if kind in ("i", "u", "b") and hasattr(X, "isetitem") and X.iloc[:, i].hasnans:
+            X = X.copy(deep=False)
+            X.isetitem(i, X.iloc[:, i].astype(np.float64))
+    return X
 
 
 def _without_foreign_fill(X: Any, unobserved: bool) -> Any:
@@ -177,9 +192,9 @@ def _spells_number(cell: str | bytes) -> bool:
 def in_frames(impute: Callable[..., Any]) -> Callable[..., Any]:
     """Let a method that fills X in return the containers that ``set_output`` asks for.
 
-    They have the columns, the index and the dtypes of X where X is a frame of the same library. A
-    column whose filled cells its dtype cannot hold, such as means of integers, is real. Data in
-    parts, whose results are read part by part, stay arrays.
+    If X is a frame of the same library, the result has its columns, index and dtypes, and observed
+    cells are those of X. A column whose dtype cannot hold what is filled in, such as means of
+    integers, is real. Data in parts have one frame for each part.
     """
 
     @wraps(impute)
@@ -190,35 +205,83 @@ def in_frames(impute: Callable[..., Any]) -> Callable[..., Any]:
         if library == "default" or not all(isinstance(array, np.ndarray) for array in arrays):
             return found
         adapter = ADAPTERS_MANAGER.adapters[library]
-        columns = getattr(self, "feature_names_in_", None)
-        if columns is None:
-            columns = [f"x{i}" for i in range(arrays[0].shape[1])]
-        filled, *others = (
-            adapter.create_container(array, X, columns, inplace=False) for array in arrays
-        )
-        if adapter.is_supported_container(X):
-            filled = _with_dtypes_of(X, filled)
-        return (filled, *others) if others else filled
+        given = adapter.is_supported_container(X)
+        if given:
+            columns = X.columns
+        else:
+            numbered = [f"x{i}" for i in range(arrays[0].shape[1])]
+            columns = getattr(self, "feature_names_in_", numbered)
+        frames = [adapter.create_container(array, X, columns, inplace=False) for array in arrays]
+        if given:
+            frames[0] = _FILLED[library](X, arrays[0])
+        return tuple(frames) if len(frames) > 1 else frames[0]
 
     return call
 
 
-def _with_dtypes_of(X: Any, filled: Any) -> Any:
-    """A frame whose columns have the dtypes that they have in X, where these lose nothing."""
-    columns = []
-    for name, original in zip(filled.columns, _series(X), strict=True):
-        column = filled[name]
-        convert = column.cast if hasattr(column, "cast") else column.astype
+def _filled_pandas(X: Any, values: np.ndarray) -> Any:
+    frame = X.copy(deep=False)
+    for i, filled in enumerate(values.T):
+        own = X.iloc[:, i]
         try:
-            own = convert(original.dtype)
-            same = np.array_equal(np.asarray(own, dtype=float), column.to_numpy(), equal_nan=True)
-        except (TypeError, ValueError, ArithmeticError):
-            same = False
-        columns.append(own if same else column)
-    if hasattr(filled, "with_columns"):
-        return filled.with_columns(columns)
-    return filled.assign(**dict(zip(filled.columns, columns, strict=True)))
+            changed = own.to_numpy(dtype=np.float64, na_value=np.nan) != filled
+        except (TypeError, ValueError):
+            changed = np.ones(len(own), dtype=bool)
+        if changed.any():
+            dtype = own.dtype
+            cells = _as_cells(filled[changed], dtype)
+            if cells is None:
+                frame.isetitem(i, type(own)(filled, index=own.index))
+            else:
+                # Cells of a Series of the dtype itself, since others would be converted.
+                column = own.copy()
+                column.iloc[np.flatnonzero(changed)] = type(own)(cells, dtype=dtype).array
+                frame.isetitem(i, column)
+    return frame
 
 
-def _series(X: Any) -> Iterator[Any]:
-    return (X.iloc[:, i] if hasattr(X, "iloc") else X[:, i] for i in range(X.shape[1]))
+def _as_cells(filled: np.ndarray, dtype: Any) -> np.ndarray | None:
+    """Numbers as cells of a dtype of pandas, or None if it cannot hold them."""
+    if getattr(dtype, "categories", None) is not None:
+        try:
+            codes = np.asarray(dtype.categories, dtype=np.float64)
+        except (TypeError, ValueError):
+            return None
+        places = np.array([np.argmax(codes == code) for code in filled])
+        return dtype.categories[places] if np.isin(filled, codes).all() else None  # type: ignore[no-any-return]
+    kind = getattr(dtype, "kind", "O")
+    if kind == "f":
+        return filled
+    if kind not in "iub":
+        return None
+    plain = np.dtype(getattr(dtype, "numpy_dtype", dtype))
+    low, high = (0, 1) if kind == "b" else (np.iinfo(plain).min, np.iinfo(plain).max)
+    fits = (filled == np.floor(filled)) & (filled >= low) & (filled <= high)
+    return filled.astype(plain) if fits.all() else None
+
+
+def _filled_polars(X: Any, values: np.ndarray) -> Any:
+    columns = []
+    for name, filled in zip(X.columns, values.T, strict=True):
+        own = X[name]
+        real = type(own)(name, filled)
+        column = real
+        # The errors of polars have no base class but Exception.
+        with suppress(Exception):
+            # Categories are read by their names, and not by their numbers.
+            text = own.dtype.base_type().__name__ in ("String", "Categorical", "Enum")
+            numbers = (own.cast(str) if text else own).cast(float, strict=False)
+            same = numbers.to_numpy() == filled
+            if same.all():
+                column = own
+            elif own.dtype.is_float():
+                column = real.cast(own.dtype)
+            else:
+                cast = real.cast(own.dtype)
+                if (cast.cast(float).to_numpy() == filled).all():
+                    column = cast
+        columns.append(column)
+    return X.with_columns(columns)
+
+
+_FILLED = {"pandas": _filled_pandas, "polars": _filled_polars}

@@ -295,7 +295,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         ctx = self._context()
         topics = ctx.q[TOPICS]
         floors = floors_of_words(topics, ctx.prior[TOPICS])
-        return listed_words(self, topics, floors, feature_names, n, "topics")
+        return listed_words(self, topics, floors, feature_names, n, "topics have no tokens")
 
     def to_pyldavis(self, X, feature_names=None):
         """What ``pyLDAvis.prepare`` takes, for an interactive map of the topics.
@@ -326,8 +326,9 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         (['cat', 'dog'], array([7., 3.]))
         """
         ctx = self._context()
-        counts = self._validate_data(X, reset=False)
-        frequency = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
+        # Sums of many counts in single precision would be wrong in the fifth digit.
+        counts = self._validate_data(X, reset=False).astype(np.float64)
+        frequency = np.asarray(counts.sum(axis=0)).ravel()
         names = names_of_words(self, feature_names, len(frequency))
         occur = frequency > 0
         if not occur.any():
@@ -336,7 +337,7 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         return {
             "topic_term_dists": topics / topics.sum(axis=1, keepdims=True),
             "doc_topic_dists": np.asarray(self.transform(X), dtype=np.float64),
-            "doc_lengths": np.asarray(counts.sum(axis=1), dtype=np.float64).ravel(),
+            "doc_lengths": np.asarray(counts.sum(axis=1)).ravel(),
             "vocab": names[occur].tolist(),
             "term_frequency": frequency[occur],
         }

@@ -234,7 +234,9 @@ def read_array(values: Any, name: str) -> np.ndarray:
     refuse_masked(values, name)
     try:
         return np.asarray(values)
-    except ValueError:
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
         raise ValueError(f"{name} is no array, because its rows have several lengths.") from None
 
 

@@ -33,12 +33,12 @@ def names_of_words(estimator: Any, feature_names: Any, n_features: int) -> np.nd
 
 
 def listed_words(
-    estimator: Any, weights: np.ndarray, floors: Any, feature_names: Any, n: Any, plural: str
+    estimator: Any, weights: np.ndarray, floors: Any, feature_names: Any, n: Any, unused: str
 ) -> list[np.ndarray]:
     """The names of at most n words with the largest weights in each row of ``weights``.
 
-    ``floors`` are those of :func:`sklearn_anneal.metrics.top_words`. A warning says how many of the
-    topics, or of what else the rows are (``plural``), have no words at all.
+    ``floors`` are those of :func:`sklearn_anneal.metrics.top_words`. A warning says how many rows
+    have no words at all; ``unused`` is what they are, such as "topics have no tokens".
     """
     if not isinstance(n, (int, np.integer)) or n < 1:
         raise ValueError(f"n must be a number of words, 1 or more, got {n!r}.")
@@ -48,8 +48,8 @@ def listed_words(
     empty = sum(len(row) == 0 for row in words)
     if empty:
         warnings.warn(
-            f"{empty} of {len(words)} {plural} have no tokens, so that their lists of words are "
-            "empty. Fewer n_components leave fewer of them without use.",
+            f"{empty} of {len(words)} {unused}, so that their lists of words are empty. Fewer "
+            "n_components leave fewer of them without use.",
             UserWarning,
             stacklevel=outer_level(),
         )

@@ -17,7 +17,7 @@ from ..families import deviance, log_poisson
 from ..inference.parallel import Workers
 from ..inference.thread_limits import one_thread
 from ..inference.units import DenseCounts, SparseCounts, cell_patterns
-from ..metrics import LARGEST_COUNT, split_documents
+from ..metrics import LARGEST_COUNT, floors_of_used, split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF
 from ._base import BaseAnnealed
 from ._counts import checked_counts, drawn_counts
@@ -157,7 +157,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     total_samples : float or None, default=None
         Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
         runs within the first tenth of them. With None the size is taken to be the number of rows so
-        far, and the stream is not annealed.
+        far, and the stream is not annealed. If rows have weights, it is the sum of these.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.
@@ -469,14 +469,14 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         -------
         words : list of ndarray of shape (n,) or shorter
             One array per component, the largest expected count (``components_``) first. The arrays
-            of components that are not in use, whose expected count in the training data is at most
-            1, are empty, and a warning says how many these are.
+            of components that are not in use are empty, and a warning says how many these are. In
+            use is a component with an expected count in the training data above 1, or above a
+            thousandth of the mean where scales are tiny.
         """
         ctx = self._context()
-        used = ctx.model.expected_counts(ctx.q, ctx.prior) > 1
-        floors = np.where(used[:, None], 0.0, np.inf)
+        floors = floors_of_used(ctx.model.expected_counts(ctx.q, ctx.prior), 0.0)
         means = ctx.model.means(ctx.q)
-        return listed_words(self, means, floors, feature_names, n, "components")
+        return listed_words(self, means, floors, feature_names, n, "components are not in use")
 
     @by_parts
     @explains("Prediction")

@@ -148,7 +148,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Number of documents in the whole stream that ``partial_fit`` will see. The annealing
         schedule runs within the first tenth of them. With None the size is taken to be the number
         of documents so far, and of all methods only structured inference runs, which needs no
-        schedule.
+        schedule. If documents have weights, it is the sum of these.
     perp_tol : float, default=0.1
         Change of the perplexity below which ``evaluate_every`` stops the fit.
     mean_change_tol : float, default=1e-3

@@ -166,7 +166,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     total_samples : float or None, default=None
         Size of the whole stream that ``partial_fit`` will see: the number of users for matrices, or
         of ratings for pairs. The annealing schedule runs within the first tenth of it. With None
-        the size is taken to be what has been seen so far, and the stream is not annealed.
+        the size is taken to be what has been seen so far, and the stream is not annealed. If there
+        are weights, it is the sum of these.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.

@@ -15,6 +15,7 @@ from ..annealing import ANNEALING
 from ..families import COVARIANCE_TYPES
 from ..inference.tables import Blocks, merged_rows, missing_cells
 from ..inference.units import Rows, cell_patterns
+from ..metrics import floors_of_used
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed
 from ._columns import (
@@ -178,7 +179,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     total_samples : float or None, default=None
         Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
         runs within the first tenth of them. With None the size is taken to be the number of rows so
-        far, and the stream is not annealed.
+        far, and the stream is not annealed. If rows have weights, it is the sum of these.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.
@@ -615,12 +616,14 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         -------
         words : list of ndarray of shape (n,) or shorter
             One array per component, the largest of its ``lambdas_`` first. The arrays of components
-            with at most one expected row are empty, and a warning says how many these are.
+            that are not in use are empty, and a warning says how many these are. In use is a
+            component with more than one expected row, or more than a thousandth of the mean where
+            weights are tiny.
         """
         ctx = self._context()
-        used = ctx.model.weights.expected_counts(ctx.q, ctx.prior) > 1
-        floors = np.where(used[:, None], 0.0, np.inf)
-        return listed_words(self, self.lambdas_, floors, feature_names, n, "components")
+        floors = floors_of_used(ctx.model.weights.expected_counts(ctx.q, ctx.prior), 0.0)
+        unused = "components are not in use"
+        return listed_words(self, self.lambdas_, floors, feature_names, n, unused)
 
     @in_frames
     @by_parts

@@ -146,7 +146,7 @@ class AnnealedSpikeSlabFactorAnalysis(
     total_samples : float or None, default=None
         Number of rows in the whole stream that ``partial_fit`` will see. The annealing schedule
         runs within the first tenth of them. With None the size is taken to be the number of rows so
-        far, and the stream is not annealed.
+        far, and the stream is not annealed. If rows have weights, it is the sum of these.
     n_jobs : int or None, default=None
         Number of threads, as in scikit-learn. They share out the restarts, or the parts of the data
         if there is only one restart. The result does not depend on their number.

@@ -222,12 +222,14 @@ class MatrixFactorization(ConjugateModel):
         scale = summary.variance
         if self.equal_ratings(summary):
             scale, model.learns = 1.0, ()
-        for name, value in self._asked.items():
-            power, share = _SHARES[name]
-            setattr(model, name, value if isinstance(value, float) else share * scale**power)
         # Without an intercept, products of factors are as large as the ratings themselves.
         square = scale if self.fit_intercept else scale + summary.mean**2
         model.least_noise = _LEAST_NOISE[self.dtype.itemsize] * square
+        for name, value in self._asked.items():
+            power, share = _SHARES[name]
+            setattr(model, name, value if isinstance(value, float) else share * scale**power)
+        if not isinstance(self._asked["noise_variance"], float):
+            model.noise_variance = max(model.noise_variance, model.least_noise)
         model._check_precision(square)
         return model
 
