@@ -179,7 +179,7 @@ def test_fitted_estimators_that_are_not_sound_are_findings(rng):
     one, other = fitted(), fitted()
     found = Findings()
     check_same(found, "they differ", one, other)
-    other.means_ = np.nextafter(other.means_, np.inf)
+    other.means_[:] = np.nextafter(other.means_, np.inf)
     check_same(found, "they differ now", one, other)
     assert [kind for kind, _ in found.found] == ["they differ now"]
     check_bounds(found, np.array([-9.0, -3.0, -3.1]), 0, 1.0)

@@ -293,7 +293,7 @@ def _check_probabilities(found: Findings, est: Any, results: dict[str, Any]) -> 
             inside = P.size == 0 or (P.min() >= 0 and P.max() <= 1 + 1e-5)
             found.check(inside, "probability", f"{name} from {P.min()} to {P.max()}")
     for name in ("predict_proba", "transform"):
-        if name in results and (_has(est, "predict_proba") or _has(est, "top_words")):
+        if name in results and (_has(est, "predict_proba") or _has(est, "perplexity")):
             sums = np.asarray(results[name]).sum(axis=1)
             close = np.allclose(sums, 1, atol=1e-4 if sums.dtype == np.float32 else 1e-8)
             found.check(close, "probability", f"rows of {name} sum to {sums[:5]}")
