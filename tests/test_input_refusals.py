@@ -702,7 +702,7 @@ def test_arrays_that_are_no_numbers(entry, value, rng):
             assert found.found == []
 
 
-@pytest.mark.parametrize("n", [1.5, "2", None, 0, [1], np.array([1, 2])])
+@pytest.mark.parametrize("n", [1.5, "2", None, 0, True, [1], np.array([1, 2])])
 def test_numbers_of_words_that_are_none(n):
     refuses("n must be a number of words, 1 or more, got", [
         partial(topics().fit(rows()).top_words, n=n),

@@ -40,7 +40,7 @@ def listed_words(
     ``floors`` are those of :func:`sklearn_anneal.metrics.top_words`. A warning says how many rows
     have no words at all; ``unused`` is what they are, such as "topics have no tokens".
     """
-    if not isinstance(n, (int, np.integer)) or n < 1:
+    if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 1:
         raise ValueError(f"n must be a number of words, 1 or more, got {n!r}.")
     n_features = weights.shape[1]
     names = names_of_words(estimator, feature_names, n_features)

@@ -600,8 +600,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         return attributes | ({"user_biases_": mean[:, d].copy()} if ctx.model.biases else {})
 
     def _set_users(self, statistics: Natural) -> None:
-        for name, value in self._user_attributes(self._inference.ctx, statistics).items():
-            self._describe({name: value})
+        self._describe(self._user_attributes(self._inference.ctx, statistics))
 
     # Public methods
 
