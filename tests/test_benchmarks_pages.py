@@ -58,8 +58,25 @@ def test_a_quick_run_on_numbers_of_components_writes_every_section(tmp_path, mon
     page = tmp_path / "page.md"
     numbers.main(["--quick", "--write", "--output", str(page)])
     text = page.read_text(encoding="utf-8")
-    for part in ("Drawn tables and chains", "Real tables", "| iris | 0 |", "A quick run"):
+    for part in ("Drawn tables and chains", "Real tables", "| iris | 150 × 4 |", "A quick run"):
         assert part in text
+
+
+def test_a_difference_counts_beyond_two_of_its_standard_errors():
+    from benchmarks.numbers import Split, summary_of
+
+    # The mean of the differences is 1 in all splits, and its standard errors are 1.15, 0.12 and 0.
+    swings = [np.array([3.0, -1.0, 3.0, -1.0]), np.array([1.2, 0.8, 1.2, 0.8]), np.ones(4)]
+    splits = [
+        Split((k, 5, 2), np.array([d, np.zeros(4), 2 * d]), (1.0, 4.0, 0.5))
+        for k, d in zip((3, 4, 8), swings, strict=True)
+    ]
+    assert summary_of(splits) == [
+        *("4 (3 to 8)", "5 (5 to 5)", "2 (2 to 2)"),
+        *("+1.000", "0", "2"),
+        *("-1.000", "2", "0"),
+        *("0.25", "2"),
+    ]
 
 
 @pytest.mark.parametrize("emission", ["gaussian", "categorical", "bernoulli", "poisson"])
