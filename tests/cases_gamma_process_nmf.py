@@ -8,8 +8,8 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
 from sklearn_anneal import AnnealedGammaProcessNMF
+from sklearn_anneal.data.units import DenseCounts, SparseCounts, cell_patterns
 from sklearn_anneal.families import Tempering
-from sklearn_anneal.inference.units import DenseCounts, SparseCounts, cell_patterns
 from sklearn_anneal.models._count_visits import Activations, Start
 from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 

@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import NoAnnealing
-from sklearn_anneal.inference.units import Documents
+from sklearn_anneal.data.units import Documents
 
 ROOT = Path(__file__).resolve().parents[1]
 FORMS = {

@@ -20,15 +20,16 @@ import pytest
 from models import ENTRIES, Entry
 
 from sklearn_anneal.annealing import ANNEALING, Annealing, Context, NoAnnealing
+from sklearn_anneal.data.units import _documents
 from sklearn_anneal.estimators import _base as base
 from sklearn_anneal.families import Tempering
-from sklearn_anneal.inference import conjugate, engine, parallel, visits
-from sklearn_anneal.inference.parallel import SEQUENTIAL
+from sklearn_anneal.inference import conjugate, loop, visits
 from sklearn_anneal.inference.stopping import RiseOfBound
-from sklearn_anneal.inference.units import _documents
 from sklearn_anneal.inference.visits import Visited
 from sklearn_anneal.models import _topic_visits
 from sklearn_anneal.models._base import Visit
+from sklearn_anneal.parallel import workers as parallel
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 from sklearn_anneal.search.problem import prepare
 
 
@@ -235,12 +236,12 @@ def open_run(
     if q is None:
         q = model.init(units, summary, prior, np.random.RandomState(seed))
     ctx.q = q(ctx) if callable(q) else q
-    method = method.calibrate(ctx, units, partial(engine.rehearse, ctx, units, FULL_STEPS))
+    method = method.calibrate(ctx, units, partial(loop.rehearse, ctx, units, FULL_STEPS))
     ctx.state |= method.initial_state(ctx)
     return ctx, method, units
 
 
-FULL_STEPS = engine.Settings(
+FULL_STEPS = loop.Settings(
     max_iter=0, stop=RiseOfBound(0.0), batch_size=None, learning_offset=1.0, learning_decay=0.0
 )
 
@@ -296,12 +297,12 @@ def one_update(
 
 def lower_bound(ctx: Context, units: Any) -> float:
     """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
-    return engine.lower_bound(ctx, units, SEQUENTIAL)
+    return loop.lower_bound(ctx, units, SEQUENTIAL)
 
 
 def finish_run(
     ctx: Context, method: Any, units: Any, estimator: Any, how: str | None = None
-) -> engine.Trace:
+) -> loop.Trace:
     """Make all passes of a fit of ``estimator`` from ``ctx`` on; ``ctx`` then has the result.
 
     ``how`` is "batch", "minibatches" (each with all units), or None for the estimator's own choice.
@@ -310,8 +311,8 @@ def finish_run(
     if how is not None:
         settings = settings._replace(batch_size=units.n_units)
         minibatches = how == "minibatches"
-    progress = engine.Progress(ctx, method)
-    return engine.fit(progress, units, settings, SEQUENTIAL, minibatches=minibatches).trace
+    progress = loop.Progress(ctx, method)
+    return loop.fit(progress, units, settings, SEQUENTIAL, minibatches=minibatches).trace
 
 
 def recorded_visits(monkeypatch: pytest.MonkeyPatch) -> list[Visited]:

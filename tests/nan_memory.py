@@ -12,7 +12,7 @@ import ctypes
 
 import numpy as np
 
-from sklearn_anneal.inference import kept_memory
+from sklearn_anneal.parallel import kept_memory
 
 # Number of bytes after the end of each array.
 AFTER = 4096

@@ -8,7 +8,7 @@ from harness import models
 from sklearn.base import clone
 from test_callbacks import Recorder
 
-from sklearn_anneal.inference import conjugate, engine, visits
+from sklearn_anneal.inference import conjugate, loop, visits
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -50,7 +50,7 @@ PLACES = {
     "the first visit": (visits, "visit", 1),
     "a later visit": (visits, "visit", 3),
     "a block": (conjugate, "posterior", 2),
-    "the last bound": (engine, "_end", 1),
+    "the last bound": (loop, "_end", 1),
 }
 
 
@@ -70,8 +70,8 @@ def test_a_fit_that_is_interrupted_in_an_update_changes_nothing(entry, rng, monk
 
         return interrupted
 
-    for rule, update in engine.UPDATES.items():
-        monkeypatch.setitem(engine.UPDATES, rule, interrupting(update))
+    for rule, update in loop.UPDATES.items():
+        monkeypatch.setitem(loop.UPDATES, rule, interrupting(update))
     with pytest.raises(Stop):
         est.fit(other)
     assert_unchanged(est, held, contents)

@@ -60,25 +60,6 @@ MODELS = (
 )
 
 
-GROUND_FLOOR = (
-    *("units", "tables", "parallel", "threads"),
-    *("kept_memory", "overflow", "shared_rows", "thread_limits"),
-)
-
-
-@pytest.mark.parametrize("module", GROUND_FLOOR)
-def test_data_points_and_workers_are_the_ground_floor(module):
-    """Every room may stand on them, because they import kernels and each other alone."""
-    path = ROOT / "inference" / module
-    for file in sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
-        package = file.relative_to(ROOT).parts[:-1]
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.level:
-                base = package[: len(package) - node.level + 1]
-                target = (*base, *(node.module or "").split("."))
-                assert target[0] == "kernels" or target[1] in GROUND_FLOOR, (file, target)
-
-
 def interface() -> list[str]:
     """What a conjugate model may define."""
     names = [name for cls in (Model, ConjugateModel) for name in vars(cls) if name[0] != "_"]

@@ -102,13 +102,13 @@ def test_shares_of_the_time_of_a_fit_add_up():
     from benchmarks.latent_dirichlet import data, online
 
     X = data.corpus("drawn").astype(np.float64)
-    updates = dict(online.engine.UPDATES)
+    updates = dict(online.loop.UPDATES)
     total, shares = online._shares(X, 4, online.Online(16, None))
     assert total > 0
     assert sum(shares.values()) == pytest.approx(1.0)
     assert shares["documents"] > 0
     assert shares["evaluation at the end"] > 0
-    assert updates == online.engine.UPDATES
+    assert updates == online.loop.UPDATES
 
 
 def test_own_limits_are_those_of_the_libraries():

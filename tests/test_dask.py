@@ -23,13 +23,13 @@ from sklearn_anneal import (
     AnnealedPMF,
     Shards,
 )
-from sklearn_anneal.inference import parted_units
-from sklearn_anneal.inference.part_sweeps import SweepAll
+from sklearn_anneal.data import parted_units
+from sklearn_anneal.data.part_sweeps import SweepAll
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
-cluster = pytest.importorskip("sklearn_anneal.inference.cluster")
+cluster = pytest.importorskip("sklearn_anneal.cluster.dask_workers")
 
 PARTS_AND_WORKERS = [(n, w) for n in (1, 5, 16) for w in (1, 2, 3)]
 

@@ -27,12 +27,12 @@ from sklearn.preprocessing import StandardScaler
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
 from sklearn_anneal.annealing import DeterministicAnnealing, StochasticAnnealing
-from sklearn_anneal.inference.units import Rows
+from sklearn_anneal.data.units import Rows
 
 # Weights of rows
 
 
-def run_engine(mixture, X, sample_weight, X_of_start):
+def run_loop(mixture, X, sample_weight, X_of_start):
     """The result of a fit whose start does not look at single rows."""
 
     def start(ctx):
@@ -61,8 +61,8 @@ def test_weights_count_rows(annealing, covariance_type, factorization, weighting
         max_iter=10,
         tol=0,
     )
-    ctx, trace = run_engine(mixture, X, weights, X_of_start=repeated)
-    expected, expected_trace = run_engine(mixture, repeated, None, X_of_start=repeated)
+    ctx, trace = run_loop(mixture, X, weights, X_of_start=repeated)
+    expected, expected_trace = run_loop(mixture, repeated, None, X_of_start=repeated)
     np.testing.assert_allclose(trace.lower_bounds, expected_trace.lower_bounds, rtol=1e-10)
     for key, value in expected.q.items():
         np.testing.assert_allclose(ctx.q[key], value, rtol=1e-9, atol=1e-9)

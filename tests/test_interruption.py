@@ -16,10 +16,10 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 from sklearn_anneal import kernels
-from sklearn_anneal.inference import lockstep, thread_limits
-from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
-from sklearn_anneal.inference.thread_limits import one_thread
-from sklearn_anneal.inference.units import Sequences
+from sklearn_anneal.data.units import Sequences
+from sklearn_anneal.parallel import lockstep, thread_limits
+from sklearn_anneal.parallel.thread_limits import one_thread
+from sklearn_anneal.parallel.workers import SEQUENTIAL, Workers
 
 PATIENCE = 60.0
 """Seconds after which something hangs; nothing waits for them otherwise."""
@@ -435,7 +435,7 @@ from sklearn_anneal import (
 )
 from sklearn_anneal.annealing import DeterministicAnnealing
 import sklearn_anneal.estimators._base as base
-from sklearn_anneal.inference.threads import Threads
+from sklearn_anneal.parallel.threads import Threads
 
 faulthandler.dump_traceback_later(PATIENCE, exit=True)
 base.WORTH_THREADS.update({True: 0, False: 0})

@@ -8,9 +8,9 @@ import threading
 import numpy as np
 import pytest
 
-from sklearn_anneal.inference import kept_memory
-from sklearn_anneal.inference.kept_memory import empty, memory_kept, zeros
-from sklearn_anneal.inference.parallel import Workers
+from sklearn_anneal.parallel import kept_memory
+from sklearn_anneal.parallel.kept_memory import empty, memory_kept, zeros
+from sklearn_anneal.parallel.workers import Workers
 
 LARGE = (300, 200)
 

@@ -12,8 +12,8 @@ from harness import open_run
 from models import gaussian_mixture
 from scipy.special import gammaln, logsumexp, psi, softmax
 
+from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import Tempering, UnitTemperatures, stick_breaking_log_weights
-from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.kernels import _compile, lazy_columns, ragged
 from sklearn_anneal.kernels import gaussian_mixture as kernels
 from sklearn_anneal.kernels._math import digamma_and_log_gamma, exp

@@ -15,11 +15,11 @@ from scipy.special import logsumexp, polygamma, psi
 from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.families import Dirichlet, LazyColumns, PooledDirichlet
 from sklearn_anneal.families._implicit import log_gamma_derivative
-from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.kernels import gamma_draws
 from sklearn_anneal.models._topic_draws import TopicsDraw, pooled_sums
 from sklearn_anneal.models._topic_tables import Concentrations
 from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 # λ of three topics over six words, of which the visits of these tests meet four.
 CONCENTRATION = np.array([

@@ -32,14 +32,14 @@ from sklearn_anneal.annealing import (
     StochasticAnnealing,
     StructuredVI,
 )
+from sklearn_anneal.data.units import Documents
+from sklearn_anneal.data.units import _base as _units
 from sklearn_anneal.estimators._priors import prior_of_words
-from sklearn_anneal.inference.parallel import Workers
-from sklearn_anneal.inference.units import Documents
-from sklearn_anneal.inference.units import _base as _units
 from sklearn_anneal.inspection import TopicsDisplay
 from sklearn_anneal.metrics import topic_coherence
 from sklearn_anneal.models import _topic_starts, _topic_tables
 from sklearn_anneal.models.latent_dirichlet import TopicsVisit
+from sklearn_anneal.parallel.workers import Workers
 
 
 def kept_bounds(lda, X, monkeypatch):

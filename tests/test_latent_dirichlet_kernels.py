@@ -11,9 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
 
+from sklearn_anneal.data.units import _documents
 from sklearn_anneal.families import Dirichlet, Tempering, UnitTemperatures
-from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
-from sklearn_anneal.inference.units import _documents
 from sklearn_anneal.kernels import _math, counts, ragged
 from sklearn_anneal.models import _topic_mean_field, _topic_tables
 from sklearn_anneal.models.latent_dirichlet import (
@@ -21,6 +20,7 @@ from sklearn_anneal.models.latent_dirichlet import (
     LocalStart,
     TopicsVisit,
 )
+from sklearn_anneal.parallel.workers import SEQUENTIAL, Workers
 
 PRECISION = {np.float64: 1e-10, np.float32: 1e-4}
 

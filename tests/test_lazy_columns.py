@@ -22,8 +22,8 @@ from sklearn_anneal.families import (
     posterior,
     settled,
 )
-from sklearn_anneal.inference.parallel import Workers
 from sklearn_anneal.models import _topic_tables
+from sklearn_anneal.parallel.workers import Workers
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 K, V = 3, 40

@@ -24,8 +24,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_anneal import AnnealedPMF
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.data.units import Ratings
 from sklearn_anneal.families import Tempering
-from sklearn_anneal.inference.units import Ratings
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -25,8 +25,8 @@ from sklearn.base import clone
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture, Shards
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.families import Tempering
-from sklearn_anneal.inference.units import Rows, cell_patterns
 from sklearn_anneal.models.components._moments import moments
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sklearn_anneal.inference.units import Rows, cell_patterns
+from sklearn_anneal.data.units import Rows, cell_patterns
 from sklearn_anneal.models.components import _missing_cells as cells
 
 

@@ -17,10 +17,10 @@ from sklearn.preprocessing import OrdinalEncoder
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture, AnnealedBayesianMixture
 from sklearn_anneal.annealing import StructuredVI
+from sklearn_anneal.data.tables import Blocks, Coded, Packing, merged_rows, missing_cells
+from sklearn_anneal.data.units import Rows
 from sklearn_anneal.families import Beta, Tempering
 from sklearn_anneal.families._empirical_bayes import beta_pair
-from sklearn_anneal.inference.tables import Blocks, Coded, Packing, merged_rows, missing_cells
-from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.models.components import bernoulli
 from sklearn_anneal.models.components._base import BOUNDS
 from sklearn_anneal.models.components._linear import step_of_codes

@@ -16,10 +16,10 @@ from sklearn import config_context, get_config
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
-from sklearn_anneal.inference.parallel import Workers
-from sklearn_anneal.inference.shared_rows import SharedRows
-from sklearn_anneal.inference.thread_limits import one_thread
-from sklearn_anneal.inference.units import Sequences
+from sklearn_anneal.data.shared_rows import SharedRows
+from sklearn_anneal.data.units import Sequences
+from sklearn_anneal.parallel.thread_limits import one_thread
+from sklearn_anneal.parallel.workers import Workers
 
 
 def threads(api):

@@ -13,9 +13,9 @@ from sklearn_anneal import (
     AnnealedLatentDirichletAllocation,
     Shards,
 )
+from sklearn_anneal.data import part_sweeps, parted_units
+from sklearn_anneal.data.parts import Here, copied
 from sklearn_anneal.estimators import _part_fits
-from sklearn_anneal.inference import part_sweeps, parted_units
-from sklearn_anneal.inference.parts import Here, copied
 
 BETWEEN_COPIES = 4
 

@@ -21,8 +21,8 @@ from sklearn_anneal import (
     AnnealedPMF,
     Shards,
 )
+from sklearn_anneal.data.parts import Here
 from sklearn_anneal.estimators import _part_fits
-from sklearn_anneal.inference.parts import Here
 
 
 @pytest.fixture(autouse=True)

@@ -23,8 +23,8 @@ from sklearn_anneal import (
     Shards,
 )
 from sklearn_anneal.annealing import DeterministicAnnealing
-from sklearn_anneal.inference.lockstep import Lockstep
-from sklearn_anneal.inference.parts import Sums
+from sklearn_anneal.data.parts import Sums
+from sklearn_anneal.parallel.lockstep import Lockstep
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ import tracemalloc
 import numpy as np
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.data.parts import Here
 from sklearn_anneal.estimators._part_fits import _gathered
 from sklearn_anneal.estimators._part_sources import Source
-from sklearn_anneal.inference.parts import Here
 from sklearn_anneal.search.problem import ROWS_FOR_STARTS
 
 

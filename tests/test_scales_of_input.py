@@ -17,7 +17,7 @@ from sklearn_anneal import (
     Shards,
 )
 from sklearn_anneal.annealing import ANNEALING
-from sklearn_anneal.inference.units import Rows
+from sklearn_anneal.data.units import Rows
 from sklearn_anneal.models.components.gaussian import GaussianComponents
 
 FAST = {"annealing": "none", "max_iter": 3, "random_state": 0}

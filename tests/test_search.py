@@ -32,12 +32,12 @@ from sklearn_anneal import (
     AnnealedHMM,
 )
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.data.units import Sequences
 from sklearn_anneal.families import Factors
-from sklearn_anneal.inference import engine
-from sklearn_anneal.inference.parallel import SEQUENTIAL
-from sklearn_anneal.inference.units import Sequences
+from sklearn_anneal.inference import loop
 from sklearn_anneal.models._exchangeable import across_widest
 from sklearn_anneal.models._merges import disjoint_pairs, merge_gains
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 from sklearn_anneal.search import restarts
 
 pytestmark = [
@@ -65,7 +65,7 @@ def assert_own_bound(est, X):
     """Check that the bound is that of the fitted parameters."""
     ctx = context_of(est)
     units = units_of(est, X).centered(ctx.summary)
-    bound = engine.lower_bound(ctx, units, SEQUENTIAL)
+    bound = loop.lower_bound(ctx, units, SEQUENTIAL)
     if isinstance(est, AnnealedGammaProcessNMF):
         # Activations that start anew can end in a lower optimum than those that went on.
         assert est.lower_bound_ >= bound - 1e-6 * abs(bound)
@@ -270,13 +270,13 @@ def test_the_order_of_components_is_the_best_of_all_orders(concentration, n_rows
         trial.model = copy(ctx.model)
         trial.model.components, own = ctx.model.components.carried(ctx.prior, np.array(order))
         trial.prior = ctx.prior | own
-        found.append(engine.lower_bound(trial, units, SEQUENTIAL))
+        found.append(loop.lower_bound(trial, units, SEQUENTIAL))
     best = copy(ctx)
     found_order = ctx.model.reordered(ctx.q, ctx.prior)
     if found_order is not None:
         best.model, best.prior, best.q = found_order
     assert max(found) - min(found) > 0.1
-    assert engine.lower_bound(best, units, SEQUENTIAL) == pytest.approx(max(found), abs=0.02)
+    assert loop.lower_bound(best, units, SEQUENTIAL) == pytest.approx(max(found), abs=0.02)
     sizes = ctx.model.weights.expected_counts(best.q, best.prior)
     assert (np.diff(sizes[: None if concentration != "auto" else -1]) <= 0).all()
     assert best.model.reordered(best.q, best.prior) is None
@@ -438,15 +438,15 @@ def test_a_restart_that_is_further_on_keeps_the_standing_of_a_round(entry, param
         settings |= entry.in_batches(13)
     est = entry.make(**settings)
     ctx, method, units = open_run(est, entry.data(rng, 40))
-    progress, standings = engine.Progress(ctx, method), {}
+    progress, standings = loop.Progress(ctx, method), {}
     n_annealed = method.schedule_length()
     for n_passes in (2, 4, 6):
         until = n_annealed + n_passes
-        engine.fit(progress, units, est._settings(units), SEQUENTIAL, until=until)
+        loop.fit(progress, units, est._settings(units), SEQUENTIAL, until=until)
         assert progress.passes == until
         standings[n_passes] = restarts._standing(progress, n_passes)
     assert len(set(standings.values())) == 3
-    engine.fit(progress, units, est._settings(units), SEQUENTIAL)
+    loop.fit(progress, units, est._settings(units), SEQUENTIAL)
     for n_passes, standing in standings.items():
         assert restarts._standing(progress, n_passes) == standing
 

@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
 from sklearn_anneal.annealing import NoAnnealing
-from sklearn_anneal.inference.units import Rows
+from sklearn_anneal.data.units import Rows
 from sklearn_anneal.models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 
 AUTO = dict.fromkeys(GIVEN, "auto")

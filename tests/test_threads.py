@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from sklearn_anneal.inference import threads as module
-from sklearn_anneal.inference.kept_memory import zeros_apart
-from sklearn_anneal.inference.parallel import Workers
-from sklearn_anneal.inference.threads import Call, Threads
 from sklearn_anneal.kernels import _team, lazy_columns
+from sklearn_anneal.parallel import threads as module
+from sklearn_anneal.parallel.kept_memory import zeros_apart
+from sklearn_anneal.parallel.threads import Call, Threads
+from sklearn_anneal.parallel.workers import Workers
 
 
 @pytest.fixture(params=["watching", "sleeping"])

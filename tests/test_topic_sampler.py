@@ -15,7 +15,7 @@ from scipy.special import gammaln, psi
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import StructuredVI
-from sklearn_anneal.inference.units import Documents, _documents
+from sklearn_anneal.data.units import Documents, _documents
 from sklearn_anneal.kernels import load
 from sklearn_anneal.models import _topic_sampling
 from sklearn_anneal.models._topic_sampling import (

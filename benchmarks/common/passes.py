@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from sklearn_anneal.inference import conjugate, engine, visits
+from sklearn_anneal.inference import conjugate, loop, visits
 
 
 class PassClock:
@@ -36,8 +36,8 @@ class PassClock:
     def __enter__(self) -> PassClock:
         self._stack = ExitStack()
         for name in ("_batch_pass", "_minibatch_pass"):
-            timed = partial(self._timed, getattr(engine, name))
-            self._stack.enter_context(patch.object(engine, name, timed))
+            timed = partial(self._timed, getattr(loop, name))
+            self._stack.enter_context(patch.object(loop, name, timed))
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -77,7 +77,7 @@ class BatchClock:
         visit = partial(self._visited, visits.visit)
         self._stack.enter_context(patch.object(visits, "visit", visit))
         update = partial(self._updated, conjugate.update)
-        self._stack.enter_context(patch.dict(engine.UPDATES, conjugate=update))
+        self._stack.enter_context(patch.dict(loop.UPDATES, conjugate=update))
         return self
 
     def __exit__(self, *exception: Any) -> None:

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from sklearn_anneal.annealing import ANNEALING
-from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
-from sklearn_anneal.inference.thread_limits import one_thread
+from sklearn_anneal.parallel.thread_limits import one_thread
+from sklearn_anneal.parallel.workers import SEQUENTIAL, Workers
 
 from ..common.interpreters import in_fresh_interpreter
 from ..common.measuring import (

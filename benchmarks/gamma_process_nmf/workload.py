@@ -21,9 +21,9 @@ from sklearn.decomposition._nmf import _multiplicative_update_h, _multiplicative
 from sklearn_anneal import AnnealedGammaProcessNMF
 from sklearn_anneal.annealing import DeterministicAnnealing, StructuredVI
 from sklearn_anneal.annealing._base import Context
-from sklearn_anneal.inference import engine, visits
+from sklearn_anneal.inference import loop, visits
 from sklearn_anneal.inference.conjugate import update
-from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
+from sklearn_anneal.parallel.workers import SEQUENTIAL, Workers
 from sklearn_anneal.search.problem import prepare
 
 from ..latent_dirichlet.data import available, corpus
@@ -123,10 +123,10 @@ class Passes:
         estimator._load_kernels()
         X = estimator._validate_data(X, reset=True)
         units = estimator._make_units(X, None)
-        self._settings = engine.Settings(_NEVER, None, None, 1.0, 0.6)  # type: ignore[arg-type]
+        self._settings = loop.Settings(_NEVER, None, None, 1.0, 0.6)  # type: ignore[arg-type]
         problem, start = prepare(
             estimator._make_model(X, units),
-            engine.PLAIN,
+            loop.PLAIN,
             units,
             self._settings,
             np.random.RandomState(0),
@@ -145,10 +145,10 @@ class Passes:
 
     def __call__(self) -> None:
         ctx, units, workers = self.ctx, self._units, self._workers
-        visited = visits.visit(ctx, engine.PLAIN, units, workers, self._local, self._known)
+        visited = visits.visit(ctx, loop.PLAIN, units, workers, self._local, self._known)
         self.bound = visited.step.bound - ctx.model.kl(ctx.q, ctx.prior, visited.visit.known)
         how = {"minibatch": False, "passes": 1.0}
-        visited = update(ctx, engine.PLAIN, units, visited, self._settings, workers, **how)
+        visited = update(ctx, loop.PLAIN, units, visited, self._settings, workers, **how)
         self._local, self._known = visited.local, visited.visit.known
 
 

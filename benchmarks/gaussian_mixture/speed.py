@@ -33,11 +33,11 @@ from sklearn_anneal.annealing import (
     SVIPlus,
     VariationalTempering,
 )
-from sklearn_anneal.inference.engine import PLAIN, Progress, Settings, fit, lower_bound
-from sklearn_anneal.inference.parallel import SEQUENTIAL
+from sklearn_anneal.data.units import Rows
+from sklearn_anneal.inference.loop import PLAIN, Progress, Settings, fit, lower_bound
 from sklearn_anneal.inference.stopping import RiseOfBound
-from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.models.components.gaussian import ROWS_PER_BLOCK
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 from ..common.data import available, left_out
 from ..common.measuring import (

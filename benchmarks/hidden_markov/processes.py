@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_anneal.inference.parallel import Workers
+from sklearn_anneal.parallel.workers import Workers
 
 from ..common.interpreters import in_fresh_interpreter
 from ..common.measuring import (

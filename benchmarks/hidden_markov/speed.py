@@ -23,8 +23,8 @@ from unittest.mock import patch
 import numpy as np
 
 from sklearn_anneal.annealing import ANNEALING
-from sklearn_anneal.inference import conjugate, engine
-from sklearn_anneal.inference.units import Sequences
+from sklearn_anneal.data.units import Sequences
+from sklearn_anneal.inference import conjugate, loop
 from sklearn_anneal.kernels._compile import Kernel
 from sklearn_anneal.models.hidden_markov import HiddenMarkov
 
@@ -232,7 +232,7 @@ def shares(data: Data, k: int, size: Size) -> tuple[float, dict[str, float]]:
         ),
         patch.object(Kernel, "__call__", parts.watched(Kernel.__call__, kernel_name)),
         patch.object(emission, "add", parts.watched(emission.add, named(PARTS[2]))),
-        patch.dict(engine.UPDATES, conjugate=parts.watched(conjugate.update, named(UPDATE))),
+        patch.dict(loop.UPDATES, conjugate=parts.watched(conjugate.update, named(UPDATE))),
         patch.object(Sequences, "take", parts.watched(Sequences.take, named(TAKEN))),
     ):
         total = processor_seconds(passes)

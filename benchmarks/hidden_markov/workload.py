@@ -13,10 +13,10 @@ from sklearn.base import clone
 from sklearn.cluster import MiniBatchKMeans
 
 from sklearn_anneal import AnnealedHMM
-from sklearn_anneal.inference import engine, visits
-from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
+from sklearn_anneal.data.units import Sequences
+from sklearn_anneal.inference import loop, visits
 from sklearn_anneal.inference.stopping import RiseOfBound
-from sklearn_anneal.inference.units import Sequences
+from sklearn_anneal.parallel.workers import SEQUENTIAL, Workers
 
 from ..common.peers import is_there
 from ..common.priors import PEER_OF_SEQUENCES
@@ -29,7 +29,7 @@ except ImportError:
 
 # Number of frames that are joined in one row to give D = 12.
 WINDOW = 4
-BATCH = engine.Settings(
+BATCH = loop.Settings(
     max_iter=0, stop=RiseOfBound(0.0), batch_size=None, learning_offset=1.0, learning_decay=0.0
 )
 
@@ -175,7 +175,7 @@ class Ours:
         self.ctx = est._inference.ctx
         frames = est._validate_data(est._data(data.X, None, data.lengths), reset=False)
         self.units: Sequences = est._make_units(frames, None).centered(self.ctx.summary)
-        self.method = engine.PLAIN
+        self.method = loop.PLAIN
         self.workers = SEQUENTIAL
 
     @classmethod
@@ -195,7 +195,7 @@ class Ours:
         )
         if annealing != "none":
             method = clone(self._est).set_params(annealing=annealing)._strategy(ctx.model)
-            rehearse = partial(engine.rehearse, ctx, self.units, BATCH)
+            rehearse = partial(loop.rehearse, ctx, self.units, BATCH)
             other.method = method.calibrate(ctx, self.units, rehearse)
             ctx.state |= other.method.initial_state(ctx)
         return other
@@ -209,7 +209,7 @@ class Ours:
         ctx, method, units, workers = self.ctx, self.method, self.units, self.workers
         seen = visits.visit(ctx, method, units, workers)
         bound = seen.step.bound - ctx.model.kl(ctx.q, ctx.prior)
-        engine.UPDATES["conjugate"](
+        loop.UPDATES["conjugate"](
             ctx, method, units, seen, BATCH, workers, minibatch=False, passes=1.0
         )
         return bound

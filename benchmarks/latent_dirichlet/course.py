@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from sklearn_anneal.inference.units import Documents
+from sklearn_anneal.data.units import Documents
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
 from sklearn_anneal.models._topic_visits import LocalStart
 from sklearn_anneal.models.latent_dirichlet import LatentDirichlet

@@ -13,11 +13,11 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.decomposition import LatentDirichletAllocation
 
-from sklearn_anneal.inference import conjugate, engine
-from sklearn_anneal.inference.parallel import SEQUENTIAL
-from sklearn_anneal.inference.units import Documents
+from sklearn_anneal.data.units import Documents
+from sklearn_anneal.inference import conjugate, loop
 from sklearn_anneal.kernels._compile import Kernel
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 from ..common.measuring import Parts, processor_seconds, progress, reached, spread
 from ..common.peers import is_there
@@ -291,9 +291,9 @@ def _shares(X: csr_matrix, k: int, how: Online) -> tuple[float, dict[str, float]
     update, batches, evaluation, rest = ELSEWHERE
     with (
         patch.object(Kernel, "__call__", watched(Kernel.__call__, part_of)),
-        patch.dict(engine.UPDATES, conjugate=watched(conjugate.update, lambda _: update)),
+        patch.dict(loop.UPDATES, conjugate=watched(conjugate.update, lambda _: update)),
         patch.object(Documents, "take", watched(Documents.take, lambda _: batches)),
-        patch.object(engine, "lower_bound", watched(engine.lower_bound, lambda _: evaluation)),
+        patch.object(loop, "lower_bound", watched(loop.lower_bound, lambda _: evaluation)),
     ):
         total = processor_seconds(lambda: fit_ours(X, k, how, 0))
     spent[rest] += total - sum(spent.values())

@@ -29,7 +29,7 @@ from scipy.sparse import csr_matrix
 from sklearn.decomposition._lda import _update_doc_distribution
 from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 
-from sklearn_anneal.inference.units import Documents
+from sklearn_anneal.data.units import Documents
 from sklearn_anneal.kernels import latent_dirichlet as kernels
 from sklearn_anneal.models import _topic_mean_field
 

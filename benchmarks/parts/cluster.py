@@ -14,9 +14,9 @@ from unittest.mock import patch
 import numpy as np
 
 from sklearn_anneal import Shards
-from sklearn_anneal.inference.parallel import SEQUENTIAL, Workers
-from sklearn_anneal.inference.parts import Part, Request
-from sklearn_anneal.inference.units import Units
+from sklearn_anneal.data.parts import Part, Request
+from sklearn_anneal.data.units import Units
+from sklearn_anneal.parallel.workers import SEQUENTIAL, Workers
 
 from ..common.measuring import progress, reached
 from ..common.passes import PassClock
@@ -168,7 +168,7 @@ def _kilobytes(n: float) -> str:
 
 
 def _cost_rows(client: Any, sockets: Sockets, family: str, size: Size) -> list[list[str]]:
-    from sklearn_anneal.inference.cluster import OnDask
+    from sklearn_anneal.cluster.dask_workers import OnDask
 
     rows, first = [], 0.0
     passes = 3 if size.quick else PASSES
@@ -318,7 +318,7 @@ class Empty:
 
 def empty_place(client: Any, n_parts: int) -> Any:
     """Return a place with parts that have no data."""
-    from sklearn_anneal.inference.cluster import OnDask
+    from sklearn_anneal.cluster.dask_workers import OnDask
 
     place = OnDask(client)
     place.put([Empty(i) for i in range(n_parts)])  # type: ignore[misc]

@@ -17,9 +17,9 @@ from unittest.mock import patch
 import numpy as np
 
 from sklearn_anneal import Shards
-from sklearn_anneal.inference.parallel import Workers
-from sklearn_anneal.inference.part_sweeps import SweepAll
-from sklearn_anneal.inference.parts import Here, Part, Request
+from sklearn_anneal.data.part_sweeps import SweepAll
+from sklearn_anneal.data.parts import Here, Part, Request
+from sklearn_anneal.parallel.workers import Workers
 
 from ..common.measuring import progress, reached
 from ..common.passes import PassClock

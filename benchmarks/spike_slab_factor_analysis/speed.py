@@ -26,7 +26,7 @@ import numpy as np
 
 from sklearn_anneal import AnnealedSpikeSlabFactorAnalysis
 from sklearn_anneal.annealing import ANNEALING, DeterministicAnnealing, StructuredVI
-from sklearn_anneal.inference.thread_limits import one_thread
+from sklearn_anneal.parallel.thread_limits import one_thread
 
 from ..common.measuring import Script, milliseconds, progress, reached, spread
 from ..common.peers import is_there

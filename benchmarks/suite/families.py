@@ -17,9 +17,9 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
-from sklearn_anneal.inference.engine import lower_bound
-from sklearn_anneal.inference.parallel import SEQUENTIAL
-from sklearn_anneal.inference.units import Rows, Units
+from sklearn_anneal.data.units import Rows, Units
+from sklearn_anneal.inference.loop import lower_bound
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 from . import anchors, libraries, predictive
 from .instances import EM, EM_OF_TEN, NMF, RANDOM_SWAP, SPLIT_AND_MERGE, Instance

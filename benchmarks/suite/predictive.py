@@ -13,8 +13,8 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import csr_matrix
 from scipy.special import gammaln, logsumexp
 
-from sklearn_anneal.inference.parallel import SEQUENTIAL
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
+from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 from ..hidden_markov.data import Sequences
 

@@ -12,10 +12,10 @@ from sklearn.cluster import KMeans
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_non_negative, validate_data
 
+from sklearn_anneal.data.units import Rows
 from sklearn_anneal.estimators._base import BaseAnnealed
 from sklearn_anneal.estimators._validation import refuse_masked
 from sklearn_anneal.families import Beta, Dirichlet, Factor, Factors
-from sklearn_anneal.inference.units import Rows
 from sklearn_anneal.models._base import ConjugateModel, LocalStep, coinciding
 from sklearn_anneal.models._summary import DataSummary
 

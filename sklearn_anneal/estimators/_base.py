@@ -30,17 +30,18 @@ from ..annealing import (
     check_capabilities,
 )
 from ..annealing._documentation import LinkedDocumentation
-from ..inference import engine
+from ..data.fingerprints import fingerprint_of
+from ..data.units import Units
+from ..inference import loop
 from ..inference.callbacks import FitMonitor
-from ..inference.checkpoint import Checkpoint, fingerprint_of
-from ..inference.engine import Progress, Settings, Trace
+from ..inference.checkpoint import Checkpoint
+from ..inference.loop import Progress, Settings, Trace
 from ..inference.messages import number
-from ..inference.parallel import Workers
 from ..inference.stopping import RiseOfBound
-from ..inference.thread_limits import one_thread
-from ..inference.units import Units
 from ..kernels import COMPILATIONS, load
 from ..models._base import Model
+from ..parallel.thread_limits import one_thread
+from ..parallel.workers import Workers
 from ..search.problem import prepare
 from ..search.search import Found, Plan, best
 from . import _persistence
@@ -527,7 +528,7 @@ class BaseAnnealed(
         ctx = kept.context()
         ctx.summary = ctx.summary.continued(units.summary(ctx.model))
         self._load_kernels()
-        progress, save = Progress(ctx, engine.PLAIN), None
+        progress, save = Progress(ctx, loop.PLAIN), None
         if checkpoint is not None:
             self._reopened(checkpoint, units, np.random.RandomState(0), kept.identity())
             progress = checkpoint.load("restart-0") or progress
@@ -535,7 +536,7 @@ class BaseAnnealed(
         after_pass = None if monitor is None else monitor.begin_restart(0, 0, self.max_iter)
         with Workers(self.n_jobs, shared_memory=monitor is not None) as workers:
             units = units.centered(ctx.summary)
-            engine.fit(progress, units, self._settings(units), workers, after_pass, save)
+            loop.fit(progress, units, self._settings(units), workers, after_pass, save)
         if monitor is not None:
             monitor.end_restart(0, progress)
         return progress
@@ -766,7 +767,7 @@ class BaseAnnealed(
     def _snapshot(self, ctx: Context, units: Units) -> dict[str, Any]:
         """The fitted attributes at one moment of a fit, for callbacks that need them."""
         kept = replace(ctx, report=None, known=None, deviation=None)
-        inference = Inference(kept, engine.PLAIN, 0.0, self._fixed_parameters())
+        inference = Inference(kept, loop.PLAIN, 0.0, self._fixed_parameters())
         # Callbacks set these one by one, in a copy that may have the results of an earlier fit.
         return {
             "_results": frozenset(),

@@ -12,8 +12,8 @@ from sklearn.utils import Bunch
 from sklearn.utils._indexing import _get_column_indices
 from sklearn.utils._missing import is_pandas_na
 
+from ..data.tables import Blocks, Coded
 from ..families import Natural
-from ..inference.tables import Blocks, Coded
 from ..models.components._base import Components
 from ..models.components.blocks import BlockComponents
 from ..models.components.categorical_columns import CategoricalColumns

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 
-from ..inference.units import Rows
+from ..data.units import Rows
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._part_predictions import by_parts

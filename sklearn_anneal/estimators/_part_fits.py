@@ -15,9 +15,9 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.random import sample_without_replacement
 from sklearn.utils.validation import _num_samples
 
-from ..inference.parallel import Workers
-from ..inference.parted_units import PartedUnits
-from ..inference.parts import Here, Part, Place, Request
+from ..data.parted_units import PartedUnits
+from ..data.parts import Here, Part, Place, Request
+from ..parallel.workers import Workers
 from ..search.problem import ROWS_FOR_STARTS
 from ._part_sources import (
     Source,
@@ -109,7 +109,7 @@ def place_of(shards: Shards, sources: list[Source]) -> Place:
     if client is None:
         return Here([source.stays for source in sources])
     try:
-        from ..inference.cluster import OnDask
+        from ..cluster.dask_workers import OnDask
     except ImportError as error:
         raise ImportError(
             "Data in parts on a cluster need Dask: python -m pip install dask distributed "

@@ -13,8 +13,8 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_feature_names, _num_samples
 
-from ..inference.parallel import Workers, owned
-from ..inference.parts import Part, Request
+from ..data.parts import Part, Request
+from ..parallel.workers import Workers, owned
 from ._part_fits import placed
 from ._shards import FirstReading, Shards, as_shards, described, in_parts, naming, read
 

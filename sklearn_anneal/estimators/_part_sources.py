@@ -12,9 +12,9 @@ from scipy import sparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _get_feature_names, _num_samples
 
-from ..inference.part_views import NoUnits
-from ..inference.tables import Blocks, Coded, Packing
-from ..inference.units import Units
+from ..data.part_views import NoUnits
+from ..data.tables import Blocks, Coded, Packing
+from ..data.units import Units
 from ._shards import FirstReading, described, is_delayed, naming, read
 
 

@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from sklearn.utils._missing import is_pandas_na
 from sklearn.utils.validation import _num_samples
 
-from ..inference.units import Sequences
+from ..data.units import Sequences
 from ._validation import (
     hint_of_one,
     masked_as_nan,

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import _num_samples
 
-from ..inference.parallel import owned
+from ..parallel.workers import owned
 
 
 class Shards:

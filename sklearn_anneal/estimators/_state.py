@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ..annealing import Annealing, Context
-from ..inference.checkpoint import fingerprint
+from ..data.fingerprints import fingerprint
 
 
 @dataclass

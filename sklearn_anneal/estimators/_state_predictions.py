@@ -9,7 +9,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
-from ..inference.units import Sequences
+from ..data.units import Sequences
 from ..models.hidden_markov import kernels, log_probabilities
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._columns import FRAME_EMISSIONS, TablesOfColumns

@@ -10,11 +10,11 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from ..annealing import Annealing
-from ..inference import engine, streaming
-from ..inference.engine import Trace
+from ..data.units import Units
+from ..inference import loop, streaming
+from ..inference.loop import Trace
 from ..inference.messages import Messages, described
-from ..inference.parallel import Workers
-from ..inference.units import Units
+from ..parallel.workers import Workers
 from ..search.problem import prepare
 from ..search.search import finite
 from ._state import Inference
@@ -108,4 +108,4 @@ def _opened(estimator: Any, X: Any, units: Units) -> tuple[Inference, Annealing]
 
 def without_schedule(strategy: Annealing) -> Annealing:
     """Plain inference, or the method itself if it has no schedule and runs throughout."""
-    return engine.PLAIN if strategy.finish else strategy
+    return loop.PLAIN if strategy.finish else strategy

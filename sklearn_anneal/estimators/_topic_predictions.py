@@ -14,10 +14,8 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
+from ..data.units import Documents
 from ..families import Dirichlet
-from ..inference.parallel import Workers
-from ..inference.thread_limits import one_thread
-from ..inference.units import Documents
 from ..metrics import (
     can_be_split,
     document_completion_log_likelihood,
@@ -25,6 +23,8 @@ from ..metrics import (
     split_documents,
 )
 from ..models.latent_dirichlet import TOPICS
+from ..parallel.thread_limits import one_thread
+from ..parallel.workers import Workers
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
 from ._streaming import WORTH_THREADS

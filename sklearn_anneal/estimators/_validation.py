@@ -22,9 +22,9 @@ from sklearn.utils._param_validation import (
 )
 
 from .._compat import check_sample_weight
-from ..inference.overflow import judged_by_results
-from ..inference.tables import missing_cells
-from ..inference.units import Rows
+from ..data.tables import missing_cells
+from ..data.units import Rows
+from ..parallel.overflow import judged_by_results
 from ._warnings import outer_level
 
 WITHOUT_WEIGHT = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-from ..inference.units import Units
+from ..data.units import Units
 from ._state import Inference
 
 # The modules through which a call goes on its way from the user to a warning.

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from ..inference.units import Rows, Units
+from ..data.units import Rows, Units
 from ..models.factorial_mixture import FactorialMixture
 from ._base import BaseAnnealed, has_unit_temperatures
 from ._part_predictions import by_parts

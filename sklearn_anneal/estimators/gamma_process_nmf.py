@@ -13,12 +13,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_non_negative
 
+from ..data.units import DenseCounts, SparseCounts, cell_patterns
 from ..families import deviance, log_poisson
-from ..inference.parallel import Workers
-from ..inference.thread_limits import one_thread
-from ..inference.units import DenseCounts, SparseCounts, cell_patterns
 from ..metrics import LARGEST_COUNT, floors_of_used, split_documents
 from ..models.gamma_process_nmf import GammaProcessNMF
+from ..parallel.thread_limits import one_thread
+from ..parallel.workers import Workers
 from ._base import BaseAnnealed
 from ._counts import checked_counts, drawn_counts
 from ._number import NUMBER_OR_AUTO
@@ -39,8 +39,8 @@ from ._words import listed_words
 
 if TYPE_CHECKING:
     from ..annealing import Context
-    from ..inference.engine import Trace
-    from ..inference.units import Units
+    from ..data.units import Units
+    from ..inference.loop import Trace
 
 _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")

@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from ..data.units import Rows, Units, cell_patterns
 from ..families import (
     COVARIANCE_TYPES,
 )
-from ..inference.units import Rows, Units, cell_patterns
 from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed
 from ._mixture_predictions import OVERFLOW, MixturePredictions

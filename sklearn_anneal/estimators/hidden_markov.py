@@ -12,9 +12,9 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._compat import with_callbacks
+from ..data.tables import missing_cells
+from ..data.units import Sequences, cell_patterns
 from ..families import COVARIANCE_TYPES
-from ..inference.tables import missing_cells
-from ..inference.units import Sequences, cell_patterns
 from ..models._known_states import impossible_sequence
 from ..models.hidden_markov import HiddenMarkov, log_probabilities
 from ._base import BaseAnnealed

@@ -14,9 +14,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_non_negative
 
 from ..annealing.structured import StructuredVI
-from ..inference.engine import Trace
+from ..data.units import Documents, Units
+from ..inference.loop import Trace
 from ..inference.stopping import ChangeOfPerplexity, RiseOfBound
-from ..inference.units import Documents, Units
 from ..models.latent_dirichlet import SAMPLER, LatentDirichlet
 from ._base import BaseAnnealed
 from ._counts import as_native, checked_counts, refuse_texts

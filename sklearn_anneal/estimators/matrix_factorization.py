@@ -15,13 +15,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from .._compat import with_callbacks
+from ..data.units import Ratings
 from ..families import (
     Natural,
     Tempering,
 )
-from ..inference.thread_limits import one_thread
-from ..inference.units import Ratings
 from ..models.matrix_factorization import MatrixFactorization
+from ..parallel.thread_limits import one_thread
 from ._base import BaseAnnealed
 from ._part_fits import stream
 from ._part_predictions import by_parts

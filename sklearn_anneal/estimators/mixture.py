@@ -12,9 +12,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from ..annealing import ANNEALING
+from ..data.tables import Blocks, merged_rows, missing_cells
+from ..data.units import Rows, cell_patterns
 from ..families import COVARIANCE_TYPES
-from ..inference.tables import Blocks, merged_rows, missing_cells
-from ..inference.units import Rows, cell_patterns
 from ..metrics import floors_of_used
 from ..models.mixture import Mixture
 from ._base import BaseAnnealed

@@ -13,10 +13,10 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from ..inference.engine import Settings
+from ..data.units import Units
 from ..inference.gradient import OPTIMIZERS
+from ..inference.loop import Settings
 from ..inference.stopping import NoImprovement, RiseOfBound
-from ..inference.units import Units
 from ..models.sigmoid_belief_net import BinaryRows, SigmoidBeliefNet
 from ._base import BaseAnnealed
 from ._part_predictions import by_parts

@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
+from ..data.units import Rows, cell_patterns
 from ..inference.gradient import OPTIMIZERS
-from ..inference.units import Rows, cell_patterns
 from ..models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
 from ..models.spike_slab_gradient import (
     SpikeSlabByGradients,
@@ -37,7 +37,7 @@ from ._validation import (
 
 if TYPE_CHECKING:
     from ..annealing import Context
-    from ..inference.engine import Progress
+    from ..inference.loop import Progress
 
 _VARIANCE = [
     Interval(Real, 0.0, None, closed="neither"),

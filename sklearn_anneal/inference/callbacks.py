@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.utils.validation import _num_samples
 
 from ..annealing._base import Annealing, Context
-from .engine import Monitor, Progress, Trace
+from ..data.units import Units
+from .loop import Monitor, Progress, Trace
 from .messages import Messages, described
-from .units import Units
 
 Attributes = Callable[[], dict[str, Any]]
 """A function that returns the fitted attributes as they would be if the fit ended now."""

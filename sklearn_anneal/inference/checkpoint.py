@@ -9,20 +9,10 @@ from typing import Any
 
 import joblib
 
-from .units import Units
+from ..data.fingerprints import fingerprint
 
 _FORMAT = 4
 _FORMAT_NAME = "format of the checkpoint"
-
-
-def fingerprint(*values: Any) -> str:
-    """Return a hash of arrays and other values, which is equal for equal values."""
-    return str(joblib.hash(values))
-
-
-def fingerprint_of(units: Units) -> str:
-    """Return a hash of the data points, computed in one pass over them."""
-    return fingerprint(*units.identity())
 
 
 class Checkpoint:

@@ -9,11 +9,11 @@ from copy import copy
 from typing import Protocol
 
 from ..annealing._base import Annealing, Context
+from ..data.units import Units
 from ..families import Natural, posterior, settled
 from ..models._base import Block
+from ..parallel.workers import Workers
 from . import visits
-from .parallel import Workers
-from .units import Units
 from .visits import Visited
 
 # With minibatches, hyperparameters that wait are learned only after this many updates.

@@ -28,12 +28,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..annealing._base import Annealing, Context
+from ..data.units import Units
 from ..families import Natural
 from ..models._base import LocalStep, compiled
+from ..parallel.workers import Workers
 from . import visits
 from .conjugate import LearningRates
-from .parallel import Workers
-from .units import Units
 from .visits import Visited
 
 

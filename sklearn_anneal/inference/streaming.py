@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..annealing._base import Annealing, Context
+from ..data.units import Units
 from ..families import settled
+from ..parallel.workers import Workers
 from . import visits
-from .engine import PLAIN, UPDATES, Settings, evaluate
-from .parallel import Workers
-from .units import Units
+from .loop import PLAIN, UPDATES, Settings, evaluate
 
 # The share of a stream in which the schedule runs. The rest is plain inference: every data point
 # is seen once only, and parameters that are learned at high temperature are crude. A longer share

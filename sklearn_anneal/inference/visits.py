@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..annealing._base import Annealing, Context, RandomWeights
+from ..data.units import Units
 from ..models._base import Block, LocalStep, Visit
-from .parallel import Workers
-from .units import Units
+from ..parallel.workers import Workers
 
 
 class Visited(NamedTuple):

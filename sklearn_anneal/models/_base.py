@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..families import Factor, Factors, Natural, Tempering, UnitTemperatures
-from ..inference.parallel import SEQUENTIAL, Workers
+from ..parallel.workers import SEQUENTIAL, Workers
 from ._visit import Constraint, LocalStep, Visit
 
 __all__ = [

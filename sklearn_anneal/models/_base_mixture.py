@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp, softmax
 
+from ..data.units import Rows
 from ..families import Factors, Natural
-from ..inference.parallel import SEQUENTIAL, Workers
-from ..inference.units import Rows
+from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import ConjugateModel, coinciding
 from ._exchangeable import Assigned, Exchangeable
 from ._weights import WEIGHTS

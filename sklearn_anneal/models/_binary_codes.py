@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import softmax
 
+from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
-from ..inference.parallel import SEQUENTIAL, Workers
-from ..inference.units import Rows
+from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, LocalStep, Visit
 
 # Largest number of rows whose projections are in memory at a time, and the number that the kernels

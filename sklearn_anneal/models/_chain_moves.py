@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from ..data.units import Sequences
 from ..families import Natural
-from ..inference.units import Sequences
 from ._exchangeable import ROWS_FOR_SWAPS, Assigned, Exchangeable, nearer_to_second
 from .components._base import Components, clusterings
 

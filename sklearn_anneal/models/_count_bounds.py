@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data.units import DenseCounts, SparseCounts
 from ..families import Natural, digamma_excess, gamma_divergence
-from ..inference.units import DenseCounts, SparseCounts
 from ._base import compiled
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, psi
 
+from ..data.units import DenseCounts, SparseCounts
 from ..families import Natural
-from ..inference.units import DenseCounts, SparseCounts
 from ._base import compiled
 from ._count_bounds import exact_bound, has_large_rows
 from ._visit import LocalStep, Visit

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import softmax
 
+from ..data.units import Sequences
 from ..families import Natural
-from ..inference.units import Sequences
 from ._base import compiled
 
 # The log probability of what cannot be, such as a forbidden transition. Its exponential is 0 at

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
-from ..inference.units import Rows
 from ._base import LocalStep, compiled
 
 kernels = partial(compiled, "mixture_steps")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ..inference.units import Ratings
+from ..data.units import Ratings
 from ._unit_block import RowsOfSteps
 from ._visit import LocalStep, Visit
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..inference.tables import missing_cells
-from ..inference.units import Sequences
+from ..data.tables import missing_cells
+from ..data.units import Sequences
 from ._base import compiled
 from .components._missing_cells import RowVolume, tempered_volume
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..families import Dirichlet, LazyColumns, PooledDirichlet, SparseColumns, log_standard_gamma
-from ..inference import kept_memory
-from ..inference.parallel import Workers
+from ..parallel import kept_memory
+from ..parallel.workers import Workers
 from ._base import compiled
 
 # The draws of this many words use one stream of random numbers.

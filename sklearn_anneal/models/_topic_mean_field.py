@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..inference import kept_memory
-from ..inference.parallel import Workers
-from ..inference.units import Documents
+from ..data.units import Documents
+from ..parallel import kept_memory
+from ..parallel.workers import Workers
 from ._base import compiled
 from ._topic_tables import Topics, Words
 

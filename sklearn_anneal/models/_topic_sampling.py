@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..data.units import Documents
 from ..families import Dirichlet, Natural
-from ..inference import kept_memory
-from ..inference.parallel import Workers
-from ..inference.units import Documents
+from ..parallel import kept_memory
+from ..parallel.workers import Workers
 from ._base import LocalStep, compiled
 from ._topic_tables import Concentrations, words_of_task
 from ._topic_visits import TOPICS, Addends, TopicsVisit

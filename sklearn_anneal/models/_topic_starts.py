@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from ..inference.units import Documents
+from ..data.units import Documents
 from ._base import compiled
 from ._topic_summary import Summary
 

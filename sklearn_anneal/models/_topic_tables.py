@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import psi
 
+from ..data.units import Documents
 from ..families import LazyColumns
-from ..inference import kept_memory
-from ..inference.parallel import Workers
-from ..inference.units import Documents
+from ..parallel import kept_memory
+from ..parallel.workers import Workers
 from ._base import compiled
 from ._topic_draws import TopicsDraw
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from scipy.special import gammaln
 
+from ..data.units import Documents
 from ..families import STRONG, Natural, SparseColumns, dirichlet_divergence
-from ..inference import kept_memory
-from ..inference.parallel import SEQUENTIAL, Workers
-from ..inference.units import Documents
+from ..parallel import kept_memory
+from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import LocalStep, Visit, compiled
 from ._topic_draws import TopicsDraw
 from ._topic_mean_field import How, MeanFieldStep, WordStatistics

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..data.shared_rows import SharedRows
 from ..families import Factor, Family, Natural, Tempering, posterior
-from ..inference.shared_rows import SharedRows
 from ._visit import LocalStep
 
 

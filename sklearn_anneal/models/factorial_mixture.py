@@ -10,9 +10,9 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from scipy.special import log_expit, logit, logsumexp
 
+from ..data.units import Rows
 from ..families import Factor, Factors, MatrixGaussian, Natural
 from ..families._structure import inverse_of_lower
-from ..inference.units import Rows
 from ._base import Block, ConjugateModel, coinciding
 from ._binary_codes import (
     FEW_SWEEPS,

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import gammaln, psi
 
+from ..data.units import DenseCounts, SparseCounts
 from ..families import (
     STRONG,
     Factor,
@@ -19,8 +20,7 @@ from ..families import (
     UnitTemperatures,
 )
 from ..families._empirical_bayes import SMALLEST, damped, gamma_shape
-from ..inference.parallel import SEQUENTIAL, Workers
-from ..inference.units import DenseCounts, SparseCounts
+from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, coinciding
 from ._count_visits import (
     ASSIGNED,

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ..data.units import Rows
 from ..families import (
     Natural,
     Tempering,
     UnitTemperatures,
 )
-from ..inference.units import Rows
 from ._base import Block, LocalStep, Visit
 from ._base_mixture import BaseMixture, assigned_rows
 from ._mixture_steps import Densities, chosen, mixture_step, partition_polynomials

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.special import polygamma, psi, softmax
 
+from ..data.units import Sequences
 from ..families import (
     Dirichlet,
     Factor,
@@ -21,8 +22,7 @@ from ..families import (
     UnitTemperatures,
 )
 from ..families._empirical_bayes import LARGEST, maximizer
-from ..inference.parallel import SEQUENTIAL, Workers
-from ..inference.units import Sequences
+from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
 from ._chain_moves import ExchangeableStates
 from ._known_states import IMPOSSIBLE, exclude_others, start_with_known_states

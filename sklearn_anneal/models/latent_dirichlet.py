@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, psi
 
+from ..data.units import Documents
 from ..families import (
     STRONG,
     Dirichlet,
@@ -21,8 +22,7 @@ from ..families import (
     gammaln_divergence,
     settled,
 )
-from ..inference.parallel import SEQUENTIAL, Workers
-from ..inference.units import Documents
+from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, LocalStep
 from ._topic_draws import TopicsDraw
 from ._topic_mean_field import kernels

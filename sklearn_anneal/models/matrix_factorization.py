@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.special import softmax
 
+from ..data.units import Ratings
 from ..families import (
     Factors,
     Gaussian,
@@ -18,8 +19,7 @@ from ..families import (
     fast_normal,
     get_structure,
 )
-from ..inference.parallel import SEQUENTIAL, Workers
-from ..inference.units import Ratings
+from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, LocalStep, compiled
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit, absorbed

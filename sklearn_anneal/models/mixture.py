@@ -10,9 +10,9 @@ import numpy as np
 from scipy.sparse import issparse
 from scipy.special import logsumexp
 
+from ..data.tables import missing_cells
+from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
-from ..inference.tables import missing_cells
-from ..inference.units import Rows
 from ._base import Block, LocalStep, Visit
 from ._base_mixture import BaseMixture, assigned_rows
 from ._mixture_steps import locally_tempered_responsibilities_step, responsibilities_step

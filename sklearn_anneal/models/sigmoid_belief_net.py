@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
-from ..inference.parallel import SEQUENTIAL, Workers
-from ..inference.units import Rows
+from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, Constraint, GradientModel, LocalStep, Visit, compiled
 from ._summary import DataSummary
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.special import logit
 
+from ..data.units import Rows
 from ..families import Factor, Factors, Gaussian, MatrixGaussian, Natural
-from ..inference.units import Rows
 from ._base import Block, ConjugateModel, coinciding, compiled
 from ._binary_codes import (
     FEW_SWEEPS,

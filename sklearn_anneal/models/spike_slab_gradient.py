@@ -14,9 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.special import expit, logit
 
+from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
-from ..inference.parallel import SEQUENTIAL, Workers
-from ..inference.units import Rows
+from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, Constraint, GradientModel, LocalStep, Visit
 from ._binary_codes import MANY_SWEEPS, centered_blocks
 from .spike_slab_factor_analysis import LOG_2PI, SpikeSlabFactorAnalysis, Summary, kernels

@@ -24,11 +24,11 @@ import numpy as np
 from ..annealing import Annealing, StochasticAnnealing
 from ..annealing._base import Context
 from ..families import Natural
-from ..inference.engine import PLAIN, Progress
-from ..inference.parallel import generator, legacy_generator
+from ..inference.loop import PLAIN, Progress
 from ..inference.stopping import OutOfReach, Rule
 from ..models._base import Model
 from ..models._searchable import Searchable
+from ..parallel.workers import generator, legacy_generator
 from .problem import Problem
 
 # Passes in which the noise of a reheat falls to zero.

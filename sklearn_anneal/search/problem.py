@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..annealing._base import Annealing, Context
+from ..data.units import Units
 from ..families import Natural
-from ..inference import engine
-from ..inference.engine import Progress, Settings
-from ..inference.parallel import generator, legacy_generator, seed_sequence
-from ..inference.thread_limits import one_openmp_thread
-from ..inference.units import Units
+from ..inference import loop
+from ..inference.loop import Progress, Settings
 from ..models._base import Model
 from ..models._searchable import Searchable
+from ..parallel.thread_limits import one_openmp_thread
+from ..parallel.workers import generator, legacy_generator, seed_sequence
 
 # Methods are calibrated on no more than this many data points.
 ROWS_FOR_CALIBRATION = 10_000
@@ -70,7 +70,7 @@ class Problem(NamedTuple):
         strategy = self.strategy if strategy is None else strategy
         if strategy.calibrates:
             sample = self.sample.spread(ROWS_FOR_CALIBRATION)
-            rehearse = partial(engine.rehearse, ctx, sample, self.settings)
+            rehearse = partial(loop.rehearse, ctx, sample, self.settings)
             strategy = strategy.calibrate(ctx, sample, rehearse)
         ctx.state |= strategy.initial_state(ctx)
         return Progress(ctx, strategy)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..families import Natural
-from ..inference import engine
+from ..inference import loop
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint
-from ..inference.engine import Progress
-from ..inference.parallel import SEQUENTIAL, Workers
+from ..inference.loop import Progress
+from ..parallel.workers import SEQUENTIAL, Workers
 from .problem import Problem
 
 # The passes at T = 1 of the first round of a race, and the number of restarts that reach its last.
@@ -142,7 +142,7 @@ def restart(
         after_pass = monitor.begin_restart(index, n_annealed, finish, note)
     until = None if n_passes is None else n_annealed + n_passes
     ended = progress.finished
-    engine.fit(progress, problem.units, problem.settings, workers, after_pass, save, until=until)
+    loop.fit(progress, problem.units, problem.settings, workers, after_pass, save, until=until)
     if monitor is not None and progress.finished and not ended:
         monitor.end_restart(index, progress)
     return progress

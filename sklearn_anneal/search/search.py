@@ -11,13 +11,13 @@ import numpy as np
 
 from ..annealing._base import Annealing
 from ..families import Natural
-from ..inference import engine
+from ..inference import loop
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint
-from ..inference.engine import Progress, Trace
-from ..inference.parallel import Workers
+from ..inference.loop import Progress, Trace
 from ..inference.stopping import Rule
 from ..models._searchable import Searchable
+from ..parallel.workers import Workers
 from .moves import Merge, Move, Plain, Reheat, Reorder, Start, Swap, kinds_of_starts
 from .problem import Problem
 from .restarts import Course, completed, raced
@@ -304,7 +304,7 @@ def _moved(course: Course, found: Found, moves: Moves, workers: Workers) -> Foun
                         number, move.name, n_annealed, settings.max_iter
                     )
                 rule = move.rule(stop, result.kept.trace.final, result.pace)
-                engine.fit(
+                loop.fit(
                     result.trial,
                     problem.units,
                     settings._replace(stop=rule),

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...data.units import Rows
 from ...families import Factor, Natural
-from ...inference.units import Rows
 from ...kernels import LOADING
 
 # Starts by k-means look at no more than this many rows.

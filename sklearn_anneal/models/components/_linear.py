@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from ...data.tables import Coded, Packing
+from ...data.units import Rows, cell_patterns
 from ...families import Natural, Tempering
-from ...inference.tables import Coded, Packing
-from ...inference.units import Rows, cell_patterns
 from .._base import compiled
 from .._mixture_steps import vector
 from ._base import Components

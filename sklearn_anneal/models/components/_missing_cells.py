@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...inference.units import Rows
+from ...data.units import Rows
 from .._base import compiled
 from ._moments import CHUNK, Summary
 from ._pattern_groups import Group

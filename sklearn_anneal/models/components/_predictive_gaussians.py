@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...data.units import Rows
 from ...families import Natural, log_rising
-from ...inference.units import Rows
 from . import _missing_cells as missing_cells
 from ._predictive_moments import kept_shares, student_t_spreads
 

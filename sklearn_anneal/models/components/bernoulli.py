@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, polygamma, psi
 
+from ...data.units import Rows
 from ...families import Beta, Factor, Natural
 from ...families._empirical_bayes import beta_pair
-from ...inference.units import Rows
 from ._base import BOUNDS, least_mean, moved, multiplied
 from ._linear import Coefficients, LinearComponents, points_of
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ...data.units import Rows, cell_patterns
 from ...families import Factor, Natural
-from ...inference.units import Rows, cell_patterns
 from .._summary import DataSummary, merged, whole
 from ._base import Components
 from ._linear import scaled

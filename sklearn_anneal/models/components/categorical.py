@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
-from ...inference.units import Rows
 from .._base import compiled
 from ._base import BOUNDS, Components, log_means, moved, multiplied
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ...data.tables import Coded, Packing
+from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
-from ...inference.tables import Coded, Packing
-from ...inference.units import Rows
 from ._base import BOUNDS, Components, log_means, moved, multiplied
 from ._linear import Table, density_of_codes, shares_of_levels, table_of
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.units import Rows
 from ...families import (
     COVARIANCE_TYPES,
     Factor,
@@ -19,7 +20,6 @@ from ...families import (
     Wishart,
     get_structure,
 )
-from ...inference.units import Rows
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
 from ._base import Components

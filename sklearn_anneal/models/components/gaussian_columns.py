@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.special import polygamma, psi
 
+from ...data.units import Rows
 from ...families import Factor, Natural, NormalWishart, log_rising
-from ...inference.units import Rows
 from .._summary import DataSummary, first_center, with_center
 from ._base import moved
 from ._linear import Coefficients, LinearComponents, filled

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.sparse import issparse
 from scipy.special import gammaln
 
+from ...data.units import Rows
 from ...families import Factor, Gamma, Natural, digamma_excess, log_negative_binomial
 from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
-from ...inference.units import Rows
 from ._base import BOUNDS, least_mean, moved
 from ._linear import Coefficients, LinearComponents, filled, kernels, points_of, unpacked
 from ._predictive_moments import CellMoments

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...kernels import load
-from ..kept_memory import empty
+from ...parallel.kept_memory import empty
 from ._base import Ragged, Units
 
 # Number of chunks → smallest number of entries of documents that are divided into as many. Every

@@ -26,11 +26,11 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
-from .overflow import judged_by_results
-from .parallel import Workers, owned, pickled
-from .parts import Node, Part, Place, Request, copied, run
-from .thread_limits import one_thread
-from .units import Units
+from ..data.parts import Node, Part, Place, Request, copied, run
+from ..data.units import Units
+from ..parallel.overflow import judged_by_results
+from ..parallel.thread_limits import one_thread
+from ..parallel.workers import Workers, owned, pickled
 
 # The client is asked to send the parameters of a visit as an argument of a task.
 _QUIET = {"distributed.admin.large-graph-warning-threshold": "1 TB"}

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..annealing._base import Annealing, Context
+from ..data.units import Units
 from ..families import Natural, mix, settled
 from ..models._base import LocalStep
+from ..parallel.workers import SEQUENTIAL, Workers
 from . import conjugate, gradient, visits
-from .parallel import SEQUENTIAL, Workers
 from .stopping import History, Rule
-from .units import Units
 from .visits import Visited
 
 PLAIN = Annealing()

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from .parallel import Workers
+from ..parallel.workers import Workers
 from .part_views import About, View
 from .parts import Part, Place, Request, copied
 from .units import Units

@@ -10,7 +10,7 @@ from typing import Any
 from sklearn import get_config
 
 from .overflow import judged_by_results
-from .parallel import in_thread
+from .workers import in_thread
 
 _ENDED = "another restart has failed, or the fit has ended"
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .checkpoint import fingerprint
-from .lockstep import Lockstep
-from .parallel import SEQUENTIAL, Workers
+from ..parallel.lockstep import Lockstep
+from ..parallel.workers import SEQUENTIAL, Workers
+from .fingerprints import fingerprint
 from .part_sweeps import Aside, Chain, Job, Logged, SweepAll, Swept, Totals
 from .part_views import About, View
 from .parts import Part, Place, Request

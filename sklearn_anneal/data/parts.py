@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn import config_context, get_config
 
-from .parallel import SEQUENTIAL, Workers, pickled
+from ..parallel.workers import SEQUENTIAL, Workers, pickled
 from .units import Units
 
 Node = tuple[int, int]
