@@ -1,0 +1,110 @@
+"""Another order of the components of a fitted estimator."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal.annealing import DeterministicAnnealing
+
+DIRICHLET = {"weight_concentration_prior_type": "dirichlet_distribution"}
+
+
+def rows(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    centers = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0], [8.0, 8.0]])
+    labels = np.repeat(np.arange(4), [n // 2, n // 4, n // 6, n - n // 2 - n // 4 - n // 6])
+    return centers[labels] + rng.normal(size=(n, 2))
+
+
+def mixture(**params):
+    settings = {"n_components": 4, "annealing": "none", "random_state": 0, "max_iter": 500}
+    return AnnealedBayesianGaussianMixture(**(settings | params))
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize("factorization", ["joint", "independent"])
+def test_predictions_follow_the_order(covariance_type, factorization):
+    X = rows()
+    est = mixture(covariance_type=covariance_type, factorization=factorization, **DIRICHLET).fit(X)
+    before, order = pickle.loads(pickle.dumps(est)), np.array([2, 0, 3, 1])
+    assert est.reorder(order) is est
+    np.testing.assert_allclose(est.predict_proba(X), before.predict_proba(X)[:, order], atol=1e-9)
+    np.testing.assert_allclose(est.score_samples(X), before.score_samples(X), rtol=1e-9)
+    assert (order[est.predict(X)] == before.predict(X)).all()
+    assert est.lower_bound_ == before.lower_bound_
+    for name in ("weights_", "means_", "mean_precision_"):
+        np.testing.assert_allclose(getattr(est, name), getattr(before, name)[order], rtol=1e-9)
+    if covariance_type != "tied":
+        np.testing.assert_allclose(est.covariances_, before.covariances_[order], rtol=1e-9)
+    loaded = pickle.loads(pickle.dumps(est))
+    np.testing.assert_array_equal(loaded.predict(X), est.predict(X))
+    # The stream goes on alike, whatever the order.
+    more = rows(30, 1)
+    np.testing.assert_allclose(
+        est.partial_fit(more).means_, before.partial_fit(more).means_[order], rtol=1e-6, atol=1e-6
+    )
+    draws, labels = est.sample(500)
+    assert np.linalg.norm(draws - est.means_[labels], axis=1).mean() < 3.0
+
+
+@pytest.mark.parametrize("concentration", ["auto", 0.3, 5.0])
+def test_sticks_become_those_of_the_same_assignments(concentration):
+    X = rows(400)
+    est = mixture(weight_concentration_prior=concentration, tol=1e-10, max_iter=3000).fit(X)
+    before, order = pickle.loads(pickle.dumps(est)), np.array([3, 2, 0, 1])
+    ctx = before._inference.ctx
+    counts = ctx.model.expected_counts(ctx.q, ctx.prior)[order]
+    est.reorder(order)
+    a, b = est.weight_concentration_
+    np.testing.assert_allclose(a, 1.0 + counts)
+    alpha = np.full(4, est.weight_concentration_prior_)
+    alpha[-1] = b[-1]
+    np.testing.assert_allclose(b, alpha + np.append(np.cumsum(counts[:0:-1])[::-1], 0.0))
+    np.testing.assert_allclose(est.means_, before.means_[order])
+    np.testing.assert_allclose(est.weights_, before.weights_[order], atol=2.0 / 400)
+    np.testing.assert_allclose(est.predict_proba(X), before.predict_proba(X)[:, order], atol=0.02)
+    # The bound is that of the same assignments: new ones raise it, and by very little.
+    bound = est.lower_bound_
+    assert est.lower_bounds_[-1] == bound != before.lower_bound_
+    true = est.set_params(warm_start=True, max_iter=0).fit(X).lower_bound_
+    assert bound - 1e-6 < true < bound + 0.02
+
+
+def test_components_are_sorted_by_weight_or_by_an_array():
+    X = rows(300)
+    est = mixture(**DIRICHLET).fit(X).reorder([1, 3, 0, 2])
+    assert (np.diff(est.reorder("weight").weights_) <= 0).all()
+    first = est.means_[:, 0].copy()
+    np.testing.assert_allclose(est.reorder(np.argsort(first)).means_[:, 0], np.sort(first))
+    names = est.get_feature_names_out()
+    assert list(est.reorder([0, 1, 2, 3]).get_feature_names_out()) == list(names)
+
+
+@pytest.mark.parametrize(
+    "order", [[0, 1], [0, 1, 2, 2], [0, 1, 2, 4], [0.0, 1.0, 2.0, 3.0], "size", None, [[0]]]
+)
+def test_what_is_no_order_is_refused(order):
+    est = mixture().fit(rows())
+    means = est.means_.copy()
+    with pytest.raises(ValueError, match="order"):
+        est.reorder(order)
+    np.testing.assert_array_equal(est.means_, means)
+
+
+def test_an_estimator_that_is_not_fitted_has_no_order():
+    from sklearn.exceptions import NotFittedError
+
+    with pytest.raises(NotFittedError):
+        mixture().reorder([0, 1, 2, 3])
+
+
+def test_the_annealing_of_a_stream_ends_first():
+    X = rows(200)[np.random.default_rng(0).permutation(200)]
+    method = DeterministicAnnealing(initial_temperature=5.0)
+    est = mixture(annealing=method, total_samples=10_000).partial_fit(X)
+    with pytest.raises(ValueError, match="annealing of this stream has not ended"):
+        est.reorder([1, 0, 2, 3])
