@@ -14,7 +14,7 @@ from ..families import Factors, Natural
 from ..inference.parallel import SEQUENTIAL, Workers
 from ..inference.units import Rows
 from ._base import ConjugateModel, coinciding
-from ._componentwise import Componentwise, resembling
+from ._componentwise import Componentwise, aligned
 from ._exchangeable import Assigned, Exchangeable
 from ._weights import WEIGHTS
 from .components._base import Components, clusterings
@@ -152,15 +152,7 @@ class BaseMixture(Exchangeable, Componentwise, ConjugateModel):
             found = q | {key: prior[key] + value for key, value in of_weights.items()}
             return found | c.posterior_like(profile, counts, q, own, prior) if profile else found
 
-        def of(chosen: np.ndarray) -> Natural:
-            added = self.statistics_of(q, prior, chosen)
-            return {key: prior[key] + value for key, value in added.items()}
-
-        if q and profile:
-            # Beside the same first component, nothing but the profile distinguishes the given ones.
-            given_alone = begun(of(np.zeros(self.n_components, dtype=int)))
-            q = of(resembling(c.coordinates(given_alone, own), c.coordinates(q, own)))
-        return begun(q)
+        return begun(aligned(self, c, begun, q, own, prior) if q and profile else q)
 
     def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural:
         counts = self.weights.expected_counts(q, prior)

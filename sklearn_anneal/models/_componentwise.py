@@ -60,11 +60,38 @@ class Componentwise(ABC):
         return 0.0
 
 
-def resembling(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Return the order in which components of one start resemble those of another one most.
+def aligned(
+    model: Any,
+    components: Any,
+    begun: Callable[[Natural], Natural],
+    q: Natural,
+    summary: Any,
+    prior: Natural,
+) -> Natural:
+    """Return a start with its components in the order in which they resemble the given ones most.
 
-    Both have the coordinates of all components, of shape (n_components, …).
+    Parameters
+    ----------
+    model : Searchable
+    components : Components
+        The components of the model.
+    begun : callable
+        Returns a start after its components have become the given ones, as far as these are given.
+    q : dict of ndarray
+        The start.
+    summary : object
+        What the components read of the summary of the data.
+    prior : dict of ndarray
     """
-    points = (each.reshape(len(each), -1) for each in (wanted, found))
-    order: np.ndarray = linear_sum_assignment(cdist(*points, "sqeuclidean"))[1]
-    return order
+
+    def of(chosen: np.ndarray) -> Natural:
+        added = model.statistics_of(q, prior, chosen)
+        return {key: prior[key] + value for key, value in added.items()}
+
+    # Beside copies of the first component, what is given alone distinguishes the components.
+    copies = begun(of(np.zeros(model.n_components, dtype=int)))
+    wanted, found = (
+        components.coordinates(each, summary).reshape(model.n_components, -1)
+        for each in (copies, q)
+    )
+    return of(linear_sum_assignment(cdist(wanted, found, "sqeuclidean"))[1])

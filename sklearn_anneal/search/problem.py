@@ -68,7 +68,7 @@ class Problem(NamedTuple):
             ctx.q = self.strategy.initial_natural(ctx)
         elif start is not None:
             ctx.q = start
-            self._learn_from_start(ctx, self.model)
+            self._learn_from_start(ctx, self.model, self.given)
         else:
             self.start(ctx, self.model, legacy_generator(self.seed, index, 1), self.given)
         strategy = self.strategy if strategy is None else strategy
@@ -91,15 +91,18 @@ class Problem(NamedTuple):
         # from the thread that calls `fit`. It is therefore limited here again.
         with one_openmp_thread():
             ctx.q = _started(model, self.sample, self.summary, self.prior, random_state, given)
-        self._learn_from_start(ctx, model)
+        self._learn_from_start(ctx, model, given)
 
-    def _learn_from_start(self, ctx: Context, model: Model) -> None:
+    def _learn_from_start(self, ctx: Context, model: Model, given: dict[str, Any] | None) -> None:
         """Learn the priors that need not wait from a start that assigns all data points.
+
+        One that is given counts the data points of each component too.
 
         The usual priors expect components as wide as all data together, so that the first passes
         would merge groups that are apart.
         """
         assigned = isinstance(model, Searchable) and model.starts_assigned
+        assigned = assigned or bool(given and given.get("profile"))
         if not (assigned and self.sample.n_units >= _LEAST_PER_COMPONENT * model.n_components):
             return
         self.learn(ctx)
