@@ -77,7 +77,11 @@ class Reorders:
         self.lower_bound_ += gain
         self.lower_bounds_ = np.append(self.lower_bounds_[:-1], self.lower_bounds_[-1:] + gain)
         self._describe(self._fitted_attributes(ctx))
+        self._complete_reorder(numbers)
         return self
+
+    def _complete_reorder(self, order: np.ndarray) -> None:
+        """Change the order in attributes that do not follow from the context."""
 
     def _weights_for_order(self, ctx: Context) -> np.ndarray:
         """By what ``reorder("weight")`` sorts components, of shape (n_components,)."""
