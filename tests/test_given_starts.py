@@ -10,7 +10,18 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture, Shards
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedBayesianMixture,
+    AnnealedFactorialMixture,
+    AnnealedGammaProcessNMF,
+    AnnealedHMM,
+    AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
+    AnnealedSigmoidBeliefNet,
+    AnnealedSpikeSlabFactorAnalysis,
+    Shards,
+)
 
 CENTERS = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [20.0, 20.0]])
 SIZES = np.array([40, 80, 60, 20])
@@ -239,3 +250,273 @@ def test_a_warm_start_goes_on_from_the_fitted_parameters():
     est = plain(means_init=CENTERS, warm_start=True).fit(X)
     est.set_params(means_init=CENTERS[SHUFFLED]).fit(X)
     np.testing.assert_allclose(est.means_, CENTERS, atol=0.7)
+
+
+# Other models
+
+
+def labelled(k=3, n=240, seed=0):
+    """Labels of rows, and the profiles of three components over five columns."""
+    rng = np.random.default_rng(seed)
+    profiles = np.array([[9, 1, 1, 9, 1], [1, 9, 1, 1, 9], [1, 1, 9, 9, 9]]) / 10.0
+    return np.sort(rng.choice(k, size=n, p=[0.5, 0.3, 0.2])), profiles, rng
+
+
+def columns_of(emission):
+    """Rows of an emission, and the profile of their components as ``emission_init`` has it."""
+    labels, p, rng = labelled()
+    if emission == "bernoulli":
+        return (rng.random((240, 5)) < p[labels]).astype(int), {"emissionprob": p}
+    if emission == "poisson":
+        return rng.poisson(10 * p[labels]), {"lambdas": 10 * p}
+    if emission == "gaussian":
+        return rng.normal(10 * p[labels], 1.0), {"means": 10 * p, "covars": np.ones((3, 5))}
+    table = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
+    levels = [[rng.choice(3, p=table[label]) for _ in range(5)] for label in labels]
+    return np.array(levels), {"emissionprob": [table] * 5}
+
+
+def in_order(profile, order):
+    """A profile whose components have another order."""
+    return {
+        key: [one[order] for one in value] if isinstance(value, list) else value[order]
+        for key, value in profile.items()
+    }
+
+
+def described(est, name):
+    value = getattr(est, f"{name}_")
+    return np.hstack(value) if isinstance(value, list) else np.asarray(value)
+
+
+@pytest.mark.parametrize("emission", ["bernoulli", "categorical", "poisson", "gaussian"])
+def test_the_order_of_given_components_of_columns_is_kept(emission):
+    X, profile = columns_of(emission)
+    order = [2, 0, 1]
+    name, *_ = given = in_order(profile, order)
+    est = AnnealedBayesianMixture(
+        3, emission=emission, annealing="none", random_state=0, init_params="kmeans"
+    ).set_params(emission_init=given)
+    begun = clone(est).set_params(max_iter=0, weights_init=[0.2, 0.5, 0.3]).fit(X)
+    est.fit(X)
+    wanted = np.hstack(given[name]) if isinstance(given[name], list) else given[name]
+    scale = wanted.max()
+    # As many rows as there are have these moments, beside which priors weigh one row or so.
+    np.testing.assert_allclose(described(begun, name) / scale, wanted / scale, atol=0.05)
+    np.testing.assert_allclose(begun.weights_, [0.2, 0.5, 0.3], atol=0.03)
+    np.testing.assert_allclose(described(est, name) / scale, wanted / scale, atol=0.2)
+    np.testing.assert_allclose(est.weights_, [0.2, 0.5, 0.3], atol=0.1)
+
+
+def test_blocks_of_columns_begin_at_given_parameters_one_by_one():
+    binary, of_binary = columns_of("bernoulli")
+    real, of_real = columns_of("gaussian")
+    X = np.hstack([binary, real])
+    blocks = [("yes", "bernoulli", slice(0, 5)), ("size", "gaussian", slice(5, 10))]
+    order = [1, 2, 0]
+    whole = {"yes": in_order(of_binary, order), "size": in_order(of_real, order)}
+    for given in (whole, {"size": whole["size"]}, {"size": {"means": whole["size"]["means"]}}):
+        est = AnnealedBayesianMixture(3, emission=blocks, annealing="none", random_state=0)
+        est.set_params(init_params="kmeans", emission_init=given).fit(X)
+        np.testing.assert_allclose(est.blocks_["size"].means_, of_real["means"][order], atol=1.0)
+        np.testing.assert_allclose(
+            est.blocks_["yes"].emissionprob_, of_binary["emissionprob"][order], atol=0.15
+        )
+
+
+@pytest.mark.parametrize("emission", ["bernoulli", "poisson", "gaussian"])
+def test_the_order_of_given_states_is_kept(emission):
+    X, profile = columns_of(emission)
+    if emission == "gaussian":
+        profile["covars"] = np.array([np.eye(5)] * 3)
+    order = [2, 0, 1]
+    given = in_order(profile, order)
+    est = AnnealedHMM(3, emission=emission, annealing="none", random_state=0)
+    est.set_params(emission_init=given).fit(X)
+    name = next(iter(given))
+    scale = given[name].max()
+    np.testing.assert_allclose(described(est, name) / scale, given[name] / scale, atol=0.15)
+    # The frames are sorted by their states, 0, 1, 2, which have the numbers 1, 2, 0.
+    assert est.predict(X)[0] == 1
+    assert est.predict(X)[-1] == 0
+
+
+def test_chains_begin_at_given_probabilities():
+    """By conjugacy: N sequences start as given, and each state is left N/K times."""
+    X, profile = columns_of("bernoulli")
+    start = np.array([0.2, 0.3, 0.5])
+    transmat = np.array([[0.8, 0.1, 0.1], [0.3, 0.4, 0.3], [0.0, 0.5, 0.5]])
+    priors = {"startprob_prior": 0.5, "transmat_prior": 0.5, "emissionprob_prior": 1.0}
+    est = AnnealedHMM(3, emission="bernoulli", annealing="none", max_iter=0, **priors)
+    est.set_params(startprob_init=start, transmat_init=transmat, emission_init=profile)
+    est.fit(X, lengths=[80, 80, 80])
+    np.testing.assert_allclose(est.startprob_posterior_, 0.5 + 3 * start)
+    np.testing.assert_allclose(est.transmat_posterior_, 0.5 + 80 * transmat)
+    p = profile["emissionprob"]
+    expected = np.stack([1.0 + 80 * p, 1.0 + 80 * (1.0 - p)], axis=-1)
+    np.testing.assert_allclose(est.emissionprob_posterior_, expected)
+    # Another fit goes on from the parameters of this one.
+    est.set_params(max_iter=100).fit(X)
+    again = clone(est).set_params(
+        startprob_init=est.startprob_,
+        transmat_init=est.transmat_,
+        emission_init={"emissionprob": est.emissionprob_},
+    )
+    again.fit(X)
+    assert again.n_iter_ < est.n_iter_
+    assert again.lower_bound_ == pytest.approx(est.lower_bound_, rel=1e-4)
+
+
+def test_forbidden_transitions_stay_forbidden():
+    X, profile = columns_of("gaussian")
+    forward = np.triu(np.ones((3, 3)))
+    est = AnnealedHMM(3, transmat_prior=forward, annealing="none", random_state=0)
+    with pytest.raises(ValueError, match="transmat_init has a probability above 0 where transmat"):
+        est.set_params(transmat_init=np.full((3, 3), 1 / 3)).fit(X)
+    allowed = forward / forward.sum(axis=1, keepdims=True)
+    est.set_params(transmat_init=allowed, emission_init={"means": profile["means"]}).fit(X)
+    assert (est.transmat_[forward == 0] == 0).all()
+    np.testing.assert_allclose(est.means_, profile["means"], atol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"emission_init": {"mean": 1}}, "has the key 'mean', but the emission has"),
+        ({"emission_init": {"means": np.ones((3, 4))}}, r"emission_init\['means'\]' should have"),
+        ({"emission_init": [1]}, "emission_init"),
+        ({"emission_init": {"covars": -np.ones((3, 5))}}, "should be symmetric, positive-definite"),
+        ({"weights_init": [1.0, 1.0, 1.0]}, "should be normalized"),
+    ],
+)
+def test_wrong_starts_of_columns_are_refused(given, text):
+    X, _ = columns_of("gaussian")
+    est = AnnealedBayesianMixture(3, emission="gaussian").set_params(**given)
+    with pytest.raises(ValueError, match=text):
+        est.fit(X)
+    with pytest.raises(ValueError, match=text):
+        est.partial_fit(X)
+
+
+@pytest.mark.parametrize(
+    ("emission", "profile", "text"),
+    [
+        ("bernoulli", {"emissionprob": np.full((3, 5), 1.5)}, r"in the range \[0, 1\]"),
+        ("poisson", {"lambdas": np.full((3, 5), -1.0)}, r"in the range \[0, inf\)"),
+        ("categorical", {"emissionprob": np.ones((3, 3))}, "a list of one array for each of the 5"),
+        ("categorical", {"emissionprob": [np.ones((3, 3))] * 5}, "should be normalized"),
+    ],
+)
+def test_profiles_that_are_none_of_their_emission_are_refused(emission, profile, text):
+    X, _ = columns_of(emission)
+    with pytest.raises(ValueError, match=text):
+        AnnealedBayesianMixture(3, emission=emission, emission_init=profile).fit(X)
+
+
+def test_a_start_for_an_unknown_number_of_states_is_refused():
+    X, profile = columns_of("gaussian")
+    with pytest.raises(ValueError, match="emission_init has numbers of components"):
+        AnnealedHMM("auto", emission_init={"means": profile["means"]}).fit(X)
+
+
+def counts(seed=0):
+    """Counts of three groups of columns, which rows mix, and the three profiles."""
+    rng = np.random.default_rng(seed)
+    profiles = np.kron(np.eye(3), np.ones(4)) + 0.05
+    shares = rng.dirichlet([0.3, 0.3, 0.3], size=80)
+    return rng.poisson(10.0 * shares @ profiles), profiles
+
+
+def sums(seed=0, sizes=False):
+    """Rows that are sums of three components, of which each row has some, and the components.
+
+    With ``sizes``, each row has a component with a size drawn from N(0, 1).
+    """
+    rng = np.random.default_rng(seed)
+    parts = 3.0 * np.kron(np.eye(3), np.ones(4))
+    shares = (rng.random((120, 3)) < 0.4) * (rng.standard_normal((120, 3)) if sizes else 1.0)
+    return shares @ parts + 0.3 * rng.standard_normal((120, 12)), parts
+
+
+def ratings(seed=0):
+    """Ratings of 40 users by two factors of 15 items, and the factors."""
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((2, 15))
+    return rng.standard_normal((40, 2)) @ factors + 0.1 * rng.standard_normal((40, 15)), factors
+
+
+def binaries(seed=0):
+    rng = np.random.default_rng(seed)
+    X, _ = sums(seed)
+    return (X + rng.normal(size=X.shape) > 1.5).astype(int)
+
+
+def factorisations():
+    """An estimator, its data, the name of what gives its start, and the attribute that has it."""
+    X, profiles = counts()
+    yield AnnealedLatentDirichletAllocation(3, local_step="mean_field"), X, 200 * profiles
+    yield AnnealedGammaProcessNMF(3), X, profiles
+    X, parts = sums()
+    yield AnnealedFactorialMixture(3), X, parts
+    X, parts = sums(sizes=True)
+    yield AnnealedSpikeSlabFactorAnalysis(3), X, parts
+    yield AnnealedSpikeSlabFactorAnalysis(3, solver="gradient"), X, parts
+    X, factors = ratings()
+    yield AnnealedPMF(2, factor_variance=1.0), X, factors
+
+
+@pytest.mark.parametrize(("est", "X", "given"), factorisations())
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_factorisations_keep_the_order_of_given_components(est, X, given):
+    name = "means" if isinstance(est, AnnealedFactorialMixture) else "components"
+    order = np.roll(np.arange(len(given)), 1)
+    est = clone(est).set_params(annealing="none", random_state=0, **{f"{name}_init": given[order]})
+    begun = clone(est).set_params(max_iter=0).fit(X)
+    found = getattr(begun, f"{name}_")
+    scale = np.abs(given).max()
+    np.testing.assert_allclose(found / scale, given[order] / scale, atol=0.03)
+    after = getattr(clone(est).fit(X), f"{name}_")
+    similar = np.corrcoef(after, given[order])[: len(given), len(given) :]
+    assert (np.abs(similar).argmax(axis=1) == np.arange(len(given))).all()
+    assert (np.diagonal(similar) > 0.6).all()
+    streamed = getattr(clone(est).partial_fit(X), f"{name}_")
+    similar = np.corrcoef(streamed, given[order])[: len(given), len(given) :]
+    assert (np.abs(similar).argmax(axis=1) == np.arange(len(given))).all()
+    for wrong in (given[:1], given * np.nan):
+        with pytest.raises(ValueError, match=f"{name}_init"):
+            clone(est).set_params(**{f"{name}_init": wrong}).fit(X)
+
+
+def test_components_of_counts_that_are_empty_or_negative_are_refused():
+    X, profiles = counts()
+    for bad, text in ((-profiles, r"in the range \[0, inf\)"), (0 * profiles, "Row 0 of")):
+        with pytest.raises(ValueError, match=text):
+            AnnealedGammaProcessNMF(3, components_init=bad).fit(X)
+    # Zeros within rows are no end.
+    zeros = np.where(profiles > 0.5, profiles, 0.0)
+    est = AnnealedGammaProcessNMF(3, components_init=zeros, annealing="none").fit(X)
+    assert np.isfinite(est.components_).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_nets_begin_at_the_parameters_of_another_net():
+    X = binaries()
+    how = {"max_iter": 30, "random_state": 0, "learning_rate_init": 0.02}
+    first = AnnealedSigmoidBeliefNet((4, 3), **how).fit(X)
+    given = {
+        f"{name}_init": getattr(first, f"{name}_")
+        for name in ("coefs", "intercepts", "recognition_coefs", "recognition_intercepts")
+    }
+    begun = AnnealedSigmoidBeliefNet((4, 3), **(how | {"max_iter": 0}), **given).fit(X)
+    for name, arrays in given.items():
+        for one, other in zip(getattr(begun, f"{name[:-5]}_"), arrays, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert begun.lower_bound_ == pytest.approx(first.lower_bound_, abs=0.1 * len(X))
+    alone = AnnealedSigmoidBeliefNet((4, 3), **(how | {"max_iter": 0}))
+    alone.set_params(coefs_init=first.coefs_).fit(X)
+    np.testing.assert_array_equal(alone.coefs_[1], first.coefs_[1])
+    assert not np.array_equal(alone.recognition_coefs_[0], first.recognition_coefs_[0])
+    with pytest.raises(ValueError, match="should have 2 arrays, one for each layer, but has 1"):
+        alone.set_params(coefs_init=first.coefs_[:1]).fit(X)
+    with pytest.raises(ValueError, match=r"coefs_init\[1\]' should have the shape of \(3, 4\)"):
+        alone.set_params(coefs_init=[first.coefs_[0], first.coefs_[0]]).fit(X)
