@@ -279,7 +279,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
     ) -> Natural:
         """Return the given λ itself: the ``components`` are pseudo-counts of words."""
-        return {TOPICS: np.asfortranarray(given["components"])}
+        return {TOPICS: np.array(given["components"], order="F")}
 
     def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
         alpha, eta = self.doc_topic_prior, self.topic_word_prior
