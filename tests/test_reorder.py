@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from harness import variants
 
-from sklearn_anneal import AnnealedBayesianGaussianMixture
+from sklearn_anneal import (
+    AnnealedBayesianGaussianMixture,
+    AnnealedHMM,
+    AnnealedPMF,
+    AnnealedSigmoidBeliefNet,
+    AnnealedSpikeSlabFactorAnalysis,
+)
 from sklearn_anneal.annealing import DeterministicAnnealing
 
 DIRICHLET = {"weight_concentration_prior_type": "dirichlet_distribution"}
@@ -158,3 +164,53 @@ def test_every_model_is_the_same_in_another_order(entry, params, rng, request):
     np.testing.assert_allclose(
         est.reorder(np.argsort(order)).transform(X), before.transform(X), atol=1e-9
     )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "est",
+    [
+        AnnealedSigmoidBeliefNet((3, 2), max_iter=3, random_state=0),
+        AnnealedSpikeSlabFactorAnalysis(
+            3, solver="gradient", annealing="none", max_iter=5, random_state=0
+        ),
+        AnnealedPMF(3, annealing="none", max_iter=5, random_state=0),
+    ],
+)
+def test_fits_by_gradients_and_ratings_go_on_alike_in_another_order(est, rng):
+    X = (rng.random((60, 6)) < 0.4).astype(float)
+    before = est.fit(X)
+    order = np.array([2, 0, 1])
+    est = clone_of(before).reorder(order)
+    np.testing.assert_allclose(est.transform(X), before.transform(X)[:, order], atol=1e-4)
+    if isinstance(est, AnnealedSigmoidBeliefNet):
+        np.testing.assert_array_equal(est.coefs_[0], before.coefs_[0][order])
+        np.testing.assert_array_equal(est.coefs_[1], before.coefs_[1][:, order])
+        np.testing.assert_array_equal(
+            est.recognition_coefs_[1], before.recognition_coefs_[1][:, order]
+        )
+        # All parameters have moments, which move with them.
+        moments, old = (e._inference.ctx.state["optimizer"]["moments"] for e in (est, before))
+        for name, arrays in moments.items():
+            np.testing.assert_array_equal(arrays["W1"], old[name]["W1"][order])
+        return
+    if isinstance(est, AnnealedPMF):
+        np.testing.assert_allclose(est.user_factors_, before.user_factors_[:, order])
+        turned = before.user_factors_cov_[:, order[:, None], order]
+        np.testing.assert_allclose(est.user_factors_cov_, turned, atol=1e-12)
+        np.testing.assert_allclose(
+            est.inverse_transform(est.transform(X)), before.inverse_transform(before.transform(X))
+        )
+    after = [e.partial_fit(X).components_ for e in (est, before)]
+    np.testing.assert_allclose(after[0], after[1][order], atol=1e-3)
+
+
+def test_states_that_are_known_keep_their_numbers(rng):
+    states = np.repeat([0, 1, 0], 20)
+    X = rng.normal(5.0 * states[:, None], 1.0)
+    est = AnnealedHMM(2, annealing="none", random_state=0).fit(X, states=states)
+    with pytest.raises(ValueError, match="numbers of the known ones"):
+        est.reorder([1, 0])
+    free = AnnealedHMM(2, annealing="none", random_state=0).fit(X)
+    found = free.predict(X)
+    np.testing.assert_array_equal(free.reorder([1, 0]).predict(X), 1 - found)

@@ -61,24 +61,29 @@ class Reorders:
         if (numbers == np.arange(len(numbers))).all():
             return self
         self._check_exchangeable(kept, numbers)
-        ctx = kept.context()
-        ctx.model, ctx.prior, ctx.q = kept.ctx.model.reordered(ctx.q, ctx.prior, numbers)
+        ctx = self._context_in_order(kept, numbers)
+        results, gain = self._fitted_attributes(ctx), ctx.model.gain_of_order(kept.ctx.q, ctx.q)
+        self._inference = replace(kept, ctx=ctx)
+        self.lower_bound_ += gain
+        self.lower_bounds_ = np.append(self.lower_bounds_[:-1], self.lower_bounds_[-1:] + gain)
+        self._describe(results)
+        self._complete_reorder(numbers)
+        return self
+
+    def _context_in_order(self, kept: Inference, order: np.ndarray) -> Context:
+        """A context like that of the fit, whose components have another order."""
+        ctx, model = kept.context(), kept.ctx.model
+        ctx.model, ctx.prior, ctx.q = model.reordered(ctx.q, ctx.prior, order)
         ctx.report = ctx.known = ctx.deviation = None
         if "optimizer" in ctx.state:
             # The moments of gradients belong to single parameters.
             optimizer = ctx.state["optimizer"]
             moments = {
-                name: kept.ctx.model.reordered(each, ctx.prior, numbers)[2]
+                name: model.reordered(each, ctx.prior, order)[2]
                 for name, each in optimizer["moments"].items()
             }
             ctx.state["optimizer"] = {**optimizer, "moments": moments}
-        self._inference = replace(kept, ctx=ctx)
-        gain = ctx.model.gain_of_order(kept.ctx.q, ctx.q)
-        self.lower_bound_ += gain
-        self.lower_bounds_ = np.append(self.lower_bounds_[:-1], self.lower_bounds_[-1:] + gain)
-        self._describe(self._fitted_attributes(ctx))
-        self._complete_reorder(numbers)
-        return self
+        return ctx
 
     def _complete_reorder(self, order: np.ndarray) -> None:
         """Change the order in attributes that do not follow from the context."""
