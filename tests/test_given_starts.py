@@ -552,3 +552,35 @@ def test_nets_begin_at_the_parameters_of_another_net():
         alone.set_params(coefs_init=first.coefs_[:1]).fit(X)
     with pytest.raises(ValueError, match=r"coefs_init\[1\]' should have the shape of \(3, 4\)"):
         alone.set_params(coefs_init=[first.coefs_[0], first.coefs_[0]]).fit(X)
+
+
+@pytest.mark.parametrize(("est", "X", "given"), factorisations())
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_parts_minibatches_and_restarts_of_factorisations_begin_there_too(est, X, given):
+    name = "means" if isinstance(est, AnnealedFactorialMixture) else "components"
+    est = clone(est).set_params(annealing="none", random_state=0, max_iter=0)
+    est.set_params(**{f"{name}_init": given})
+    forms = [{}, {"n_init": 2, "n_jobs": 2}]
+    if "learning_method" not in est.get_params():
+        forms.append({"batch_size": 20})
+    scale = np.abs(given).max()
+    for form in forms:
+        for data in (X, Shards([X[:30], X[30:]])):
+            found = getattr(clone(est).set_params(**form).fit(data), f"{name}_")
+            np.testing.assert_allclose(found / scale, given / scale, atol=0.05)
+
+
+def test_parts_and_minibatches_of_columns_and_states_begin_at_given_parameters():
+    X, profile = columns_of("bernoulli")
+    given = in_order(profile, [2, 0, 1])
+    how = {"emission": "bernoulli", "annealing": "none", "random_state": 0, "emission_init": given}
+    for data, form in ((Shards([X[:100], X[100:]]), {}), (X, {"batch_size": 60, "max_iter": 20})):
+        est = AnnealedBayesianMixture(3, n_init=2, n_jobs=2, **how, **form).fit(data)
+        np.testing.assert_allclose(est.emissionprob_, given["emissionprob"], atol=0.2)
+    sequences = np.split(X, 8)
+    for data, form in (
+        (Shards([sequences[:4], sequences[4:]]), {}),
+        (sequences, {"batch_size": 4}),
+    ):
+        est = AnnealedHMM(3, n_init=2, max_iter=0, **how, **form).fit(data)
+        np.testing.assert_allclose(est.emissionprob_, given["emissionprob"], atol=0.05)
