@@ -54,6 +54,18 @@ class Reorders:
         ValueError
             If ``order`` does not have every number once, if components differ by priors or states
             that were given for each, or if a stream has not yet come to the end of its annealing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_anneal import AnnealedBayesianGaussianMixture
+        >>> X = np.repeat([[1.0], [5.0], [9.0]], [20, 60, 40], axis=0)
+        >>> X = X + np.random.default_rng(0).normal(size=(120, 1))
+        >>> mixture = AnnealedBayesianGaussianMixture(3, random_state=0).fit(X)
+        >>> mixture.reorder("weight").means_.round().ravel()
+        array([5., 9., 1.])
+        >>> mixture.reorder(np.argsort(mixture.means_[:, 0])).means_.round().ravel()
+        array([1., 5., 9.])
         """
         check_is_fitted(self)
         kept = self._inference
@@ -114,7 +126,10 @@ class Reorders:
         """Refuse an exchange of components whose numbers mean something."""
         model = kept.ctx.model
         if not isinstance(model, Componentwise):
-            raise ValueError(f"{type(self).__name__} has no components that exchange numbers.")
+            raise ValueError(
+                f"The components of {type(self).__name__} do not exchange numbers: its model does "
+                "not define reordered, as models that are Componentwise do."
+            )
         if kept.is_annealing:
             raise ValueError(
                 "The annealing of this stream has not ended, and refers to the components as they "
