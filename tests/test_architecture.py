@@ -142,7 +142,8 @@ OBSERVATION = re.compile(r"\b(row|frame|token|rating|unit of the sum of X)s?\b")
 def test_shared_parameters_are_described_alike(parameter):
     having = [cls for cls in ESTIMATORS if parameter in inspect.signature(cls).parameters]
     texts = {OBSERVATION.sub("row", described(cls, parameter)) for cls in having}
-    assert len(texts) == 1, texts
+    # What a default trades for a certain model follows what the parameter is.
+    assert all(text.startswith(min(texts, key=len)) for text in texts), texts
 
 
 def test_every_estimator_lists_the_names_of_annealing_alike():

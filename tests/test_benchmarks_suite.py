@@ -241,7 +241,7 @@ def test_topics_of_scikit_learn_are_measured_as_ours():
     figures = family.measure_peer(theirs)
     # scikit-learn calls the exponential of minus the same bound the perplexity.
     assert figures["bound"] == pytest.approx(-np.log(theirs.bound_), abs=2e-3)
-    start = {"annealing": "none", "max_iter": 0, "init_components": theirs.components_}
+    start = {"annealing": "none", "max_iter": 0, "components_init": theirs.components_}
     # The score after collapsed steps is that of collapsed inference.
     ours = family.fit_ours(0, start | PEER_OF_TOPICS | {"local_step": "cvb0"})
     assert figures["held_out"] == pytest.approx(ours.score(family.test), rel=1e-6)

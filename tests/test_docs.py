@@ -233,6 +233,7 @@ def given_names(page):
             "vectorizer": HashingVectorizer(n_features=16, alternate_sign=False, norm=None),
             "stream": [["some words", "other words"], ["more of the words", "and the end"]],
         },
+        "starts": dict,
         "working": lambda: {
             "mixture": sklearn_anneal.AnnealedBayesianGaussianMixture().fit(rows())
         },

@@ -485,11 +485,11 @@ def test_advice_names_parameters_of_the_estimator_alone(cls):
 
 def test_the_warning_of_topics_that_coincide_names_what_topics_have():
     start = np.ones((3, 4))
-    est = topics(max_iter=20).set_params(n_components=3, init_components=start)
+    est = topics(max_iter=20).set_params(n_components=3, components_init=start)
     with pytest.warns(ConvergenceWarning, match="Components coincide") as caught:
         est.fit(rows())
     (text,) = (str(w.message) for w in caught if "coincide" in str(w.message))
-    assert "init_components" in text
+    assert "components_init" in text
     assert parameters_named(text) <= set(est.get_params())
 
 

@@ -126,17 +126,17 @@ def test_learned_priors_raise_the_bound(names, rng):
 
 def test_topics_to_start_from(X):
     given = np.random.default_rng(1).gamma(2.0, size=(3, 40))
-    start = small(init_components=given, max_iter=0).fit(X)
+    start = small(components_init=given, max_iter=0).fit(X)
     assert_array_equal(start.components_, given)
     assert not np.shares_memory(start.components_, given)
-    lda = small(init_components=given, max_iter=20).fit(X)
-    again = small(init_components=given.tolist(), max_iter=20, random_state=9).fit(X)
+    lda = small(components_init=given, max_iter=20).fit(X)
+    again = small(components_init=given.tolist(), max_iter=20, random_state=9).fit(X)
     assert_array_equal(lda.components_, again.components_)
     assert lda.lower_bound_ > start.lower_bound_
     # The topics keep their places.
-    turned = small(init_components=given[[2, 0, 1]], max_iter=20).fit(X)
+    turned = small(components_init=given[[2, 0, 1]], max_iter=20).fit(X)
     assert_allclose(turned.components_, lda.components_[[2, 0, 1]], rtol=1e-6)
-    streamed = small(init_components=given, learning_offset=1e12, learning_decay=1.0)
+    streamed = small(components_init=given, learning_offset=1e12, learning_decay=1.0)
     assert_allclose(streamed.partial_fit(X).components_, given, rtol=1e-8)
 
 
@@ -144,16 +144,16 @@ def test_topics_to_start_from(X):
     "given", [np.ones((2, 40)), np.ones((3, 39)), np.zeros((3, 40)), -np.ones((3, 40))]
 )
 def test_topics_to_start_from_that_are_refused(given, X):
-    with pytest.raises(ValueError, match=r"init_components.*\(3, 40\)"):
-        small(init_components=given).fit(X)
+    with pytest.raises(ValueError, match=r"components_init.*\(3, 40\)"):
+        small(components_init=given).fit(X)
 
 
 def test_topics_to_start_from_need_a_method_that_starts_there(X):
     given = np.ones((3, 40)) + np.eye(3, 40)
     random = StochasticAnnealing(start="random", n_passes=2)
     with pytest.raises(ValueError, match="init_params"):
-        small(init_components=given, annealing=random).fit(X)
-    small(init_components=given, annealing="stochastic").set_params(annealing__n_passes=2).fit(X)
+        small(components_init=given, annealing=random).fit(X)
+    small(components_init=given, annealing="stochastic").set_params(annealing__n_passes=2).fit(X)
 
 
 @pytest.mark.parametrize("annealing", ["none", "deterministic"])
@@ -404,7 +404,7 @@ def test_a_number_of_local_iterations_holds_everywhere(X):
             X.toarray(), log_beta, alpha, spread(X, alpha, FORMS["none"]), n_iter, 0.0
         )
         fitted = small(max_doc_update_iter=n_iter, mean_change_tol=0.0, max_iter=0)
-        fitted.set_params(init_components=lda.components_).fit(X)
+        fitted.set_params(components_init=lda.components_).fit(X)
         assert_allclose(fitted.transform(X, normalize=False), expected.gammas, rtol=1e-9)
         updated = pickle.loads(pickle.dumps(fitted)).set_params(max_iter=1).fit(X)
         assert_allclose(updated.components_, 1 / 3 + expected.statistics, rtol=1e-9)
@@ -595,7 +595,7 @@ def test_a_prior_with_equal_rows_is_that_of_its_row(X, rng):
     start = rng.gamma(100.0, 0.01, (3, X.shape[1]))
     for annealing in ("none", "structured"):
         fits = [
-            small(annealing=annealing, topic_word_prior=prior, init_components=start).fit(X)
+            small(annealing=annealing, topic_word_prior=prior, components_init=start).fit(X)
             for prior in (np.full(X.shape[1], 0.7), np.full((3, X.shape[1]), 0.7))
         ]
         assert_allclose(fits[1].components_, fits[0].components_, rtol=1e-9)

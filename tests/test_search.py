@@ -224,9 +224,9 @@ def test_gains_of_merges_know_priors_of_single_components(rng, monkeypatch):
         merged[:, i] += merged[:, j]
         merged[:, j] = 0.0
         assert gain == pytest.approx(bound_given(model, merged, units, ctx)[0] - before, rel=1e-6)
-    reordered = model.reordered(q, ctx.prior)
-    if reordered is not None:
-        _, prior, parameters = reordered
+    order = model.preferred_order(q, ctx.prior)
+    if order is not None:
+        _, prior, parameters = model.reordered(q, ctx.prior, order)
         assert all((parameters[key] - prior[key] > -1e-9).all() for key in q)
 
 
@@ -272,14 +272,14 @@ def test_the_order_of_components_is_the_best_of_all_orders(concentration, n_rows
         trial.prior = ctx.prior | own
         found.append(loop.lower_bound(trial, units, SEQUENTIAL))
     best = copy(ctx)
-    found_order = ctx.model.reordered(ctx.q, ctx.prior)
-    if found_order is not None:
-        best.model, best.prior, best.q = found_order
+    order = ctx.model.preferred_order(ctx.q, ctx.prior)
+    if order is not None:
+        best.model, best.prior, best.q = ctx.model.reordered(ctx.q, ctx.prior, order)
     assert max(found) - min(found) > 0.1
     assert loop.lower_bound(best, units, SEQUENTIAL) == pytest.approx(max(found), abs=0.02)
     sizes = ctx.model.weights.expected_counts(best.q, best.prior)
     assert (np.diff(sizes[: None if concentration != "auto" else -1]) <= 0).all()
-    assert best.model.reordered(best.q, best.prior) is None
+    assert best.model.preferred_order(best.q, best.prior) is None
 
 
 @pytest.mark.parametrize("make", [AnnealedBayesianGaussianMixture, AnnealedBayesianMixture])

@@ -164,8 +164,8 @@ def test_what_only_the_making_of_a_model_checks_is_checked_at_every_call(rng):
         pmf.partial_fit(rng.normal(size=(30, 8)), sample_weight=np.zeros(30))
     assert pickle.dumps(pmf) == before
     lda = AnnealedLatentDirichletAllocation(3, random_state=0).partial_fit(draw_corpus(rng))
-    lda.set_params(init_components=np.ones((2, 2)))
-    with pytest.raises(ValueError, match="init_components must have shape"):
+    lda.set_params(components_init=np.ones((2, 2)))
+    with pytest.raises(ValueError, match="components_init must have shape"):
         lda.partial_fit(draw_corpus(rng))
 
 

@@ -224,9 +224,9 @@ def test_traces_are_measured_in_tokens_whatever_these_weigh(X, rng):
     """Weights that scale η and the start along leave the draws as they are."""
     start, few = rng.uniform(1, 2, (3, X.shape[1])), 2.0**-10
     how = {"method": {"average": True}}
-    plain = sampler(14, init_components=start, **how).fit(X)
+    plain = sampler(14, components_init=start, **how).fit(X)
     weights = np.full(X.shape[0], few)
-    scaled = sampler(14, init_components=few * start, topic_word_prior=few * 0.2, **how)
+    scaled = sampler(14, components_init=few * start, topic_word_prior=few * 0.2, **how)
     topics = scaled.fit(X, sample_weight=weights).components_
     assert_allclose(topics, few * plain.components_, rtol=1e-12)
     assert (topics == few * 0.2).any()

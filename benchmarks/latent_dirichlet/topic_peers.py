@@ -260,7 +260,7 @@ def _bound(X: csr_matrix, model: LatentDirichletAllocation) -> float:
         doc_topic_prior=model.doc_topic_prior_,
         topic_word_prior=model.topic_word_prior_,
         annealing="none",
-        init_components=model.components_,
+        components_init=model.components_,
         max_iter=0,
     )
     return float(at_these.fit(X).lower_bound_ / X.sum())

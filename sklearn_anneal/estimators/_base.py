@@ -46,9 +46,11 @@ from ..search.problem import prepare
 from ..search.search import Found, Plan, best
 from . import _persistence
 from ._attributes import ExplainedAttributes
+from ._given_starts import GivenStarts
 from ._number import Choice, ChoosesNumber, Origin
 from ._part_fits import opened, stream
 from ._part_predictions import score_of
+from ._reordering import Reorders
 from ._shards import in_parts
 from ._state import Inference, described_value
 from ._streaming import WORTH_THREADS, update, without_schedule
@@ -70,6 +72,8 @@ _WARM = "warm_start=True goes on from the last fit"
 
 class BaseAnnealed(
     ChoosesNumber,
+    GivenStarts,
+    Reorders,
     LinkedDocumentation,
     CheckedParameters,
     ExplainedAttributes,
@@ -204,6 +208,7 @@ class BaseAnnealed(
         strategy = method.resolve(model.recommended.get(_name(method), {}))
         check_parameters(strategy)
         check_capabilities(strategy, model, self.annealing, type(self).__name__)
+        self._start_for(model, strategy)
         return strategy
 
     def _batch_size_of(self, n_units: float) -> int | None:
@@ -486,7 +491,8 @@ class BaseAnnealed(
         self._load_kernels()
         if checkpoint is not None:
             random_state = self._reopened(checkpoint, units, random_state)
-        problem, start = prepare(model, strategy, units, settings, random_state)
+        given = self._start_for(model, strategy)
+        problem, start = prepare(model, strategy, units, settings, random_state, given=given)
         if origin is not None:
             start = origin.start(problem.prior)
         drawn = [] if start is None else [start]

@@ -126,11 +126,23 @@ def checked_covariance_prior(
     if n_components is not None and prior.ndim > len(shape) and covariance_type != "tied":
         shape = (n_components, *shape)
     check_shape(prior, shape, f"{covariance_type} {name}")
-    structure = get_structure(covariance_type, COVARIANCE_TYPES, "covariance_type")
-    symmetric = structure.event_ndim < 2 or np.allclose(prior, np.swapaxes(prior, -1, -2))
-    if not symmetric or not np.all(structure.positive(prior)):
-        raise ValueError(f"'{covariance_type} {name}' should be symmetric, positive-definite")
+    refuse_indefinite(prior, covariance_type, name)
     return prior
+
+
+def refuse_indefinite(
+    matrices: np.ndarray, covariance_type: str, name: str, called: str | None = None
+) -> None:
+    """Raise a ValueError if a matrix is not positive definite.
+
+    The matrices are stored as the covariance type requires; ``called`` is how the message calls
+    the type if not by its name.
+    """
+    structure = get_structure(covariance_type, COVARIANCE_TYPES, "covariance_type")
+    symmetric = structure.event_ndim < 2 or np.allclose(matrices, np.swapaxes(matrices, -1, -2))
+    if not symmetric or not np.all(structure.positive(matrices)):
+        called = covariance_type if called is None else called
+        raise ValueError(f"'{called} {name}' should be symmetric, positive-definite")
 
 
 def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:

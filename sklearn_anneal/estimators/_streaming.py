@@ -98,9 +98,9 @@ def _opened(estimator: Any, X: Any, units: Units) -> tuple[Inference, Annealing]
     total = float(estimator.total_samples or seen)
     unscheduled = estimator.total_samples is None
     runs = without_schedule(strategy) if unscheduled else strategy
-    problem, start = prepare(
-        model, runs, units, estimator._settings(units), random_state, stream_weight=total
-    )
+    how = model, runs, units, estimator._settings(units), random_state
+    given = estimator._start_for(model, runs)
+    problem, start = prepare(*how, stream_weight=total, given=given)
     progress = problem.open(0, start)
     inference = Inference(progress.ctx, progress.strategy, seen, estimator._fixed_parameters())
     return inference, strategy if unscheduled else progress.strategy

@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from ..data.units import Rows, Units
 from ..models.factorial_mixture import FactorialMixture
 from ._base import BaseAnnealed, has_unit_temperatures
+from ._given_starts import given_array
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
 from ._tables import validated_table
@@ -74,6 +75,12 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         True components describe differences from the mean row.
     init_params : {"random", "random_from_data"}, default="random"
         Where the components start: at random numbers from their prior, or at random rows.
+    means_init : array-like of shape (n_components, n_features) or None, default=None
+        ``means_`` at the start, for example those of another fit. ``annealing="none"`` goes to the
+        optimum next to this start. Every restart of ``n_init`` begins there too, and differs in
+        the noise of annealing. A high temperature forgets the start, and the moves of ``effort``
+        may leave it. A warm start, and later batches of a stream, go on from the fitted parameters
+        instead. None: ``init_params`` decides.
     max_sweeps : int or None, default=None
         Largest number of times that the activations of a row are updated at one visit. None: 5 in
         passes of ``fit`` in which rows start anew, and 100 in all other cases. With ``"enumerate"``
@@ -241,6 +248,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ],
         "center": ["boolean"],
         "init_params": [StrOptions({"random", "random_from_data"})],
+        "means_init": ["array-like", None],
         "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
@@ -256,6 +264,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         activation_prior="auto",
         center=False,
         init_params="random",
+        means_init=None,
         max_sweeps=None,
         sweep_tol=1e-3,
         tol=1e-6,
@@ -281,6 +290,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.activation_prior = activation_prior
         self.center = center
         self.init_params = init_params
+        self.means_init = means_init
         self.max_sweeps = max_sweeps
         self.sweep_tol = sweep_tol
         self.tol = tol
@@ -309,6 +319,7 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     _advice_coinciding = (
         "Give the annealing a jitter, start from another random_state, or ask for fewer components."
     )
+    _start_parameters = ("means_init",)
     _model_parameters = (
         "n_components",
         "local_step",
@@ -385,6 +396,10 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             max_sweeps=self.max_sweeps,
             sweep_tol=self.sweep_tol,
         )
+
+    def _given_start(self, model: FactorialMixture) -> dict[str, Any]:
+        shape = model.n_components, model.n_features
+        return {"means": given_array(self.means_init, shape, "means_init")}
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model = ctx.model

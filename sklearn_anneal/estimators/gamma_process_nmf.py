@@ -21,6 +21,7 @@ from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ._base import BaseAnnealed
 from ._counts import checked_counts, drawn_counts
+from ._given_starts import given_in_range
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import NothingToScore, by_parts
 from ._priors import is_auto
@@ -114,6 +115,13 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     init_params : {"random", "random_from_data"}, default="random"
         Where the components start: at random numbers that differ by 10 percent, or at means of
         a few random rows.
+    components_init : array-like of shape (n_components, n_features) or None, default=None
+        ``components_`` at the start, for example those of another fit: expected counts of the
+        columns, at least 0, with a positive sum in every row. ``annealing="none"`` goes to the
+        optimum next to this start. Every restart of ``n_init`` begins there too, and differs in
+        the noise of annealing. A high temperature forgets the start, and reheats may leave it. A
+        warm start, and later batches of a stream, go on from the fitted parameters instead. None:
+        ``init_params`` decides.
     max_sweeps : int or None, default=None
         Largest number of times that the activations of a row are updated at one visit. None: 40 in
         passes of ``fit`` in which rows start anew, 1 in passes that go on from the last one, and
@@ -273,6 +281,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         "n_components": NUMBER_OR_AUTO,
         **dict.fromkeys(_PRIORS, _PRIOR),
         "init_params": [StrOptions({"random", "random_from_data"})],
+        "components_init": ["array-like", None],
         "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
@@ -284,6 +293,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         "priors are too large or too small for floating-point numbers. Divide X by a constant, or "
         "give priors closer to 1."
     )
+    _start_parameters = ("components_init",)
     _model_parameters = ("n_components", *_PRIORS)
 
     def __init__(
@@ -295,6 +305,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         component_prior="auto",
         concentration="auto",
         init_params="random",
+        components_init=None,
         max_sweeps=None,
         sweep_tol=1e-3,
         tol=1e-5,
@@ -318,6 +329,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         self.component_prior = component_prior
         self.concentration = concentration
         self.init_params = init_params
+        self.components_init = components_init
         self.max_sweeps = max_sweeps
         self.sweep_tol = sweep_tol
         self.tol = tol
@@ -429,6 +441,17 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             sweep_tol=self.sweep_tol,
             dtype=np.float32 if X.dtype == np.float32 else np.float64,
         )
+
+    def _given_start(self, model: GammaProcessNMF) -> dict[str, Any]:
+        shape, name = (model.n_components, model.n_columns), "components_init"
+        components = given_in_range(self.components_init, shape, name)
+        empty = np.flatnonzero(components.sum(axis=1) <= 0)
+        if len(empty):
+            raise ValueError(
+                f"Row {empty[0]} of {name} has zeros alone, which no counts would ever be "
+                "explained by. Give it a positive sum, or leave it out of n_components."
+            )
+        return {"components": components}
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model, shape, rate = ctx.model, ctx.q["weights_shape"], ctx.q["weights_rate"]

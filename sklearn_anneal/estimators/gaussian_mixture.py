@@ -15,6 +15,7 @@ from ..families import (
 )
 from ..models.gaussian_mixture import GaussianMixture
 from ._base import BaseAnnealed
+from ._given_starts import given_array, given_precisions, given_probabilities
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
@@ -106,6 +107,21 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         k-means++ or at random, and leave all other rows without a component. ``"random"`` draws
         uniform random numbers. With ``batch_size`` this is done for a random subset of the rows. A
         stream that begins with fewer rows than components starts with random responsibilities.
+    weights_init : array-like of shape (n_components,) or None, default=None
+        Weights of the components at the start, which sum to 1. None: those of ``init_params``.
+    means_init : array-like of shape (n_components, n_features) or None, default=None
+        Means of the components at the start. The start is the posterior given as many rows as there
+        are, with the given weights, means and precisions. Those that are not given are taken from
+        the start that ``init_params`` makes, of the components that resemble the given ones most.
+        ``annealing="none"`` goes to the optimum next to this start. Every restart of ``n_init``
+        begins there too, and differs in the noise of annealing, and in the parts that are not
+        given. A high temperature forgets the start, and the moves of ``effort`` may leave it and
+        change the order of the components: with ``effort=0`` there are none. A warm start, and
+        later batches of a stream, go on from the fitted parameters instead. None: those of
+        ``init_params``.
+    precisions_init : array-like or None, default=None
+        Precisions of the components at the start, the inverses of their covariances, in the shape
+        of ``precisions_``. None: those of ``init_params``.
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
             default="dirichlet_process"
         Prior of the weights: a truncated stick-breaking process, or a finite Dirichlet
@@ -318,6 +334,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "init_params": [StrOptions({"kmeans", "k-means++", "random", "random_from_data"})],
+        "weights_init": ["array-like", None],
+        "means_init": ["array-like", None],
+        "precisions_init": ["array-like", None],
         "weight_concentration_prior_type": [
             StrOptions({"dirichlet_process", "dirichlet_distribution"})
         ],
@@ -342,6 +361,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         restarts="full",
         effort="auto",
         init_params="kmeans",
+        weights_init=None,
+        means_init=None,
+        precisions_init=None,
         weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior="auto",
         mean_precision_prior="auto",
@@ -369,6 +391,9 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         self.restarts = restarts
         self.effort = effort
         self.init_params = init_params
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.precisions_init = precisions_init
         self.weight_concentration_prior_type = weight_concentration_prior_type
         self.weight_concentration_prior = weight_concentration_prior
         self.mean_precision_prior = mean_precision_prior
@@ -396,6 +421,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
         "Lower the initial temperature or give the annealing jitter, start from another "
         "init_params or random_state, or ask for fewer components."
     )
+    _start_parameters = ("weights_init", "means_init", "precisions_init")
     _model_parameters = (
         "n_components",
         "covariance_type",
@@ -478,6 +504,18 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
                 self.covariance_prior, self.covariance_type, n_features, "covariance_prior"
             ),
         )
+
+    def _given_start(self, model: GaussianMixture) -> dict[str, Any]:
+        k, d, own = model.n_components, model.components.n_features, self.covariance_type
+        profile, given = {}, {}
+        if self.weights_init is not None:
+            given["weights"] = given_probabilities(self.weights_init, (k,), "weights_init")
+        if self.means_init is not None:
+            profile["means"] = given_array(self.means_init, (k, d), "means_init")
+        if self.precisions_init is not None:
+            name = "precisions_init"
+            profile["covars"] = given_precisions(self.precisions_init, own, k, d, name)
+        return given | {"profile": profile}
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model, q = ctx.model, ctx.q

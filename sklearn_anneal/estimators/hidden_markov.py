@@ -25,6 +25,7 @@ from ._emissions import (
     attributes_only_with,
     check_priors_of_others,
 )
+from ._given_starts import given_probabilities, given_profile
 from ._number import NUMBER_OR_AUTO
 from ._part_fits import stream
 from ._priors import checked_prior, is_auto, refuse_empty_rows
@@ -46,6 +47,7 @@ from ._validation import checks_parameters, refuse_unobserved_columns, warn_of_z
 
 if TYPE_CHECKING:
     from ..annealing import Context
+    from ._state import Inference
 
 
 _PRIOR = [None, "array-like", Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
@@ -128,6 +130,25 @@ class AnnealedHMM(StatePredictions):
         into one segment per state, in their order. ``"auto"`` is ``"segments"`` where zeros in
         ``transmat_prior`` forbid all ways back, else ``"random"`` for ``"categorical"`` and
         ``"kmeans"`` for others.
+    startprob_init : array-like of shape (n_components,) or None, default=None
+        Start probabilities at the start of the fit, which sum to 1, and are 0 where
+        ``startprob_prior`` is. None: those of ``init_params``.
+    transmat_init : array-like of shape (n_components, n_components) or None, default=None
+        Transition probabilities at the start of the fit, of which each row sums to 1. They are 0
+        where ``transmat_prior`` is. None: those of ``init_params``.
+    emission_init : dict or None, default=None
+        What describes the states at the start of the fit: arrays by the names of fitted attributes,
+        without their underscores and in their shapes. These are ``"emissionprob"`` for symbols and
+        binary columns, ``"lambdas"`` for counts, and ``"means"`` and ``"covars"`` for real numbers;
+        for blocks, a dictionary of such dictionaries by the names of blocks. The start is the
+        posterior given as many frames as there are, of which each state has the same number, with
+        the given moments. What is not given is taken from the start that ``init_params`` makes, of
+        the states that resemble the given ones most. ``annealing="none"`` goes to the optimum next
+        to this start. Every restart of ``n_init`` begins there too, and differs in the noise of
+        annealing, and in the parts that are not given. A high temperature forgets the start, and
+        the moves of ``effort`` may leave it and change the order of the states: with ``effort=0``
+        there are none. A warm start, and later batches of a stream, go on from the fitted
+        parameters instead. None: that of ``init_params``.
     startprob_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Concentration of the Dirichlet prior of the start probabilities. ``"auto"`` learns one
         number for all states (see Notes), at least 0.1 / ``n_components``. Each sequence starts
@@ -346,6 +367,9 @@ class AnnealedHMM(StatePredictions):
         "covariance_type": [StrOptions({"independent", *COVARIANCE_TYPES})],
         "n_symbols": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
         "init_params": [StrOptions({"auto", "kmeans", "random", "segments"})],
+        "startprob_init": ["array-like", None],
+        "transmat_init": ["array-like", None],
+        "emission_init": [dict, None],
         "startprob_prior": _PRIOR,
         "transmat_prior": _PRIOR,
         "sticky": [Interval(Real, 0.0, None, closed="left")],
@@ -374,6 +398,9 @@ class AnnealedHMM(StatePredictions):
         restarts="full",
         effort="auto",
         init_params="auto",
+        startprob_init=None,
+        transmat_init=None,
+        emission_init=None,
         startprob_prior="auto",
         transmat_prior="auto",
         sticky=0.0,
@@ -407,6 +434,9 @@ class AnnealedHMM(StatePredictions):
         self.restarts = restarts
         self.effort = effort
         self.init_params = init_params
+        self.startprob_init = startprob_init
+        self.transmat_init = transmat_init
+        self.emission_init = emission_init
         self.startprob_prior = startprob_prior
         self.transmat_prior = transmat_prior
         self.sticky = sticky
@@ -445,6 +475,7 @@ class AnnealedHMM(StatePredictions):
         "Lower the initial temperature or give the annealing jitter, start from another "
         "init_params or random_state, or ask for fewer states."
     )
+    _start_parameters = ("startprob_init", "transmat_init", "emission_init")
     _model_parameters = (
         "n_components",
         "emission",
@@ -558,6 +589,30 @@ class AnnealedHMM(StatePredictions):
             kind.checked_init_params(self, transmat),
             tuple(name for name, value in chain.items() if k > 1 and is_auto(value)),
         )
+
+    def _given_start(self, model: HiddenMarkov) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        priors = {"startprob": model.startprob_prior, "transmat": model.transmat_prior}
+        for key, prior in priors.items():
+            name = f"{key}_init"
+            if (value := getattr(self, name)) is not None:
+                given[key] = given_probabilities(value, prior.shape, name)
+                if (given[key][prior == 0] > 0).any():
+                    raise ValueError(
+                        f"{name} has a probability above 0 where {key}_prior is 0, which forbids "
+                        "it. Give 0 there, or a prior above 0."
+                    )
+        if self.emission_init is not None:
+            given["profile"] = given_profile(model.emission, self.emission_init, "emission_init")
+        return given
+
+    def _check_exchangeable(self, kept: Inference, order: np.ndarray) -> None:
+        if self._names_states:
+            raise ValueError(
+                "The states have the numbers of the known ones in states, so that another order "
+                "would rename them. Change the numbers in states, and fit again."
+            )
+        super()._check_exchangeable(kept, order)
 
     def _chain_priors(self) -> tuple[np.ndarray, np.ndarray]:
         """The priors of starts and transitions, in which an array may have zeros."""

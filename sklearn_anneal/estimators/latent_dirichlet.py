@@ -158,7 +158,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Largest number of iterations of the local step of a document. None: 10 in passes of ``fit``
         in which documents start anew, and 100 in all other cases, such as ``partial_fit``, which
         sees a document only once. An integer applies in all cases.
-    init_components : array-like of shape (n_components, n_features) or None, default=None
+    components_init : array-like of shape (n_components, n_features) or None, default=None
         Dirichlet parameters λ of the topics with which the fit starts, for example the edited
         ``components_`` of another fit. They are pseudo-counts: to start from probabilities,
         multiply each row by the number of tokens that it should weigh. ``annealing="none"`` suits
@@ -309,7 +309,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         "perp_tol": [Interval(Real, 0, None, closed="left")],
         "mean_change_tol": [Interval(Real, 0, None, closed="left")],
         "max_doc_update_iter": [Interval(Integral, 0, None, closed="left"), None],
-        "init_components": ["array-like", None],
+        "components_init": ["array-like", None],
         "init_params": [StrOptions({"documents", "random"})],
     }
 
@@ -326,8 +326,9 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     )
     _advice_coinciding = (
         "Lower the initial temperature or give the annealing jitter, start from another "
-        "init_components or random_state, or ask for fewer components."
+        "components_init or random_state, or ask for fewer components."
     )
+    _start_parameters = ("components_init",)
     _model_parameters = ("n_components", "doc_topic_prior", "topic_word_prior", "local_step")
 
     def __init__(
@@ -349,7 +350,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         perp_tol=1e-1,
         mean_change_tol=1e-3,
         max_doc_update_iter=None,
-        init_components=None,
+        components_init=None,
         init_params="documents",
         n_init=1,
         restarts="full",
@@ -376,7 +377,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         self.perp_tol = perp_tol
         self.mean_change_tol = mean_change_tol
         self.max_doc_update_iter = max_doc_update_iter
-        self.init_components = init_components
+        self.components_init = components_init
         self.init_params = init_params
         self.n_init = n_init
         self.restarts = restarts
@@ -467,12 +468,6 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         if not samples and training.local_step == SAMPLER and isinstance(strategy, StructuredVI):
             # The rate of 1 with which topics are sampled would forget all that a stream has seen.
             strategy.learning_rate = model.recommended["structured"]["learning_rate"]
-        if self.init_components is not None and not strategy.needs_start:
-            raise ValueError(
-                f"annealing={self.annealing!r} starts from random topics, which leaves "
-                "init_components without a use. Give the method start='init_params', or leave "
-                "init_components out."
-            )
         if samples:
             training.check(strategy)
         return strategy
@@ -488,15 +483,6 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     def _model_with(self, local_step: str, first_alpha: float, X: csr_matrix) -> LatentDirichlet:
         k, n_words = self.n_components, X.shape[1]
-        start = self.init_components
-        if start is not None:
-            start = check_array(start, dtype=np.float64, input_name="init_components")
-            if start.shape != (k, n_words) or not (start > 0).all():
-                raise ValueError(
-                    f"init_components must have shape (n_components, n_features) = {(k, n_words)} "
-                    f"and positive entries, but has shape {start.shape} and a smallest entry of "
-                    f"{start.min():g}. The components_ of a fit of this shape would do."
-                )
         dtype = np.float32 if X.dtype == np.float32 else np.float64
         first, eta = 1 / k, self.topic_word_prior
         if is_auto(self.doc_topic_prior):
@@ -521,10 +507,20 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             collapsed_predictions=self._training().collapsed_predictions,
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
-            init_components=start,
             init_params=self.init_params,
             dtype=dtype,
         )
+
+    def _given_start(self, model: LatentDirichlet) -> dict[str, Any]:
+        k, n_words = model.n_components, model.n_words
+        start = check_array(self.components_init, dtype=np.float64, input_name="components_init")
+        if start.shape != (k, n_words) or not (start > 0).all():
+            raise ValueError(
+                f"components_init must have shape (n_components, n_features) = {(k, n_words)} "
+                f"and positive entries, but has shape {start.shape} and a smallest entry of "
+                f"{start.min():g}. The components_ of a fit of this shape would do."
+            )
+        return {"components": start}
 
     def _model_of_stream(self, model: LatentDirichlet) -> LatentDirichlet:
         return model.with_local_step(self._training().local_step_of_stream)

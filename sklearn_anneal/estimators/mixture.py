@@ -27,6 +27,7 @@ from ._columns import (
     cells_of,
 )
 from ._emissions import attributes_only_with
+from ._given_starts import given_probabilities, given_profile
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
@@ -126,6 +127,21 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         chosen by k-means++ or at random. k-means measures distances between standardised columns,
         with one indicator for each category, and the mean of the column in missing cells. Rows as
         components keep more components in use than ``"random"``, which suits two or three better.
+    weights_init : array-like of shape (n_components,) or None, default=None
+        Weights of the components at the start, which sum to 1. None: those of ``init_params``.
+    emission_init : dict or None, default=None
+        What describes the components at the start: arrays by the names of fitted attributes,
+        without their underscores and in their shapes. These are ``"emissionprob"`` for binary
+        columns and categories, ``"lambdas"`` for counts, and ``"means"`` and ``"covars"`` for real
+        numbers; for blocks, a dictionary of such dictionaries by the names of blocks. The start is
+        the posterior given as many rows as there are, with the given weights and moments. What is
+        not given is taken from the start that ``init_params`` makes, of the components that
+        resemble the given ones most. ``annealing="none"`` goes to the optimum next to this start.
+        Every restart of ``n_init`` begins there too, and differs in the noise of annealing, and in
+        the parts that are not given. A high temperature forgets the start, and the moves of
+        ``effort`` may leave it and change the order of the components: with ``effort=0`` there are
+        none. A warm start, and later batches of a stream, go on from the fitted parameters instead.
+        None: that of ``init_params``.
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
             default="dirichlet_process"
         Prior of the weights: a truncated stick-breaking process, or a finite Dirichlet
@@ -319,6 +335,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         "n_components": NUMBER_OR_AUTO,
         "emission": [StrOptions(set(COLUMN_EMISSIONS)), list],
         "init_params": [StrOptions({"random", "kmeans", "k-means++", "random_from_data"})],
+        "weights_init": ["array-like", None],
+        "emission_init": [dict, None],
         "weight_concentration_prior_type": [
             StrOptions({"dirichlet_process", "dirichlet_distribution"})
         ],
@@ -347,6 +365,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         restarts="full",
         effort="auto",
         init_params="random_from_data",
+        weights_init=None,
+        emission_init=None,
         weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior="auto",
         emissionprob_prior="auto",
@@ -378,6 +398,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         self.restarts = restarts
         self.effort = effort
         self.init_params = init_params
+        self.weights_init = weights_init
+        self.emission_init = emission_init
         self.weight_concentration_prior_type = weight_concentration_prior_type
         self.weight_concentration_prior = weight_concentration_prior
         self.emissionprob_prior = emissionprob_prior
@@ -407,6 +429,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         "Lower the initial temperature or give the annealing jitter, start from another "
         "init_params or random_state, or ask for fewer components."
     )
+    _start_parameters = ("weights_init", "emission_init")
     _model_parameters = (
         "n_components",
         "emission",
@@ -523,6 +546,15 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             self.init_params,
             self.weight_concentration_prior,
         )
+
+    def _given_start(self, model: Mixture) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        if self.weights_init is not None:
+            shape = (model.n_components,)
+            given["weights"] = given_probabilities(self.weights_init, shape, "weights_init")
+        if self.emission_init is not None:
+            given["profile"] = given_profile(model.components, self.emission_init, "emission_init")
+        return given
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model, q, prior = ctx.model, ctx.q, ctx.prior

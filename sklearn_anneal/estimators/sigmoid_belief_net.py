@@ -19,6 +19,7 @@ from ..inference.loop import Settings
 from ..inference.stopping import NoImprovement, RiseOfBound
 from ..models.sigmoid_belief_net import BinaryRows, SigmoidBeliefNet
 from ._base import BaseAnnealed
+from ._given_starts import given_array
 from ._part_predictions import by_parts
 from ._tables import validated_table
 from ._validation import check_n_samples, explains, finite, refuse_masked
@@ -29,6 +30,15 @@ if TYPE_CHECKING:
 # Entries that are checked at a time.
 _ENTRIES = 1 << 17
 _OVERFLOW = "The weights of the net are so large that log probabilities overflow. Fit it again."
+
+
+# What gives a start, with the letter of the model's parameters and the layer at which they begin.
+_STARTS = {
+    "coefs_init": ("W", 1),
+    "intercepts_init": ("b", 0),
+    "recognition_coefs_init": ("V", 1),
+    "recognition_intercepts_init": ("a", 1),
+}
 
 
 class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
@@ -81,6 +91,14 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         switched off.
     init_bias : float, default=0.0
         See ``init_params``.
+    coefs_init, intercepts_init : list of array-like or None, default=None
+        ``coefs_`` and ``intercepts_`` at the start, for example those of another fit.
+        ``annealing="none"`` goes to the optimum next to this start. Every restart of ``n_init``
+        begins there too, and differs in the draws of hidden units. A high temperature can leave it.
+        A warm start, and later batches of a stream, go on from the fitted parameters instead. None:
+        ``init_params`` decides.
+    recognition_coefs_init, recognition_intercepts_init : list of array-like or None, default=None
+        The same for ``recognition_coefs_`` and ``recognition_intercepts_``.
     n_score_samples : int, default=100
         Number of draws of the hidden units per row in predictions.
     early_stopping : bool, default=False
@@ -192,6 +210,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         "binarize": [Real, StrOptions({"sample"}), None],
         "init_params": [StrOptions({"random", "normal"})],
         "init_bias": [Interval(Real, None, None, closed="neither")],
+        **dict.fromkeys(_STARTS, [list, tuple, None]),
         "n_score_samples": [Interval(Integral, 1, None, closed="left")],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
@@ -210,6 +229,10 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         binarize=None,
         init_params="random",
         init_bias=0.0,
+        coefs_init=None,
+        intercepts_init=None,
+        recognition_coefs_init=None,
+        recognition_intercepts_init=None,
         n_score_samples=100,
         early_stopping=False,
         validation_fraction=0.1,
@@ -234,6 +257,10 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.binarize = binarize
         self.init_params = init_params
         self.init_bias = init_bias
+        self.coefs_init = coefs_init
+        self.intercepts_init = intercepts_init
+        self.recognition_coefs_init = recognition_coefs_init
+        self.recognition_intercepts_init = recognition_intercepts_init
         self.n_score_samples = n_score_samples
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -254,6 +281,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         "the steps of the optimizer led to weights that are not finite. Lower learning_rate_init, "
         "or the strength of the annealing method."
     )
+    _start_parameters = tuple(_STARTS)
     _model_parameters = (
         "hidden_layer_sizes",
         "n_samples",
@@ -394,6 +422,25 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             trace.standard_errors = [np.nan] * len(trace.lower_bounds)
         self.standard_errors_ = np.array(trace.standard_errors)
         self.validation_scores_ = np.array(trace.validation)
+
+    def _given_start(self, model: SigmoidBeliefNet) -> dict[str, Any]:
+        given = {}
+        for name, (letter, first) in _STARTS.items():
+            arrays = getattr(self, name)
+            if arrays is None:
+                continue
+            keys = [f"{letter}{i}" for i in range(first, model.depth + 1)]
+            if len(arrays) != len(keys):
+                raise ValueError(
+                    f"The parameter '{name}' should have {len(keys)} arrays, one for each layer, "
+                    f"but has {len(arrays)}."
+                )
+            for i, (key, array) in enumerate(zip(keys, arrays, strict=True)):
+                given[key] = given_array(array, model.shape(key), f"{name}[{i}]")
+        return given
+
+    def _weights_for_order(self, ctx: Context) -> np.ndarray:
+        return np.square(ctx.q["W1"]).sum(axis=1)
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         q, depth = ctx.q, ctx.model.depth

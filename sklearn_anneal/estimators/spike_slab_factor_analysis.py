@@ -23,6 +23,7 @@ from ..models.spike_slab_gradient import (
     without_rows,
 )
 from ._base import BaseAnnealed, has_unit_temperatures
+from ._given_starts import given_array
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
 from ._tables import validated_table
@@ -104,6 +105,12 @@ class AnnealedSpikeSlabFactorAnalysis(
         Size of the first step, positive.
     learning_rate_decay : float, default=0.0
         δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)).
+    components_init : array-like of shape (n_components, n_features) or None, default=None
+        ``components_`` at the start, for example those of another fit. ``annealing="none"`` goes to
+        the optimum next to this start. Every restart of ``n_init`` begins there too, and differs in
+        the noise of annealing. A high temperature forgets the start, and the moves of ``effort``
+        may leave it. A warm start, and later batches of a stream, go on from the fitted parameters
+        instead. None: loadings are drawn from their prior.
     max_sweeps : int or None, default=None
         Largest number of times that the activations of a row are updated at one visit. None: 5 in
         passes of ``fit`` in which rows start anew, and 100 in all other cases.
@@ -270,6 +277,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         "optimizer": [StrOptions(set(OPTIMIZERS))],
         "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
         "learning_rate_decay": [Interval(Real, 0, None, closed="left")],
+        "components_init": ["array-like", None],
         "max_sweeps": [Interval(Integral, 1, None, closed="left"), None],
         "sweep_tol": [Interval(Real, 0.0, None, closed="left")],
     }
@@ -286,6 +294,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         optimizer="rmsprop",
         learning_rate_init=0.05,
         learning_rate_decay=0.0,
+        components_init=None,
         max_sweeps=None,
         sweep_tol=1e-3,
         tol=1e-4,
@@ -312,6 +321,7 @@ class AnnealedSpikeSlabFactorAnalysis(
         self.optimizer = optimizer
         self.learning_rate_init = learning_rate_init
         self.learning_rate_decay = learning_rate_decay
+        self.components_init = components_init
         self.max_sweeps = max_sweeps
         self.sweep_tol = sweep_tol
         self.tol = tol
@@ -338,6 +348,7 @@ class AnnealedSpikeSlabFactorAnalysis(
     _advice_coinciding = (
         "Give the annealing a jitter, start from another random_state, or ask for fewer components."
     )
+    _start_parameters = ("components_init",)
     _model_parameters = (
         "n_components",
         "noise_variance",
@@ -440,6 +451,15 @@ class AnnealedSpikeSlabFactorAnalysis(
         if isinstance(inference.ctx.model, SpikeSlabByGradients):
             inference.ctx = without_rows(inference.ctx)
         super()._keep(inference, *how)
+
+    def _given_start(self, model: Any) -> dict[str, Any]:
+        base = model.base if isinstance(model, SpikeSlabByGradients) else model
+        shape, name = (base.n_components, base.n_features), "components_init"
+        return {"components": given_array(self.components_init, shape, name)}
+
+    def _weights_for_order(self, ctx: Context) -> np.ndarray:
+        model, prior, q = coordinate(ctx)
+        return model.expected_counts(q, prior)
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model, prior, q = coordinate(ctx)

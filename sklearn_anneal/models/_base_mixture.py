@@ -14,6 +14,7 @@ from ..data.units import Rows
 from ..families import Factors, Natural
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import ConjugateModel, coinciding
+from ._componentwise import Componentwise, aligned
 from ._exchangeable import Assigned, Exchangeable
 from ._weights import WEIGHTS
 from .components._base import Components, clusterings
@@ -22,7 +23,7 @@ from .components._base import Components, clusterings
 _KINDS_OF_STARTS = ("kmeans", "random_from_data")
 
 
-class BaseMixture(Exchangeable, ConjugateModel):
+class BaseMixture(Exchangeable, Componentwise, ConjugateModel):
     """Weights times components; an object holds hyperparameters only.
 
     Parameters
@@ -113,16 +114,45 @@ class BaseMixture(Exchangeable, ConjugateModel):
                 others.append(other)
         return tuple(others)
 
-    def reordered(self, q: Natural, prior: Natural) -> tuple[BaseMixture, Natural, Natural] | None:
-        counts = self.weights.expected_counts(q, prior)
-        order = self.weights.best_order(counts)
-        if (order == np.arange(self.n_components)).all():
-            return None
+    def preferred_order(self, q: Natural, prior: Natural) -> np.ndarray | None:
+        order = self.weights.best_order(self.weights.expected_counts(q, prior))
+        return None if (order == np.arange(self.n_components)).all() else order
+
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[BaseMixture, Natural, Natural]:
         added = self.statistics_of(q, prior, order)
         model = copy(self)
         model.components, own = self.components.carried(prior, order)
         prior = prior | own
         return model, prior, {key: prior[key] + value for key, value in added.items()}
+
+    def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
+        return self.components.exchangeable(prior, order)
+
+    def gain_of_order(self, q: Natural, reordered: Natural) -> float:
+        return self.weights.gain_of_order(q, reordered)
+
+    def started_at(
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+    ) -> Natural:
+        """Return the posterior given as many rows as there are, with these moments.
+
+        ``given`` has the ``weights`` and the ``profile`` of the components
+        (:meth:`Components.posterior_like`). What it lacks is that of those components of the usual
+        start that resemble the given ones.
+        """
+        c, own = self.components, self.of_components(summary)
+        profile, weights = given.get("profile", {}), given.get("weights")
+        q = {} if weights is not None and c.is_whole(profile) else usual()
+
+        def begun(q: Natural) -> Natural:
+            counts = summary.weight * (self.weights.mean(q) if weights is None else weights)
+            of_weights = self.weights.statistics(counts)
+            found = q | {key: prior[key] + value for key, value in of_weights.items()}
+            return found | c.posterior_like(profile, counts, q, own, prior) if profile else found
+
+        return begun(aligned(self, c, begun, q, own, prior) if q and profile else q)
 
     def statistics_of(self, q: Natural, prior: Natural, chosen: np.ndarray) -> Natural:
         counts = self.weights.expected_counts(q, prior)

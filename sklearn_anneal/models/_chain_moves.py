@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.sparse import issparse
 
 from ..data.units import Sequences
 from ..families import Natural
+from ._componentwise import Componentwise
 from ._exchangeable import ROWS_FOR_SWAPS, Assigned, Exchangeable, nearer_to_second
 from .components._base import Components, clusterings
 
@@ -19,7 +21,7 @@ _CONCENTRATION_OF_SHARES = 10.0
 _WAYS = {"points": 0.5, "time": 0.25, "sequence": 0.25}
 
 
-class ExchangeableStates(Exchangeable):
+class ExchangeableStates(Exchangeable, Componentwise):
     """Mixin of hidden Markov models, whose rows are frames."""
 
     emission: Any
@@ -39,6 +41,21 @@ class ExchangeableStates(Exchangeable):
             "startprob": added["startprob"][chosen],
             "transmat": added["transmat"][np.ix_(chosen, chosen)],
         }
+
+    def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
+        chain = prior["startprob"], prior["startprob"][order]
+        moves = prior["transmat"], prior["transmat"][np.ix_(order, order)]
+        same = all(np.allclose(*pair, atol=0.0) for pair in (chain, moves))
+        return same and bool(self.emission.exchangeable(prior, order))
+
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[Any, Natural, Natural]:
+        added = self.statistics_of(q, prior, order)
+        model: Any = copy(self)
+        model.emission, own = self.emission.carried(prior, order)
+        prior = prior | own
+        return model, prior, {key: prior[key] + value for key, value in added.items()}
 
     def sampled(self, units: Sequences) -> Sequences:
         if goes_one_way(self.transmat_prior):

@@ -64,8 +64,8 @@ class Searchable(ABC):
         """
         return None
 
-    def reordered(self, q: Natural, prior: Natural) -> tuple[Any, Natural, Natural] | None:
-        """Return model, prior and q with the components in the order that their prior prefers.
+    def preferred_order(self, q: Natural, prior: Natural) -> np.ndarray | None:
+        """Return the order of the components that their prior prefers, as their numbers.
 
         None stands for components that have this order already, or for which none is better.
         """

@@ -70,6 +70,10 @@ class Weights(ABC):
         """
         return np.arange(self.n_components)
 
+    def gain_of_order(self, q: Natural, reordered: Natural) -> float:
+        """Return what the bound of the same assignments gains from another order, in nats."""
+        return 0.0
+
     @abstractmethod
     def statistics(self, counts: np.ndarray) -> Natural:
         """Return the sufficient statistics, given the number of rows of each component.
@@ -169,6 +173,12 @@ class StickBreakingWeights(Weights):
             found[last] -= np.log(alpha + rest).sum()
         last = int(np.argmax(found))
         return np.append(np.delete(largest_first, last), largest_first[last])
+
+    def gain_of_order(self, q: Natural, reordered: Natural) -> float:
+        # Given the assignments, the bound has the log normaliser of the posterior of the sticks.
+        normalizer = self.factor.family.log_normalizer
+        new, old = (normalizer(self.factor.pick(each)) for each in (reordered, q))
+        return float(new.sum() - old.sum())
 
     def statistics(self, counts: np.ndarray) -> Natural:
         beyond = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)

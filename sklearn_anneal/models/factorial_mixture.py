@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from ._binary_codes import (
     centered_blocks,
     check_variances,
 )
+from ._componentwise import Componentwise
 from ._exchangeable import ROWS_FOR_SWAPS
 from ._factorial_steps import LOG_2PI, Likelihood, Moments, States
 from ._part_moves import swapped_means
@@ -92,7 +94,7 @@ class Summary(DataSummary):
         return replace(self, center=self.mean) if self.center.any() else self
 
 
-class FactorialMixture(Searchable, BinaryCodes):
+class FactorialMixture(Searchable, Componentwise, BinaryCodes):
     """The model x = Σ_k z_k μ_k + ε with z_k ~ Bernoulli(π_k), μ_k ~ N(0, s I), ε ~ N(0, σ² I).
 
     The object holds hyperparameters only. q(μ) is one Gaussian over all components, the same for
@@ -265,6 +267,24 @@ class FactorialMixture(Searchable, BinaryCodes):
         """
         normal = rng.standard_normal((self.n_components, self.n_features))
         return self._around(np.sqrt(self.mean_variance) * normal, summary)
+
+    def started_at(
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+    ) -> Natural:
+        """Return a Gaussian around the given ``means``."""
+        return self._around(given["means"], summary)
+
+    def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
+        given = "activation_prior" not in self.learns
+        return not given or np.array_equal(self.activation_prior[order], self.activation_prior)
+
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[FactorialMixture, Natural, Natural]:
+        model = copy(self)
+        model.activation_prior = self.activation_prior[order]
+        precision = np.ascontiguousarray(q["precision"][np.ix_(order, order)])
+        return model, prior, {"precision": precision, "natural_mean": q["natural_mean"][order]}
 
     def other_starts(self) -> tuple[FactorialMixture, ...]:
         other = copy(self)

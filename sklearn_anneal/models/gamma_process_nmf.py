@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from ..families import (
 from ..families._empirical_bayes import SMALLEST, damped, gamma_shape
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, coinciding
+from ._componentwise import Componentwise
 from ._count_visits import (
     ASSIGNED,
     COUNTS,
@@ -117,7 +119,7 @@ class Summary(DataSummary):
         return other
 
 
-class GammaProcessNMF(ConjugateModel):
+class GammaProcessNMF(Componentwise, ConjugateModel):
     """Poisson factorisation with a gamma process over components.
 
     x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), w_kv ~ Gamma(a, a), h_nk ~ Gamma(b, b) and
@@ -282,6 +284,31 @@ class GammaProcessNMF(ConjugateModel):
             "components_shape": np.asfortranarray(shape * noise),
             "components_rate": np.full((k, 1), shape),
         }
+
+    def started_at(
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+    ) -> Natural:
+        """Return gamma distributions around the ``components``, as narrow as those of other starts.
+
+        The components are E θ_k E w_kv, of which the θ_k are the means over columns.
+        """
+        shape, components = _SHAPE_OF_START, given["components"]
+        weights = components.mean(axis=1)
+        return {
+            "weights_shape": np.full(self.n_components, shape),
+            "weights_rate": shape / weights,
+            "components_shape": np.asfortranarray(
+                prior["components_shape"] + shape * components / weights[:, None]
+            ),
+            "components_rate": np.full((self.n_components, 1), prior["components_rate"] + shape),
+        }
+
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[GammaProcessNMF, Natural, Natural]:
+        moved = {key: value[order] for key, value in q.items()}
+        moved["components_shape"] = np.asfortranarray(moved["components_shape"])
+        return self, prior, moved
 
     def _means_of_rows(
         self, units: DenseCounts | SparseCounts, random_state: np.random.RandomState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ from ..families._empirical_bayes import LARGEST, maximizer
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, LocalStep, Visit, coinciding, compiled
 from ._chain_moves import ExchangeableStates
+from ._componentwise import aligned
 from ._known_states import IMPOSSIBLE, exclude_others, start_with_known_states
 from ._summary import DataSummary, merged, whole
 from ._tempered_chains import Gaps, Partition, holes_of, numbers_with_gaps
@@ -305,6 +306,40 @@ class HiddenMarkov(ExchangeableStates, ConjugateModel):
         if units.states is not None and (units.states >= 0).any():
             return start_with_known_states(self, q, units, summary, prior)
         return q
+
+    def started_at(
+        self,
+        given: dict[str, Any],
+        usual: Callable[[], Natural],
+        summary: Summary,
+        prior: Natural,
+    ) -> Natural:
+        """Return the posterior given as many frames as there are, N/K of them in every state.
+
+        ``given`` has the probabilities ``startprob`` and ``transmat``, and the ``profile`` of the
+        states (:meth:`Components.posterior_like`). What it lacks is that of those states of the
+        usual start that resemble the given ones.
+        """
+        emission, own = self.emission, summary.emission
+        each = summary.n_frames / self.n_components
+        counts = {"startprob": summary.weight, "transmat": each}
+        chain = {key: prior[key] + n * given[key] for key, n in counts.items() if key in given}
+        profile = given.get("profile", {})
+        q = {} if len(chain) == len(counts) and emission.is_whole(profile) else usual()
+        frames = np.full(self.n_components, each)
+
+        def begun(q: Natural) -> Natural:
+            return q | emission.posterior_like(profile, frames, q, own, prior) if profile else q
+
+        if q and profile and not self._in_order:
+            q = aligned(self, emission, begun, q, own, prior)
+        return begun(q) | chain
+
+    @property
+    def _in_order(self) -> bool:
+        """Whether the states of a start have an order, or may not exchange their transitions."""
+        forbids = any(support is not None for support in self._supports.values())
+        return self.init_params == "segments" or forbids
 
     @property
     def starts_assigned(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
 
@@ -24,6 +24,7 @@ from ..families import (
 )
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, LocalStep
+from ._componentwise import Componentwise
 from ._topic_draws import TopicsDraw
 from ._topic_mean_field import kernels
 from ._topic_priors import are_short, first_of_tokens, fixed_point
@@ -78,7 +79,7 @@ def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray
     return n_entries * entries - totals
 
 
-class LatentDirichlet(ConjugateModel):
+class LatentDirichlet(Componentwise, ConjugateModel):
     """Latent Dirichlet allocation.
 
     θ_d ~ Dir(α), β_k ~ Dir(η), z ~ θ_d, w ~ β_z; q(β) = Π_k Dir(λ_k) with the natural
@@ -100,10 +101,7 @@ class LatentDirichlet(ConjugateModel):
         mean-field distribution.
     max_doc_update_iter : int or None, default=None
     mean_change_tol : float, default=1e-3
-    init_components : ndarray of shape (n_components, n_words) or None, default=None
-        λ to start from.
     init_params : {"documents", "random"}, default="documents"
-        The start without ``init_components``.
     dtype : numpy.dtype, default=float64
         Precision of the local step and of the arrays that the estimator returns.
 
@@ -157,7 +155,6 @@ class LatentDirichlet(ConjugateModel):
         collapsed_predictions: bool = False,
         max_doc_update_iter: int | None = None,
         mean_change_tol: float = 1e-3,
-        init_components: np.ndarray | None = None,
         init_params: str = "documents",
         dtype: Any = np.float64,
     ):
@@ -171,7 +168,6 @@ class LatentDirichlet(ConjugateModel):
         self.collapsed_predictions = collapsed_predictions
         self.max_doc_update_iter = max_doc_update_iter
         self.mean_change_tol = mean_change_tol
-        self.init_components = init_components
         self.init_params = init_params
         self.dtype = np.dtype(dtype)
         self.mean_length = self.mass_of_token = np.nan
@@ -263,13 +259,12 @@ class LatentDirichlet(ConjugateModel):
         prior: Natural,
         random_state: np.random.RandomState,
     ) -> Natural:
-        start = self.init_components
         from_documents = self.init_params == "documents" and self.topic_word_prior.ndim == 1
-        if start is None and from_documents and self.local_step_name == SAMPLER:
+        if from_documents and self.local_step_name == SAMPLER:
             # The draws of the topics of tokens are random enough, and random factors take long.
             start = np.ones((self.n_words, self.n_components)).T
             make_like_documents(start, units, summary, self.topic_word_prior, random_state)
-        elif start is None:
+        else:
             # scikit-learn's class makes the same draw, with the numbers in the same order.
             start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
             if self.topic_word_prior.ndim == 2:
@@ -279,6 +274,24 @@ class LatentDirichlet(ConjugateModel):
             elif from_documents:
                 make_like_documents(start, units, summary, self.topic_word_prior, random_state)
         return {TOPICS: np.asfortranarray(start)}
+
+    def started_at(
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+    ) -> Natural:
+        """Return the given λ itself: the ``components`` are pseudo-counts of words."""
+        return {TOPICS: np.array(given["components"], order="F")}
+
+    def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
+        alpha, eta = self.doc_topic_prior, self.topic_word_prior
+        same = self.learn_doc_topic_prior or np.array_equal(alpha[order], alpha)
+        return bool(same and (eta.ndim == 1 or np.array_equal(eta[order], eta)))
+
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[LatentDirichlet, Natural, Natural]:
+        model = copy(self)
+        model.doc_topic_prior = self.doc_topic_prior[order]
+        return model, prior, {TOPICS: np.asfortranarray(np.asarray(q[TOPICS])[order])}
 
     def random_natural(
         self,

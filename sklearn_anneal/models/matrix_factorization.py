@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -21,6 +22,7 @@ from ..families import (
 )
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, LocalStep, compiled
+from ._componentwise import Componentwise
 from ._rating_summary import Summary
 from ._rating_visits import EVIDENCE, FoldingVisit, Known, Moments, RowsVisit, absorbed
 from ._unit_block import RowsOfSteps, UnitBlock
@@ -64,7 +66,7 @@ def _factors(values: np.ndarray | None, dtype: Any = np.float64) -> np.ndarray:
     return np.ascontiguousarray(_NOTHING if values is None else values, dtype=dtype)
 
 
-class MatrixFactorization(ConjugateModel):
+class MatrixFactorization(Componentwise, ConjugateModel):
     """The model y_ij ~ N(μ + b_i + c_j + u_iᵀ v_j, σ²), u, v ~ N(0, c I).
 
     The object holds hyperparameters only. Every user has one Gaussian over (u, b), or over u
@@ -304,6 +306,39 @@ class MatrixFactorization(ConjugateModel):
             result |= side.factor.rename(start)
             random_state = np.random.RandomState(random_state.randint(2**31 - 1))
         return result
+
+    def started_at(
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+    ) -> Natural:
+        """Return items with the ``components`` as the means of their factors.
+
+        They are as narrow as the posterior of an average item. Users start as usual, and are the
+        first to be updated.
+        """
+        means = np.zeros((self.n_items, self.size))
+        means[:, : self.n_components] = given["components"].T
+        standardized = means / np.sqrt(self.variances)
+        start = self._natural_around(standardized, summary.n_ratings / self.n_items)
+        return usual() | self.items.factor.rename(start)
+
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[MatrixFactorization, Natural, Natural]:
+        moved: Natural = {}
+        for side in self._held():
+            moved |= side.factor.rename(self.reordered_rows(side.factor.pick(q), order))
+        return self, prior, moved
+
+    def reordered_rows(self, natural: Natural, order: np.ndarray) -> Natural:
+        """Return natural parameters, or statistics, of rows whose factors have another order."""
+        order = np.append(order, self.n_components) if self.biases else order
+        rows, columns = np.tril_indices(self.size)
+        high = np.maximum(order[rows], order[columns])
+        places = high * (high + 1) // 2 + np.minimum(order[rows], order[columns])
+        return {
+            "precision": np.ascontiguousarray(natural["precision"][:, places]),
+            "natural_mean": np.ascontiguousarray(natural["natural_mean"][:, order]),
+        }
 
     def random_natural(
         self,

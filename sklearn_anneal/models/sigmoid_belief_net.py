@@ -14,6 +14,7 @@ and its gradient is estimated as in VIMCO (Mnih and Rezende, 2016, Eq. 10 to 12)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -25,6 +26,7 @@ from ..data.units import Rows
 from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, Constraint, GradientModel, LocalStep, Visit, compiled
+from ._componentwise import Componentwise
 from ._summary import DataSummary
 
 kernels = partial(compiled, "sigmoid_belief_net")
@@ -78,7 +80,7 @@ class Summary(DataSummary):
         return other
 
 
-class SigmoidBeliefNet(GradientModel):
+class SigmoidBeliefNet(Componentwise, GradientModel):
     """A sigmoid belief net with a recognition network.
 
     The parameters of layer l = 1, …, L are ``W{l}`` (n_l, n_{l−1}) and ``b{l−1}`` (n_{l−1},) of the
@@ -180,6 +182,27 @@ class SigmoidBeliefNet(GradientModel):
                 if key[0] in "Wb"
             }
         return {key: value.astype(self.dtype) for key, value in draws.items()}
+
+    def started_at(
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+    ) -> Natural:
+        """Return the usual start, in which the given parameters replace those of their names."""
+        return usual() | {key: value.astype(self.dtype) for key, value in given.items()}
+
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[SigmoidBeliefNet, Natural, Natural]:
+        """Return the model, its prior and q, or moments of its gradients, in another order.
+
+        The order is that of the first hidden layer.
+        """
+        moved = dict(q)
+        for key in ("W1", "V1", "b1", "a1"):
+            moved[key] = np.ascontiguousarray(q[key][order])
+        if self.depth > 1:
+            for key in ("W2", "V2"):
+                moved[key] = np.ascontiguousarray(q[key][:, order])
+        return self, prior, moved
 
     def _random(self, key: str, random_state: np.random.RandomState) -> np.ndarray:
         """Draw weights as Glorot and Bengio (2010) do; biases are constant."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from ._binary_codes import (
     check_variances,
     weighted_product,
 )
+from ._componentwise import Componentwise
 from ._summary import DataSummary
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -274,7 +275,7 @@ class Likelihood:
         }
 
 
-class SpikeSlabFactorAnalysis(BinaryCodes):
+class SpikeSlabFactorAnalysis(Componentwise, BinaryCodes):
     """The model x = Σ_k z_k s_k w_k + ε, z_k ~ Bernoulli(π_k), s_k ~ N(0, 1), ε_d ~ N(0, ψ_d).
 
     The object holds hyperparameters only. Loadings have the prior w_kd ~ N(0, ψ_d v_k), so that
@@ -450,6 +451,39 @@ class SpikeSlabFactorAnalysis(BinaryCodes):
         """
         normal = rng.standard_normal((self.n_components, self.n_features))
         return self._around(np.sqrt(self.loading_variance)[:, None] * normal, summary)
+
+    def started_at(
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+    ) -> Natural:
+        """Return a Gaussian around the given ``components``, which are in units of the data."""
+        return self._around(given["components"] / np.sqrt(self.noise_variance), summary)
+
+    def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
+        priors = {
+            "activation_prior": self.activation_prior,
+            "loading_variance": self.loading_variance,
+        }
+        given = [value for name, value in priors.items() if name not in self.learns]
+        return all(np.array_equal(value[order], value) for value in given)
+
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[SpikeSlabFactorAnalysis, Natural, Natural]:
+        model = self.with_order(order)
+        # With missing cells, there is one distribution for each column.
+        means = q["natural_mean"][:, order] if self.missing else q["natural_mean"][order]
+        moved = {
+            "precision": np.ascontiguousarray(q["precision"][..., order, :][..., order]),
+            "natural_mean": np.ascontiguousarray(means),
+        }
+        return model, model.prior(None), moved
+
+    def with_order(self, order: np.ndarray) -> SpikeSlabFactorAnalysis:
+        """Return the model after a change of the order of the factors."""
+        model = copy(self)
+        model.activation_prior = self.activation_prior[order]
+        model.loading_variance = self.loading_variance[order]
+        return model
 
     def _around(self, means: np.ndarray, summary: Summary) -> Natural:
         """Return a Gaussian around loadings in units of the noise, as narrow as the data allow."""

@@ -7,6 +7,7 @@ where z = 0. All parameters are free of constraints. Their gradients are exact.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -19,6 +20,7 @@ from ..families import Natural, Tempering, UnitTemperatures
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, Constraint, GradientModel, LocalStep, Visit
 from ._binary_codes import MANY_SWEEPS, centered_blocks
+from ._componentwise import Componentwise
 from .spike_slab_factor_analysis import LOG_2PI, SpikeSlabFactorAnalysis, Summary, kernels
 
 # Parameters of rows, of shape (n_components, n_rows), and of loadings, (n_components, n_features).
@@ -57,7 +59,7 @@ class Hyper(NamedTuple):
     logits: np.ndarray
 
 
-class SpikeSlabByGradients(GradientModel):
+class SpikeSlabByGradients(Componentwise, GradientModel):
     """Spike-and-slab factor analysis whose parameters follow gradients of the bound.
 
     In batch mode the logits of q(z), and the means and log standard deviations of q(s | z = 1), of
@@ -147,6 +149,25 @@ class SpikeSlabByGradients(GradientModel):
         if self.holds_rows:
             q |= self._start_of_rows(units.n_units)
         return q
+
+    def started_at(
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+    ) -> Natural:
+        """Return the usual start with the given ``components``, in units of the data."""
+        return usual() | {MEANS: given["components"] / np.sqrt(self.base.noise_variance)}
+
+    def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
+        return self.base.exchangeable(prior, order)
+
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[SpikeSlabByGradients, Natural, Natural]:
+        """Return the model, its prior and q, or moments of its gradients, in another order."""
+        model = copy(self)
+        model.base = self.base.with_order(order)
+        of_columns = HYPER["noise_variance"]
+        moved = {key: x if key == of_columns else x[order] for key, x in q.items()}
+        return model, prior, moved
 
     def _start_of_rows(self, n: int) -> Natural:
         """Return q(z, s) of rows like their prior."""

@@ -228,10 +228,10 @@ def kinds_of_starts(model: Model) -> tuple[Model, ...]:
 
 def _put_in_order(ctx: Context) -> None:
     """Put the components into the order that their prior prefers."""
-    model = ctx.model
-    found = model.reordered(ctx.q, ctx.prior) if isinstance(model, Searchable) else None
-    if found is not None:
-        ctx.model, ctx.prior, ctx.q = found
+    model: Any = ctx.model
+    order = model.preferred_order(ctx.q, ctx.prior) if isinstance(model, Searchable) else None
+    if order is not None:
+        ctx.model, ctx.prior, ctx.q = model.reordered(ctx.q, ctx.prior, order)
 
 
 def _anew(ctx: Context, rng: np.random.Generator) -> Context:

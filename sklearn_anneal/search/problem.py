@@ -14,6 +14,7 @@ from ..families import Natural
 from ..inference import loop
 from ..inference.loop import Progress, Settings
 from ..models._base import Model
+from ..models._componentwise import Componentwise
 from ..models._searchable import Searchable
 from ..parallel.thread_limits import one_openmp_thread
 from ..parallel.workers import generator, legacy_generator, seed_sequence
@@ -32,7 +33,9 @@ _STEPS_WITHOUT_DATA, _LEAST_PER_COMPONENT = 10, 5
 class Problem(NamedTuple):
     """Everything that the restarts and the moves of a fit share.
 
-    Starts are computed from ``sample``, which is ``units`` or a part of them.
+    Starts are computed from ``sample``, which is ``units`` or a part of them. ``given`` has the
+    parameters at which all restarts begin if the user gives them, in the form that
+    :meth:`Componentwise.started_at` reads.
     """
 
     model: Model
@@ -43,6 +46,7 @@ class Problem(NamedTuple):
     sample: Units
     settings: Settings
     seed: np.random.SeedSequence
+    given: dict[str, Any] | None = None
 
     @property
     def in_minibatches(self) -> bool:
@@ -64,9 +68,9 @@ class Problem(NamedTuple):
             ctx.q = self.strategy.initial_natural(ctx)
         elif start is not None:
             ctx.q = start
-            self._learn_from_start(ctx, self.model)
+            self._learn_from_start(ctx, self.model, self.given)
         else:
-            self.start(ctx, self.model, legacy_generator(self.seed, index, 1))
+            self.start(ctx, self.model, legacy_generator(self.seed, index, 1), self.given)
         strategy = self.strategy if strategy is None else strategy
         if strategy.calibrates:
             sample = self.sample.spread(ROWS_FOR_CALIBRATION)
@@ -75,21 +79,30 @@ class Problem(NamedTuple):
         ctx.state |= strategy.initial_state(ctx)
         return Progress(ctx, strategy)
 
-    def start(self, ctx: Context, model: Model, random_state: np.random.RandomState) -> None:
-        """Set the parameters of a context to a start of the model."""
+    def start(
+        self,
+        ctx: Context,
+        model: Model,
+        random_state: np.random.RandomState,
+        given: dict[str, Any] | None = None,
+    ) -> None:
+        """Set the parameters of a context to a start of the model, or to a given one."""
         # OpenMP's number of threads is a setting of each thread, which workers do not take over
         # from the thread that calls `fit`. It is therefore limited here again.
         with one_openmp_thread():
-            ctx.q = model.init(self.sample, self.summary, self.prior, random_state)
-        self._learn_from_start(ctx, model)
+            ctx.q = _started(model, self.sample, self.summary, self.prior, random_state, given)
+        self._learn_from_start(ctx, model, given)
 
-    def _learn_from_start(self, ctx: Context, model: Model) -> None:
+    def _learn_from_start(self, ctx: Context, model: Model, given: dict[str, Any] | None) -> None:
         """Learn the priors that need not wait from a start that assigns all data points.
+
+        One that is given counts the data points of each component too.
 
         The usual priors expect components as wide as all data together, so that the first passes
         would merge groups that are apart.
         """
         assigned = isinstance(model, Searchable) and model.starts_assigned
+        assigned = assigned or bool(given and given.get("profile"))
         if not (assigned and self.sample.n_units >= _LEAST_PER_COMPONENT * model.n_components):
             return
         self.learn(ctx)
@@ -111,6 +124,7 @@ def prepare(
     settings: Settings,
     random_state: np.random.RandomState,
     stream_weight: float | None = None,
+    given: dict[str, Any] | None = None,
 ) -> tuple[Problem, Natural | None]:
     """Prepare a fit, or a stream given its first batch, up to the loop of inference.
 
@@ -129,6 +143,9 @@ def prepare(
         else.
     stream_weight : float or None, default=None
         For a stream, the total weight of all the data that it will have; None for a fit.
+    given : dict or None, default=None
+        The parameters at which the fit begins, as :meth:`Componentwise.started_at` reads
+        them; None for the model's own start.
 
     Returns
     -------
@@ -151,6 +168,24 @@ def prepare(
     if stream_weight is None and size is not None:
         largest = max(ROWS_FOR_STARTS, 10 * size)
     sample = units.sample(largest, random_state)
-    start = model.init(sample, summary, prior, random_state) if strategy.needs_start else None
+    start = None
+    if strategy.needs_start:
+        start = _started(model, sample, summary, prior, random_state, given)
     seed = seed_sequence(random_state)
-    return Problem(model, strategy, prior, summary, units, sample, settings, seed), start
+    return Problem(model, strategy, prior, summary, units, sample, settings, seed, given), start
+
+
+def _started(
+    model: Model,
+    sample: Units,
+    summary: Any,
+    prior: Natural,
+    random_state: np.random.RandomState,
+    given: dict[str, Any] | None,
+) -> Natural:
+    """Return the model's own start, or the one that is given as a whole or in part."""
+    usual = partial(model.init, sample, summary, prior, random_state)
+    if not given:
+        return usual()
+    assert isinstance(model, Componentwise)
+    return model.started_at(given, usual, summary, prior)

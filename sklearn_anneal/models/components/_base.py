@@ -42,6 +42,9 @@ class Components(ABC):
     ----------
     n_components : int
         K.
+    profile_names : tuple of str
+        The names of the fitted attributes that describe a component, without their underscores. A
+        start can be given by them (:meth:`posterior_like`).
     learns : bool
         Whether :meth:`learned` changes any hyperparameter.
     waits : bool
@@ -58,6 +61,7 @@ class Components(ABC):
     """
 
     n_components: int
+    profile_names: ClassVar[tuple[str, ...]] = ()
     learns: bool = False
     waits: ClassVar[bool] = True
     why_no_log_volume: ClassVar[str | None] = None
@@ -110,6 +114,11 @@ class Components(ABC):
         What has been learned of each component goes with it, and priors that were given stay.
         """
         return self, {key: prior[key] for key in self.keys}
+
+    def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
+        """Return whether components that exchange their numbers have the same given priors."""
+        moved, carried = self.reordered(prior, order), self.carried(prior, order)[1]
+        return all(np.allclose(moved[key], carried[key], atol=0.0) for key in self.keys)
 
     def merge_gains(self, q: Natural, prior: Natural, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Return what the bound gains from the parameters of pairs that become one, in nats.
@@ -214,6 +223,34 @@ class Components(ABC):
     def expectations_of_start(self, rows: Rows, prior: Natural) -> Any:
         """Return the expectations with which the cells that rows lack are completed in a start."""
         return self.expectations(prior)
+
+    def is_whole(self, profile: dict[str, Any]) -> bool:
+        """Return whether a profile describes the components without any gap."""
+        return bool(self.profile_names) and all(name in profile for name in self.profile_names)
+
+    def posterior_like(
+        self,
+        profile: dict[str, Any],
+        counts: np.ndarray,
+        q: Natural,
+        summary: Any,
+        prior: Natural,
+    ) -> Natural:
+        """Return the posterior given rows whose moments are exactly those of a profile.
+
+        Parameters
+        ----------
+        profile : dict
+            What describes the components, by the names in ``profile_names``.
+        counts : ndarray of shape (n_components,)
+            The number of rows of each component.
+        q : dict of ndarray
+            Parameters whose posterior means replace what the profile lacks; empty if it lacks
+            nothing.
+        summary : object
+        prior : dict of ndarray
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def random_natural(

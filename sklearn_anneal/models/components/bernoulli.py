@@ -36,6 +36,8 @@ class BernoulliComponents(LinearComponents):
         must then begin as one value for all components.
     """
 
+    profile_names = ("emissionprob",)
+
     def __init__(
         self,
         n_components: int,
@@ -68,6 +70,17 @@ class BernoulliComponents(LinearComponents):
         sizes = self.n_components, self.n_features
         learned = BernoulliComponents(*sizes, moved(self.a, a, rho), moved(self.b, b, rho), True)
         return learned, learned.prior(None)
+
+    def posterior_like(
+        self,
+        profile: dict[str, Any],
+        counts: np.ndarray,
+        q: Natural,
+        summary: Any,
+        prior: Natural,
+    ) -> Natural:
+        ones, n = profile["emissionprob"], counts[:, None]
+        return {"a": prior["a"] + n * ones, "b": prior["b"] + n * (1.0 - ones)}
 
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator

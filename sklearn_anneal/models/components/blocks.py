@@ -140,6 +140,27 @@ class BlockComponents(Components):
             new |= self._prefixed(name, found[1])
         return model, new
 
+    def is_whole(self, profile: dict[str, Any]) -> bool:
+        return all(part.is_whole(profile.get(name, {})) for name, part in self.parts.items())
+
+    def posterior_like(
+        self,
+        profile: dict[str, Any],
+        counts: np.ndarray,
+        q: Natural,
+        summary: Summaries,
+        prior: Natural,
+    ) -> Natural:
+        """Return the posterior given rows like a profile, which has that of each block.
+
+        Blocks that are not in the profile keep their parameters of ``q``.
+        """
+        return q | self._joined(
+            (n, part.posterior_like(given, counts, self.own(n, q), summary[n], self.own(n, prior)))
+            for n, part in self.parts.items()
+            if (given := profile.get(n))
+        )
+
     def random_natural(
         self, counts: np.ndarray, summary: Summaries, prior: Natural, rng: np.random.Generator
     ) -> Natural:

@@ -32,6 +32,8 @@ class CategoricalComponents(Components):
         then begin as one number.
     """
 
+    profile_names = ("emissionprob",)
+
     def __init__(self, n_components: int, concentration: np.ndarray, learns: bool = False):
         self.n_components = int(n_components)
         self.concentration = concentration
@@ -67,6 +69,16 @@ class CategoricalComponents(Components):
         kind = np.int32 if pointers[-1] < 2**31 else np.int64
         one_hot = np.ones(pointers[-1]), symbols[known].astype(kind), pointers.astype(kind)
         return csr_array(one_hot, shape=(len(symbols), self.n_symbols))
+
+    def posterior_like(
+        self,
+        profile: dict[str, Any],
+        counts: np.ndarray,
+        q: Natural,
+        summary: Any,
+        prior: Natural,
+    ) -> Natural:
+        return {"emissionprob": prior["emissionprob"] + counts[:, None] * profile["emissionprob"]}
 
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator

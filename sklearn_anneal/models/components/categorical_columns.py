@@ -34,6 +34,8 @@ class CategoricalColumns(Components):
         and levels. They must then begin as one number.
     """
 
+    profile_names = ("emissionprob",)
+
     def __init__(
         self,
         n_components: int,
@@ -87,6 +89,17 @@ class CategoricalColumns(Components):
             for old, log in zip(self.concentration, logs, strict=True)
         ]
         return model, model.prior(None)
+
+    def posterior_like(
+        self,
+        profile: dict[str, Any],
+        counts: np.ndarray,
+        q: Natural,
+        summary: Any,
+        prior: Natural,
+    ) -> Natural:
+        found = self.gathered(profile["emissionprob"])
+        return {key: prior[key] + counts[:, None, None] * found[key] for key in found}
 
     def random_natural(
         self, counts: np.ndarray, summary: Any, prior: Natural, rng: np.random.Generator

@@ -93,6 +93,7 @@ class GaussianComponents(Components):
         "available"
     )
 
+    profile_names = ("means", "covars")
     waits = False
 
     def __init__(
@@ -364,13 +365,37 @@ class GaussianComponents(Components):
             noise = noise * np.sqrt(covariance)
             if self.covariance_type == "spherical":
                 covariance = covariance.mean()
-        centers = summary.mean - summary.center + noise
-        second = self.structure.outer(centers) + covariance
+        return self._data_around(summary.mean - summary.center + noise, covariance, counts)
+
+    def _data_around(
+        self, centers: np.ndarray, covariances: np.ndarray, counts: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Return the statistics of rows with these means, covariances and numbers.
+
+        Means are relative to the center, and covariances are stored as the covariance type
+        requires.
+        """
+        second = self.structure.outer(centers) + covariances
         return {
             "count": counts,
             "first": counts[:, None] * centers,
             "second": self.structure.pool(self.per_row(counts) * second),
         }
+
+    def posterior_like(
+        self,
+        profile: dict[str, Any],
+        counts: np.ndarray,
+        q: Natural,
+        summary: Summary,
+        prior: Natural,
+    ) -> Natural:
+        now = self.standard(q) if q else {}
+        centers = profile["means"] - summary.center if "means" in profile else now["mean"]
+        covariances = profile.get("covars")
+        if covariances is None:
+            covariances = self.covariances(now["inverse_scale"], now["dof"])
+        return self.posterior_of(self._data_around(centers, covariances, counts), prior)
 
     def per_row(self, values: np.ndarray) -> np.ndarray:
         """Reshape one value per component, so that it broadcasts to the components' matrices."""

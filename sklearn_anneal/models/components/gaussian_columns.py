@@ -100,6 +100,7 @@ class GaussianColumns(LinearComponents):
         "Normal–Gamma distribution is not available"
     )
 
+    profile_names = ("means", "covars")
     waits = False
 
     def __init__(
@@ -270,11 +271,35 @@ class GaussianColumns(LinearComponents):
         shape = self.n_components, self.n_features
         noise = rng.standard_normal(shape) * np.sqrt(summary.variance)
         centers = summary.mean - summary.center + noise
-        n = np.broadcast_to(counts[:, None], shape)
+        return self._posterior_given(counts, centers, summary.variance, prior)
+
+    def posterior_like(
+        self,
+        profile: dict[str, Any],
+        counts: np.ndarray,
+        q: Natural,
+        summary: ColumnMoments,
+        prior: Natural,
+    ) -> Natural:
+        now = self.standard(q) if q else {}
+        centers = profile["means"] - summary.center if "means" in profile else now["mean"]
+        variances = profile.get("covars")
+        if variances is None:
+            variances = now["inverse_scale"] / now["dof"]
+        return self._posterior_given(counts, centers, variances, prior)
+
+    def _posterior_given(
+        self, counts: np.ndarray, centers: np.ndarray, variances: np.ndarray, prior: Natural
+    ) -> Natural:
+        """Return the posterior given rows with these moments; centers are relative to the center.
+
+        All but ``counts`` broadcast to (n_components, n_features).
+        """
+        n = np.broadcast_to(counts[:, None], (self.n_components, self.n_features))
         each = {
             "mean_precision": n.ravel(),
             "mean_natural": (n * centers).reshape(-1, 1),
-            "scatter": (n * (summary.variance + centers**2)).reshape(-1, 1),
+            "scatter": (n * (variances + centers**2)).reshape(-1, 1),
             "dof": n.ravel(),
         }
         return {key: prior[key] + value for key, value in each.items()}

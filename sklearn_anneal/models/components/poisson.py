@@ -122,6 +122,7 @@ class PoissonComponents(LinearComponents):
         The data's mean, which :meth:`resolved` determines.
     """
 
+    profile_names = ("lambdas",)
     waits = False
     why_no_exact_gradient = (
         "the gradient of a draw with respect to both parameters of a "
@@ -232,6 +233,17 @@ class PoissonComponents(LinearComponents):
             pairs = zip(means_of_prior, logs, starts, strict=True)
             found = [gamma_shape(mean, log, start, BOUNDS) for mean, log, start in pairs]
         return np.array(found)
+
+    def posterior_like(
+        self,
+        profile: dict[str, Any],
+        counts: np.ndarray,
+        q: Natural,
+        summary: Any,
+        prior: Natural,
+    ) -> Natural:
+        n = counts[:, None]
+        return {"shape": prior["shape"] + n * profile["lambdas"], "rate": prior["rate"] + n}
 
     def random_natural(
         self, counts: np.ndarray, summary: Moments, prior: Natural, rng: np.random.Generator

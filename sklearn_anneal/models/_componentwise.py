@@ -1,0 +1,97 @@
+"""What starts that users give, and changes of the order of components, ask a model for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from ..families import Natural
+
+
+class Componentwise(ABC):
+    """Mixin of models whose components can be given at the start, and can exchange their numbers.
+
+    The priors of a model may distinguish components. Exchanges of these are refused before
+    :meth:`reordered` is called.
+    """
+
+    @abstractmethod
+    def started_at(
+        self, given: dict[str, Any], usual: Callable[[], Natural], summary: Any, prior: Natural
+    ) -> Natural:
+        """Return the λ at which a fit begins whose start is given, as a whole or in part.
+
+        Parameters
+        ----------
+        given : dict
+            The parameters that are given, in the forms that the estimator has checked.
+        usual : callable
+            Returns the start of :meth:`Model.init`, which has the parts that are not given. It is
+            called only if some are needed.
+        summary : object
+        prior : dict of ndarray
+
+        Returns
+        -------
+        q : dict of ndarray
+        """
+
+    @abstractmethod
+    def reordered(
+        self, q: Natural, prior: Natural, order: np.ndarray
+    ) -> tuple[Any, Natural, Natural]:
+        """Return the model, its prior and q after a change of the order of the components.
+
+        What the model has learned of each component goes with it. ``order`` has the numbers of all
+        components, that of the component which comes first at its beginning.
+        """
+
+    def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
+        """Return whether components that exchange their numbers have the same given priors."""
+        return True
+
+    def gain_of_order(self, q: Natural, reordered: Natural) -> float:
+        """Return what the bound of the same assignments gains from another order, in nats."""
+        return 0.0
+
+
+def aligned(
+    model: Any,
+    components: Any,
+    begun: Callable[[Natural], Natural],
+    q: Natural,
+    summary: Any,
+    prior: Natural,
+) -> Natural:
+    """Return a start with its components in the order in which they resemble the given ones most.
+
+    Parameters
+    ----------
+    model : Searchable
+    components : Components
+        The components of the model.
+    begun : callable
+        Returns a start after its components have become the given ones, as far as these are given.
+    q : dict of ndarray
+        The start.
+    summary : object
+        What the components read of the summary of the data.
+    prior : dict of ndarray
+    """
+
+    def of(chosen: np.ndarray) -> Natural:
+        added = model.statistics_of(q, prior, chosen)
+        return {key: prior[key] + value for key, value in added.items()}
+
+    # Beside copies of the first component, what is given alone distinguishes the components.
+    copies = begun(of(np.zeros(model.n_components, dtype=int)))
+    wanted, found = (
+        components.coordinates(each, summary).reshape(model.n_components, -1)
+        for each in (copies, q)
+    )
+    return of(linear_sum_assignment(cdist(wanted, found, "sqeuclidean"))[1])
