@@ -120,7 +120,7 @@ class BaseAnnealed(
     # parameters are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
-    # With effort="auto": the effort of the search, by the name of the annealing method.
+    # What effort="auto" is, by the name of the annealing method.
     _efforts: dict[str, float] = {"reheating": 4.0}
 
     # What ``verbose`` says of the data: their units, and the observations that the units have.

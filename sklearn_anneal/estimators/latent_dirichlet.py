@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 # The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
-# With fewer words per document, the bound of a document is smaller than the rounding errors of the
-# divergence of its topics from their prior.
+# If documents have fewer words than this, their bounds are smaller than the rounding errors of the
+# divergence of topics from their prior.
 _FEWEST_WORDS = 1e-8
-# With a larger prior of the topic proportions, float32 would round away the words of a document.
+# A larger prior of the topic proportions would make float32 round away the words of a document.
 _LARGEST_SINGLE = 1e10
 
 

@@ -129,8 +129,8 @@ class GaussianMixture(BaseMixture):
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        # With independent factors, the means are updated first, and then the precisions with
-        # the statistics of the same local step.
+        # Means are updated before precisions if the factors are independent, both with the
+        # statistics of the same local step.
         weights, *components = (tuple(f.names.values()) for f in self.factors())
         first, *others = components
         return Block(weights + first), *(Block(keys, refresh=False) for keys in others)

@@ -39,7 +39,7 @@ def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.nd
 
 
 class Occurrences(NamedTuple):
-    """Where the words of documents occur.
+    """An index of the documents and entries in which words occur.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Documents(Ragged):
 
     @cached_property
     def occurrences(self) -> Occurrences:
-        """Where each word occurs."""
+        """Return the index of the entries in which each word occurs."""
         words = np.ascontiguousarray(self.words, dtype=np.int32)
         indptr, n_entries = np.asarray(self.indptr, dtype=np.int64), int(self.indptr[-1])
         numbers = empty((int(self._met[-1]) + 1 if len(self._met) else 0,), np.int32)
