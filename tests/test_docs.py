@@ -186,17 +186,6 @@ def snippets(page):
     return [re.sub(r"^ {3}", "", code, flags=re.MULTILINE) for code in found]
 
 
-def test_user_guide_on_mixtures_of_any_columns_runs(capsys):
-    names = {}
-    blocks = snippets("tables")
-    assert len(blocks) == 4
-    for code in blocks:
-        exec(compile(code, "guide.rst", "exec"), names)
-    assert len(capsys.readouterr().out.splitlines()) == 5
-    assert not any((names["complete"] < 0).ravel())
-    assert set(names["mixed"].blocks_) == {"answers", "visits", "sizes"}
-
-
 def rows():
     return np.random.default_rng(0).normal(size=(40, 4)) + 3.0 * np.arange(40)[:, None] // 20
 
@@ -251,7 +240,7 @@ def given_names(page):
         page.stem
         for page in sorted((ROOT / "doc" / "guide").glob("*.rst"))
         if "code-block:: python" in page.read_text(encoding="utf-8")
-        and page.stem not in ("counts", "tables")  # which have tests of their own
+        and page.stem != "counts"  # which has a test of its own
     ],
 )
 def test_code_of_the_user_guide_runs(page, tmp_path, monkeypatch):
