@@ -1,4 +1,4 @@
-"""The page for developers: its worked examples do what they say, and its packages are the real ones.
+"""The page for developers: its examples do what they say, and its packages are the real ones.
 
 The new model is an entry of ``models``, so that all common tests run on it; the new annealing
 method goes through those properties of the contract that every method has to have.
@@ -336,9 +336,10 @@ def test_packages_of_the_page_are_those_of_the_imports():
 
 
 def packages():
-    """Room → what it may import, as the page's table has it."""
+    """Package → what it may import, as the page's table has it."""
     text = PAGE.read_text(encoding="utf-8")
-    table = re.search(r"^\.\. list-table:: Packages\n(.*?)\n(?=\S)", text, re.DOTALL | re.MULTILINE)[1]
+    pattern = r"^\.\. list-table:: Packages\n(.*?)\n(?=\S)"
+    table = re.search(pattern, text, re.DOTALL | re.MULTILINE)[1]
     rows = re.split(r"\n   \* - ", table)[2:]
     cells = [re.split(r"\n     - ", row) for row in rows]
     assert all(len(row) == 3 for row in cells)

@@ -265,7 +265,7 @@ class BaseAnnealed(
         return None
 
     def _check_parts(self) -> None:
-        """Refuse parameters with which no part tells what the model needs to know."""
+        """Refuse parameters that leave open what no part can show."""
 
     def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
         """The score of data in memory or in parts."""
@@ -662,7 +662,7 @@ class BaseAnnealed(
         trace: Trace,
         found: Found | None = None,
     ) -> None:
-        """Set the fitted attributes; a stream has no restarts and no moves to tell of."""
+        """Set the fitted attributes; a stream has no restarts and no moves."""
         ctx = inference.ctx
         self._inference = inference
         self._forget_others(inference.fixed)

@@ -40,8 +40,8 @@ class Shards:
     dtype : dtype or None, default=None
         What parts are converted to when they are read; None leaves them as they are.
     client : distributed.Client or None, default=None
-        The Dask cluster whose workers read and visit the parts. None means the current client if
-        the parts are objects of Dask and there is one, and else this process.
+        The Dask cluster whose workers read the parts and work on them. None means the current
+        client if the parts are objects of Dask and there is one, and else this process.
 
     Examples
     --------

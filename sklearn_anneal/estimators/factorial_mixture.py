@@ -75,11 +75,11 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     init_params : {"random", "random_from_data"}, default="random"
         Where the components start: at random numbers from their prior, or at random rows.
     max_sweeps : int or None, default=None
-        Largest number of times that the activations of a row are updated at one visit. None: 5 in
+        Largest number of times that the activations of a row are updated in a pass. None: 5 in
         passes of ``fit`` in which rows start anew, and 100 in all other cases. With ``"enumerate"``
         there are no sweeps.
     sweep_tol : float, default=1e-3
-        The sweeps over a row end after one that has changed no probability by more than this.
+        The updates of a row end after one round that has changed no probability by more than this.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         row.

@@ -115,7 +115,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         Where the components start: at random numbers that differ by 10 percent, or at means of
         a few random rows.
     max_sweeps : int or None, default=None
-        Largest number of times that the activations of a row are updated at one visit. None: 40 in
+        Largest number of times that the activations of a row are updated in a pass. None: 40 in
         passes of ``fit`` in which rows start anew, 1 in passes that go on from the last one, and
         100 in predictions.
     sweep_tol : float, default=1e-3

@@ -117,7 +117,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         ``lower_bound_`` always uses mean-field updates; ``transform`` and ``score`` use them if
         ``fit`` has such steps, and CVB0, which predicts better, in all other cases.
     learning_method : {"auto", "batch", "online"}, default="auto"
-        ``"batch"`` visits all documents before each update, ``"online"`` is stochastic variational
+        ``"batch"`` reads all documents before each update, ``"online"`` is stochastic variational
         inference over batches of documents. ``"auto"``: ``"online"`` for structured inference with
         a ``local_step`` of ``"mean_field"``, ``"cvb0"`` or ``"gibbs"``, which then gets further in
         the same time, and ``"batch"`` in all other cases.
@@ -210,7 +210,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Dirichlet parameters λ of the topics, which are pseudo-counts of words. Divided by the sums
         of their rows they are the expected topics. The array is read-only; change a copy.
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
-        exp(E log β) for the word probabilities β of the topics. It is computed when it is asked
+        exp(E log β) for the word probabilities β of the topics. It is computed when it is read
         for.
     bound_ : float
         Perplexity of the training set, as :meth:`perplexity` computes it. It is set by ``fit``.

@@ -105,11 +105,11 @@ class AnnealedSpikeSlabFactorAnalysis(
     learning_rate_decay : float, default=0.0
         δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)).
     max_sweeps : int or None, default=None
-        Largest number of times that the activations of a row are updated at one visit. None: 5 in
+        Largest number of times that the activations of a row are updated in a pass. None: 5 in
         passes of ``fit`` in which rows start anew, and 100 in all other cases.
     sweep_tol : float, default=1e-3
-        The sweeps over a row end after one that has changed no probability, and no factor, by more
-        than this.
+        The updates of a row end after a round that has changed no probability, and no factor, by
+        more than this.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         row.

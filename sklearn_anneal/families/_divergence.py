@@ -49,7 +49,7 @@ def gammaln_divergence(p: np.ndarray | float, q: np.ndarray, difference: np.ndar
     p, q : ndarray of shapes that fit together
         Positive.
     difference : ndarray of a shape that fits too
-        p - q, which the caller may know more exactly than `p` and `q` tell it.
+        p - q, which the caller may know more exactly than `p` and `q` give it.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def deviance(mean: np.ndarray, difference: np.ndarray) -> np.ndarray:
     mean : ndarray of any shape
         m, positive.
     difference : ndarray of a shape that fits
-        d, at least -m, which the caller may know more exactly than x and m tell it.
+        d, at least -m, which the caller may know more exactly than x and m give it.
     """
     r = difference / mean
     # (1 + r) log(1 + r) − r = r²/2 − r³/6 + r⁴/12 − …

@@ -23,7 +23,7 @@ _SMALLEST_CHUNK = 4_096
 # A chunk that is the only one and has so many tokens is sampled in so many turns. With more turns
 # more workers would be of use, but each turn reads all topics again.
 _TOKENS_OF_TURNS, _TURNS = 100_000, 2
-# How often the blocks of a turn tell each other their numbers of tokens.
+# How often the blocks of a turn exchange their numbers of tokens.
 _MEETINGS = 8
 
 kernels = partial(compiled, "topic_sampler")

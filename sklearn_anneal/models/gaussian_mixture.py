@@ -23,8 +23,8 @@ from .components._moments import CHUNK, Summary
 from .components.gaussian import GaussianComponents
 
 _NOTHING = np.empty(0)
-# The key of raw statistics under which rows without any observed cell are counted, which tell of
-# the weights but not of the components.
+# The key of raw statistics under which rows without any observed cell are counted. Such rows change
+# the weights and not the components.
 _BLANK = "blank"
 _NO_MATRIX = np.empty((0, 0))
 

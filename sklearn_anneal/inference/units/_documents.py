@@ -12,7 +12,7 @@ from ..kept_memory import empty
 from ._base import Ragged, Units
 
 # Number of chunks → smallest number of entries of documents that are divided into as many. Every
-# chunk needs an array of statistics as large as the topics of all words that are met, so that there
+# chunk needs an array of statistics as large as the topics of all words that occur, so that there
 # are few of them; but a minibatch of short documents should occupy two workers.
 _DOCUMENT_CHUNKS = {2: 4_096, 4: 131_072, 8: 2_097_152}
 # Documents with more entries do not keep the list of where words occur, of twelve bytes per entry.
