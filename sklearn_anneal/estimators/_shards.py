@@ -20,7 +20,7 @@ class Shards:
     ``fit``, ``partial_fit``, ``score`` and predictions take it in the place of ``X``. One part
     after another is read. The result is a function of the data and of their division into parts:
     neither the number of workers nor failures of workers change a bit of it. With one part it is
-    that of ``fit(X)``, but for two differences: starts are computed from at most 20,000 rows, and
+    that of ``fit(X)``, with two differences: starts are computed from at most 20,000 rows, and
     parameters of single rows (the factors of users in :class:`~sklearn_anneal.AnnealedPMF`) are
     local variables. Predictions are Shards too, and are computed when their parts are read.
     :ref:`parts` in the user guide says more.

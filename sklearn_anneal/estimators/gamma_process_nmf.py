@@ -68,7 +68,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     Every row of counts is a sum of parts: x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), with components w,
     activations h of the rows, and one weight θ_k per component, all of which have gamma priors
     (Hoffman, Blei, Cook [1]_). The divergence that :class:`sklearn.decomposition.NMF` minimises
-    with ``beta_loss="kullback-leibler"`` is, but for a constant, the negative log-likelihood of
+    with ``beta_loss="kullback-leibler"`` is, up to a constant, the negative log-likelihood of
     this model. The prior of the weights approximates a gamma process: the weights of components
     that the data do not need fall to zero, so that one fit says how many there are
     (``n_effective_components_``).

@@ -51,7 +51,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     - ``perplexity`` is that of the documents at the expected topics. scikit-learn's is computed
       with exp(E log β), which punishes rare words, and contains the divergence of the topics from
       their prior, so that it depends on the number of test documents.
-    - By default α is learned, η is 2 / ``n_components``^(3/4), or less with more than 4,000 words,
+    - By default α is learned, η is 2 / ``n_components ** 0.75``, or less for more than 4,000 words,
       and structured inference makes 300 passes that draw the topic of each token; ``max_iter`` and
       ``tol`` are for other methods. The model and the algorithm of scikit-learn are
       ``annealing="none"`` with both priors None.
@@ -88,7 +88,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
-        fewer words. ``"scaled"``: 2 / ``n_components``^(3/4), which is 0.11 for 50 topics and 0.02
+        fewer words. ``"scaled"``: 2 / ``n_components ** 0.75``, which is 0.11 for 50 topics, 0.02
         for 500, because many topics predict best with few words each; with more than 4,000 words it
         falls with the square root of their number, for example to a half with 16,000. None: 1 /
         ``n_components``. ``"auto"`` maximises the lower bound over η as it does for α, with one

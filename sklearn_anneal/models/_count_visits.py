@@ -574,7 +574,7 @@ class _Sums(NamedTuple):
     bound : ndarray of shape (3, n_components)
         The sums of ``_activation_sums``.
     divisions : ndarray of shape (1,)
-        The entropy of the division of the counts, but for the term of the components.
+        The entropy of the division of the counts, without the term of the components.
     dividing : ndarray of shape (n_rows, n_components) or (0, 0)
         The factors that divided the counts, if some rows are so large that their bound needs them.
     """

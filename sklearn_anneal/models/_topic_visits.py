@@ -197,7 +197,7 @@ class TopicsVisit(Visit):
     def _mean_field_step(
         self, units: Documents, noise: np.ndarray | None, local: LocalStart
     ) -> LocalStep:
-        """Make the mean-field step; its statistics are complete but for those of other chunks."""
+        """Make the mean-field step; its statistics are complete except for other chunks."""
         model, t = self.model, self.t
         how = How(
             self.expected,
