@@ -130,9 +130,9 @@ class SampledTopicsVisit(TopicsVisit):
     In P turns, documents are cut into P parts, and so are words. Of these P² blocks, P that share
     neither documents nor words are sampled in each turn, by as many workers as there are (Yan, Xu
     and Qi, 2009). A draw then knows all draws before it except for Σ_w λ_kw, which lacks the last
-    ones of the other blocks: the sums are brought together several times in a turn. The first visit has
-    one turn: a topic begins as what its first tokens have in common, and the blocks of a turn would
-    begin it each in its own way. The draws depend on P, and not on the number of workers.
+    ones of the other blocks: the sums are brought together several times in a turn. The first visit
+    has one turn: a topic begins as what its first tokens have in common, and the blocks of a turn
+    would begin it each in its own way. The draws depend on P, and not on the number of workers.
 
     Its ``expected`` is of class :class:`Counts`.
     """
