@@ -34,11 +34,11 @@ _OVERFLOW = (
 class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
     """Factorial mixture (sums of binary parts), fitted by annealed variational inference.
 
-    Every row is a sum of parts that are either present or absent: x = Σ_k z_k μ_k + ε, where the
-    activations z_k ∈ {0, 1} are independent with the probabilities π_k, the components
-    μ_k ~ N(0, s I) are what the parts look like, and ε ~ N(0, σ² I) is noise (Mandt et al. [1]_,
-    Eq. 12; Ghahramani [2]_). A mixture gives each row to one component; here any number of
-    components can be active, so that K components describe 2^K kinds of rows.
+    Every row is a sum of parts that are either present or absent: x = Σ_k z_k μ_k + ε (Mandt et
+    al. [1]_, Eq. 12; Ghahramani [2]_). The activations z_k ∈ {0, 1} are independent with the
+    probabilities π_k, the components μ_k ~ N(0, s I) are the parts, and ε ~ N(0, σ² I) is noise.
+    A mixture gives each row to one component; here any number of components can be active, so that
+    K components describe 2^K kinds of rows.
 
     The posterior of the components is one Gaussian over all of them. ``transform`` returns the
     probabilities of the activations, and ``inverse_transform`` adds up the parts.

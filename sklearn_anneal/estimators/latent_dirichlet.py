@@ -75,16 +75,18 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Number of topics.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
-        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 0.1 where topics are
-        sampled (``local_step``), or less, so that Σ α is at most 0.3 of the mean length of a
-        document, and with 5 / ``n_components`` elsewhere, but at most 0.1 in streams, in which the
-        start counts for longer. It then maximises the lower bound over α, separately for each topic
-        (empirical Bayes), but only once the topics have settled: in batch mode when documents no
-        longer start anew, with ``annealing="structured"`` after a tenth of its passes or of a
-        stream (a quarter where topics are sampled), and otherwise at T = 1 after 100 updates. It is
-        not learned from fractions of counts, such as tf-idf, which do not determine it, nor, except
-        where topics are sampled, from documents of fewer than 10 tokens on average, of which topics
-        have fractions. Σ α is then at most 0.1 of their length, and a warning says so.
+        with fewer topics. None: 1 / ``n_components``.
+
+        ``"auto"`` maximises the lower bound over α, separately for each topic (empirical Bayes),
+        once the topics have settled. That is when documents no longer start anew in batch mode, and
+        after 100 updates at T = 1 elsewhere; with ``annealing="structured"``, after a tenth of its
+        passes or of a stream, or a quarter where topics are sampled (``local_step``). Before, each
+        α is 0.1 where topics are sampled, or less, so that Σ α is at most 0.3 of the mean length of
+        a document. Elsewhere it is 5 / ``n_components``, and at most 0.1 in streams.
+
+        Fractions of counts, such as tf-idf, do not determine α, so that it is not learned from
+        them. Nor is it learned from documents of fewer than 10 tokens on average, unless topics are
+        sampled. Σ α is then at most 0.1 of their length, and a warning says so.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
