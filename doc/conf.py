@@ -19,7 +19,9 @@ release = version = sklearn_anneal.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # formulas are drawn without a network
     "numpydoc",
     "myst_parser",
     "sphinx_design",
@@ -41,11 +43,15 @@ plot_formats = [("png", 100)]
 # The contents of a page list methods by their own names.
 toc_object_entries_show_parents = "hide"
 
+# Names of scikit-learn are links. Without a network, those that the pages mention are in a file.
+intersphinx_mapping = {"sklearn": ("https://scikit-learn.org/stable/", (None, "sklearn.inv"))}
+intersphinx_timeout = 10
+
 sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples"),
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"\.py$",  # all of them are run
-    "within_subsection_order": "FileNameSortKey",
+    "copyfile_regex": r"index\.rst",  # the examples under headings
     "only_warn_on_example_error": False,
     "abort_on_example_error": True,
     "download_all_examples": False,
@@ -61,11 +67,17 @@ html_css_files = ["custom.css"]
 html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "sklearn_anneal"},
+    "github_url": "https://github.com/sklearn-anneal/sklearn-anneal",
+    "header_links_before_dropdown": 7,
+    "navbar_persistent": ["search-button"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
     "show_prev_next": False,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
 }
-html_sidebars = {"index": []}
+# Pages that have no pages below them.
+html_sidebars = {page: [] for page in ("index", "quick_start", "changelog", "developers")}
 
 
 def skip_member(app, what, name, obj, skip, options):

@@ -3,14 +3,14 @@ One annealed fit instead of ten restarts
 ========================================
 
 Variational inference of a mixture stops at the optimum next to its start, and the usual remedy is
-to start ten times and to keep the best. Here one default fit meets ten restarts of scikit-learn's
-class on images of each digit, and on all digits together. Both bars are the gain of the one fit:
-the lower bound of the images that were fitted, and the log density of images that were not.
+to start ten times and to keep the best. Here one default fit is compared with ten restarts of
+scikit-learn's class, on images of each digit and on all digits together. The bars are the gains of
+the one fit, in the lower bound of the images that were fitted and in the log density of others.
 
-Each bound is the one of its own priors, so that a part of the blue gain is due to priors that are
-learned. The held-out density knows no prior, and is higher for every digit and for all digits
-together. On the hundred-odd images of one digit both take some tenths of a second; on all images
-one fit takes a fraction of their time.
+Each bound belongs to its own priors, so that a part of the blue gain is due to learned priors. The
+log density of other images compares the predictions alone. It is higher for every digit and for all
+digits together. On the hundred-odd images of one digit both take some tenths of a second; on all
+images one fit takes a fraction of the time of ten.
 """
 
 from functools import partial

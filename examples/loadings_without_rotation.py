@@ -6,7 +6,7 @@ The loadings of factor analysis can be rotated without any change of the likelih
 rotation has to be chosen before they are read. If factors are switched off in most rows, no such
 freedom is left, and spike-and-slab factor analysis finds the loadings that drew the data. Here five
 factors are on in a quarter of the rows each, and their loadings are dense, so that varimax, which
-looks for sparse loadings, finds others. Varimax is told the number of factors; the other model may
+looks for sparse loadings, finds others. Varimax is given the number of factors; the other model may
 use eight and is compared by the five that fit best.
 """
 

@@ -6,7 +6,7 @@ The mixture takes a list of blocks, each with its name, its distribution and its
 other measurement of the wines is cut into three levels, as if it had been estimated by eye, the
 others are numbers, and a tenth of the cells is missing. Nothing needs to be scaled or filled in
 beforehand, because all columns count by their log densities. The three classes that are found match
-the three cultivars, which the mixture was not told, for 162 of 178 wines.
+the three cultivars, which the mixture does not see, for 162 of 178 wines.
 """
 
 import matplotlib.pyplot as plt

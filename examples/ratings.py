@@ -5,8 +5,8 @@ Ratings, and how sure they are
 Matrix factorisation is fitted to ratings that are drawn from known factors and biases. Users give
 from 3 to 100 ratings, and every prediction comes with a standard deviation. The line is what the
 model says about its errors, the noise of a rating left out, and the points are the true errors, of
-eight groups of users. Both fall with the number of ratings, and they agree but for the users with
-fewest ratings, of whom the model is a little too sure.
+eight groups of users. Both fall with the number of ratings, and they agree except for the users
+with fewest ratings, of whom the model is a little too sure.
 """
 
 import matplotlib.pyplot as plt

@@ -3,7 +3,7 @@ One model for each class of sequences
 =====================================
 
 Sequences of both classes go round three levels, one class upwards and the other downwards, and
-every level lasts for a random time. Frames alone do not tell the classes apart, as both have the
+every level lasts for a random time. Frames alone do not separate the classes, as both have the
 same levels with the same noise; only the order does. One hidden Markov model is fitted to each
 class, and a new sequence belongs to the class whose model gives it the higher likelihood: below the
 line to the first, above it to the second.

@@ -3,7 +3,7 @@ A photograph cut into states
 ============================
 
 A hidden Markov model reads a photograph line by line: a line is a sequence, and a pixel is a frame
-of three colour values. The model is told nothing but the number of states, which is six. On the
+of three colour values. The model is given nothing but the number of states, which is six. On the
 right, every pixel of the most probable path has the mean colour of its state. Sky, pagoda and trees
 are different states, and 95 % of the pixels have the state of their left neighbour, since the
 model has learned that states last.

@@ -5,9 +5,9 @@ Topics from a stream of documents
 Documents arrive in batches of a hundred, and every batch is read once by ``partial_fit``.
 Structured variational inference computes the topics of the words at a draw of the topics, and not
 at their expectations, which suits sparse topics like the twenty of these documents. In the
-beginning it is behind plain inference (``"none"``), because draws are noisy while little is known.
-After some 1500 documents it predicts the words of new documents better. Both are told the length of
-the stream.
+beginning it is behind plain inference (``"none"``), because draws from few documents are noisy.
+After some 1500 documents it predicts the words of new documents better. Both are given the length
+of the stream.
 """
 
 import matplotlib.pyplot as plt

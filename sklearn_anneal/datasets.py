@@ -205,7 +205,7 @@ def _cells(
     if emission == "categorical":
         columns = []
         for p in own["emissionprob"]:
-            # The last limit is 1 but for rounding, so that it is left out.
+            # The last limit is 1 up to rounding, so that it is left out.
             limits = np.cumsum(p, axis=1)[labels, :-1]
             columns.append((rng.random_sample((len(labels), 1)) > limits).sum(axis=1))
         return np.column_stack(columns)

@@ -320,8 +320,8 @@ def top_words(weights: np.ndarray, n: int, floors: Any) -> list[np.ndarray]:
         Among words with equal weights, those in earlier columns are taken.
     n : int
     floors : float or ndarray that broadcasts to the shape of ``weights``
-        The weight of a word that does not belong to a topic. Words with this weight, but for
-        rounding, or with less are left out.
+        The weight of a word that does not belong to a topic. Words with at most this weight, up to
+        rounding, are left out.
     """
     order = np.argsort(-weights, axis=1, kind="stable")[:, :n]
     floors = np.asarray(floors, dtype=np.float64)

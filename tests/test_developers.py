@@ -1,4 +1,4 @@
-"""The page for developers: its worked examples do what they say, and its rooms are the real ones.
+"""The page for developers: its examples do what they say, and its packages are the real ones.
 
 The new model is an entry of ``models``, so that all common tests run on it; the new annealing
 method goes through those properties of the contract that every method has to have.
@@ -313,9 +313,9 @@ def test_wrong_parameters_of_the_new_method_are_refused(params, name, rng):
 # The page
 
 
-def test_rooms_of_the_page_are_those_of_the_imports():
+def test_packages_of_the_page_are_those_of_the_imports():
     """Every import within the package goes where the table of the page allows it."""
-    allowed = rooms()
+    allowed = packages()
     directories = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
     assert allowed.keys() == directories | modules
@@ -335,10 +335,11 @@ def test_rooms_of_the_page_are_those_of_the_imports():
     assert listed == {pair for pair in used if pair[1] != "kernels"}
 
 
-def rooms():
-    """Room → what it may import, as the page's table has it."""
+def packages():
+    """Package → what it may import, as the page's table has it."""
     text = PAGE.read_text(encoding="utf-8")
-    table = re.search(r"^\.\. list-table:: Rooms\n(.*?)\n(?=\S)", text, re.DOTALL | re.MULTILINE)[1]
+    pattern = r"^\.\. list-table:: Packages\n(.*?)\n(?=\S)"
+    table = re.search(pattern, text, re.DOTALL | re.MULTILINE)[1]
     rows = re.split(r"\n   \* - ", table)[2:]
     cells = [re.split(r"\n     - ", row) for row in rows]
     assert all(len(row) == 3 for row in cells)

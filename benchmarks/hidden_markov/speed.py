@@ -204,7 +204,7 @@ def measure_vectors(size: Size) -> list[str]:
     return page.lines
 
 
-# Where the time of ours goes
+# The time of ours by its parts.
 
 UPDATE, TAKEN, REST = "update", "sequences taken", "everything else"
 PARTS = ("log density", "forward–backward", "statistics", UPDATE, TAKEN, REST)

@@ -242,7 +242,7 @@ def _online_rows(
     return rows
 
 
-# Where the time of an online fit goes
+# The time of an online fit by its parts.
 
 PARTS = {
     "mean_field": "documents",

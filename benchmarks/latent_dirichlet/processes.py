@@ -277,7 +277,7 @@ def measure_memory(size: Size) -> list[str]:
         for how in ("partial_fit", "fit"):
             progress(f"memory of streams, {name}, {how}")
             options = {"corpus": name, "dtype": "float64", "components": k, "passes": 1}
-            # With fewer documents, a fit has not yet filled the memory that it keeps.
+            # A fit of fewer documents has not yet filled the memory that it keeps.
             small, large = (
                 in_fresh_interpreter(
                     "latent_dirichlet.speed", "memory", how=how, copies=n, **options

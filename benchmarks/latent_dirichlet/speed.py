@@ -44,7 +44,7 @@ from .vocabulary import measure_structured, measure_vocabulary
 from .workload import DTYPES, FULL, QUICK, Size, estimator, model_of, names
 
 STATES = ("fresh", "trained")
-# Of these large corpora only every n-th document is used.
+# Only every n-th document of these large corpora is used.
 SAMPLED = {"20 Newsgroups": 4}
 SAMPLED_MORE = {"20 Newsgroups": 12, "AP": 2, "NIPS": 3}
 ITERATIONS = 20

@@ -52,9 +52,9 @@ def render(found: Found, figure: Path) -> str:
 
 
 _FIGURE = (
-    "Median over seeds, with a band of their range, from the first evaluation that all seeds have. "
-    "Ours has full lines, other libraries dashed ones; the thick one is the setting that the "
-    "verdicts are about."
+    "Median over seeds, from the first evaluation that all seeds have. Ours has full lines, other "
+    "libraries dashed ones; the thick ones, with a band of their range, are those that the "
+    "verdicts compare."
 )
 
 

@@ -294,7 +294,7 @@ def _vowpal_wabbit(
     _write_vowpal_wabbit(X, texts)
     options = {
         **settings,
-        # With fewer documents than that, it writes beyond its memory in the second pass.
+        # It writes beyond its memory in the second pass if there are fewer documents than that.
         "minibatch": min(settings["minibatch"], X.shape[0]),
         "lda_D": X.shape[0],
         "bit_precision": int(np.ceil(np.log2(X.shape[1]))),

@@ -24,8 +24,8 @@ N_RANKS, N_SHARED = 1_000_000, 1000
 BATCH_OF_HASHED, BATCH_OF_STRUCTURED = 256, 128
 # The first minibatches are not counted: they still have the start to go through.
 FIRST_BATCHES = 3
-# At most so many times the time with the smallest vocabulary is no growth: in a large one, a batch
-# meets more words, and their parameters lie farther apart in memory. Work on all words would take
+# A time counts as no growth up to so many times that of the smallest vocabulary: a batch of a large
+# one has more words, and their parameters lie farther apart in memory. Work on all words would take
 # tens of times as long.
 NO_GROWTH = 1.5
 COST_OF_DRAWS = 1.5

@@ -52,7 +52,7 @@ class CyclicalAnnealing(Annealing):
         self.jitter = jitter
 
     def schedule_length(self):
-        # At a temperature of 1 from the start there is nothing to wait for.
+        # There is nothing to wait for if the temperature is 1 from the start.
         return 0 if self.initial_temperature == 1 else super().schedule_length()
 
     def temperature(self, ctx):

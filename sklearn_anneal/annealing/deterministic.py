@@ -106,7 +106,7 @@ class DeterministicAnnealing(Annealing):
     @property
     def needs(self) -> tuple[str, ...]:
         rule = ("assignment_entropy",) if self.initial_temperature == "auto" else ()
-        # At a temperature of 1 the assignments are not tempered, so that they are not needed.
+        # Assignments are tempered only above a temperature of 1, and are not needed otherwise.
         local = ("assignments",) if self.form == "local" and self.initial_temperature != 1 else ()
         # Jitter displaces the target of a conjugate update.
         jitter = ("conjugate_update",) if self.jitter != "auto" and self.jitter > 0 else ()

@@ -83,7 +83,7 @@ class ProximityVI(DampedMixin, Annealing):
         needs a model that is trained by gradients.
     average : float, None or "auto", default="auto"
         If it is a number in [0, 1), f_lag is the statistic of an exponential moving average of the
-        parameters with this memory, and ``lag`` is not used. Every update then visits its batch
+        parameters with this memory, and ``lag`` is not used. Every update then reads its batch
         twice. It needs a model that is trained by gradients.
     schedule : {"auto", "linear", "exponential", "accelerating"}, default="auto"
         How k falls over n passes: linearly, as 10^(−16 t/n), or as k_t = k_{t−1} (1 − t/n)² [1]_.

@@ -178,7 +178,7 @@ class DirichletWeights(NamedTuple):
         if size == 0:
             return drawn, (-np.inf, 0.0)
         drawn *= -1.0 / self.concentration
-        # With a tiny shape all powers could underflow, so that the largest is scaled to 1.
+        # All powers could underflow if the shape is tiny, so that the largest is scaled to 1.
         largest = float(drawn.max())
         drawn -= largest
         np.exp(drawn, out=drawn)

@@ -114,7 +114,7 @@ class LocalVariationalTempering(Annealing):
     n_temperatures : int or "auto", default="auto"
         M, the number of grid points of 1/T.
     n_rounds : int or "auto", default="auto"
-        Number of rounds at each visit, in which the temperatures and the local variables of the
+        Number of rounds in each pass, in which the temperatures and the local variables of the
         data points are updated in turn.
     n_passes : int or "auto", default="auto"
         Number of passes over the data before plain inference at T = 1 takes over.

@@ -161,7 +161,7 @@ def run(
 
 
 class Place(ABC):
-    """Where parts are. Its methods are all that differs between one process and a cluster."""
+    """The place that holds the parts: this process or a cluster, which differ in nothing else."""
 
     remembers = True
     """Whether what a visit leaves beside a part is still there at the next visit, for certain."""

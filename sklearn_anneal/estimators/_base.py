@@ -125,7 +125,7 @@ class BaseAnnealed(
     # parameters are kept.
     _model_parameters: tuple[str, ...] = ("n_components",)
 
-    # With effort="auto": the effort of the search, by the name of the annealing method.
+    # What effort="auto" is, by the name of the annealing method.
     _efforts: dict[str, float] = {"reheating": 4.0}
 
     # What ``verbose`` says of the data: their units, and the observations that the units have.
@@ -271,7 +271,7 @@ class BaseAnnealed(
         return None
 
     def _check_parts(self) -> None:
-        """Refuse parameters with which no part tells what the model needs to know."""
+        """Refuse parameters that leave open what no part can show."""
 
     def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
         """The score of data in memory or in parts."""
@@ -669,7 +669,7 @@ class BaseAnnealed(
         trace: Trace,
         found: Found | None = None,
     ) -> None:
-        """Set the fitted attributes; a stream has no restarts and no moves to tell of."""
+        """Set the fitted attributes; a stream has no restarts and no moves."""
         ctx = inference.ctx
         self._inference = inference
         self._forget_others(inference.fixed)

@@ -242,7 +242,7 @@ class CategoricalColumnsEmission(Emission[CategoricalColumns]):
     def cells(cls, X: Any, n_components: int, declared: Any, parameter: str) -> Coded:
         """Return the columns in the form that the components read.
 
-        ``declared`` has the number of levels of each column, or is None where the data tell it, and
+        ``declared`` has the number of levels of each column, or is None where the data show it, and
         ``parameter`` is the name of the parameter that declares it.
         """
         if issparse(X):

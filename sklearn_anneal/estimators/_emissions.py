@@ -93,7 +93,7 @@ class Emission(ABC, Generic[C]):
 
     @classmethod
     def check_first_batch(cls, estimator: Any, frames: np.ndarray) -> None:
-        """Refuse a first batch of a stream that cannot tell what the parameters leave open."""
+        """Refuse a first batch of a stream that does not show what the parameters leave open."""
 
     @classmethod
     @abstractmethod

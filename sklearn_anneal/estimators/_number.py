@@ -19,7 +19,7 @@ from ._state import same
 NUMBER_OR_AUTO = [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})]
 # The search for a larger number ends after this many numbers in a row were no better.
 _PATIENCE = 2
-# At least this many rows or frames per component.
+# A component has at least this many rows or frames.
 _ROWS_EACH = 2
 # The layout of data that are read before the number is known suits this many components.
 _USUAL = 16

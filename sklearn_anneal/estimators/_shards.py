@@ -20,7 +20,7 @@ class Shards:
     ``fit``, ``partial_fit``, ``score`` and predictions take it in the place of ``X``. One part
     after another is read. The result is a function of the data and of their division into parts:
     neither the number of workers nor failures of workers change a bit of it. With one part it is
-    that of ``fit(X)``, but for two differences: starts are computed from at most 20,000 rows, and
+    that of ``fit(X)``, with two differences: starts are computed from at most 20,000 rows, and
     parameters of single rows (the factors of users in :class:`~sklearn_anneal.AnnealedPMF`) are
     local variables. Predictions are Shards too, and are computed when their parts are read.
     :ref:`parts` in the user guide says more.
@@ -40,8 +40,8 @@ class Shards:
     dtype : dtype or None, default=None
         What parts are converted to when they are read; None leaves them as they are.
     client : distributed.Client or None, default=None
-        The Dask cluster whose workers read and visit the parts. None means the current client if
-        the parts are objects of Dask and there is one, and else this process.
+        The Dask cluster whose workers read the parts and work on them. None means the current
+        client if the parts are objects of Dask and there is one, and else this process.
 
     Examples
     --------

@@ -105,7 +105,7 @@ def same(old: Any, new: Any) -> bool:
 
     They may be numbers, arrays, estimators, lists and dictionaries of all of these, or objects of
     other classes, which are equal if what they hold is: their own ``==`` may compare arrays, which
-    has no truth value, or may tell copies apart.
+    has no truth value, or may distinguish copies.
     """
     if old is new:
         return True

@@ -317,7 +317,7 @@ def checked_weights(sample_weight: Any, X: Any, allow_nothing: bool) -> np.ndarr
 def refuse_unobserved_columns(rows: Rows, positions: np.ndarray | None = None) -> None:
     """Refuse training data with a column in which no cell is observed.
 
-    Such a column tells nothing, so that neither a prior nor a start follows from it. ``positions``
+    Such a column says nothing, so that neither a prior nor a start follows from it. ``positions``
     has the positions of the columns in the table that the user gave, if they are others.
     """
     X: Any = rows.X

@@ -1,4 +1,4 @@
-"""Warnings about data and streams from which a fit cannot learn what it is asked for."""
+"""Warnings about data and streams from which a fit cannot learn what its parameters request."""
 
 from __future__ import annotations
 

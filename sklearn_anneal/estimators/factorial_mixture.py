@@ -35,11 +35,11 @@ _OVERFLOW = (
 class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
     """Factorial mixture (sums of binary parts), fitted by annealed variational inference.
 
-    Every row is a sum of parts that are either there or not: x = Σ_k z_k μ_k + ε, where the
-    activations z_k ∈ {0, 1} are independent with the probabilities π_k, the components
-    μ_k ~ N(0, s I) are what the parts look like, and ε ~ N(0, σ² I) is noise (Mandt et al. [1]_,
-    Eq. 12; Ghahramani [2]_). Where a mixture gives each row to one component, any number of
-    components can be active here, so that K components describe 2^K kinds of rows.
+    Every row is a sum of parts that are either present or absent: x = Σ_k z_k μ_k + ε (Mandt et
+    al. [1]_, Eq. 12; Ghahramani [2]_). The activations z_k ∈ {0, 1} are independent with the
+    probabilities π_k, the components μ_k ~ N(0, s I) are the parts, and ε ~ N(0, σ² I) is noise.
+    A mixture gives each row to one component; here any number of components can be active, so that
+    K components describe 2^K kinds of rows.
 
     The posterior of the components is one Gaussian over all of them. ``transform`` returns the
     probabilities of the activations, and ``inverse_transform`` adds up the parts.
@@ -82,11 +82,11 @@ class AnnealedFactorialMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         may leave it. A warm start, and later batches of a stream, go on from the fitted parameters
         instead. None: ``init_params`` decides.
     max_sweeps : int or None, default=None
-        Largest number of times that the activations of a row are updated at one visit. None: 5 in
+        Largest number of times that the activations of a row are updated in a pass. None: 5 in
         passes of ``fit`` in which rows start anew, and 100 in all other cases. With ``"enumerate"``
         there are no sweeps.
     sweep_tol : float, default=1e-3
-        The sweeps over a row end after one that has changed no probability by more than this.
+        The updates of a row end after one round that has changed no probability by more than this.
     tol : float, default=1e-6
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         row.

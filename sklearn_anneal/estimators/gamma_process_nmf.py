@@ -69,7 +69,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     Every row of counts is a sum of parts: x_nv ~ Poisson(Σ_k h_nk θ_k w_kv), with components w,
     activations h of the rows, and one weight θ_k per component, all of which have gamma priors
     (Hoffman, Blei, Cook [1]_). The divergence that :class:`sklearn.decomposition.NMF` minimises
-    with ``beta_loss="kullback-leibler"`` is, but for a constant, the negative log-likelihood of
+    with ``beta_loss="kullback-leibler"`` is, up to a constant, the negative log-likelihood of
     this model. The prior of the weights approximates a gamma process: the weights of components
     that the data do not need fall to zero, so that one fit says how many there are
     (``n_effective_components_``).
@@ -123,7 +123,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         warm start, and later batches of a stream, go on from the fitted parameters instead. None:
         ``init_params`` decides.
     max_sweeps : int or None, default=None
-        Largest number of times that the activations of a row are updated at one visit. None: 40 in
+        Largest number of times that the activations of a row are updated in a pass. None: 40 in
         passes of ``fit`` in which rows start anew, 1 in passes that go on from the last one, and
         100 in predictions.
     sweep_tol : float, default=1e-3

@@ -653,7 +653,7 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             dof, mean, scale = ctx.model.components.student_t(ctx.q)
             root = np.linalg.cholesky(scale)
             noise = random_state.standard_normal((n_samples, n_features))
-            # With few degrees of freedom, draws underflow to 0.
+            # Draws underflow to 0 if the degrees of freedom are few.
             squares = np.maximum(random_state.chisquare(dof[labels]), np.finfo(np.float64).tiny)
             noise /= np.sqrt(squares / dof[labels])[:, None]
             rows = (root[labels] @ noise[..., None])[..., 0]

@@ -125,11 +125,11 @@ class AnnealedHMM(StatePredictions):
         ``"auto"``: 4 if ``annealing`` is ``"reheating"``, and 0 with other methods and in
         minibatches. ``annealing="none"`` and ``"structured"`` refuse a number.
     init_params : {"auto", "kmeans", "random", "segments"}, default="auto"
-        Where the fit starts: the emissions from clusters of at most 20,000 frames, or at random,
-        and starts and transitions from random counts; or all of them from sequences that are cut
-        into one segment per state, in their order. ``"auto"`` is ``"segments"`` where zeros in
-        ``transmat_prior`` forbid all ways back, else ``"random"`` for ``"categorical"`` and
-        ``"kmeans"`` for others.
+        Where the fit starts. ``"kmeans"`` takes the emissions from clusters of at most 20,000
+        frames, ``"random"`` from random numbers, and both take starts and transitions from random
+        counts. ``"segments"`` cuts sequences into one segment per state, in their order. ``"auto"``
+        is ``"segments"`` where zeros in ``transmat_prior`` forbid all ways back, else ``"random"``
+        for ``"categorical"`` and ``"kmeans"`` for others.
     startprob_init : array-like of shape (n_components,) or None, default=None
         Start probabilities at the start of the fit, which sum to 1, and are 0 where
         ``startprob_prior`` is. None: those of ``init_params``.
@@ -327,10 +327,11 @@ class AnnealedHMM(StatePredictions):
     ``"auto"`` for the parameter of a prior means empirical Bayes: at every pass the prior is
     replaced by the one that maximises the lower bound given the posteriors, so that the bound
     cannot fall. Priors of Gaussian and Poisson frames are learned from the start on, but stay while
-    the fit is annealed. Those of starts, transitions, symbols and binary columns, which would keep
-    unsettled states as they are, begin at the value of None, and are learned when plain inference
-    has settled or has made half of ``max_iter`` passes; in minibatches and streams, after annealing
-    and 100 updates. The fitted attributes ``…_prior_`` have the learned values.
+    the fit is annealed. Those of starts, transitions, symbols and binary columns begin at the value
+    of None, because priors learned from unsettled states would keep them as they are. They are
+    learned when plain inference has settled or has made half of ``max_iter`` passes, and in
+    minibatches and streams after annealing and 100 updates. The fitted attributes ``…_prior_`` have
+    the learned values.
 
     A single state learns its priors from 50 frames on, and for full Gaussians from ten per column
     on, because its prior would repeat fewer frames with too much certainty.

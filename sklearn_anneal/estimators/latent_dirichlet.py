@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 # The largest number up to which float64 can represent every integer.
 _MOST_TOKENS = 2.0**53
-# With fewer words per document, the bound of a document is smaller than the rounding errors of the
-# divergence of its topics from their prior.
+# If documents have fewer words than this, their bounds are smaller than the rounding errors of the
+# divergence of topics from their prior.
 _FEWEST_WORDS = 1e-8
-# With a larger prior of the topic proportions, float32 would round away the words of a document.
+# A larger prior of the topic proportions would make float32 round away the words of a document.
 _LARGEST_SINGLE = 1e10
 
 
@@ -51,7 +51,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
     - ``perplexity`` is that of the documents at the expected topics. scikit-learn's is computed
       with exp(E log β), which punishes rare words, and contains the divergence of the topics from
       their prior, so that it depends on the number of test documents.
-    - By default α is learned, η is 2 / ``n_components``^(3/4), or less with more than 4,000 words,
+    - By default α is learned, η is 2 / ``n_components ** 0.75``, or less for more than 4,000 words,
       and structured inference makes 300 passes that draw the topic of each token; ``max_iter`` and
       ``tol`` are for other methods. The model and the algorithm of scikit-learn are
       ``annealing="none"`` with both priors None.
@@ -75,20 +75,22 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Number of topics.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default="auto"
         Dirichlet parameter α of the topic proportions of documents. Smaller values give documents
-        with fewer topics. None: 1 / ``n_components``. ``"auto"`` starts with 0.1 where topics are
-        sampled (``local_step``), or less, so that Σ α is at most 0.3 of the mean length of a
-        document, and with 5 / ``n_components`` elsewhere, but at most 0.1 in streams, in which the
-        start counts for longer. It then maximises the lower bound over α, separately for each topic
-        (empirical Bayes), but only once the topics have settled: in batch mode when documents no
-        longer start anew, with ``annealing="structured"`` after a tenth of its passes or of a
-        stream (a quarter where topics are sampled), and otherwise at T = 1 after 100 updates. It is
-        not learned from fractions of counts, such as tf-idf, which do not determine it, nor, except
-        where topics are sampled, from documents of fewer than 10 tokens on average, of which topics
-        have fractions. Σ α is then at most 0.1 of their length, and a warning says so.
+        with fewer topics. None: 1 / ``n_components``.
+
+        ``"auto"`` maximises the lower bound over α, separately for each topic (empirical Bayes),
+        once the topics have settled. That is when documents no longer start anew in batch mode, and
+        after 100 updates at T = 1 elsewhere; with ``annealing="structured"``, after a tenth of its
+        passes or of a stream, or a quarter where topics are sampled (``local_step``). Before, each
+        α is 0.1 where topics are sampled, or less, so that Σ α is at most 0.3 of the mean length of
+        a document. Elsewhere it is 5 / ``n_components``, and at most 0.1 in streams.
+
+        Fractions of counts, such as tf-idf, do not determine α, so that it is not learned from
+        them. Nor is it learned from documents of fewer than 10 tokens on average, unless topics are
+        sampled. Σ α is then at most 0.1 of their length, and a warning says so.
     topic_word_prior : float, array-like of shape (n_features,) or (n_components, n_features), \
             "auto", "scaled" or None, default="scaled"
         Dirichlet parameter η of the word probabilities of topics. Smaller values give topics with
-        fewer words. ``"scaled"``: 2 / ``n_components``^(3/4), which is 0.11 for 50 topics and 0.02
+        fewer words. ``"scaled"``: 2 / ``n_components ** 0.75``, which is 0.11 for 50 topics, 0.02
         for 500, because many topics predict best with few words each; with more than 4,000 words it
         falls with the square root of their number, for example to a half with 16,000. None: 1 /
         ``n_components``. ``"auto"`` maximises the lower bound over η as it does for α, with one
@@ -117,7 +119,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         ``lower_bound_`` always uses mean-field updates; ``transform`` and ``score`` use them if
         ``fit`` has such steps, and CVB0, which predicts better, in all other cases.
     learning_method : {"auto", "batch", "online"}, default="auto"
-        ``"batch"`` visits all documents before each update, ``"online"`` is stochastic variational
+        ``"batch"`` reads all documents before each update, ``"online"`` is stochastic variational
         inference over batches of documents. ``"auto"``: ``"online"`` for structured inference with
         a ``local_step`` of ``"mean_field"``, ``"cvb0"`` or ``"gibbs"``, which then gets further in
         the same time, and ``"batch"`` in all other cases.
@@ -210,7 +212,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         Dirichlet parameters λ of the topics, which are pseudo-counts of words. Divided by the sums
         of their rows they are the expected topics. The array is read-only; change a copy.
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
-        exp(E log β) for the word probabilities β of the topics. It is computed when it is asked
+        exp(E log β) for the word probabilities β of the topics. It is computed when it is read
         for.
     bound_ : float
         Perplexity of the training set, as :meth:`perplexity` computes it. It is set by ``fit``.

@@ -231,7 +231,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         ``"independent"``. ``means_posterior_``, ``beta_posterior_``, ``dof_posterior_`` and
         ``scale_posterior_`` have the parameters of the posterior, and ``means_prior_``,
         ``beta_prior_``, ``dof_prior_`` and ``scale_prior_`` those of the prior.
-        ``scale_prior_sizes_`` tells of the sizes of components as in :class:`AnnealedHMM`; all are
+        ``scale_prior_sizes_`` has the sizes of components as in :class:`AnnealedHMM`; all are
         1 for ``"independent"``.
     blocks_ : dict of Bunch
         For blocks, the attributes above by the name of the block, and the positions of its columns

@@ -81,7 +81,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         δ. Step t has the size ``learning_rate_init`` / (1 + δ (t − 1)).
     binarize : float, "sample" or None, default=None
         How the entries of X become binary. None: they must be 0 or 1. A number: entries above it
-        are 1. ``"sample"``: entries in [0, 1] are probabilities, and are drawn anew at every visit.
+        are 1. ``"sample"``: entries in [0, 1] are probabilities, and are drawn anew in every pass.
     init_params : {"random", "normal"}, default="random"
         The start. ``"random"`` draws weights as Glorot and Bengio do, takes the log odds of the
         columns as biases of the data, and ``init_bias`` as the others. ``"normal"`` draws all

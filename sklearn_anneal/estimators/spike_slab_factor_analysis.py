@@ -112,11 +112,11 @@ class AnnealedSpikeSlabFactorAnalysis(
         may leave it. A warm start, and later batches of a stream, go on from the fitted parameters
         instead. None: loadings are drawn from their prior.
     max_sweeps : int or None, default=None
-        Largest number of times that the activations of a row are updated at one visit. None: 5 in
+        Largest number of times that the activations of a row are updated in a pass. None: 5 in
         passes of ``fit`` in which rows start anew, and 100 in all other cases.
     sweep_tol : float, default=1e-3
-        The sweeps over a row end after one that has changed no probability, and no factor, by more
-        than this.
+        The updates of a row end after a round that has changed no probability, and no factor, by
+        more than this.
     tol : float, default=1e-4
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         row. With 1e-6 the bounds of drawn rows were higher by at most 0.0016 nats per row, at up to

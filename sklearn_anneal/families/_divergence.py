@@ -49,7 +49,7 @@ def gammaln_divergence(p: np.ndarray | float, q: np.ndarray, difference: np.ndar
     p, q : ndarray of shapes that fit together
         Positive.
     difference : ndarray of a shape that fits too
-        p - q, which the caller may know more exactly than `p` and `q` tell it.
+        p - q, which the caller may know more exactly than `p` and `q` give it.
 
     Returns
     -------
@@ -73,13 +73,13 @@ def deviance(mean: np.ndarray, difference: np.ndarray) -> np.ndarray:
     mean : ndarray of any shape
         m, positive.
     difference : ndarray of a shape that fits
-        d, at least -m, which the caller may know more exactly than x and m tell it.
+        d, at least -m, which the caller may know more exactly than x and m give it.
     """
     r = difference / mean
     # (1 + r) log(1 + r) − r = r²/2 − r³/6 + r⁴/12 − …
     coefficients = [(-1.0) ** n / (n * (n - 1)) for n in range(2, 2 + _N_TERMS)]
     near = np.abs(r) < _SMALL
-    # At x = 0 the product is 0, whatever the logarithm is.
+    # The product is 0 at x = 0, whatever the logarithm is.
     far = (1.0 + r) * np.log1p(np.maximum(r, _LEAST)) - r
     return np.asarray(mean * np.where(near, _series(np.where(near, r, 0.0), coefficients), far))
 
@@ -130,8 +130,8 @@ def log_negative_binomial(x: np.ndarray, shape: np.ndarray, rate: np.ndarray) ->
     large = np.minimum(x, shape) > _LARGE
     y, a = np.where(large, x, _LARGE), np.where(large, shape, _LARGE)
     n = y + a
-    # Of the n events, y are counts and a those of the prior. Both differ by this much from their
-    # expectations n / (1 + b) and n b / (1 + b).
+    # y of the n events are counts, and a are those of the prior. Both differ by this much from
+    # their expectations n / (1 + b) and n b / (1 + b).
     d = (y * rate - a) / (1.0 + rate)
     saddle = (
         _stirling_rest(n)

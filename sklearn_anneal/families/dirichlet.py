@@ -185,7 +185,7 @@ class Dirichlet(Family):
 
 
 class PooledDirichlet(Dirichlet):
-    """Dirichlet distributions of which only some probabilities are told apart.
+    """Dirichlet distributions of which only some probabilities are distinguished.
 
     The last entry of a row pools all other probabilities: its probability is their sum, and its
     concentration the sum of theirs. Such a row is a Dirichlet distribution, too (the aggregation

@@ -189,7 +189,7 @@ class Wishart(Family):
         log_chi_square = np.maximum(log_chi_square, _LOG_TINY)
         root = np.tril(rng.standard_normal(dof.shape + (n_features, n_features)), -1)
         root[..., np.arange(n_features), np.arange(n_features)] = np.exp(0.5 * log_chi_square)
-        # With W^{-1} = C C^T, the draw is Lambda = C^{-T} A A^T C^{-1}.
+        # The draw is Lambda = C^{-T} A A^T C^{-1}, where W^{-1} = C C^T.
         factor = np.linalg.solve(np.swapaxes(scatter_root, -1, -2), root)
         draw = {
             "precision": symmetrize(factor @ np.swapaxes(factor, -1, -2)),

@@ -61,9 +61,9 @@ class FitCallbacks:
         self._lock = threading.Lock()
 
     def begin(self, phase: str, index: int, max_passes: int) -> None:
-        """Tell the callbacks that a restart or a move of at most ``max_passes`` passes begins.
+        """Report to the callbacks that a restart or a move of at most ``max_passes`` passes begins.
 
-        Nothing is told if it has begun before, and goes on after a pause.
+        Nothing is reported if it has begun before, and goes on after a pause.
         """
         name = f"{phase} {index}"
         if name in self._phases:
@@ -75,9 +75,9 @@ class FitCallbacks:
         task.call_on_fit_task_begin(estimator=self.estimator, **self._data)
 
     def end_pass(self, phase: str, index: int, attributes: Attributes) -> bool:
-        """Tell the callbacks that a pass has ended, and return whether one has asked to stop.
+        """Report the end of a pass, and return whether a callback requests the end of the fit.
 
-        It may have asked at the end of a pass of another restart, which runs at the same time.
+        It may have done so after a pass of another restart, which runs at the same time.
         """
         task = self._phases[f"{phase} {index}"].subcontext(task_name="pass")
         with self._lock:
@@ -87,7 +87,7 @@ class FitCallbacks:
             return self.stopped
 
     def end_phase(self, phase: str, index: int, attributes: Attributes) -> None:
-        """Tell the callbacks that a restart or a move has ended.
+        """Report to the callbacks that a restart or a move has ended.
 
         One of them may ask that no other begins.
         """
@@ -96,7 +96,7 @@ class FitCallbacks:
             self.stopped = self.stopped or stop
 
     def end(self, attributes: Attributes) -> None:
-        """Tell the callbacks that the whole fit has ended."""
+        """Report to the callbacks that the whole fit has ended."""
         self._end_task(self._root, attributes)
 
     def _end_task(self, task: Any, attributes: Attributes) -> bool:
@@ -145,7 +145,7 @@ class FitMonitor:
         return self.callbacks is not None and self.callbacks.stopped
 
     def begin(self, data: str, strategy: Annealing, n_restarts: int, effort: float) -> None:
-        """Tell of the estimator, its method and the data before the first pass."""
+        """Print the estimator, its method and the data before the first pass."""
         if self.messages.verbose:
             what = f"{described(self.estimator)} · {described(strategy)} · {data}"
             jobs = self.estimator.n_jobs or 1
@@ -184,11 +184,11 @@ class FitMonitor:
         return after_pass
 
     def end_restart(self, index: int, progress: Progress) -> None:
-        """Tell that a restart has ended, or will not go on after a pause."""
+        """Print that a restart has ended, or will not go on after a pause."""
         self._end("restart", index, progress)
 
     def end_move(self, number: int, name: str, progress: Progress) -> None:
-        """Tell that a move has ended."""
+        """Print that a move has ended."""
         self._end(name, number, progress)
 
     def _end(self, phase: str, index: int, progress: Progress) -> None:
@@ -201,7 +201,7 @@ class FitMonitor:
         return f"{phase} {index}" if self._several or phase != "restart" else ""
 
     def end(self, progress: Progress, best_restart: int, n_passes: int) -> None:
-        """Tell that the whole fit has ended, with this state and after so many passes in all."""
+        """Print that the whole fit has ended, with this state and after so many passes in all."""
         self.messages.end(progress.trace, best_restart, n_passes)
         if self.callbacks is not None:
             self.callbacks.end(self._attributes(progress.ctx))

@@ -16,7 +16,7 @@ from ..parallel.workers import Workers
 from . import visits
 from .visits import Visited
 
-# With minibatches, hyperparameters that wait are learned only after this many updates.
+# Hyperparameters that wait are learned only after this many updates in minibatches.
 _UPDATES_BEFORE_LEARNING = 100
 
 

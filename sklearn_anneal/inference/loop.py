@@ -46,7 +46,7 @@ class Settings(NamedTuple):
     learning_offset, learning_decay : float
         τ and κ in the step size ρ_t = (τ + t)^(−κ).
     passes_before_test : int
-        Number of passes at T = 1, after a schedule, before the rule is asked for the first time.
+        Number of passes at T = 1, after a schedule, before the rule is tested for the first time.
         The bound can rise slowly at first, while components that the cooling has just separated
         move apart.
     validation : Units or None
@@ -78,7 +78,7 @@ class Trace:
     temperatures : list of float
         The temperature of each pass.
     initial : float
-        The bound of the start; −∞ if the visits do not tell it.
+        The bound of the start; −∞ if the visits do not compute it.
     final : float
         The bound of the returned parameters.
     evaluated : bool

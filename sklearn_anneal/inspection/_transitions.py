@@ -326,7 +326,7 @@ class StateSequenceDisplay:
             Where to draw; None: a new figure.
         colors : sequence of matplotlib colors, default=None
             One for each state of the model; None: eight that readers with a colour vision
-            deficiency can tell apart, hatched from the ninth state on.
+            deficiency can distinguish, hatched from the ninth state on.
         line_kwargs : dict or sequence of dict, default=None
             Passed to ``matplotlib.pyplot.plot``; a sequence has one for each column.
         band_kwargs : dict, default=None

@@ -34,7 +34,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Compilations:
-    """How long this process has compiled kernels, and who is told when it begins to.
+    """How long this process has compiled kernels, and who is notified when it begins to.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Compilations:
 
 
 COMPILATIONS = Compilations()
-"""The compilations of this process, which ``verbose`` tells of."""
+"""The compilations of this process, which ``verbose`` reports."""
 
 
 def load(name: str) -> ModuleType:

@@ -206,7 +206,7 @@ _SERIES = (
 def _far_digamma(x):
     """exp{ψ(x + 8)}, with an error of 5e-15, and ψ(x + 8) - ψ(x) = Σ_{i<8} 1 / (x + i)."""
     u = x + 7.5
-    # With s = x (x + 7), the factors x + i pair up to s, s + 6, s + 10 and s + 12.
+    # The factors x + i pair up to s, s + 6, s + 10 and s + 12, where s = x (x + 7).
     s = x * (x + 7.0)
     left = s * (s + 6.0)
     right = (s + 10.0) * (s + 12.0)

@@ -118,7 +118,7 @@ def sparse_step(
     ``shape`` also holds the start; if ``known``, ``powers`` does, which saves its computation.
     ``dividing`` (n_rows, K) receives the factors that divided the counts, unless it has no rows.
     ``out`` and ``clean_out`` (n_columns, width) receive Σ_n w_n (x / n_v) u_k with and without
-    noise, unless they have no rows. ``divisions[0]`` receives the entropy of the division but for
+    noise, unless they have no rows. ``divisions[0]`` receives the entropy of the division without
     the term of the components, Σ w [Σ_v x_v (log n_v + x m_v) − Σ_k S_k log u_k]; the other sums
     are those of :func:`_activation_sums`.
     """

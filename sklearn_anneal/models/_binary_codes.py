@@ -206,7 +206,7 @@ class BinaryCodesVisit(Visit):
         """
         assert self.unit_temperatures is not None
         grid, partition, n_rounds = self.unit_temperatures
-        # Where cells can be missing, rows have partition functions of their own.
+        # Rows have partition functions of their own if cells can be missing.
         log_partition = partition if isinstance(partition, np.ndarray) else partition.of(block)
         x = np.full(len(block.X), grid.mean())
         for _ in range(n_rounds):

@@ -20,7 +20,7 @@ COUNTS = "counts"  # (n_columns, width): the counts of each component in each co
 ASSIGNED = "assigned"  # (n_components,): the counts of each component
 EXPOSURE = "exposure"  # (1 or n_columns, n_components): Σ w E h over the rows with the cell
 EVIDENCE = "evidence"  # (2,): Σ w (E log h − E h), and the number of activations
-# With a draw, what the two blocks take from it.
+# The two blocks take these arrays from a draw.
 RATE_OF_WEIGHTS, RATE_OF_COMPONENTS = "rate_of_weights", "rate_of_components"
 _NOISELESS = "counts_without_noise"
 
@@ -574,7 +574,7 @@ class _Sums(NamedTuple):
     bound : ndarray of shape (3, n_components)
         The sums of ``_activation_sums``.
     divisions : ndarray of shape (1,)
-        The entropy of the division of the counts, but for the term of the components.
+        The entropy of the division of the counts, without the term of the components.
     dividing : ndarray of shape (n_rows, n_components) or (0, 0)
         The factors that divided the counts, if some rows are so large that their bound needs them.
     """

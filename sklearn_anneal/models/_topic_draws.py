@@ -130,7 +130,7 @@ class TopicsDraw(NamedTuple):
                 np.ascontiguousarray(concentration.T), others, sums
             )
             family = PooledDirichlet(*sums)
-            # With a prior of the same size, the control variate has no statistics of these words.
+            # The control variate has no statistics of these words if the prior has the same size.
             drawn, of_prior = (np.column_stack([a, self.pooled]) for a in (drawn, of_prior))
             statistics = np.column_stack([statistics, np.zeros(len(statistics))])
             log_gamma = np.column_stack([log_gamma, self.log_pooled])

@@ -39,7 +39,7 @@ class How:
     ----------
     topics : Topics
     words : Words
-        The words that are met.
+        The words that occur.
     alpha : ndarray of shape (n_topics,)
     factors : tuple of float
         The factors of annealing: of the log-likelihood, of the statistics, and of the prior.

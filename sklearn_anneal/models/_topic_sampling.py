@@ -23,7 +23,7 @@ _SMALLEST_CHUNK = 4_096
 # A chunk that is the only one and has so many tokens is sampled in so many turns. With more turns
 # more workers would be of use, but each turn reads all topics again.
 _TOKENS_OF_TURNS, _TURNS = 100_000, 2
-# How often the blocks of a turn tell each other their numbers of tokens.
+# How often the blocks of a turn exchange their numbers of tokens.
 _MEETINGS = 8
 
 kernels = partial(compiled, "topic_sampler")
@@ -129,10 +129,10 @@ class SampledTopicsVisit(TopicsVisit):
 
     In P turns, documents are cut into P parts, and so are words. Of these P² blocks, P that share
     neither documents nor words are sampled in each turn, by as many workers as there are (Yan, Xu
-    and Qi, 2009). A draw then knows all draws before it but for Σ_w λ_kw, which lacks the last ones
-    of the other blocks: the sums are brought together several times in a turn. The first visit has
-    one turn: a topic begins as what its first tokens have in common, and the blocks of a turn would
-    begin it each in its own way. The draws depend on P, and not on the number of workers.
+    and Qi, 2009). A draw then knows all draws before it except for Σ_w λ_kw, which lacks the last
+    ones of the other blocks: the sums are brought together several times in a turn. The first visit
+    has one turn: a topic begins as what its first tokens have in common, and the blocks of a turn
+    would begin it each in its own way. The draws depend on P, and not on the number of workers.
 
     Its ``expected`` is of class :class:`Counts`.
     """

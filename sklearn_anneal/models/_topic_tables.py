@@ -176,7 +176,7 @@ class Words:
         return rows
 
     def rows_of(self, units: Documents, words: np.ndarray) -> np.ndarray:
-        """Return the rows of the words of some documents, which must have been met."""
+        """Return the rows of the words of some documents, which must be among ``met``."""
         if not self.few:
             return words
         if self.listed_by(units):

@@ -118,7 +118,7 @@ class TopicsVisit(Visit):
     kind : {"mean_field", "cvb0", "gibbs"}
         The kind of local step.
     words : Words
-        The words that are met.
+        The words that occur.
     draw : TopicsDraw or None, default=None
         The draw of the topics, if local steps use one instead of expectations.
     statistics : bool, default=True
@@ -197,7 +197,7 @@ class TopicsVisit(Visit):
     def _mean_field_step(
         self, units: Documents, noise: np.ndarray | None, local: LocalStart
     ) -> LocalStep:
-        """Make the mean-field step; its statistics are complete but for those of other chunks."""
+        """Make the mean-field step; its statistics are complete except for other chunks."""
         model, t = self.model, self.t
         how = How(
             self.expected,
@@ -364,7 +364,7 @@ class TopicsVisit(Visit):
         return float(energies.sum())
 
     def _of_all_words(self, step: LocalStep) -> LocalStep:
-        """Return statistics as matrices of all words, which are sparse if few words are met."""
+        """Return statistics as matrices of all words, which are sparse if few words occur."""
         if self.words.few:
             met, n_words = self.words.met, self.words.n_words
             parts: tuple[dict[str, Any], ...] = (step.statistics, step.deviation or {})
@@ -420,7 +420,7 @@ class TopicsVisit(Visit):
             return LocalStep(statistics, np.nan, np.nan, np.nan, local=gamma)
         alpha = self.model.doc_topic_prior
         if alpha.sum() > STRONG:
-            # E log p(θ) + H[q(θ)] is −KL, far smaller than the two that the kernel tells.
+            # E log p(θ) + H[q(θ)] is −KL, far smaller than the two that the kernel returns.
             divergence = dirichlet_divergence(gamma, alpha)
             weighted = divergence if units.weights is None else units.weights * divergence
             log_prior = -float(weighted.sum()) - float(sums[3])

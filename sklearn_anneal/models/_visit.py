@@ -186,7 +186,7 @@ class Visit:
         return self
 
     def without_energy(self) -> Visit:
-        """Return a visit whose steps may tell the sum of energy and entropy alone.
+        """Return a visit whose steps may give the sum of energy and entropy alone.
 
         Models that save time in this way override it; the entropy then has a part of the energy.
         """

@@ -98,8 +98,8 @@ class FactorialMixture(Searchable, Componentwise, BinaryCodes):
     """The model x = Σ_k z_k μ_k + ε with z_k ~ Bernoulli(π_k), μ_k ~ N(0, s I), ε ~ N(0, σ² I).
 
     The object holds hyperparameters only. q(μ) is one Gaussian over all components, the same for
-    every column of the data but for the mean. Its natural parameters are ``precision`` (K, K) and
-    ``natural_mean`` (K, D). Local variables are the activations z.
+    every column of the data except for the mean. Its natural parameters are ``precision`` (K, K)
+    and ``natural_mean`` (K, D). Local variables are the activations z.
 
     Parameters
     ----------

@@ -23,8 +23,8 @@ from .components._moments import CHUNK, Summary
 from .components.gaussian import GaussianComponents
 
 _NOTHING = np.empty(0)
-# The key of raw statistics under which rows without any observed cell are counted, which tell of
-# the weights but not of the components.
+# The key of raw statistics under which rows without any observed cell are counted. Such rows change
+# the weights and not the components.
 _BLANK = "blank"
 _NO_MATRIX = np.empty((0, 0))
 
@@ -129,8 +129,8 @@ class GaussianMixture(BaseMixture):
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        # With independent factors, the means are updated first, and then the precisions with
-        # the statistics of the same local step.
+        # Means are updated before precisions if the factors are independent, both with the
+        # statistics of the same local step.
         weights, *components = (tuple(f.names.values()) for f in self.factors())
         first, *others = components
         return Block(weights + first), *(Block(keys, refresh=False) for keys in others)

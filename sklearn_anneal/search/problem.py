@@ -21,8 +21,8 @@ from ..parallel.workers import generator, legacy_generator, seed_sequence
 
 # Methods are calibrated on no more than this many data points.
 ROWS_FOR_CALIBRATION = 10_000
-# With minibatches, starts are computed from a sample of this size, or of ten batches; with data in
-# parts from one of this size.
+# Starts are computed from a sample of this size for data in parts, and in minibatches from one of
+# this size or of ten batches, whichever is larger.
 ROWS_FOR_STARTS = 20_000
 
 

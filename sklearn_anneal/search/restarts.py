@@ -28,7 +28,7 @@ class Course(NamedTuple):
     checkpoint: Checkpoint | None
 
     def stopped(self) -> bool:
-        """Return whether a callback has asked to stop."""
+        """Return whether a callback has requested the end of the fit."""
         return self.monitor is not None and self.monitor.stopped
 
     def run(
@@ -100,7 +100,7 @@ def _standing(progress: Progress | None, n_passes: int) -> float:
     """The bound with which a restart ends a round of the race."""
     if progress is None:
         return -np.inf
-    # In batch mode most methods tell the bound of a pass only after the next one. A restart that
+    # In batch mode most methods know the bound of a pass only after the next one. A restart that
     # was resumed from a checkpoint may be further than this round.
     n = progress.strategy.schedule_length() + n_passes - 1
     bounds = [bound for bound in progress.trace.lower_bounds[:n] if np.isfinite(bound)]
@@ -117,7 +117,7 @@ def restart(
     monitor: FitMonitor | None,
     checkpoint: Checkpoint | None = None,
 ) -> Progress | None:
-    """Begin a restart or go on with it; return its state if a callback has asked to stop.
+    """Begin a restart or go on with it; return its state if a callback ends the fit.
 
     If ``starts`` is not empty, its last entry is the start of this restart. It is removed from the
     list, so that its memory can be released while the restart runs. With ``n_passes``, the restart

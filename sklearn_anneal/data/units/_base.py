@@ -264,7 +264,7 @@ class Ragged(Units):
 
     @property
     def _most_chunks(self) -> int:
-        """Largest number of chunks, but for those that are halved."""
+        """Largest number of chunks, except for those that are halved."""
         return _most_chunks(self._parts, self.n_entries)
 
     def chunks(self, parts: dict[int, int] | None = None) -> list[slice]:

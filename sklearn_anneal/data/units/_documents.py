@@ -12,7 +12,7 @@ from ...parallel.kept_memory import empty
 from ._base import Ragged, Units
 
 # Number of chunks → smallest number of entries of documents that are divided into as many. Every
-# chunk needs an array of statistics as large as the topics of all words that are met, so that there
+# chunk needs an array of statistics as large as the topics of all words that occur, so that there
 # are few of them; but a minibatch of short documents should occupy two workers.
 _DOCUMENT_CHUNKS = {2: 4_096, 4: 131_072, 8: 2_097_152}
 # Documents with more entries do not keep the list of where words occur, of twelve bytes per entry.
@@ -39,7 +39,7 @@ def _taken(entries: np.ndarray, starts: np.ndarray, indptr: np.ndarray) -> np.nd
 
 
 class Occurrences(NamedTuple):
-    """Where the words of documents occur.
+    """An index of the documents and entries in which words occur.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Documents(Ragged):
 
     @cached_property
     def occurrences(self) -> Occurrences:
-        """Where each word occurs."""
+        """Return the index of the entries in which each word occurs."""
         words = np.ascontiguousarray(self.words, dtype=np.int32)
         indptr, n_entries = np.asarray(self.indptr, dtype=np.int64), int(self.indptr[-1])
         numbers = empty((int(self._met[-1]) + 1 if len(self._met) else 0,), np.int32)

@@ -51,7 +51,7 @@ class Gaussians(NamedTuple):
 
     @property
     def diagonal(self) -> bool:
-        """Whether columns are independent, so that missing cells tell nothing of each other."""
+        """Whether columns are independent, so that missing cells say nothing about each other."""
         return self.precision.ndim == 2
 
     @property

@@ -254,7 +254,7 @@ def _moments_of_cells(rows: Rows, full: bool) -> Summary:
         if full:
             pairs += (observed * weights[chunk][:, None]).T @ observed
             first += weighted.T @ observed
-    # Equal numbers of patterns mean equal patterns, but for a probability of about 1e-10.
+    # Equal numbers of patterns mean equal patterns, except with a probability of about 1e-10.
     assert rows.patterns is not None
     _, where, which = np.unique(rows.patterns, return_index=True, return_inverse=True)
     of_patterns = np.bincount(which.ravel(), weights)

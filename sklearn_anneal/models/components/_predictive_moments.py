@@ -18,7 +18,7 @@ from scipy.special import ndtr, stdtrit
 
 # Components without a variance are left out if the others have at least this share.
 _SHARE_OF_OTHERS = 0.5
-# With fewer degrees of freedom, the variance of a Student-t distribution does not exist, or is more
+# Below these degrees of freedom the variance of a Student-t distribution does not exist, or is more
 # than twenty times its squared scale.
 _SMALLEST_DOF = 2.1
 

@@ -112,7 +112,7 @@ class Sizes:
         counts, traces = 0.5 * n_features * np.broadcast_to(dof, traces.shape), 0.5 * traces
         best = self._best_given(_best_strength(counts, traces), counts, traces, least)
         if (best.rate < best.strength + traces).any():
-            # With limits, the strength that is the best without them may not be the best.
+            # The strength that is the best without limits may not be the best with them.
 
             def gain(sizes: Sizes) -> float:
                 terms = counts * sizes.mean_log - traces * sizes.mean

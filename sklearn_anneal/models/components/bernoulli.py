@@ -252,7 +252,7 @@ def _maxima(
         value, curvature = slope(x)
         lower, upper = np.where(value > 0, x, lower), np.where(value > 0, upper, x)
         new = np.clip(x * np.exp(np.clip(value / (-x * curvature), -5.0, 5.0)), least, most)
-        # Where Newton's step leaves the bracket, the bracket is halved on the scale of logarithms.
+        # The bracket is halved on the scale of logarithms if Newton's step leaves it.
         wrong = (new < lower) | (new > upper)
         new = np.where(wrong, np.sqrt(lower * upper), new)
         if (np.abs(new - x) <= _PRECISION * x).all():

@@ -74,8 +74,8 @@ class GaussianComponents(Components):
     ----------
     auto : tuple of str
         Names of the priors that are learned: those that are ``"auto"``, except that a single
-        component does not tell what components have in common, and components that share one
-        precision matrix do not tell how precision matrices differ.
+        component does not show what components have in common, and components that share one
+        precision matrix do not show how precision matrices differ.
     reference : ndarray or None
         The covariance prior that None stands for, if the covariance prior is learned.
     sizes : Sizes or None
@@ -224,7 +224,7 @@ class GaussianComponents(Components):
 
     @property
     def described_sizes(self) -> dict[str, np.ndarray]:
-        """What estimators tell of the sizes."""
+        """Return the attributes of estimators that report the sizes."""
         if self.sizes is None:
             return {"mean": np.ones(self.n_components)}
         return self.sizes.described

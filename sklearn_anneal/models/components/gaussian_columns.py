@@ -251,7 +251,7 @@ class GaussianColumns(LinearComponents):
         dof = old_dof
         if "degrees_of_freedom_prior" in self.learned_names:
             if "scale_prior" in self.learned_names:
-                # With W⁻¹ = ν / E λ, the shape a = ν / 2 has log a − ψ(a) = log E λ − E log λ.
+                # W⁻¹ is ν / E λ, so that the shape a = ν / 2 has log a − ψ(a) = log E λ − E log λ.
                 dof = 2.0 * _gamma_shapes(np.log(mean) - mean_log, True, 0.5 * old_dof)
             else:
                 target = np.log(0.5 * old_scale) + mean_log

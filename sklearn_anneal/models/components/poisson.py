@@ -19,7 +19,7 @@ from ._predictive_moments import CellMoments
 # Bounds of a prior mean that is learned, in multiples of the mean of the data. A component without
 # events would otherwise draw it towards zero.
 _MEANS = (1e-3, 1e3)
-# With rates above this, x log λ − λ − log x! is far smaller than its terms, and loses more than
+# Above this rate, x log λ − λ − log x! is far smaller than its terms, and loses more than
 # their last digits: about 1e-10 nats at this rate, and tens of nats at 1e15.
 _LARGE_RATE = 1e5
 # The smallest rate that the kernel of large counts takes.
@@ -227,7 +227,7 @@ class PoissonComponents(LinearComponents):
             columns = zip(excess, starts, strict=True)
             found = [gamma_shape_given_rate(1.0, log, start, BOUNDS) for log, start in columns]
         else:
-            # With the prior's mean m and the rate a / m, the bound has the terms
+            # The prior has the mean m and the rate a / m, so that the bound has the terms
             # a log(a / m) − log Γ(a) + a E log λ − a E λ / m. If m is E λ, the last one is −a.
             logs = logs.mean(axis=0) + 1.0 - means / means_of_prior
             pairs = zip(means_of_prior, logs, starts, strict=True)
