@@ -21,7 +21,7 @@ from models import ENTRIES, Entry
 
 from sklearn_anneal.annealing import ANNEALING, Annealing, Context, NoAnnealing
 from sklearn_anneal.data.units import _documents
-from sklearn_anneal.estimators import _base as base
+from sklearn_anneal.estimators import _streaming as streams
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.inference import conjugate, loop, visits
 from sklearn_anneal.inference.stopping import RiseOfBound
@@ -364,8 +364,8 @@ def recorded_tasks(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], set[i
 
 def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let fits use as many threads as they are allowed, however little work there is."""
-    for key in base.WORTH_THREADS:
-        monkeypatch.setitem(base.WORTH_THREADS, key, 0.0)
+    for key in streams.WORTH_THREADS:
+        monkeypatch.setitem(streams.WORTH_THREADS, key, 0.0)
 
 
 def divide_few_documents(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -377,7 +377,7 @@ def test_process_whose_restarts_are_interrupted_ends(backend, n_signals):
 import signal
 import joblib, numpy as np
 from sklearn_anneal import AnnealedBayesianGaussianMixture
-import sklearn_anneal.estimators._base as base
+import sklearn_anneal.estimators._fitting as base
 
 base.WORTH_THREADS.update({{True: 0, False: 0}})
 X = np.random.default_rng(0).normal(size=(2000, 5))
@@ -434,7 +434,7 @@ from sklearn_anneal import (
     AnnealedBayesianGaussianMixture, AnnealedLatentDirichletAllocation, Shards
 )
 from sklearn_anneal.annealing import DeterministicAnnealing
-import sklearn_anneal.estimators._base as base
+import sklearn_anneal.estimators._fitting as base
 from sklearn_anneal.parallel.threads import Threads
 
 faulthandler.dump_traceback_later(PATIENCE, exit=True)

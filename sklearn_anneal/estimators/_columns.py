@@ -597,7 +597,7 @@ class TablesOfColumns:
             found[block.name] = Bunch(columns=block.columns, **attributes)
         return {"blocks_": found}
 
-    def _warn_of_scales(self, summary: Any, stacklevel: int) -> None:
+    def _warn_of_scales(self, summary: Any) -> None:
         """Warn if ``reg_covar`` is not small beside the variance of a Gaussian column."""
         own = self._summary_of_components(summary)
         if self._blocks is not None:
@@ -606,7 +606,7 @@ class TablesOfColumns:
         else:
             moments = [(own, np.arange(len(own.mean)))] if self.emission == "gaussian" else []
         spherical = self.covariance_type == "spherical"
-        warn_of_regularisation(self.reg_covar, moments, spherical, stacklevel + 1)
+        warn_of_regularisation(self.reg_covar, moments, spherical)
 
     def _draw(
         self, components: Any, labels: np.ndarray, random_state: np.random.RandomState

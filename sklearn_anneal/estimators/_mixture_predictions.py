@@ -10,8 +10,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, Transfor
 from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Rows
-from ._base import BaseAnnealed, has_unit_temperatures
+from ._base import BaseAnnealed
 from ._information_criteria import akaike_criterion, bayesian_criterion
+from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._validation import explains, finite
 

@@ -10,6 +10,7 @@ from sklearn.utils import check_array
 
 from ..families import COVARIANCE_TYPES, get_structure
 from ..models.components._moments import above_rounding
+from ._warnings import outer_level
 
 SCALED = "scaled"
 """The name of a prior of words that falls with the number of topics, and with many words."""
@@ -215,7 +216,7 @@ def prior_vector(prior: Any, size: int, default: float, name: str, axis: str) ->
 
 
 def warn_of_regularisation(
-    reg_covar: float, parts: list[tuple[Any, np.ndarray]], spherical: bool, stacklevel: int
+    reg_covar: float, parts: list[tuple[Any, np.ndarray]], spherical: bool
 ) -> None:
     """Warn if ``reg_covar`` is no longer small beside the smallest variance of a column.
 
@@ -226,7 +227,6 @@ def warn_of_regularisation(
         The moments of Gaussian columns, and the positions of these columns in X.
     spherical : bool
         Whether all columns of a part have one variance, their mean.
-    stacklevel : int
     """
     smallest, column = np.inf, 0
     for summary, columns in parts:
@@ -245,5 +245,5 @@ def warn_of_regularisation(
         f"{1e-6 * smallest:.0e} or less, or rescale X, for example with "
         "sklearn.preprocessing.StandardScaler.",
         UserWarning,
-        stacklevel=stacklevel,
+        stacklevel=outer_level(),
     )

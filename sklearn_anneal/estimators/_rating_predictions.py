@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..families import Gaussian, Natural
 from ..models.matrix_factorization import PACKED, MatrixFactorization
-from ._base import BaseAnnealed, has_unit_temperatures
+from ._base import BaseAnnealed
+from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
 from ._ratings import (
     LARGEST_ID,

@@ -11,9 +11,10 @@ from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Sequences
 from ..models.hidden_markov import kernels, log_probabilities
-from ._base import BaseAnnealed, has_unit_temperatures
+from ._base import BaseAnnealed
 from ._columns import FRAME_EMISSIONS, TablesOfColumns
 from ._information_criteria import akaike_criterion, bayesian_criterion
+from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._sequences import SequenceData, draw_states
 from ._shards import in_parts

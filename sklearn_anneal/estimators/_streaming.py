@@ -1,8 +1,9 @@
-"""Updates of an estimator with the batches of a stream."""
+"""Streams: updates of an estimator with one batch after another."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +18,98 @@ from ..inference.messages import Messages, described
 from ..parallel.workers import Workers
 from ..search.problem import prepare
 from ..search.search import finite
+from ._interface import Interface
+from ._part_fits import stream
+from ._shards import in_parts
 from ._state import Inference
+from ._validation import checks_parameters
+from ._warnings import warn_of_priors
 
 # Below these numbers of operations per update or pass, threads cost more time than they save.
 WORTH_THREADS = {True: 1e7, False: 2e7}  # True: one restart, in chunks; False: several restarts
+
+
+class Streams(Interface):
+    """Mixin of estimators that learn from the batches of a stream."""
+
+    @checks_parameters
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Update the model with one batch of a stream.
+
+        The first batch fixes the priors that depend on data. Whatever number of passes the
+        annealing schedule has in ``fit``, it runs here within the first tenth of
+        ``total_samples``. Plain inference follows, so that one pass over the stream ends at T = 1,
+        and further passes are plain. Without ``total_samples`` the end of the stream is not known,
+        and all of it is plain inference, as with ``annealing="none"``. The exception is
+        ``"structured"``, which has no schedule and runs throughout. If components coincide after
+        the schedule, a warning says so; the check is repeated whenever the stream has doubled.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or data in parts
+            The batch. Parts, which are batches one after another, are
+            :class:`~sklearn_anneal.Shards` or a collection of Dask.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows. A batch of weight zero changes nothing. With data in parts, one
+            array for each part.
+
+        Returns
+        -------
+        self : estimator instance
+            The updated estimator.
+
+        Raises
+        ------
+        ValueError
+            If the batch or a parameter is refused. Both are checked at every call, and the
+            estimator remains as it was before the call.
+        """
+        with self._all_or_nothing():
+            if in_parts(X):
+                stream(self, X, y, sample_weight)
+                return self
+            return self._partial_fit(X, sample_weight)
+
+    def _partial_fit(self, X: Any, sample_weight: Any) -> Streams:
+        first = not hasattr(self, "_inference")
+        if not first:
+            # A batch is read as the parameters say, which have to be those of the stream.
+            self._checked_inference("partial_fit goes on with a stream")
+        X = self._validate_data(X, reset=first, ensure_min_samples=1)
+        # A later batch of weight zero is skipped, but a stream cannot begin with one.
+        weights = self._check_weights(sample_weight, X, allow_nothing=not first)
+        X, weights = self._present(X, weights)
+        units = self._make_units(X, weights)
+        if not first:
+            self._check_parameters(X, units)
+        for batch in self._stream_batches(units):
+            self._update(X, batch)
+        self._warn_of_stream()
+        if first:
+            self._warn_of_scales(self._inference.ctx.summary)
+        return self
+
+    def _stream_batches(self, units: Units) -> Iterable[Units]:
+        """The batches with which one call of ``partial_fit`` updates the model."""
+        return (units,)
+
+    def _update(self, X: Any, units: Units) -> None:
+        """Update the fitted attributes with one batch of a stream."""
+        update(self, X, units)
+
+    def _warn_of_stream(self) -> None:
+        """Warn of components that coincide after the schedule of a stream.
+
+        The check compares all pairs of components, and would take most of the time of calls with
+        small batches. It is therefore repeated only when the weight of the data has doubled.
+        """
+        inference = self._inference
+        warn_of_priors(inference)
+        if not inference.is_annealing and inference.seen >= 2.0 * inference.checked:
+            self._inference = replace(inference, checked=inference.seen)
+            self._warn_of_coincidence(inference.ctx)
 
 
 def update(estimator: Any, X: Any, units: Units) -> None:

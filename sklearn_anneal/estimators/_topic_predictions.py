@@ -25,7 +25,8 @@ from ..metrics import (
 from ..models.latent_dirichlet import TOPICS
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
-from ._base import BaseAnnealed, has_unit_temperatures
+from ._base import BaseAnnealed
+from ._interface import has_unit_temperatures
 from ._part_predictions import NothingToScore, by_parts
 from ._streaming import WORTH_THREADS
 from ._validation import check_activations, check_n_samples, finite

@@ -13,8 +13,9 @@ from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Rows, Units
 from ..models.factorial_mixture import FactorialMixture
-from ._base import BaseAnnealed, has_unit_temperatures
+from ._base import BaseAnnealed
 from ._given_starts import given_array
+from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
 from ._tables import validated_table

@@ -554,10 +554,10 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
             "covariance_prior_sizes_": components.described_sizes,
         }
 
-    def _warn_of_scales(self, summary: Any, stacklevel: int) -> None:
+    def _warn_of_scales(self, summary: Any) -> None:
         moments = [(summary, np.arange(len(summary.mean)))]
         spherical = self.covariance_type == "spherical"
-        warn_of_regularisation(self.reg_covar, moments, spherical, stacklevel + 1)
+        warn_of_regularisation(self.reg_covar, moments, spherical)
 
     # Public methods
 

@@ -40,6 +40,7 @@ from ._ratings import (
 )
 from ._shards import in_parts
 from ._validation import checks_parameters, explains
+from ._warnings import outer_level
 
 if TYPE_CHECKING:
     from ..annealing import Context
@@ -414,7 +415,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
                 'input="matrix". If the columns are the ids of users and items, and y the '
                 'ratings, input="pairs" was probably meant.',
                 UserWarning,
-                stacklevel=4 if stream else 5,
+                stacklevel=outer_level(),
             )
         return X
 
@@ -555,8 +556,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         if of_pairs(self) and self.n_items is None:
             raise ValueError("Pairs in parts need n_items: no part tells which items others have.")
 
-    def _warn(self, ctx: Context, trace: Any, stacklevel: int = 7) -> None:
-        super()._warn(ctx, trace, stacklevel + 1)
+    def _warn(self, ctx: Context, trace: Any) -> None:
+        super()._warn(ctx, trace)
         squares = np.square(self.components_).mean(axis=1)
         if trace.converged and squares.max() < _OFF * ctx.model.factor_variance:
             warnings.warn(
@@ -564,7 +565,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
                 "alone. If there is more to find, give a smaller noise_variance or a larger "
                 "factor_variance, fewer components, or more jitter to the annealing.",
                 ConvergenceWarning,
-                stacklevel=stacklevel,
+                stacklevel=outer_level(),
             )
 
     def _snapshot(self, ctx: Context, units: Ratings) -> dict[str, Any]:  # type: ignore[override]

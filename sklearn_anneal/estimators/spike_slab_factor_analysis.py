@@ -22,8 +22,9 @@ from ..models.spike_slab_gradient import (
     coordinate,
     without_rows,
 )
-from ._base import BaseAnnealed, has_unit_temperatures
+from ._base import BaseAnnealed
 from ._given_starts import given_array
+from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
 from ._priors import check_first_rows, checked_prior, is_auto
 from ._tables import validated_table

@@ -1,0 +1,360 @@
+"""What every estimator says of itself to the code that fits, streams and predicts."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from abc import ABCMeta, abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from .._compat import CallbackSupportMixin
+from ..annealing import ANNEALING, Annealing, Context, check_capabilities
+from ..annealing._documentation import LinkedDocumentation
+from ..data.units import Units
+from ..inference import loop
+from ..inference.loop import Settings, Trace
+from ..inference.messages import number
+from ..inference.stopping import RiseOfBound
+from ..kernels import load
+from ..models._base import Model
+from ..search.search import Found
+from ._attributes import ExplainedAttributes
+from ._given_starts import GivenStarts
+from ._number import ChoosesNumber
+from ._part_predictions import score_of
+from ._shards import in_parts
+from ._state import Inference
+from ._validation import CheckedParameters, check_parameters, checked_weights
+from ._warnings import outer_level, warn_of_unfinished_stream
+
+
+class Interface(
+    ChoosesNumber,
+    GivenStarts,
+    LinkedDocumentation,
+    CheckedParameters,
+    ExplainedAttributes,
+    CallbackSupportMixin,
+    BaseEstimator,
+    metaclass=ABCMeta,
+):
+    """What a subclass provides or may override, and what fits, streams and scores share.
+
+    A subclass defines its parameters, :meth:`_make_model`, :meth:`_make_units` and
+    :meth:`_fitted_attributes`.
+    """
+
+    # Part of the error message of a fit whose parameters left their domain: why, and what to do.
+    _advice: str = (
+        "the parameters left their domain: scales of the data differ too much for floating-point "
+        "numbers. Rescale X, or give stronger priors."
+    )
+    # Part of the warning of components that coincide: what to do.
+    _advice_coinciding: str = (
+        "Lower the initial temperature or give the annealing jitter, start from another "
+        "random_state, or ask for fewer components."
+    )
+
+    # Parameters of the estimator that define the model. They must not change while the fitted
+    # parameters are kept.
+    _model_parameters: tuple[str, ...] = ("n_components",)
+
+    # What effort="auto" is, by the name of the annealing method.
+    _efforts: dict[str, float] = {"reheating": 4.0}
+
+    # What ``verbose`` says of the data: their units, and the observations that the units have.
+    _data_in_words: str = "{observations} rows of {columns} columns"
+
+    # The modules with the compiled kernels of the model. All fits need the first one.
+    _kernel_modules: tuple[str, ...] = ()
+
+    # Methods that a subclass provides or may override
+
+    @abstractmethod
+    def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> Any:
+        """X as an array that the model can read; ``reset`` is True in the first call of a fit."""
+
+    @abstractmethod
+    def _make_model(self, X: Any, units: Units) -> Model:
+        """Make the model, and check the hyperparameters whose validity depends on X."""
+
+    @abstractmethod
+    def _make_units(self, X: Any, sample_weight: np.ndarray | None) -> Units:
+        """The data points of X."""
+
+    @abstractmethod
+    def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
+        """The model's own fitted attributes, by name."""
+
+    def _check_parameters(self, X: Any, units: Units) -> None:
+        """Refuse parameters in a later batch of a stream that a first batch would refuse."""
+        self._strategy(self._make_model(X, units))
+
+    def _make_model_of_stream(self, X: Any, units: Units) -> Model:
+        """Make the model with which a stream begins."""
+        return self._make_model(X, units)
+
+    def _model_of_stream(self, model: Any) -> Any:
+        """The model with which a stream goes on, given that of a fit."""
+        return model
+
+    def _check_first_batch(self, units: Units, model: Model) -> None:
+        """Refuse a first batch of a stream from which the priors cannot be determined."""
+
+    # Parameters
+
+    def _strategy(self, model: Model) -> Annealing:
+        """The annealing method with the model's recommendations filled in."""
+        method = self.annealing
+        if isinstance(method, str):
+            method = ANNEALING[method]()
+        check_parameters(method)
+        strategy = method.resolve(model.recommended.get(method_name(method), {}))
+        check_parameters(strategy)
+        check_capabilities(strategy, model, self.annealing, type(self).__name__)
+        self._start_for(model, strategy)
+        return strategy
+
+    def _batch_size_of(self, n_units: float) -> int | None:
+        """Number of data points per update, if there are so many in all; None means all."""
+        return self.batch_size
+
+    def _stopping_rule(self) -> RiseOfBound:
+        """The rule that decides when plain inference has converged."""
+        return RiseOfBound(self.tol)
+
+    def _settings(self, units: Units) -> Settings:
+        return Settings(
+            max_iter=self.max_iter,
+            stop=self._stopping_rule(),
+            batch_size=self._batch_size_of(units.n_units),
+            learning_offset=self.learning_offset,
+            learning_decay=self.learning_decay,
+        )
+
+    def _fixed_parameters(self) -> dict[str, Any]:
+        """The parameters that must stay as they are while the fitted parameters are kept."""
+        # They are copied, because setting a nested parameter changes the ``annealing`` instance.
+        names = ("annealing", *self._model_parameters)
+        return {name: copy.deepcopy(getattr(self, name)) for name in names}
+
+    def _checked_inference(self, what: str, free: tuple[str, ...] = ()) -> Inference:
+        """The result of the last call, after a check that the parameters have not changed."""
+        kept = self._inference
+        for name, value in self._fixed_parameters().items():
+            if name not in free and not self._unchanged(name, kept.fixed[name], value):
+                raise ValueError(
+                    f"{what}, which had {name}={kept.fixed[name]!r}, but {name}={value!r} now. "
+                    f"Restore {name}, or begin anew with fit and warm_start=False."
+                )
+        return kept
+
+    # Weights
+
+    def _check_weights(
+        self, sample_weight: Any, X: Any, allow_nothing: bool = False
+    ) -> np.ndarray | None:
+        return checked_weights(sample_weight, X, allow_nothing)
+
+    def _present(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+        """X, as it was validated, and its weights, without the data points of weight zero.
+
+        A data point of weight zero is absent: it must not even say which values there are. It is
+        therefore left out before anything is computed. Nothing is left out if all weights are zero.
+        """
+        if weights is None or weights.all() or not weights.any():
+            return X, weights
+        positive = weights > 0
+        return self._chosen(X, positive), weights[positive]
+
+    def _chosen(self, X: Any, chosen: np.ndarray) -> Any:
+        """Those data points of X, as it was validated, that a mask chooses."""
+        return X[chosen]
+
+    def _counted(self, X: Any, sample_weight: Any) -> tuple[Any, np.ndarray | None]:
+        """X as it was given, and its weights, without the rows of weight zero."""
+        weights = self._check_weights(sample_weight, X)
+        if weights is None or weights.all():
+            return X, weights
+        rows = X.tocsr() if issparse(X) else X
+        return _safe_indexing(rows, np.flatnonzero(weights)), weights[weights > 0]
+
+    # Data
+
+    def _check_training(self, units: Units) -> None:
+        """Refuse data that the model cannot be fitted to."""
+
+    def _callback_data(self, given: Any, X: Any) -> Any:
+        """The X that callbacks receive: the one that the user gave, or the validated one."""
+        return X
+
+    def _words_for(self, units: Units) -> str:
+        """The data in words, for the first line of ``verbose``."""
+        text = self._data_in_words.format(
+            units=number(units.n_units),
+            observations=number(units.n_observations),
+            columns=number(getattr(self, "n_features_in_", 0)),
+        )
+        return re.sub(r"\b1 (\w+)s\b", r"1 \1", text)
+
+    def _complete_fit(self, ctx: Context, units: Units, trace: Trace) -> None:
+        """Set the fitted attributes that are computed from the training data again."""
+
+    def _load_kernels(self) -> None:
+        if self._kernel_modules:
+            load(self._kernel_modules[0])
+
+    # Data in parts
+
+    def _part(self, X: Any, y: Any, weights: Any) -> Any:
+        """A part of the data, its targets and weights, as :meth:`_validate_data` takes them."""
+        return X
+
+    def _weights_of_part(self, weights: Any, X: Any) -> Any:
+        """The sample weights of a part as :meth:`_check_weights` takes them."""
+        return weights
+
+    @property
+    def _reads_targets(self) -> bool:
+        """Whether parts have targets; the y of other estimators is ignored."""
+        return False
+
+    def _keys_of_part(self, X: Any) -> np.ndarray | None:
+        """What no two parts may have in common, such as the ids of users; None if there is none."""
+        return None
+
+    def _check_parts(self) -> None:
+        """Refuse parameters that leave open what no part can show."""
+
+    # Results
+
+    def _keep(
+        self,
+        inference: Inference,
+        method: Annealing,
+        trace: Trace,
+        found: Found | None = None,
+    ) -> None:
+        """Set the fitted attributes; a stream has no restarts and no moves."""
+        ctx = inference.ctx
+        self._inference = inference
+        self._forget_others(inference.fixed)
+        self.annealing_ = method
+        self.lower_bound_ = trace.final
+        self.lower_bounds_ = np.array(trace.lower_bounds)
+        self.temperatures_ = np.array(trace.temperatures)
+        self.n_iter_ = len(trace.lower_bounds)
+        self.converged_ = trace.converged
+        self.n_passes_ = self.n_iter_ if found is None else found.n_passes
+        restarts = [trace.final] if found is None else found.restart_lower_bounds
+        self.restart_lower_bounds_ = np.array(restarts)
+        self.best_restart_ = 0 if found is None else found.best_restart
+        attempts = [] if found is None else found.attempts
+        self.search_results_ = {
+            "move": np.array([a.move for a in attempts], dtype=object),
+            "n_passes": np.array([a.n_passes for a in attempts], dtype=int),
+            "lower_bound": np.array([a.lower_bound for a in attempts], dtype=float),
+            "kept": np.array([a.kept for a in attempts], dtype=bool),
+        }
+        results = self._fitted_attributes(ctx)
+        for name, value in results.items():
+            if (
+                getattr(value, "dtype", np.dtype(object)).kind == "f"
+                and not np.isfinite(value).all()
+            ):
+                raise np.linalg.LinAlgError(f"{name} is not finite")
+        self._describe(results)
+
+    def _snapshot(self, ctx: Context, units: Units) -> dict[str, Any]:
+        """The fitted attributes at one moment of a fit, for callbacks that need them."""
+        kept = replace(ctx, report=None, known=None, deviation=None)
+        inference = Inference(kept, loop.PLAIN, 0.0, self._fixed_parameters())
+        # Callbacks set these one by one, in a copy that may have the results of an earlier fit.
+        return {
+            "_results": frozenset(),
+            "_inference": inference,
+            **self._fitted_attributes(kept),
+        }
+
+    def _context(self) -> Context:
+        """The context of the last fit, with the fitted parameters, for predictions."""
+        ctx = self._quiet_context()
+        if self._inference.is_annealing:
+            warn_of_unfinished_stream(self._inference, self.temperatures_[-1])
+        return ctx
+
+    def _quiet_context(self) -> Context:
+        """The context of the last fit, for validation."""
+        check_is_fitted(self)
+        return self._inference.ctx
+
+    def _score(self, X: Any, y: Any, sample_weight: Any) -> float:
+        """The score of data in memory or in parts."""
+        if in_parts(X):
+            self._context()
+            return score_of(self, X, y, sample_weight)
+        return self._scored(X, y, sample_weight)[0]
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+        """The score of data in memory, a mean, and the total weight of what it is the mean of."""
+        X, weights = self._counted(X, sample_weight)
+        scores = self.score_samples(X)  # type: ignore[attr-defined]
+        total = len(scores) if weights is None else weights.sum()
+        return float(np.average(scores, weights=weights)), float(total)
+
+    # Warnings
+
+    def _warn(self, ctx: Context, trace: Trace) -> None:
+        if not trace.converged and not trace.stopped and self.max_iter > 0:
+            warnings.warn(
+                f"The kept fit did not converge in max_iter={self.max_iter} passes at T = 1. "
+                "Increase max_iter or tol, or check for degenerate data.",
+                ConvergenceWarning,
+                stacklevel=outer_level(),
+            )
+        results = self.search_results_
+        if (results["kept"] & (results["move"] == "plain")).any():
+            warnings.warn(
+                f"Annealing by {type(self.annealing_).__name__} ended below plain inference from "
+                "the same start, whose optimum was taken instead. Lower its temperature or noise, "
+                "or give annealing='reheating'.",
+                ConvergenceWarning,
+                stacklevel=outer_level(),
+            )
+        self._warn_of_coincidence(ctx)
+        self._warn_of_scales(ctx.summary)
+
+    def _warn_of_scales(self, summary: Any) -> None:
+        """Warn of training data whose scale does not suit a parameter."""
+
+    def _warn_of_coincidence(self, ctx: Context) -> None:
+        pairs = ctx.model.coinciding(ctx.q, ctx.summary, ctx.prior)
+        if pairs:
+            warnings.warn(
+                f"Components coincide (for example {pairs[0][0]} and {pairs[0][1]}): a "
+                f"symmetric solution that plain inference cannot leave. {self._advice_coinciding}",
+                ConvergenceWarning,
+                stacklevel=outer_level(),
+            )
+
+
+def method_name(method: Annealing) -> str:
+    """The name of an annealing method; empty for a method of the user's own."""
+    return next((name for name, cls in ANNEALING.items() if isinstance(method, cls)), "")
+
+
+def has_unit_temperatures(estimator: Interface) -> bool:
+    """Whether the annealing of an estimator has one temperature per data point."""
+    method: Any = getattr(estimator, "annealing_", estimator.annealing)
+    if isinstance(method, str):
+        method = ANNEALING.get(method, Annealing)
+    return bool(method.has_unit_temperatures)
