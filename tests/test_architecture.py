@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn.utils._param_validation import Options
 
 import sklearn_anneal
 from sklearn_anneal import (
@@ -144,6 +145,28 @@ def test_shared_parameters_are_described_alike(parameter):
     texts = {OBSERVATION.sub("row", described(cls, parameter)) for cls in having}
     # What a default trades for a certain model follows what the parameter is.
     assert all(text.startswith(min(texts, key=len)) for text in texts), texts
+
+
+def heading(cls: type, parameter: str) -> str:
+    """The first line of what a docstring says of a parameter, which may share it with others."""
+    text = inspect.getdoc(cls) or ""
+    found = re.search(rf"^(?:\w+, )*{parameter}(?:, \w+)* : (.*)$", text, flags=re.MULTILINE)
+    assert found is not None, f"{cls.__name__} does not describe {parameter}"
+    return found.group(1)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_docstrings_list_the_options_and_the_defaults_of_parameters(cls):
+    for name, parameter in inspect.signature(cls).parameters.items():
+        kind, *default = re.split(r",\s+default=", heading(cls, name))
+        allowed = [c.options for c in cls._parameter_constraints[name] if isinstance(c, Options)]
+        options = {option for each in allowed for option in each if isinstance(option, str)}
+        if name != "annealing":  # its names have a list of their own
+            assert set(re.findall(r'"([^"]+)"', kind)) == options, name
+        if default:
+            assert ast.literal_eval(default[0]) == parameter.default, name
+        else:
+            assert parameter.default is inspect.Parameter.empty, name
 
 
 def test_every_estimator_lists_the_names_of_annealing_alike():
