@@ -335,6 +335,20 @@ def test_packages_of_the_page_are_those_of_the_imports():
     assert listed == {pair for pair in used if pair[1] != "kernels"}
 
 
+def test_twelve_words_are_names_of_the_code():
+    text = PAGE.read_text(encoding="utf-8")
+    section = text[text.index("Twelve words\n") : text.index("Components, and the models made")]
+    found = re.findall(r"``([\w/]+\.py): (\w+)``", section)
+    assert len(found) == 12 == section.count("\n   * - ") - 1
+    for file, name in found:
+        tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+        assert name in {
+            target.id if isinstance(target, ast.Name) else getattr(node, "name", None)
+            for node in tree.body
+            for target in getattr(node, "targets", [node])
+        }, file
+
+
 def packages():
     """Package → what it may import, as the page's table has it."""
     text = PAGE.read_text(encoding="utf-8")
