@@ -783,7 +783,8 @@ class BaseAnnealed(
 
     def _quiet_context(self) -> Context:
         """The context of the last fit, for validation."""
-        check_is_fitted(self)
+        if "_inference" not in vars(self):
+            check_is_fitted(self)
         return self._inference.ctx
 
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import exp
-
-FULL, DIAGONAL, SPHERICAL = 0, 1, 2
+from .plain.gaussian_mixture import DIAGONAL, FULL
 
 
 @helper

@@ -77,7 +77,7 @@ class BlockComponents(Components):
         center = rows.center.get(name) if isinstance(rows.center, dict) else None
         X = blocks.parts[name]
         patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
-        return Rows(X, rows.weights, center, patterns)
+        return Rows(X, rows.weights, center, patterns, plain=rows.plain)
 
     def _joined(self, each: Iterator[tuple[str, Natural]]) -> Natural:
         joined: Natural = {}

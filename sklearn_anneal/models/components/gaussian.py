@@ -647,7 +647,7 @@ class GaussianComponents(Components):
         step = max(n, 1) if rows.X.flags.c_contiguous else CHUNK
         for start in range(0, n, step):
             chunk = rows.take(slice(start, start + step))
-            kernels().log_joint(
+            kernels(rows.plain).log_joint(
                 chunk.contiguous(),
                 chunk.center,
                 feature_kind(expected.layout),
