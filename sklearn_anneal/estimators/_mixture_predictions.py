@@ -6,7 +6,6 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 
@@ -20,10 +19,9 @@ OVERFLOW = (
     "X has rows so far from the training data that their squared distances overflow. Check their "
     "units, or rescale X before fitting and predicting."
 )
-# Plain kernels read rows with at most so many products of two columns, or of a column and a
-# component. Up to here they take about as long as compiled ones; where cells are missing, every
-# product takes so many times as long.
-_MOST_PLAIN, _COST_OF_MISSING = 2**16, 16
+# Plain kernels read rows with at most so many terms. Up to here a prediction takes about as long
+# with them as with compiled ones.
+_MOST_PLAIN = 60_000
 
 
 class MixturePredictions(
@@ -201,14 +199,7 @@ class MixturePredictions(
 
     def _plain_if_few(self, rows: Rows) -> Rows:
         """Let plain kernels read the rows if they are few, so that none has to be compiled."""
-        X: Any = rows.X
-        k = self._context().model.n_components
-        if issparse(X):
-            n_products = X.nnz * k
-        else:
-            n_products = len(X) * X.shape[1] * max(X.shape[1], k)
-        cost = 1 if rows.patterns is None else _COST_OF_MISSING
-        rows.plain = n_products * cost <= _MOST_PLAIN
+        rows.plain = self._context().model.components.n_terms(rows) <= _MOST_PLAIN
         return rows
 
     @explains("Prediction")

@@ -196,6 +196,9 @@ class BlockComponents(Components):
         parts = self.parts.items()
         return {n: part.for_rows(expected[n], self.rows_of(n, rows)) for n, part in parts}
 
+    def n_terms(self, rows: Rows) -> float:
+        return sum(part.n_terms(self.rows_of(n, rows)) for n, part in self.parts.items())
+
     def log_density(self, rows: Rows, expected: dict[str, Any]) -> np.ndarray:
         parts = self.parts.items()
         return sum(part.log_density(self.rows_of(n, rows), expected[n]) for n, part in parts)  # type: ignore[return-value]
