@@ -42,7 +42,7 @@ _OVERFLOW = (
 
 # Plain kernels predict for documents with at most so many products of a word and a topic, if all
 # were as long as the longest. Up to here they take hardly longer than compiled ones.
-_MOST_PLAIN = 2**14
+_MOST_PLAIN = 2**13
 
 
 class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):

@@ -65,7 +65,7 @@ _OVERFLOW = (
 # Plain kernels predict for rows with at most so many products of a row, a column and a component.
 # Up to here they take hardly longer than compiled ones. A sparse row has as many columns as the
 # longest one, and each of them takes so many times as long.
-_MOST_PLAIN, _COST_OF_SPARSE = 2**16, 4
+_MOST_PLAIN, _COST_OF_SPARSE = 2**15, 4
 
 
 class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
