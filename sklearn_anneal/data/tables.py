@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,13 +62,10 @@ class Packing:
         largest = _LARGEST_CODE
         first_column = _groups(radices, largest)
         width = -(-n_components // 4) * 32
-        while largest > 16 and _n_values(radices, first_column) * width > _TABLE_SIZE:
+        while largest > 16 and _sizes(radices, first_column).sum() * width > _TABLE_SIZE:
             largest //= 2
             first_column = _groups(radices, largest)
-        sizes = [
-            int(np.prod(radices[a:b]))
-            for a, b in zip(first_column[:-1], first_column[1:], strict=True)
-        ]
+        sizes = _sizes(radices, first_column)
         return cls(
             tuple(int(n) for n in n_levels),
             tuple(bool(m) for m in missing),
@@ -75,8 +73,16 @@ class Packing:
             radices,
             np.concatenate([[0], np.cumsum(n_levels)]).astype(np.int64),
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-            np.min_scalar_type(max(sizes, default=1) - 1 if sizes else 0),
+            np.min_scalar_type(int(sizes.max(initial=1)) - 1),
         )
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """The place value of each column's digit in its code, int64 of shape (n_columns,)."""
+        places = np.ones(len(self.radices), dtype=np.int64)
+        for first, last in zip(self.first_column[:-1], self.first_column[1:], strict=True):
+            places[first : last - 1] = np.cumprod(self.radices[last - 1 : first : -1])[::-1]
+        return places
 
     @property
     def n_codes(self) -> int:
@@ -98,12 +104,11 @@ class Packing:
 
     def unpack(self, codes: np.ndarray) -> np.ndarray:
         """Return the levels of rows, int64 of shape (n, n_columns), with −1 for missing cells."""
-        levels = np.empty((len(codes), len(self.n_levels)), dtype=np.int64)
-        for g in range(self.n_codes):
-            code = codes[:, g].astype(np.int64)
-            for c in range(self.first_column[g + 1] - 1, self.first_column[g] - 1, -1):
-                code, level = np.divmod(code, self.radices[c])
-                levels[:, c] = np.where(level == self.n_levels[c], -1, level)
+        levels = np.repeat(codes.astype(np.int64), np.diff(self.first_column), axis=1)
+        levels //= self.places
+        levels %= self.radices
+        if any(self.missing):
+            levels[levels == self.n_levels] = -1
         return levels
 
 
@@ -118,9 +123,9 @@ def _groups(radices: np.ndarray, largest: int) -> np.ndarray:
     return np.array([*first, len(radices)] if len(radices) else [0], dtype=np.int64)
 
 
-def _n_values(radices: np.ndarray, first_column: np.ndarray) -> int:
-    pairs = zip(first_column[:-1], first_column[1:], strict=True)
-    return sum(int(np.prod(radices[a:b])) for a, b in pairs)
+def _sizes(radices: np.ndarray, first_column: np.ndarray) -> np.ndarray:
+    """Return the number of values of each code, int64."""
+    return np.multiply.reduceat(radices, first_column[:-1]) if len(radices) else radices
 
 
 @dataclass(frozen=True)

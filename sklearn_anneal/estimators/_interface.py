@@ -294,7 +294,8 @@ class Interface(
 
     def _quiet_context(self) -> Context:
         """The context of the last fit, for validation."""
-        check_is_fitted(self)
+        if "_inference" not in vars(self):
+            check_is_fitted(self)
         return self._inference.ctx
 
     def _score(self, X: Any, y: Any, sample_weight: Any) -> float:

@@ -20,6 +20,9 @@ OVERFLOW = (
     "X has rows so far from the training data that their squared distances overflow. Check their "
     "units, or rescale X before fitting and predicting."
 )
+# Plain kernels read rows with at most so many terms. Up to here a prediction takes about as long
+# with them as with compiled ones.
+_MOST_PLAIN = 60_000
 
 
 class MixturePredictions(
@@ -194,6 +197,11 @@ class MixturePredictions(
         """
         rows, _ = self._again(X)
         return self.annealing_.inverse_temperatures(self._context(), rows)
+
+    def _plain_if_few(self, rows: Rows) -> Rows:
+        """Let plain kernels read the rows if they are few, so that none has to be compiled."""
+        rows.plain = self._context().model.components.n_terms(rows) <= _MOST_PLAIN
+        return rows
 
     @explains("Prediction")
     def _log_joint(self, rows: Rows) -> np.ndarray:

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Documents
-from ..families import Dirichlet
+from ..families import Dirichlet, LazyColumns
 from ..metrics import (
     can_be_split,
     document_completion_log_likelihood,
@@ -39,6 +39,11 @@ _OVERFLOW = (
     "X has documents with so many tokens that the Dirichlet parameters of their topics overflow in "
     "the precision that the model was fitted with. Divide X by a constant, or fit to float64."
 )
+
+
+# Plain kernels predict for documents with at most so many products of a word and a topic, if all
+# were as long as the longest. Up to here they take hardly longer than compiled ones.
+_MOST_PLAIN = 2**13
 
 
 class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
@@ -224,7 +229,10 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         """
         ctx, units = self._documents(X)
         self._check_training(units)
-        bound = self._document_bound(ctx, units)
+        if _are_few(ctx, units):
+            bound = float(ctx.model.few_documents(units, ctx.q, True).bounds.sum())
+        else:
+            bound = self._document_bound(ctx, units)
         finite(np.asarray(bound), _OVERFLOW)
         return perplexity_of(bound, units)
 
@@ -371,6 +379,8 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
 
     def _infer(self, ctx: Context, units: Documents) -> np.ndarray:
         """γ of documents, of shape (n_documents, n_components)."""
+        if not ctx.model.collapsed_predictions and _are_few(ctx, units):
+            return finite(ctx.model.few_documents(units, ctx.q, False).gamma, _OVERFLOW)
         with self._workers_for(ctx, units) as workers:
             return finite(ctx.model.proportions(units, ctx.q, workers), _OVERFLOW)
 
@@ -384,6 +394,14 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         worth = ctx.model.operations(units) >= WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             yield workers
+
+
+def _are_few(ctx: Context, units: Documents) -> bool:
+    """Whether plain kernels predict for documents, so that none has to be compiled."""
+    if isinstance(ctx.q[TOPICS], LazyColumns):
+        return False
+    longest = int(np.diff(units.indptr).max(initial=0))
+    return units.n_units * longest * ctx.model.n_components <= _MOST_PLAIN
 
 
 def perplexity_of(bound: float, units: Documents) -> float:

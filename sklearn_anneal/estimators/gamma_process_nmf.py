@@ -63,6 +63,12 @@ _OVERFLOW = (
 )
 
 
+# Plain kernels predict for rows with at most so many products of a row, a column and a component.
+# Up to here they take hardly longer than compiled ones. A sparse row has as many columns as the
+# longest one, and each of them takes so many times as long.
+_MOST_PLAIN, _COST_OF_SPARSE = 2**15, 4
+
+
 class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
     """Non-negative matrix factorisation of counts with a gamma process over components.
 
@@ -525,7 +531,8 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             E h, or 0. The dtype is that of the data to which the model was fitted.
         """
         ctx, units = self._rows(X)
-        return self._activations(ctx, units).astype(ctx.model.dtype, copy=False)
+        found = self._activations(ctx, units, _are_few(ctx, units))
+        return found.astype(ctx.model.dtype, copy=False)
 
     def inverse_transform(self, X):
         """Expected counts of rows whose activations are given.
@@ -584,7 +591,7 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             observed = observed.toarray()
             observed[missing] = np.nan
         units = self._make_units(observed, None)
-        activations = self._infer(ctx, units, exposure=0.5)
+        activations = self._infer(ctx, units, _are_few(ctx, units), exposure=0.5)
         components = 0.5 * ctx.model.means(ctx.q)
         rates = _rates(held_out, activations, components)
         terms = log_poisson(held_out.data.astype(np.float64), rates)
@@ -626,14 +633,22 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
         ctx = self._context()
         return ctx, self._make_units(self._validate_data(X, reset=False), None)
 
-    def _activations(self, ctx: Context, units: DenseCounts | SparseCounts) -> np.ndarray:
+    def _activations(
+        self, ctx: Context, units: DenseCounts | SparseCounts, plain: bool = False
+    ) -> np.ndarray:
         """E h of rows for the components in use, and 0 for the others."""
-        return np.where(ctx.model.in_use(ctx.q, ctx.prior), self._infer(ctx, units), 0.0)
+        return np.where(ctx.model.in_use(ctx.q, ctx.prior), self._infer(ctx, units, plain), 0.0)
 
     def _infer(
-        self, ctx: Context, units: DenseCounts | SparseCounts, exposure: float = 1.0
+        self,
+        ctx: Context,
+        units: DenseCounts | SparseCounts,
+        plain: bool = False,
+        exposure: float = 1.0,
     ) -> np.ndarray:
-        """E h of rows, of shape (n_rows, n_components)."""
+        """E h of rows, of shape (n_rows, n_components), by plain kernels or compiled ones."""
+        if plain:
+            return finite(ctx.model.means_of_few(units, ctx.q, exposure), _OVERFLOW)
         self._load_kernels()
         worth = ctx.model.operations(units) >= WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
@@ -657,6 +672,15 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
             each += _rates_of_zeros(counts, rates, activations[index], components, missing)
             total += float(each.sum() if chunk.weights is None else chunk.weights @ each)
         return max(total, 0.0)
+
+
+def _are_few(ctx: Context, units: DenseCounts | SparseCounts) -> bool:
+    """Whether plain kernels predict for rows, so that none has to be compiled."""
+    if isinstance(units, SparseCounts):
+        n_columns = _COST_OF_SPARSE * int(np.diff(units.indptr).max(initial=0))
+    else:
+        n_columns = ctx.model.n_columns
+    return units.n_units * n_columns * ctx.model.n_components <= _MOST_PLAIN
 
 
 def _sums_of_rows(counts: Any, terms: np.ndarray) -> np.ndarray:

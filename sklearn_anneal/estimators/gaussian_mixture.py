@@ -676,7 +676,8 @@ class AnnealedBayesianGaussianMixture(MixturePredictions):
     def _again(self, X: Any) -> tuple[Rows, Any]:
         ctx = self._context()
         X = self._validate_data(X, reset=False, ensure_min_samples=1)
-        return self._make_units(X, None).centered(ctx.summary), X.dtype
+        rows = self._make_units(X, None).centered(ctx.summary)
+        return self._plain_if_few(rows), X.dtype
 
     def _expected(self, rows: Rows) -> Any:
         ctx = self._context()

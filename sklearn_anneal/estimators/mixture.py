@@ -733,7 +733,8 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         table = self._table(X, False, 1)
         encoded = self._encoded(table, self._known_levels(ctx.model.components))
         dtype = np.float32 if table.dtype == np.float32 else np.float64
-        return _rows_of(encoded, None).centered(ctx.summary), dtype
+        rows = _rows_of(encoded, None).centered(ctx.summary)
+        return self._plain_if_few(rows), dtype
 
     def _expected(self, rows: Rows) -> Any:
         ctx = self._context()

@@ -171,6 +171,14 @@ def shared_kernel(
     return decorated
 
 
+def copied(function: Callable) -> Callable:
+    """Decorate a function whose statements are copied to where kernels call it.
+
+    It is not compiled by itself, which takes long if it calls a large function.
+    """
+    return numba.njit(inline="always", **_OPTIONS)(function)
+
+
 def helper(function: Callable) -> Callable:
     """Decorate a function so that kernels can call it; it is compiled into them."""
     # The function is inlined, because a call would keep the compiler from turning the loop around

@@ -21,7 +21,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from . import MOST_PARTS
-from ._compile import helper
+from ._compile import copied, helper
 from ._emitter import CHECKED, INDEX
 
 # The entries of a board. Each one that threads change has a cache line of its own, and processors
@@ -187,7 +187,7 @@ def _refuse_failed(board):
         raise IndexError("a part of a kernel reads or writes outside of an array")
 
 
-@helper
+@copied
 def share(function, arguments, first, last, n_parts, board):
     """Call ``function(*arguments, begin, end)`` for parts of ``first``, …, ``last`` − 1.
 

@@ -144,7 +144,8 @@ def local_step(
     n, n_codes = codes.shape
     n_components, n_padded = log_weights.shape[0], table.shape[1]
     prior = np.full(n_padded, _NEVER)
-    prior[:n_components] = log_weights
+    for k in range(n_components):
+        prior[k] = log_weights[k]
     starts = np.empty((BLOCK, n_codes), dtype=np.int64)
     differences, work = np.zeros((BLOCK, n_padded)), np.zeros((BLOCK, n_padded))
     maximum, total, energy = np.empty(BLOCK), np.ones(BLOCK), np.empty(BLOCK)

@@ -13,8 +13,7 @@ import numpy as np
 
 from ._compile import helper, kernel
 from ._math import exp
-
-FULL, DIAGONAL, SPHERICAL = 0, 1, 2
+from .plain.gaussian_mixture import DIAGONAL, FULL
 
 
 @helper
@@ -68,7 +67,11 @@ def _log_joint(coefficients, shared, features, out):
 
 @helper
 def _column_maximum(values, maximum):
-    maximum[:] = values[0]
+    # numba compiles a message about shapes wherever an array is assigned to a slice, which takes
+    # seconds.
+    first = values[0]
+    for i in range(first.shape[0]):
+        maximum[i] = first[i]
     for k in range(1, values.shape[0]):
         row = values[k]
         for i in range(row.shape[0]):

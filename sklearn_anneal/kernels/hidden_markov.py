@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import helper, kernel
+from ._compile import copied, helper, kernel
 from ._emitter import DOUBLES
 from ._math import exp, log
 from ._simd import total
@@ -38,7 +38,7 @@ def _padded(n):
     return (n + DOUBLES - 1) // DOUBLES * DOUBLES
 
 
-@helper
+@copied
 def _longest(pointer):
     longest = 0
     for s in range(pointer.shape[0] - 1):
@@ -46,13 +46,13 @@ def _longest(pointer):
     return longest
 
 
-@helper
+@copied
 def _exponentiate(values, n):
     for i in range(n):
         values[i] = exp(values[i])
 
 
-@helper
+@copied
 def _exponential_tables(log_start, log_transition, x, start, table, transposed):
     """Compute the factors of the start and of transitions; the padding is 0 and stays 0."""
     n_states = log_start.shape[0]
@@ -125,7 +125,7 @@ _recursions_of_12 = _make_recursions(12)
 _recursions_of_many = _make_recursions()
 
 
-@helper
+@copied
 def _recursions(n, n_states, start, table, transposed, b, alpha, beta, v, ratios, c, d):
     """Run both recursions, by code without loops over states if there are few states.
 
@@ -150,7 +150,7 @@ def _any_too_small(values, n):
     return small > 0
 
 
-@helper
+@copied
 def _sum_of_logs(values, n, logs):
     for t in range(n):
         logs[t] = log(values[t])
@@ -187,7 +187,7 @@ def _largest(values):
     return top
 
 
-@helper
+@copied
 def _log_recursions(log_emission, x, log_start, log_transition, top, forward, backward, work):
     """Compute normalised log messages of all frames; returns the logarithm of the normaliser.
 
@@ -224,7 +224,7 @@ def _log_recursions(log_emission, x, log_start, log_transition, top, forward, ba
     return log_norm
 
 
-@helper
+@copied
 def _in_log_space(log_emission, x, log_start, log_transition, forward, backward, gamma, starts, xi):
     """Posteriors, their sums, energy and log normaliser of one sequence, without underflow."""
     n, n_states = log_emission.shape
@@ -476,7 +476,8 @@ def log_partitions(start, transfer, log_volume, indptr, missing, out):
                     for j in range(n_states):
                         for k in range(n_states):
                             moved[k] += state[j] * transfer[m * n_states + j, k]
-                    state[:] = moved
+                    for k in range(n_states):
+                        state[k] = moved[k]
                 if missing[t] == 0:
                     top = -np.inf
                     for k in range(n_states):

@@ -10,30 +10,21 @@ import numpy as np
 
 from ._compile import helper, kernel, shared_kernel
 from ._emitter import LANES, ROWS
+from ._few_topics import FEW, FEW_SINGLE, SHARE_OF_TOLERANCE, repays
 from ._math import digamma, exp, exp_digamma, log, log_gamma
 from ._simd import fetch_rows, multiplicative_step, ratio_update, ratio_update_of_rows
 from .counts import SMALLEST_LOG, TINY, TINY_SINGLE, longest_row, open_row, padded
 from .document_steps import document_sums, scratch_arrays, tempered_prior
 
-# A topic leaves a document if its number of tokens there is below this share of the mean change of
-# γ at which the iterations end: all such topics together have less than the iterations ignore.
-_SHARE_OF_TOLERANCE = 0.1
-# If the tolerance does not say how much may be ignored, a topic leaves once its number of tokens
-# is below the first of these numbers times α² and below the second: its weight no longer depends
-# on them.
-_FEW = (1e-6, 1e-10)
-_FEW_SINGLE = (1e-3, 1e-6)
-# To copy one column costs as much as this many iterations over one column. The first number is that
-# of the iterations which the sums and statistics of a document cost; few documents need more
-# iterations than the second says.
-_COPY_OF_COLUMN = 10
-_SUMS_OF_DOCUMENT, _ITERATIONS_LEFT = 3, 16
 # The rows of a document's words are copied next to each other if they have at most this many
 # topics. Longer ones are read where they are, and prefetched by the processor alone.
 _COPIED_WIDTH = 128
 # To add the share of a topic that is one of a list costs as much as to add those of this many
 # topics that follow each other.
 _COST_OF_LISTED = 8
+
+
+_repays = helper(repays)
 
 
 @kernel("rows vector out2", dtypes=("float64",))
@@ -115,13 +106,6 @@ def _kept(acc, cut, n_topics, chosen):
         chosen[n] = k
         n += not acc[k] <= cut[k]
     return n
-
-
-@helper
-def _repays(left, before, after):
-    """Whether iterations over fewer columns repay the copy of these columns."""
-    saved = (min(left, _ITERATIONS_LEFT) + _SUMS_OF_DOCUMENT) * (before - after)
-    return 2 * after <= before and saved > _COPY_OF_COLUMN * after
 
 
 @helper
@@ -214,7 +198,7 @@ def _any_other(acc, e, cut, topics, m, n_topics):
 def _cuts(base, tol, few, fewest, given, n_topics):
     """The numbers of tokens below which topics leave a document."""
     cut = np.empty(n_topics)
-    ignored = 0.0 if given else _SHARE_OF_TOLERANCE * tol
+    ignored = 0.0 if given else SHARE_OF_TOLERANCE * tol
     for k in range(n_topics):
         cut[k] = max(min(few * np.float64(base[k]) ** 2, fewest), ignored)
     return cut
@@ -271,7 +255,7 @@ def mean_field(
     size = table.dtype.type
     tiny = size(TINY_SINGLE if table.itemsize == 4 else TINY)
     step = size(factor)
-    few, fewest = _FEW_SINGLE if table.itemsize == 4 else _FEW
+    few, fewest = FEW_SINGLE if table.itemsize == 4 else FEW
     longest = padded(longest_row(indptr), ROWS)
     copied = width <= _COPIED_WIDTH
     rows = np.empty((longest if copied else 0, width), table.dtype)

@@ -41,9 +41,12 @@ _COINCIDENCE = 1e-6
 
 
 @cache
-def compiled(name: str) -> Any:
-    """Return a module of compiled kernels, which is imported when it is first needed."""
-    return import_module(f"..kernels.{name}", __package__)
+def compiled(name: str, plain: bool = False) -> Any:
+    """Return a module of kernels, which is imported when it is first needed.
+
+    The kernels are compiled, or, if ``plain``, functions in numpy that take their place.
+    """
+    return import_module(f"..kernels.{'plain.' if plain else ''}{name}", __package__)
 
 
 def coinciding(

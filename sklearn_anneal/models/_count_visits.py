@@ -11,6 +11,7 @@ from scipy.special import gammaln, psi
 
 from ..data.units import DenseCounts, SparseCounts
 from ..families import Natural
+from ..kernels.plain.counts import Entries
 from ._base import compiled
 from ._count_bounds import exact_bound, has_large_rows
 from ._visit import LocalStep, Visit
@@ -105,6 +106,16 @@ class Table(NamedTuple):
     means: np.ndarray | None
 
 
+def plain_table(q: Natural, columns: np.ndarray | None, dtype: np.dtype) -> Table:
+    """Return the table of some columns, or of all, at x = 1, with the totals of all columns."""
+    shape, rate = q["components_shape"], q["components_rate"]
+    each = slice(None) if columns is None else columns
+    own = rate if rate.shape[1] == 1 else rate[:, each]
+    rows = shape[:, each].T
+    table = table_of_logs(psi(rows) - np.log(own.T), 1.0, dtype, rows / own.T, plain=True)
+    return table._replace(totals=(shape / rate).sum(axis=1))
+
+
 def expected_table(
     shape: np.ndarray, rate: np.ndarray, x: float, dtype: np.dtype, with_means: bool
 ) -> Table:
@@ -123,13 +134,15 @@ def expected_table(
     return Table(table, largest, totals, rows / rate[:, 0] if with_means else None)
 
 
-def table_of_logs(logs: np.ndarray, x: float, dtype: np.dtype, means: np.ndarray) -> Table:
+def table_of_logs(
+    logs: np.ndarray, x: float, dtype: np.dtype, means: np.ndarray, plain: bool = False
+) -> Table:
     """Return the table of given log w and w, both of shape (n_columns, n_components)."""
     largest = logs.max(axis=1)
     table = _empty(logs.shape, dtype)
     filled = np.full(table.shape, -np.inf)
     np.subtract(logs, largest[:, None], out=filled[:, : logs.shape[1]])
-    tables().exponentiate(table, filled, x)
+    tables(plain).exponentiate(table, filled, x)
     return Table(table, largest, means.sum(axis=0), means)
 
 
@@ -145,6 +158,8 @@ class CountsVisit(Visit):
 
     Parameters
     ----------
+    plain : bool
+        Whether plain kernels work on the rows (:meth:`activations`).
     log_weights, mean_weights : ndarray of shape (n_components,)
         E log θ and E θ, or log θ and θ of a draw.
     counts_components : bool
@@ -169,6 +184,7 @@ class CountsVisit(Visit):
     known: Any = field(kw_only=True, default=None)  # type: ignore[misc]
     q: Natural | None = field(kw_only=True, default=None)
     bound: bool = field(kw_only=True, default=True)
+    plain: bool = field(kw_only=True, default=False)
 
     def without_bound(self) -> CountsVisit:
         if self.sweeps or not self.counts_components:
@@ -364,7 +380,7 @@ class CountsVisit(Visit):
 
     def _sweep(
         self,
-        counts: np.ndarray,
+        counts: np.ndarray | Entries,
         shape: np.ndarray,
         weights: np.ndarray,
         factor: np.ndarray,
@@ -381,10 +397,13 @@ class CountsVisit(Visit):
         base, step = self._tempered_prior()["shape"], float(self.t.statistics)
         active: Any = slice(None)
         for sweep in range(n_sweeps):
-            quotients = buffer[: len(counts)]
-            np.matmul(weights, table.T, out=quotients)
-            kernels().ratios(quotients, counts)
-            new = weights * (quotients @ table)
+            if isinstance(counts, Entries):
+                new = weights * counts.divided(weights)
+            else:
+                quotients = buffer[: len(counts)]
+                np.matmul(weights, table.T, out=quotients)
+                kernels(self.plain).ratios(quotients, counts)
+                new = weights * (quotients @ table)
             new = base + step * new.astype(np.float64, copy=False)
             if sweep == n_sweeps - 1:
                 shape[active] = new
@@ -393,13 +412,37 @@ class CountsVisit(Visit):
             shape[active] = new
             if not going_on.all():
                 active = np.arange(len(shape))[active][going_on]
-                counts, new = counts[going_on], new[going_on]
+                taken: Any = counts.take if isinstance(counts, Entries) else counts.__getitem__
+                counts, new = taken(going_on), new[going_on]
             if len(new) == 0:
                 return
             factors = factor if len(factor) == 1 else factor[active]
             weights = np.empty((len(new), k), model.dtype)
-            kernels().activation_powers(weights, new, x)
+            kernels(self.plain).activation_powers(weights, new, x)
             np.multiply(weights, factors, out=weights, casting="same_kind")
+
+    def activations(self, units: DenseCounts | SparseCounts, n_sweeps: int) -> Activations:
+        """Return the activations of rows that start anew, without statistics and bound."""
+        n, k, dtype = units.n_units, self.model.n_components, self.model.dtype
+        rate = self._rates(self._exposures(units))
+        first, factor = self._factors(None), self._factors(rate)
+        counts: Any
+        if isinstance(units, SparseCounts):
+            counts = Entries.of(*units.arrays(dtype), self.expected.table[:, :k])
+            buffer = np.empty(0)
+        else:
+            counts = np.ascontiguousarray(units.X, dtype=dtype)
+            buffer = np.empty_like(counts)
+        shape = np.ones((n, k))
+        weights = np.empty((n, k), dtype)
+        weights[:] = first
+        if n_sweeps > 1:
+            self._sweep(counts, shape, weights, factor, n_sweeps - 1, buffer)
+            kernels(self.plain).activation_powers(weights, shape, float(self.t.local))
+            np.multiply(weights, factor, out=weights, casting="same_kind")
+        # The last sweep is that of all rows, whether or not they have converged.
+        self._sweep(counts, shape, weights, factor, 1, buffer)
+        return Activations(shape, rate)
 
     def _count_dense(self, units: DenseCounts, found: Activations, sums: _Sums) -> None:
         dtype, table = self.model.dtype, self.expected.table[:, : self.model.n_components]

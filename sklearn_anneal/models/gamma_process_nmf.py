@@ -36,6 +36,7 @@ from ._count_visits import (
     Start,
     expected_table,
     kernels,
+    plain_table,
     table_of_logs,
 )
 from ._light_counts import are_fractions, why_fractions
@@ -574,6 +575,34 @@ class GammaProcessNMF(Componentwise, ConjugateModel):
         profiles = q["components_shape"] / q["components_rate"]
         profiles /= profiles.mean(axis=1, keepdims=True)
         return coinciding(profiles, used)
+
+    def means_of_few(
+        self, units: DenseCounts | SparseCounts, q: Natural, exposure: float = 1.0
+    ) -> np.ndarray:
+        """Return E h of a few rows as :meth:`infer` does, without compiled kernels.
+
+        The table of components has only the columns that sparse rows have.
+        """
+        columns: np.ndarray | None = None
+        if isinstance(units, SparseCounts):
+            stop = units.indptr[-1]
+            columns, places = np.unique(units.words[:stop], return_inverse=True)
+            arrays = units.counts[:stop], places, units.indptr
+            units = SparseCounts(*arrays, log_factorials=units.log_factorials)
+        of_weights, rate = q["weights_shape"], q["weights_rate"] / exposure
+        visit = CountsVisit(
+            self,
+            plain_table(q, columns, self.dtype),
+            Tempering(),
+            None,
+            log_weights=psi(of_weights) - np.log(rate),
+            mean_weights=of_weights / rate,
+            counts_components=False,
+            sweeps=True,
+            plain=True,
+        )
+        found = visit.activations(units, self.n_sweeps(further=False, exploring=False))
+        return found.shape / found.rate
 
     def infer(
         self,

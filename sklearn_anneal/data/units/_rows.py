@@ -35,8 +35,10 @@ def cell_patterns(X: np.ndarray) -> np.ndarray | None:
         suspects = [bool(np.isnan(part.sum())) for part in parts]
     if not any(suspects):
         return None
-    factors = np.random.default_rng(0).integers(1, 2**63, size=d // 64 + 1, dtype=np.uint64)
-    factors = 2 * factors + np.uint64(1) if d > 64 else np.ones(1, dtype=np.uint64)
+    factors = np.ones(1, dtype=np.uint64)
+    if d > 64:
+        factors = np.random.default_rng(0).integers(1, 2**63, size=d // 64 + 1, dtype=np.uint64)
+        factors = 2 * factors + np.uint64(1)
     patterns = np.zeros(n, dtype=np.uint64)
     for i, part in enumerate(parts):
         missing = np.isnan(part) if suspects[i] else None
@@ -67,6 +69,8 @@ class Rows(Units):
         part; None if no cell is missing.
     n_merged : int, default=0
         The number of rows of which these are the distinct ones; 0 if none were merged.
+    plain : bool, default=False
+        Whether plain kernels read these rows (:mod:`sklearn_anneal.kernels.plain`).
     """
 
     def __init__(
@@ -76,8 +80,10 @@ class Rows(Units):
         center: np.ndarray | None = None,
         patterns: np.ndarray | None = None,
         n_merged: int = 0,
+        plain: bool = False,
     ):
         self.n_merged = n_merged
+        self.plain = plain
         self.X = X
         self.weights = weights
         self.patterns = patterns
@@ -94,10 +100,10 @@ class Rows(Units):
     def take(self, index: np.ndarray | slice) -> Rows:
         weights = None if self.weights is None else self.weights[index]
         patterns = None if self.patterns is None else self.patterns[index]
-        return Rows(self.X[index], weights, self.center, patterns)
+        return Rows(self.X[index], weights, self.center, patterns, plain=self.plain)
 
     def centered(self, summary: Any) -> Rows:
-        return Rows(self.X, self.weights, summary.center, self.patterns)
+        return Rows(self.X, self.weights, summary.center, self.patterns, plain=self.plain)
 
     def marked(self) -> Rows:
         if self.patterns is not None:
@@ -110,7 +116,7 @@ class Rows(Units):
     def whole(self, index: np.ndarray | slice) -> Rows:
         """Return the rows of an index, in which no cell may be missing."""
         weights = None if self.weights is None else self.weights[index]
-        return Rows(self.X[index], weights, self.center)
+        return Rows(self.X[index], weights, self.center, plain=self.plain)
 
     @cached_property
     def by_completeness(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

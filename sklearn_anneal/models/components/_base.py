@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 
 from ...data.units import Rows
 from ...families import Factor, Natural
@@ -307,6 +308,15 @@ class Components(ABC):
         """
 
     # Rows
+
+    def n_terms(self, rows: Rows) -> float:
+        """Return the number of terms of log densities, by which plain kernels are chosen.
+
+        A term takes as long as a product of two columns.
+        """
+        X: Any = rows.X
+        n_cells = X.nnz if issparse(X) else X.shape[0] * X.shape[1]
+        return float(2 * n_cells * self.n_components)
 
     def for_rows(self, expected: Any, rows: Rows) -> Any:
         """Return ``expected`` in the form that suits the way in which these rows are stored.

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...families import Natural
+from ...kernels.plain.gaussian_mixture import DIAGONAL, FULL, SPHERICAL
 from .._base import compiled
 
 # Number of rows that a kernel processes at a time.
@@ -57,5 +58,4 @@ kernels = partial(compiled, "gaussian_mixture")
 
 def feature_kind(layout: str) -> int:
     """Return the number by which kernels know the quadratic features of a layout."""
-    kinds = {"diag": kernels().DIAGONAL, "spherical": kernels().SPHERICAL}
-    return kinds.get(layout, kernels().FULL)
+    return {"diag": DIAGONAL, "spherical": SPHERICAL}.get(layout, FULL)

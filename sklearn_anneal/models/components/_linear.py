@@ -63,12 +63,26 @@ class Columns(NamedTuple):
     constants: np.ndarray
 
 
-def table_of(levels: np.ndarray, rows: Coded) -> Table:
-    """Return the table of codes, given E log p of all levels of all columns.
+class Levels(NamedTuple):
+    """E log p(x | z = k) of every level of every column, which plain kernels read.
+
+    Attributes
+    ----------
+    entries : ndarray of shape (n_levels, n_components)
+    """
+
+    entries: np.ndarray
+
+
+def table_of(levels: np.ndarray, rows: Rows) -> Table | Levels:
+    """Return the table of packed rows, given E log p of all levels of all columns.
 
     ``levels`` has shape (n_levels, n_components).
     """
-    p = rows.packing
+    if rows.plain:
+        return Levels(levels)
+    coded: Any = rows.X
+    p = coded.packing
     entries = _empty_table(p, levels.shape[1])
     kernels().fill_table(
         np.ascontiguousarray(levels), p.first_level, p.radices, p.first_column, p.begins, entries
@@ -87,8 +101,13 @@ def _empty_table(packing: Packing, n_components: int) -> np.ndarray:
     return room[begin : begin + shape[0] * shape[1]].reshape(shape)
 
 
-def density_of_codes(rows: Coded, table: Table) -> np.ndarray:
+def density_of_codes(rows: Coded, table: Table | Levels) -> np.ndarray:
     """Return E log p(x_n | z_n = k) of packed rows in nats, of shape (n_rows, n_components)."""
+    if isinstance(table, Levels):
+        found: np.ndarray = kernels(plain=True).log_density(
+            rows.levels(), rows.packing.first_level, table.entries
+        )
+        return found
     out = np.empty((len(rows), table.n_components))
     codes = np.ascontiguousarray(rows.codes)
     kernels().log_density(codes, rows.packing.begins, table.entries, out)
@@ -184,7 +203,7 @@ def unpacked(rows: Rows) -> Rows:
         X = np.where(levels < 0, np.nan, levels)
     elif issparse(X):
         X = X.toarray()
-    return Rows(X, rows.weights, patterns=cell_patterns(X))
+    return Rows(X, rows.weights, patterns=cell_patterns(X), plain=rows.plain)
 
 
 def points_of(rows: Rows) -> Any:
@@ -246,23 +265,27 @@ class LinearComponents(Components):
         return self.coefficients(self.draw(q, rng))
 
     def for_rows(self, expected: Any, rows: Rows) -> Any:
-        if isinstance(rows.X, Coded):
+        if isinstance(rows.X, Coded) and not rows.plain:
             ones = expected.slopes + expected.cells
             levels = np.stack([expected.cells.T, ones.T], axis=1)
-            return table_of(levels.reshape(-1, self.n_components), rows.X)
+            return table_of(levels.reshape(-1, self.n_components), rows)
         if issparse(rows.X):
             slopes, cells = (np.ascontiguousarray(c.T) for c in expected)
             return Columns(slopes, cells, expected.cells.sum(axis=1))
         return expected
 
     def log_density(self, rows: Rows, expected: Any) -> np.ndarray:
+        if rows.plain and isinstance(rows.X, Coded):
+            rows = unpacked(rows)
         X: Any = rows.X
         if isinstance(X, Coded):
             return density_of_codes(X, expected)
         if issparse(X):
             out = np.tile(expected.constants, (X.shape[0], 1))
             arrays = X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64)
-            kernels().add_sparse_log_density(*arrays, expected.slopes, expected.cells, out)
+            kernels(rows.plain).add_sparse_log_density(
+                *arrays, expected.slopes, expected.cells, out
+            )
             return out + np.reshape(self._sparse_carrier(X), (-1, 1))
         values, mask = filled(X, rows.center)
         out = self._values(values) @ expected.slopes.T

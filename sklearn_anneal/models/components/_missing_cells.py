@@ -98,7 +98,7 @@ def marginals(rows: Rows, order: np.ndarray, gaussians: Gaussians) -> tuple[np.n
             log_dets[index] = group.log_det
         kernel_shape = len(others), len(mean)
         some = (np.empty(kernel_shape), np.empty(kernel_shape)) if groups else (distances, log_dets)
-        kernels().marginals(
+        kernels(rows.plain).marginals(
             rows.contiguous(),
             rows.center,
             np.ascontiguousarray(order[others], dtype=np.int64),
@@ -182,7 +182,7 @@ def _grouped(
     rows: Rows, order: np.ndarray, n_components: int
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Return where in ``order`` large groups of rows lack the same cells, and where the rest is."""
-    if rows.patterns is None:
+    if rows.patterns is None or rows.plain:
         return [], np.arange(len(order))
     codes = rows.patterns[order]
     starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)[: len(codes)]
@@ -235,7 +235,7 @@ def imputed(
     for _ in range(2):
         # The second round measures deviations from the means that the first one has found.
         means, variances = np.zeros((n, d)), np.zeros((n, d))
-        kernels().impute(
+        kernels(rows.plain).impute(
             rows.contiguous(),
             rows.center,
             np.ascontiguousarray(order, dtype=np.int64),

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...kernels.plain.gaussian_mixture import FULL
 from ._features import ROWS_PER_BLOCK, kernels
 
 _NOTHING = np.empty((1, 0))
@@ -69,10 +70,7 @@ class Group(NamedTuple):
         constant = (mean * linear).sum(axis=1, keepdims=True)
         coefficients = np.hstack([quadratic, -2.0 * linear, constant])
         out = np.empty((len(self.x), len(mean)))
-        module = kernels()
-        module.log_joint(
-            self.x, self.center, module.FULL, coefficients, _NOTHING, ROWS_PER_BLOCK, out
-        )
+        kernels().log_joint(self.x, self.center, FULL, coefficients, _NOTHING, ROWS_PER_BLOCK, out)
         return np.maximum(out, 0.0, out=out)
 
     def moments(
@@ -83,10 +81,9 @@ class Group(NamedTuple):
         o, m = self.observed, self.missing
         i, j = np.triu_indices(len(o))
         raw = np.zeros((k, len(i) + len(o) + 1))
-        module = kernels()
         shares = np.ascontiguousarray(shares, dtype=np.float64)
-        module.statistics_of(
-            self.x, self.center, module.FULL, shares, ROWS_PER_BLOCK, raw, np.empty((1, 0))
+        kernels().statistics_of(
+            self.x, self.center, FULL, shares, ROWS_PER_BLOCK, raw, np.empty((1, 0))
         )
         count, total = raw[:, -1], raw[:, -len(o) - 1 : -1]
         square = np.empty((k, len(o), len(o)))

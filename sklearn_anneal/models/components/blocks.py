@@ -77,7 +77,7 @@ class BlockComponents(Components):
         center = rows.center.get(name) if isinstance(rows.center, dict) else None
         X = blocks.parts[name]
         patterns = cell_patterns(X) if isinstance(X, np.ndarray) else None
-        return Rows(X, rows.weights, center, patterns)
+        return Rows(X, rows.weights, center, patterns, plain=rows.plain)
 
     def _joined(self, each: Iterator[tuple[str, Natural]]) -> Natural:
         joined: Natural = {}
@@ -216,6 +216,9 @@ class BlockComponents(Components):
     def for_rows(self, expected: dict[str, Any], rows: Rows) -> dict[str, Any]:
         parts = self.parts.items()
         return {n: part.for_rows(expected[n], self.rows_of(n, rows)) for n, part in parts}
+
+    def n_terms(self, rows: Rows) -> float:
+        return sum(part.n_terms(self.rows_of(n, rows)) for n, part in self.parts.items())
 
     def log_density(self, rows: Rows, expected: dict[str, Any]) -> np.ndarray:
         parts = self.parts.items()

@@ -12,7 +12,7 @@ from ...data.units import Rows
 from ...families import Dirichlet, Factor, Natural
 from ...families._empirical_bayes import dirichlet_concentration
 from ._base import BOUNDS, Components, log_means, moved, multiplied
-from ._linear import Table, density_of_codes, shares_of_levels, table_of
+from ._linear import Levels, Table, density_of_codes, shares_of_levels, table_of
 
 
 class CategoricalColumns(Components):
@@ -136,10 +136,10 @@ class CategoricalColumns(Components):
     def plug_in(self, q: Natural) -> np.ndarray:
         return self._by_level({key: log_means(q[key]) for key in self.keys})
 
-    def for_rows(self, expected: np.ndarray, rows: Rows) -> Table:
-        return table_of(expected, rows.X)  # type: ignore[arg-type]
+    def for_rows(self, expected: np.ndarray, rows: Rows) -> Table | Levels:
+        return table_of(expected, rows)
 
-    def log_density(self, rows: Rows, expected: Table) -> np.ndarray:
+    def log_density(self, rows: Rows, expected: Table | Levels) -> np.ndarray:
         return density_of_codes(rows.X, expected)  # type: ignore[arg-type]
 
     def zeros(self, expected: Any) -> Natural:

@@ -33,6 +33,8 @@ from ._sizes import Sizes
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
 _ROWS_OF_CELLS = 8 * CHUNK
+# With missing cells, a plain kernel takes so many times as long.
+_COST_OF_MISSING = 8
 # Rounding may take at most this share of a prior's scale matrix.
 _LARGEST_LOSS = 1e-5
 # Keys of raw statistics: a layout for the arrays of the single components, and "shared" for the
@@ -658,6 +660,11 @@ class GaussianComponents(Components):
             precision = np.broadcast_to(self._symmetric(packed), (k, d, d))
         return missing_cells.Gaussians(features.terms.mean, precision, *features.terms[1:])
 
+    def n_terms(self, rows: Rows) -> float:
+        # The products of columns take most of the time, whatever the number of components is.
+        cost = 1 if rows.patterns is None else _COST_OF_MISSING
+        return float(cost * rows.n_units * self.n_features**2)
+
     def log_density(self, rows: Rows, expected: Features) -> np.ndarray:
         """Return E log p(x_n | z_n = k), or E log p(x_n, z_n = k), in nats.
 
@@ -672,7 +679,7 @@ class GaussianComponents(Components):
         step = max(n, 1) if rows.X.flags.c_contiguous else CHUNK
         for start in range(0, n, step):
             chunk = rows.take(slice(start, start + step))
-            kernels().log_joint(
+            kernels(rows.plain).log_joint(
                 chunk.contiguous(),
                 chunk.center,
                 feature_kind(expected.layout),

@@ -10,7 +10,14 @@ from scipy.sparse import issparse
 from scipy.special import gammaln
 
 from ...data.units import Rows
-from ...families import Factor, Gamma, Natural, digamma_excess, log_negative_binomial
+from ...families import (
+    Factor,
+    Gamma,
+    Natural,
+    digamma_excess,
+    log_negative_binomial,
+    log_poisson,
+)
 from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
 from ._base import BOUNDS, least_mean, moved
 from ._linear import Coefficients, LinearComponents, filled, kernels, points_of, unpacked
@@ -71,7 +78,9 @@ class Rates(NamedTuple):
         small = np.setdiff1d(np.arange(X.shape[1]), self.large)
         large = X[:, self.large]
         large = large.toarray() if issparse(X) else large
-        return Rows(X[:, small], rows.weights), np.ascontiguousarray(large, dtype=np.float64)
+        return Rows(X[:, small], rows.weights, plain=rows.plain), np.ascontiguousarray(
+            large, dtype=np.float64
+        )
 
 
 class Moments(NamedTuple):
@@ -274,6 +283,10 @@ class PoissonComponents(LinearComponents):
             return super().log_density(rows, expected.coefficients)
         small, large = expected.divided(rows)
         out = np.ascontiguousarray(super().log_density(small, expected.coefficients))
+        if rows.plain:
+            x = large[..., None]
+            terms = log_poisson(x, expected.means) + x * expected.excess
+            return out + np.nansum(terms, axis=1)
         kernels().add_large_counts(large, expected.means, expected.excess, out)
         return out
 
