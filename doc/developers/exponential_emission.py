@@ -59,9 +59,10 @@ class ExponentialComponents(GammaRates):
     def statistics(self, raw, keys=None, q=None):
         return {"shape": self._observed(raw), "rate": raw["sum"]}
 
-    # Predictions, which integrate over the rates: ∫ λ exp(−λ x) Gamma(λ; a, b) dλ = a bᵃ / (b + x)ᵃ⁺¹
+    # Predictions, which integrate over the rates
 
     def log_predictive(self, rows, q):
+        # ∫ λ exp(−λ x) Gamma(λ; a, b) dλ = (a / b) (1 + x / b)^(−a − 1), a Lomax distribution
         out = np.zeros((len(rows.X), self.n_components))
         for d, x in enumerate(np.asarray(rows.X, dtype=np.float64).T):
             a, b = q["shape"][:, d], q["rate"][:, d]
