@@ -41,6 +41,7 @@ import sklearn_anneal
 from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM
 from sklearn_anneal.annealing import ANNEALING, Annealing, DeterministicAnnealing
 from sklearn_anneal.datasets import make_mixture
+from sklearn_anneal.estimators._emissions import Emission
 from sklearn_anneal.families import Tempering
 from sklearn_anneal.inspection import ComponentProfilesDisplay
 from sklearn_anneal.models._base import ConjugateModel, Model, Visit
@@ -602,11 +603,11 @@ def imported(path, package):
                 yield ".".join(base)
 
 
-def test_page_names_the_hooks_of_annealing_and_the_methods_of_models():
+def test_page_names_hooks_of_annealing_and_methods_of_models_and_emissions():
     """What can be overridden is explained, so that the page is not silent about a new hook."""
     text = PAGE.read_text(encoding="utf-8")
     parameters = {field.name for field in fields(Visit)}
-    for cls in (Annealing, Model, ConjugateModel, Visit):
+    for cls in (Annealing, Model, ConjugateModel, Visit, Emission):
         for name in vars(cls).keys() - parameters:
             if not name.startswith("_"):
                 assert f"``{name}``" in text, f"{cls.__name__}.{name}"

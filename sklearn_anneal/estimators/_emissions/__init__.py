@@ -61,7 +61,8 @@ def check_priors_of_others(estimator: Any) -> None:
     own = {name for emission in used for name in EMISSIONS[emission].prior_parameters}
     for emission in EMISSIONS.values():
         for name, positive in emission.prior_parameters.items():
-            value = getattr(estimator, name)
+            # Subclasses can have parameters for emissions of their own.
+            value = getattr(estimator, name, None)
             if name in own or value is None or is_auto(value):
                 continue
             prior = numbers_of(value, name)
