@@ -11,6 +11,7 @@ from sklearn.utils import Bunch, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
 from .estimators._columns import Block, blocks_of
+from .estimators._emissions import EMISSIONS
 
 __all__ = [
     "delete_cells",
@@ -20,8 +21,6 @@ __all__ = [
     "make_notes",
 ]
 
-_EMISSIONS = ("bernoulli", "categorical", "poisson", "gaussian")
-_MEAN_COUNT = 5.0
 # Black-and-white pictures of 4 × 4 pixels, row by row. No sum of some of them is a sum of others.
 _PICTURES = (
     "1111 0000 0000 0000",
@@ -49,7 +48,7 @@ _SHARE = Interval(Real, 0.0, 1.0, closed="left")
         "n_samples": [_POSITIVE],
         "n_features": [_POSITIVE],
         "n_components": [_POSITIVE],
-        "emission": [StrOptions(set(_EMISSIONS)), list],
+        "emission": [StrOptions(EMISSIONS.keys()), list],
         "n_categories": [Interval(Integral, 2, None, closed="left")],
         "weights": ["array-like", None],
         "separation": [Interval(Real, 0.0, None, closed="neither")],
@@ -144,16 +143,19 @@ def make_mixture(
     """
     rng = check_random_state(random_state)
     weights = _weights(weights, n_components)
-    blocks = blocks_of(emission, np.empty((0, n_features)), _EMISSIONS)
+    blocks = blocks_of(emission, np.empty((0, n_features)), EMISSIONS)
     columns = blocks or [Block("", emission, np.arange(n_features))]
     drawn = {
-        block.name: _parameters(block, n_components, n_categories, separation, rng)
+        block.name: EMISSIONS[block.emission].drawn_components(
+            n_components, len(block.columns), n_categories, separation, rng
+        )
         for block in columns
     }
     labels = rng.choice(n_components, size=n_samples, p=weights)
     complete = np.empty((n_samples, n_features))
     for block in columns:
-        complete[:, block.columns] = _cells(block.emission, drawn[block.name], labels, rng)
+        kind = EMISSIONS[block.emission]
+        complete[:, block.columns] = kind.draw(drawn[block.name], labels, rng)
     truth = Bunch(weights=weights, complete=complete)
     if blocks is None:
         truth.update(drawn[""])
@@ -174,45 +176,6 @@ def _weights(weights: Any, n_components: int) -> np.ndarray:
             f"them negative and not all 0, but is {weights!r}."
         )
     return values / values.sum()
-
-
-def _parameters(
-    block: Block, k: int, n_categories: int, separation: float, rng: np.random.RandomState
-) -> dict[str, Any]:
-    """Draw the parameters of the components for the columns of one block."""
-    d, concentration = len(block.columns), 1.0 / separation
-    if block.emission == "bernoulli":
-        return {"emissionprob": rng.beta(concentration, concentration, size=(k, d))}
-    if block.emission == "categorical":
-        levels = np.full(n_categories, concentration)
-        return {
-            "emissionprob": [rng.dirichlet(levels, size=k) for _ in range(d)],
-            "n_categories": np.full(d, n_categories),
-        }
-    if block.emission == "poisson":
-        return {"lambdas": rng.gamma(concentration, _MEAN_COUNT * separation, size=(k, d))}
-    means = 2.0 * separation * rng.standard_normal((k, d))
-    return {"means": means, "covars": np.ones((k, d))}
-
-
-def _cells(
-    emission: str, own: dict[str, Any], labels: np.ndarray, rng: np.random.RandomState
-) -> np.ndarray:
-    """Draw the cells of one block of columns, given the components of the rows."""
-    if emission == "bernoulli":
-        p = own["emissionprob"][labels]
-        return rng.random_sample(p.shape) < p
-    if emission == "categorical":
-        columns = []
-        for p in own["emissionprob"]:
-            # The last limit is 1 up to rounding, so that it is left out.
-            limits = np.cumsum(p, axis=1)[labels, :-1]
-            columns.append((rng.random_sample((len(labels), 1)) > limits).sum(axis=1))
-        return np.column_stack(columns)
-    if emission == "poisson":
-        return rng.poisson(own["lambdas"][labels])
-    means = own["means"][labels]
-    return means + np.sqrt(own["covars"][labels]) * rng.standard_normal(means.shape)
 
 
 @validate_params(

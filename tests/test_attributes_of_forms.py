@@ -60,7 +60,7 @@ def test_tables_say_which_attributes_there_are(rng):
     """What a table declares exists with these values, and with no others."""
     for est, values in all_forms(rng):
         found = {name for name in dir(est) if not name.startswith("_")}
-        for parameter, attributes in type(est)._only_with.items():
+        for parameter, attributes in est._conditional_attributes().items():
             value = values[parameter]
             value = list if isinstance(value, list) else value
             for name, with_values in attributes.items():
@@ -81,7 +81,7 @@ def test_attributes_of_one_emission_alone_are_declared(rng):
         fits = [make(emission, rng) for emission in emissions]
         names = [{n for n in vars(est) if n.endswith("_")} for est in fits]
         differing = set.union(*names) - set.intersection(*names)
-        assert differing == set(type(fits[0])._only_with["emission"])
+        assert differing == set(fits[0]._conditional_attributes()["emission"])
 
 
 @pytest.mark.parametrize(

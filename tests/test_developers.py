@@ -1,7 +1,8 @@
 """The page for developers: its examples do what they say, and its packages are the real ones.
 
 The new model is an entry of ``models``, so that all common tests run on it; the new annealing
-method goes through those properties of the contract that every method has to have.
+method and the new emission go through those properties of the contract that every method and every
+model has to have.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import test_contract as contract
 from cyclical import CyclicalAnnealing
+from exponential_emission import EMISSIONS, ExponentialComponents, ExponentialEmission
 from geometric_mixture import AnnealedGeometricMixture, GeometricMixture
 from harness import (
     Fixed,
@@ -26,13 +28,22 @@ from harness import (
     models,
     one_update,
     open_run,
+    quick,
 )
 from models import geometric_mixture
-from scipy.special import logsumexp
+from models._entry import Entry, has_auto
+from scipy.integrate import quad
+from scipy.sparse import csr_array
+from scipy.special import gammaln, logsumexp
+from scipy.stats import kstest, lomax
 
 import sklearn_anneal
-from sklearn_anneal.annealing import Annealing, DeterministicAnnealing
+from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM
+from sklearn_anneal.annealing import ANNEALING, Annealing, DeterministicAnnealing
+from sklearn_anneal.datasets import make_mixture
+from sklearn_anneal.estimators._emissions import Emission
 from sklearn_anneal.families import Tempering
+from sklearn_anneal.inspection import ComponentProfilesDisplay
 from sklearn_anneal.models._base import ConjugateModel, Model, Visit
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -40,6 +51,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 (GEOMETRIC,) = geometric_mixture.ENTRIES
 PACKAGE = Path(sklearn_anneal.__file__).parent
 PAGE = Path(__file__).resolve().parents[1] / "doc" / "developers.rst"
+# The file adds its emission to the table. Other tests are about those of the package.
+del EMISSIONS["exponential"]
 
 
 # The new model
@@ -310,6 +323,223 @@ def test_wrong_parameters_of_the_new_method_are_refused(params, name, rng):
         est.fit(GEOMETRIC.data(rng, 30))
 
 
+# The new emission
+
+PRIORS = {"lambdas_prior": 1.4, "lambdas_weight": 0.3}
+COMPONENTS = {"n_components": 3, "emission": "exponential", "max_iter": 5, "random_state": 0}
+of_durations = pytest.mark.parametrize("cls", [AnnealedBayesianMixture, AnnealedHMM])
+
+
+@pytest.fixture
+def exponential(monkeypatch):
+    """The table of emissions with the new one, as it is for users who import the file."""
+    monkeypatch.setitem(EMISSIONS, "exponential", ExponentialEmission)
+
+
+def durations(rng, n):
+    """Durations of three components, of which some are missing."""
+    means = np.array([[0.2, 5.0, 1.0], [3.0, 0.5, 1.0], [1.0, 1.0, 30.0]])
+    X = means[rng.choice(3, size=n, p=[0.5, 0.3, 0.2])] * rng.standard_exponential((n, 3))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    return X
+
+
+def total_over_durations(est):
+    """∫ exp(score_samples) over the durations of one column, on a scale of logarithms."""
+    u, step = np.linspace(-40.0, 60.0, 20_001, retstep=True)
+    return float(np.exp(est.score_samples(np.exp(u)[:, None]) + u).sum() * step)
+
+
+EXPONENTIAL = Entry(
+    "mixture_exponential",
+    make=lambda **params: AnnealedBayesianMixture(**(COMPONENTS | params)).set_params(
+        weight_concentration_prior=0.7
+    ),
+    data=durations,
+    variants={"default": PRIORS, "learned": dict.fromkeys(PRIORS, "auto")},
+    learns=has_auto,
+    total_probability=total_over_durations,
+    spaces={"one column": lambda rng, n: durations(rng, n)[:, :1]},
+)
+PROPERTIES_OF_MODELS = (
+    contract.test_bound_never_falls,
+    contract.test_density_integrates_to_one,
+    contract.test_one_call_of_partial_fit_is_one_pass,
+    contract.test_targets_of_minibatches_average_to_that_of_the_batch,
+)
+PROPERTIES_OF_FITS = (
+    *PROPERTIES,
+    contract.test_recorded_bounds_are_those_of_the_parameters,
+    contract.test_float32_is_near_float64,
+)
+every_prior = pytest.mark.parametrize(
+    "params", EXPONENTIAL.variants.values(), ids=("given", "auto")
+)
+
+
+def named(checks):
+    return pytest.mark.parametrize("check", checks, ids=lambda check: check.__name__[5:])
+
+
+@named(PROPERTIES_OF_MODELS)
+@every_prior
+def test_new_emission_makes_a_model_like_the_others(params, check, exponential, rng):
+    check(EXPONENTIAL, params, rng)
+
+
+@pytest.mark.parametrize("form", EXPONENTIAL.forms)
+def test_new_emission_has_the_natural_gradient(form, exponential, rng):
+    check = contract.test_natural_gradient_is_that_of_the_tempered_bound
+    check(EXPONENTIAL, PRIORS, form, rng)
+
+
+@named(PROPERTIES_OF_FITS)
+@pytest.mark.parametrize("name", ["none", "deterministic"])
+def test_new_emission_has_the_properties_of_all(name, check, exponential, rng, monkeypatch):
+    how = {"monkeypatch": monkeypatch} if "recorded" in check.__name__ else {}
+    check(EXPONENTIAL, PRIORS, name, rng, **how)
+
+
+@pytest.mark.parametrize("name", ANNEALING)
+def test_new_emission_works_with_every_method(name, exponential, rng):
+    contract.test_every_pair_works_or_is_refused(EXPONENTIAL, name, rng)
+    X = durations(rng, 40)
+    hmm = AnnealedHMM(**COMPONENTS | {"annealing": quick(name)}).fit(X)
+    assert np.isfinite(hmm.score(X)) and (hmm.sample(5)[0] >= 0).all()
+    assert context_of(hmm).model.factors().valid(context_of(hmm).q)
+
+
+@of_durations
+def test_posterior_and_evidence_of_one_component(cls, exponential, rng):
+    """Of n durations with the sum s, the posterior is Gamma(a + n, b + s)."""
+    X = durations(rng, 30)
+    est = cls(**COMPONENTS | PRIORS | {"n_components": 1})
+    if cls is AnnealedBayesianMixture:
+        # A stick-breaking process would go on beyond its only component.
+        est.set_params(weight_concentration_prior_type="dirichlet_distribution")
+    est.fit(X)
+    n, total = (~np.isnan(X)).sum(axis=0), np.nansum(X, axis=0)
+    a, b, c, d = 1.4, 0.3, 1.4 + n, 0.3 + total
+    np.testing.assert_allclose(est.lambdas_posterior_, [c], rtol=1e-12)
+    np.testing.assert_allclose(est.lambdas_weight_posterior_, [d], rtol=1e-12)
+    np.testing.assert_allclose(est.lambdas_, [c / d], rtol=1e-12)
+    evidence = a * np.log(b) - gammaln(a) + gammaln(c) - c * np.log(d)
+    assert est.lower_bound_ == pytest.approx(evidence.sum(), rel=1e-10)
+
+
+@of_durations
+def test_scores_are_those_of_lomax_distributions(cls, exponential, rng):
+    """The predictive density integrates over the rates; a cell that is missing has no factor."""
+    X = durations(rng, 30)
+    est = cls(**COMPONENTS | PRIORS).fit(X)
+    shape, scale = est.lambdas_posterior_, est.lambdas_weight_posterior_
+    each = np.nan_to_num(lomax.logpdf(X[:, None], shape, scale=scale)).sum(axis=2)
+    if cls is AnnealedBayesianMixture:
+        expected = logsumexp(each + np.log(est.weights_), axis=1)
+        np.testing.assert_allclose(est.score_samples(X), expected, rtol=1e-10)
+        return
+    # Sequences of one frame do not depend on the transitions.
+    found = [est.score(X[i : i + 1]) for i in range(5)]
+    expected = logsumexp(each + np.log(est.startprob_), axis=1)
+    np.testing.assert_allclose(found, expected[:5], rtol=1e-10)
+
+
+def test_missing_durations_are_imputed_by_moments_of_lomax_distributions(exponential, rng):
+    X = durations(rng, 30)
+    est = AnnealedBayesianMixture(**COMPONENTS | PRIORS | {"n_components": 1}).fit(X)
+    values, std = est.impute(np.full((1, 3), np.nan), return_std=True)
+    own = lomax(est.lambdas_posterior_[0], scale=est.lambdas_weight_posterior_[0])
+    np.testing.assert_allclose(values[0], own.mean(), rtol=1e-12)
+    np.testing.assert_allclose(std[0], own.std(), rtol=1e-12)
+
+
+def test_moments_that_do_not_exist_are_quantiles():
+    components = ExponentialComponents(3, 1, np.ones((3, 1)), np.ones((3, 1)))
+    shape, rate = np.array([[0.5], [1.5], [3.0]]), np.full((3, 1), 2.0)
+    moments = components.predictive_moments({"shape": shape, "rate": rate})
+    own = lomax(shape, scale=rate)
+    np.testing.assert_array_equal(moments.exists.ravel(), [False, False, True])
+    np.testing.assert_allclose(moments.mean[0], own.median()[0])
+    np.testing.assert_allclose(moments.mean[1:], own.mean()[1:])
+    half_widths = (own.ppf(0.84) - own.ppf(0.16)) / 2
+    np.testing.assert_allclose(moments.variance[:2], half_widths[:2] ** 2)
+    np.testing.assert_allclose(moments.variance[2], own.var()[2])
+
+
+def test_volumes_are_integrals(rng):
+    shape, rate = rng.uniform(1.0, 3.0, (2, 2, 1))
+    components = ExponentialComponents(2, 1, shape, rate)
+    expected = components.expectations({"shape": shape, "rate": rate})
+    for x in (0.5, 1.0):
+        for k in range(2):
+            slope, cell = expected.slopes[k, 0], expected.cells[k, 0]
+            volume = quad(lambda t: np.exp(x * (cell + slope * t)), 0, np.inf)[0]  # noqa: B023
+            found = components.log_volume(np.array([x]), None, expected)[0, k]
+            assert found == pytest.approx(np.log(volume), rel=1e-8)
+
+
+def test_durations_are_drawn_fitted_and_shown(exponential):
+    """From known components back to them, in a block beside real numbers too."""
+    X, labels, truth = make_mixture(600, 3, emission="exponential", random_state=0)
+    scaled = X * truth.lambdas[labels]
+    assert kstest(scaled.ravel(), "expon").pvalue > 0.01
+    est = AnnealedBayesianMixture(**COMPONENTS | {"max_iter": 30}).fit(X)
+    drawn, which = est.sample(600)
+    assert kstest((drawn * est.lambdas_[which]).ravel(), "expon").pvalue > 0.01
+    blocks = [("times", "exponential", [0, 2]), ("sizes", "gaussian", [1])]
+    X, labels, truth = make_mixture(
+        600, 3, emission=blocks, n_components=2, separation=2.0, random_state=0
+    )
+    for cls in (AnnealedBayesianMixture, AnnealedHMM):
+        est = cls(**COMPONENTS | {"n_components": 2, "emission": blocks, "max_iter": 20}).fit(X)
+        assert est.sample(4)[0].shape == (4, 3)
+        order = np.argsort(est.blocks_["sizes"].means_[:, 0])
+        known = np.argsort(truth.blocks["sizes"].means[:, 0])
+        found, expected = est.blocks_["times"].lambdas_[order], truth.blocks["times"].lambdas[known]
+        np.testing.assert_allclose(found, expected, rtol=0.25)
+
+
+def test_profiles_of_durations_are_means(exponential, rng):
+    pytest.importorskip("matplotlib").use("Agg")
+    est = AnnealedBayesianMixture(**COMPONENTS | PRIORS).fit(durations(rng, 60))
+    display = ComponentProfilesDisplay.from_estimator(est, components=[0, 1, 2])
+    means = 1 / est.lambdas_
+    np.testing.assert_allclose(display.values, means.T)
+    # The moments of an exponential distribution: E x² = 2 / λ².
+    center = est.weights_ @ means
+    spread = np.sqrt(est.weights_ @ (2 * means**2) - center**2)
+    np.testing.assert_allclose(display.deviations, ((means - center) / spread).T)
+
+
+@of_durations
+def test_durations_begin_at_given_rates(cls, exponential, rng):
+    X, rates = durations(rng, 40), np.array([[5.0, 0.2, 1.0], [0.3, 2.0, 1.0], [1.0, 1.0, 0.03]])
+    est = cls(**COMPONENTS | PRIORS | {"annealing": "none", "max_iter": 0})
+    if cls is AnnealedBayesianMixture:
+        est.set_params(weights_init=np.full(3, 1 / 3))
+    found = est.set_params(emission_init={"lambdas": rates}).fit(X).lambdas_
+    # Counts of 40 / 3 rows are added to the prior Gamma(1.4, 0.3).
+    np.testing.assert_allclose(found, (1.4 + 40 / 3) / (0.3 + 40 / 3 / rates), rtol=1e-12)
+    for wrong in (np.zeros((3, 3)), rates[:2]):
+        with pytest.raises(ValueError, match="emission_init.*lambdas"):
+            est.set_params(emission_init={"lambdas": wrong}).fit(X)
+
+
+@of_durations
+def test_what_is_no_duration_is_refused(cls, exponential, rng):
+    X = durations(rng, 30)
+    est = cls(**COMPONENTS).fit(X)
+    assert est.__sklearn_tags__().input_tags.positive_only
+    X[3, 1] = -0.5
+    for method in (est.fit, est.partial_fit, est.predict):
+        with pytest.raises(ValueError, match=r"Durations are numbers from 0, but X contains -0\.5"):
+            method(X)
+    with pytest.raises(TypeError, match="(?i)sparse"):
+        est.fit(csr_array(np.ones((30, 3))))
+    with pytest.raises(AttributeError, match="exists with emission='poisson' or 'exponential'"):
+        _ = cls(n_components=1, emission="bernoulli").fit(np.eye(4)).lambdas_
+
+
 # The page
 
 
@@ -388,11 +618,11 @@ def imported(path, package):
                 yield ".".join(base)
 
 
-def test_page_names_the_hooks_of_annealing_and_the_methods_of_models():
+def test_page_names_hooks_of_annealing_and_methods_of_models_and_emissions():
     """What can be overridden is explained, so that the page is not silent about a new hook."""
     text = PAGE.read_text(encoding="utf-8")
     parameters = {field.name for field in fields(Visit)}
-    for cls in (Annealing, Model, ConjugateModel, Visit):
+    for cls in (Annealing, Model, ConjugateModel, Visit, Emission):
         for name in vars(cls).keys() - parameters:
             if not name.startswith("_"):
                 assert f"``{name}``" in text, f"{cls.__name__}.{name}"
@@ -401,5 +631,6 @@ def test_page_names_the_hooks_of_annealing_and_the_methods_of_models():
 def test_page_includes_the_files_that_are_tested():
     text = PAGE.read_text(encoding="utf-8")
     included = set(re.findall(r"\.\. literalinclude:: developers/(\w+)\.py", text))
-    assert included == {GeometricMixture.__module__, CyclicalAnnealing.__module__}
+    examples = GeometricMixture, CyclicalAnnealing, ExponentialEmission
+    assert included == {example.__module__ for example in examples}
     assert {path.stem for path in (PAGE.parent / "developers").glob("*.py")} == included

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_anneal import AnnealedBayesianMixture, AnnealedHMM
 from sklearn_anneal.datasets import delete_cells, make_mixture
-from sklearn_anneal.estimators import _columns
+from sklearn_anneal.estimators import _emissions
 from sklearn_anneal.inspection import ComponentProfilesDisplay
 
 pd = pytest.importorskip("pandas")
@@ -388,28 +388,60 @@ def test_emissions_that_do_not_exist(emission):
         mixture(emission=emission).fit(table("bernoulli"))
 
 
-def unknown_to(monkeypatch, name):
-    """Make an emission of columns that mixtures alone know."""
-    monkeypatch.setitem(_columns.COLUMN_EMISSIONS, name, _columns.CountColumns)
+NAMES_OF_COUNTS = ("events", "poisson")
+OTHER_BLOCKS = [("a", "events", [0]), ("b", "poisson", [1])]
 
 
-def test_an_emission_that_only_mixtures_know_is_refused_everywhere_else(monkeypatch, rng):
-    X = rng.poisson(3.0, (30, 2)).astype(float)
-    unknown_to(monkeypatch, "geometric")
-    blocks = [("a", "geometric", [0]), ("b", "poisson", [1])]
+@pytest.fixture
+def counts(monkeypatch):
+    """A table of counts, while these have a second name."""
+    monkeypatch.setitem(_emissions.EMISSIONS, "events", _emissions.PoissonEmission)
+    drawn = [make_mixture(40, 2, emission=name, random_state=0)[0] for name in NAMES_OF_COUNTS]
+    assert_array_equal(*drawn)
+    return drawn[0]
+
+
+@pytest.mark.parametrize("cls", [AnnealedBayesianMixture, AnnealedHMM])
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_emission_of_the_table_is_known_everywhere(cls, listed, counts):
+    """Every fit and every draw is that of counts."""
+    fits = []
+    for name in NAMES_OF_COUNTS:
+        emission = [("a", name, [0]), ("b", "poisson", [1])] if listed else name
+        est = cls(2, emission=emission, max_iter=2, effort=0, random_state=0)
+        fits.append(est.fit(counts))
+    assert_array_equal(*[est.sample(5)[0] for est in fits])
+    found = [est.blocks_["a"] if listed else est for est in fits]
+    assert_array_equal(*[own.lambdas_ for own in found])
+    if not listed:
+        with pytest.raises(AttributeError, match="was fitted with emission='events'"):
+            _ = fits[0].means_
+
+
+def test_an_emission_that_left_the_table_is_refused_everywhere(counts, monkeypatch):
+    assert hasattr(AnnealedBayesianMixture(emission="events"), "top_words")
+    monkeypatch.delitem(_emissions.EMISSIONS, "events")
+    for cls in (AnnealedBayesianMixture, AnnealedHMM):
+        with pytest.raises(InvalidParameterError, match="'emission' parameter of Annealed"):
+            cls(2, emission="events").fit(counts)
     known = r"\['bernoulli', 'categorical', 'gaussian', 'poisson'\]"
-    message = f"Block 'a' has the emission 'geometric', but emissions are {known}"
-    with pytest.raises(ValueError, match=message):
-        AnnealedHMM(2, emission=blocks).fit(X)
-    with pytest.raises(ValueError, match=message):
-        AnnealedHMM(2, emission=blocks).partial_fit(X)
-    with pytest.raises(ValueError, match=message):
-        make_mixture(10, 2, emission=blocks)
-    fitted = AnnealedBayesianMixture(2, emission=blocks, max_iter=2, random_state=0).fit(X)
+    message = f"Block 'a' has the emission 'events', but emissions are {known}"
+    for call in (
+        AnnealedHMM(2, emission=OTHER_BLOCKS).fit,
+        AnnealedHMM(2, emission=OTHER_BLOCKS).partial_fit,
+        AnnealedBayesianMixture(2, emission=OTHER_BLOCKS).fit,
+        lambda X: make_mixture(10, 2, emission=OTHER_BLOCKS),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call(counts)
+
+
+def test_profiles_of_an_emission_that_is_not_in_the_table():
     pytest.importorskip("matplotlib")
+    fitted = mixture(emission="poisson").fit(table("poisson"))
+    fitted.set_params(emission="geometric")
     with pytest.raises(ValueError, match="Profiles are drawn of .* these have 'geometric'"):
-        ComponentProfilesDisplay.from_estimator(fitted, block="a")
-    ComponentProfilesDisplay.from_estimator(fitted, block="b")
+        ComponentProfilesDisplay.from_estimator(fitted)
 
 
 def test_unknown_emissions_are_refused_where_scikit_learn_does_not_check(rng):

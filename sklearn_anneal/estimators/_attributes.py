@@ -23,13 +23,18 @@ class ExplainedAttributes:
         "inverse_temperatures": ("local_tempering",)
     }
 
+    @classmethod
+    def _conditional_attributes(cls) -> dict[str, dict[str, tuple[Any, ...]]]:
+        """The attributes that exist with some values of a parameter alone, as in ``_only_with``."""
+        return cls._only_with
+
     # Type checkers would take every name for an attribute.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
             # Python calls this method only for names that it did not find otherwise. It is called
             # for objects without any attributes too, which are being copied or unpickled.
-            known = dict(type(self)._only_with)
+            known = dict(type(self)._conditional_attributes())
             if hasattr(type(self), name):
                 known["annealing"] = type(self)._only_with_annealing
             for parameter, attributes in known.items():
@@ -66,7 +71,7 @@ class ExplainedAttributes:
 
     def _forget_others(self, fitted: dict[str, Any]) -> None:
         """Delete attributes of an earlier fit that do not exist with these parameters."""
-        for parameter, attributes in self._only_with.items():
+        for parameter, attributes in self._conditional_attributes().items():
             for name, values in attributes.items():
                 if not _is_among(fitted[parameter], values):
                     self.__dict__.pop(name, None)

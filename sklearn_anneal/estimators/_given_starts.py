@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ..annealing import Annealing
 from ..families import COVARIANCE_TYPES, get_structure
-from ..models.components._base import Components
-from ..models.components.bernoulli import BernoulliComponents
-from ..models.components.blocks import BlockComponents
-from ..models.components.categorical import CategoricalComponents
-from ..models.components.categorical_columns import CategoricalColumns
-from ..models.components.gaussian import GaussianComponents
-from ..models.components.gaussian_columns import GaussianColumns
-from ..models.components.poisson import PoissonComponents
 from ._priors import check_shape, numbers_of, refuse_indefinite
 from ._validation import did_you_mean
+
+if TYPE_CHECKING:
+    from ._emissions import Emission
 
 
 class GivenStarts:
@@ -133,64 +128,22 @@ def given_precisions(
     return get_structure(covariance_type, COVARIANCE_TYPES, "covariance_type").inverse(precisions)
 
 
-def _cells(least: float, most: float) -> Callable[[Any, Any, str], np.ndarray]:
-    def check(c: Any, value: Any, name: str) -> np.ndarray:
-        return given_in_range(value, (c.n_components, c.n_features), name, least, most)
-
-    return check
-
-
-def _variances(c: GaussianColumns, value: Any, name: str) -> np.ndarray:
-    array = given_array(value, (c.n_components, c.n_features), name)
-    refuse_indefinite(array, "diag", name, "independent")
-    return array
-
-
-def _covariances(c: GaussianComponents, value: Any, name: str) -> np.ndarray:
-    return given_matrices(value, c.covariance_type, c.n_components, c.n_features, name)
-
-
-def _of_symbols(c: CategoricalComponents, value: Any, name: str) -> np.ndarray:
-    return given_probabilities(value, (c.n_components, c.n_symbols), name)
-
-
-def _of_categories(c: CategoricalColumns, value: Any, name: str) -> list[np.ndarray]:
-    if not isinstance(value, list | tuple) or len(value) != c.n_features:
-        raise ValueError(
-            f"The parameter '{name}' should be a list of one array for each of the "
-            f"{c.n_features} columns of categories."
-        )
-    return [
-        given_probabilities(one, (c.n_components, n), f"{name}[{i}]")
-        for i, (one, n) in enumerate(zip(value, c.n_levels, strict=True))
-    ]
-
-
-_ANYWHERE = _cells(-np.inf, np.inf)
-# The checks of what describes components, by their class and its ``profile_names``.
-_CHECKS: dict[type[Components], dict[str, Callable[[Any, Any, str], Any]]] = {
-    BernoulliComponents: {"emissionprob": _cells(0.0, 1.0)},
-    CategoricalComponents: {"emissionprob": _of_symbols},
-    CategoricalColumns: {"emissionprob": _of_categories},
-    PoissonComponents: {"lambdas": _cells(0.0, np.inf)},
-    GaussianComponents: {"means": _ANYWHERE, "covars": _covariances},
-    GaussianColumns: {"means": _ANYWHERE, "covars": _variances},
-}
-
-
-def given_profile(components: Components, value: Any, name: str) -> dict[str, Any]:
+def given_profile(
+    components: Any, kinds: type[Emission] | dict[str, type[Emission]], value: Any, name: str
+) -> dict[str, Any]:
     """Check a dictionary of what describes components, by the names of fitted attributes.
 
     The names are those of the attributes without their underscores. For blocks the dictionary maps
-    names of blocks to such dictionaries.
+    names of blocks to such dictionaries. ``kinds`` is the emission of the components, or a
+    dictionary with that of each block.
 
     Raises
     ------
     ValueError
         If a name is not one of the emission, or if a value is refused.
     """
-    blocks = isinstance(components, BlockComponents)
-    known = tuple(components.parts if blocks else components.profile_names)  # type: ignore[attr-defined]
+    blocks = isinstance(kinds, dict)
+    known = tuple(components.parts if blocks else components.profile_names)
     if not isinstance(value, dict):
         raise ValueError(f"The parameter '{name}' should be a dictionary, but got {value!r}.")
     for key in value:
@@ -200,16 +153,8 @@ def given_profile(components: Components, value: Any, name: str) -> dict[str, An
                 f"The parameter '{name}' has the key {key!r}, but the {what} {sorted(known)}."
                 f"{did_you_mean(key, known)}"
             )
-    if blocks:
-        parts: Any = components.parts  # type: ignore[attr-defined]
-        return {
-            key: given_profile(parts[key], own, f"{name}[{key!r}]")
-            for key, own in value.items()
-            if own is not None
-        }
-    checks = _CHECKS[type(components)]
-    return {
-        key: checks[key](components, own, f"{name}[{key!r}]")
-        for key, own in value.items()
-        if own is not None
-    }
+    given = {key: (own, f"{name}[{key!r}]") for key, own in value.items() if own is not None}
+    if isinstance(kinds, dict):
+        parts = components.parts
+        return {key: given_profile(parts[key], kinds[key], *own) for key, own in given.items()}
+    return {key: kinds.given(components, key, *own) for key, own in given.items()}

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from ..data.units import Sequences
 from ..models.hidden_markov import kernels, log_probabilities
 from ._base import BaseAnnealed
-from ._columns import FRAME_EMISSIONS, TablesOfColumns
+from ._columns import TablesOfColumns
 from ._information_criteria import akaike_criterion, bayesian_criterion
 from ._interface import has_unit_temperatures
 from ._part_predictions import by_parts
@@ -289,10 +289,7 @@ class StatePredictions(
         check_n_samples(n_samples)
         random_state = check_random_state(self.random_state)
         states = draw_states(self.startprob_, self.transmat_, random_state, int(n_samples))
-        if self._blocks is not None:
-            return self._draw(ctx.model.emission, states, random_state), states
-        kind = FRAME_EMISSIONS[self.emission]
-        return kind.draw(ctx.model.emission, states, self, random_state), states
+        return self._draw(ctx.model.emission, states, random_state), states
 
     @available_if(has_unit_temperatures)
     @by_parts

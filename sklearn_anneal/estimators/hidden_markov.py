@@ -18,14 +18,10 @@ from ..families import COVARIANCE_TYPES
 from ..models._known_states import impossible_sequence
 from ..models.hidden_markov import HiddenMarkov, log_probabilities
 from ._base import BaseAnnealed
-from ._columns import FRAME_EMISSIONS, cells_of
-from ._emissions import (
-    LEAST_CONCENTRATION,
-    CategoricalEmission,
-    attributes_only_with,
-    check_priors_of_others,
-)
-from ._given_starts import given_probabilities, given_profile
+from ._columns import cells_of
+from ._emissions import EMISSIONS, Emission, check_priors_of_others
+from ._emissions.categorical import LEAST_CONCENTRATION, SymbolEmission
+from ._given_starts import given_probabilities
 from ._number import NUMBER_OR_AUTO
 from ._part_fits import stream
 from ._priors import checked_prior, is_auto, refuse_empty_rows
@@ -364,7 +360,7 @@ class AnnealedHMM(StatePredictions):
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
         "n_components": NUMBER_OR_AUTO,
-        "emission": [StrOptions(set(FRAME_EMISSIONS)), list],
+        "emission": [StrOptions(EMISSIONS.keys()), list],
         "covariance_type": [StrOptions({"independent", *COVARIANCE_TYPES})],
         "n_symbols": [Interval(Integral, 1, None, closed="left"), "array-like", dict, None],
         "init_params": [StrOptions({"auto", "kmeans", "random", "segments"})],
@@ -460,11 +456,10 @@ class AnnealedHMM(StatePredictions):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _only_with = {"emission": attributes_only_with(FRAME_EMISSIONS)}
     _kernel_modules = ("hidden_markov", "gaussian_mixture", "discrete", "missing_cells", "gamma")
     _data_in_words = "{units} sequences with {observations} frames of {columns} columns"
     _levels_parameter = "n_symbols"
-    _emissions = FRAME_EMISSIONS
+    _of_frames = True
     # Whether the numbers of states are those of known states.
     _names_states = False
     _advice = (
@@ -499,24 +494,29 @@ class AnnealedHMM(StatePredictions):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = True
-        tags.input_tags.positive_only = self.emission in ("poisson", "bernoulli")
+        tags.input_tags.positive_only = self._kind is not None and self._kind.positive_only
         return tags
 
     @property
     def _n_features_out(self) -> int:
         return len(self.startprob_)
 
+    @property
+    def _of_symbols(self) -> bool:
+        """Whether every frame is a symbol, and not a row of columns."""
+        return self._kind is SymbolEmission
+
     # Methods that the base class calls
 
     def _data(
         self, X: Any, groups: Any, lengths: Any, y: Any = None, states: Any = None
     ) -> SequenceData:
-        data = read_sequences(X, groups, lengths, self.emission == "categorical")
+        data = read_sequences(X, groups, lengths, self._of_symbols)
         check_targets(y, X, data)
         return replace(data, states=read_states(states, data, self._number))
 
     def _validate_data(self, X: Any, *, reset: bool, ensure_min_samples: int = 2) -> SequenceData:
-        data = read_sequences(X, None, None, self.emission == "categorical")
+        data = read_sequences(X, None, None, self._of_symbols)
         frames = validated_table(
             self,
             data.X,
@@ -531,7 +531,7 @@ class AnnealedHMM(StatePredictions):
             fitted = None if reset else self._quiet_context().model.emission
             levels = self._declared() if fitted is None else self._known_levels(fitted)
             data = replace(data, levels=levels)
-        if self.emission == "categorical":
+        if self._of_symbols:
             data = replace(data, n_symbols=self.n_symbols if reset else self.n_symbols_)
         return replace(data, X=frames)
 
@@ -545,9 +545,9 @@ class AnnealedHMM(StatePredictions):
             mask = missing_cells(cells)
             gaps = None if mask is None or not mask.all(axis=1).any() else mask.all(axis=1)
             return Sequences(cells, X.indptr, sample_weight, gaps, states=X.states)
-        if self.emission == "categorical":
-            CategoricalEmission.check_symbols(X.X, X.n_symbols)
-        frames, missing = FRAME_EMISSIONS[self.emission].encode(X.X)
+        if self._of_symbols:
+            SymbolEmission.check_symbols(X.X, X.n_symbols)
+        frames, missing = self._kinds[""].encode(X.X)
         cells = {"patterns": cell_patterns(frames), "states": X.states}
         return Sequences(frames, X.indptr, sample_weight, missing, **cells)
 
@@ -564,7 +564,7 @@ class AnnealedHMM(StatePredictions):
         if self._blocks is not None:
             refuse_unobserved_columns(units.observed(), self._order())
             self._warn_of_categories(units.frames)
-        elif self.emission == "categorical" and self.n_symbols is None:
+        elif self._of_symbols and self.n_symbols is None:
             if units.frames.max(initial=0) > 0 and not (units.frames == 0).any():
                 warn_of_zero("symbol", "symbols", None, "n_symbols")
 
@@ -573,18 +573,18 @@ class AnnealedHMM(StatePredictions):
         if self._blocks is not None:
             self._check_all_declared()
         else:
-            FRAME_EMISSIONS[self.emission].check_first_batch(self, units.observed().X)
+            self._kinds[""].check_first_batch(self, units.observed().X)
 
     def _make_model(self, X: SequenceData, units: Sequences) -> HiddenMarkov:  # type: ignore[override]
-        # Blocks of any emissions have distances, and start as frames of numbers do.
-        kind = FRAME_EMISSIONS[self.emission if self._blocks is None else "gaussian"]
+        # Blocks of any emissions have distances, so that all starts are possible.
+        kind = Emission if self._blocks is not None else self._kinds[""]
         check_priors_of_others(self)
         present = units.present()
         k = self._number
         start, transmat = self._chain_priors()
         chain = {"startprob": self.startprob_prior, "transmat": self.transmat_prior}
         return HiddenMarkov(
-            kind.components(self, present) if self._blocks is None else self._components(present),
+            self._components(present),
             start,
             transmat,
             kind.checked_init_params(self, transmat),
@@ -604,7 +604,7 @@ class AnnealedHMM(StatePredictions):
                         "it. Give 0 there, or a prior above 0."
                     )
         if self.emission_init is not None:
-            given["profile"] = given_profile(model.emission, self.emission_init, "emission_init")
+            given["profile"] = self._given_profile(model.emission)
         return given
 
     def _check_exchangeable(self, kept: Inference, order: np.ndarray) -> None:
@@ -644,7 +644,7 @@ class AnnealedHMM(StatePredictions):
     def _check_parameters(self, X: SequenceData, units: Sequences) -> None:  # type: ignore[override]
         self._refuse_impossible(units)
         asked = self
-        if self.emission == "categorical" and self.n_symbols is None:
+        if self._of_symbols and self.n_symbols is None:
             # A later batch may lack symbols of the first one, so that the model gives the number.
             asked = copy(self)
             asked.n_symbols = self._quiet_context().model.emission.n_symbols
@@ -653,10 +653,6 @@ class AnnealedHMM(StatePredictions):
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:
         model, q, prior = ctx.model, ctx.q, ctx.prior
         own = model.emission, q, prior, ctx.summary.emission
-        if self._blocks is None:
-            of_frames = FRAME_EMISSIONS[self.emission].attributes(*own)
-        else:
-            of_frames = self._attributes_of_components(*own)
         return {
             "startprob_": np.exp(log_probabilities(q["startprob"])),
             "transmat_": np.exp(log_probabilities(q["transmat"])),
@@ -667,7 +663,7 @@ class AnnealedHMM(StatePredictions):
             "n_components_": model.n_components,
             "n_effective_components_": model.n_effective_states(q, ctx.summary, prior),
             "n_sequences_": ctx.summary.n_sequences,
-            **of_frames,
+            **self._attributes_of_components(*own),
         }
 
     @staticmethod
@@ -804,7 +800,7 @@ class AnnealedHMM(StatePredictions):
     def _check_parts(self) -> None:
         if self._blocks is not None:
             self._check_all_declared()
-        elif self.emission == "categorical" and self.n_symbols is None:
+        elif self._of_symbols and self.n_symbols is None:
             raise ValueError(
                 "Data in parts need n_symbols: one part does not tell which symbols others have."
             )

@@ -20,18 +20,16 @@ from ..models.mixture import Mixture
 from ._base import BaseAnnealed
 from ._columns import (
     CATEGORIES_OF_TEXT,
-    COLUMN_EMISSIONS,
     TablesOfColumns,
     as_csr,
     as_numbers,
     cells_of,
 )
-from ._emissions import attributes_only_with
-from ._given_starts import given_probabilities, given_profile
+from ._emissions import EMISSIONS
+from ._given_starts import given_probabilities
 from ._mixture_predictions import OVERFLOW, MixturePredictions
 from ._number import NUMBER_OR_AUTO
 from ._part_predictions import by_parts
-from ._priors import auto_as_none, check_first_rows
 from ._tables import in_frames, validated_table
 from ._validation import (
     check_n_samples,
@@ -51,7 +49,7 @@ _PRIOR = [*_POSITIVE, "array-like"]
 
 
 def _counts(estimator: Any) -> bool:
-    return estimator.emission == "poisson"
+    return estimator._kind is not None and estimator._kind.counts_words
 
 
 class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
@@ -333,7 +331,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
     _parameter_constraints: dict = {
         **BaseAnnealed._parameter_constraints,
         "n_components": NUMBER_OR_AUTO,
-        "emission": [StrOptions(set(COLUMN_EMISSIONS)), list],
+        "emission": [StrOptions(EMISSIONS.keys()), list],
         "init_params": [StrOptions({"random", "kmeans", "k-means++", "random_from_data"})],
         "weights_init": ["array-like", None],
         "emission_init": [dict, None],
@@ -422,7 +420,6 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         self.verbose = verbose
         self.verbose_interval = verbose_interval
 
-    _only_with = {"emission": attributes_only_with(COLUMN_EMISSIONS)}
     _kernel_modules = ("discrete", "mixture_steps", "gaussian_mixture", "missing_cells", "gamma")
     _levels_parameter = "n_categories"
     _advice_coinciding = (
@@ -451,9 +448,10 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = self.emission in ("bernoulli", "poisson")
-        tags.input_tags.positive_only = self.emission in ("bernoulli", "categorical", "poisson")
-        tags.input_tags.categorical = self.emission == "categorical"
+        if (kind := self._kind) is not None:
+            tags.input_tags.sparse = kind.sparse
+            tags.input_tags.positive_only = kind.positive_only
+            tags.input_tags.categorical = kind.has_levels
         return tags
 
     @property
@@ -525,16 +523,13 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
 
     def _check_first_batch(self, units: Rows, model: Any) -> None:  # type: ignore[override]
         self._check_all_declared()
-        emissions = [block.emission for block in self._blocks or ()] or [self.emission]
-        if "poisson" in emissions or "gaussian" in emissions:
-            # Their priors are determined by the first batch.
+        kinds = self._kinds
+        if any(kind.priors_of_data for kind in kinds.values()):
             refuse_unobserved_columns(units, self._order())
-        if any(auto_as_none(prior) is None for prior in (self.means_prior, self.scale_prior)):
-            table: Any = units.X
-            parts = table.parts if isinstance(table, Blocks) else {"": table}
-            for part, emission in zip(parts.values(), emissions, strict=True):
-                if emission == "gaussian":
-                    check_first_rows(part, self._number, "means_prior and scale_prior")
+        table: Any = units.X
+        parts = table.parts if isinstance(table, Blocks) else {"": table}
+        for name, kind in kinds.items():
+            kind.check_first_batch(self, parts[name])
 
     def _check_parts(self) -> None:
         self._check_all_declared()
@@ -553,7 +548,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
             shape = (model.n_components,)
             given["weights"] = given_probabilities(self.weights_init, shape, "weights_init")
         if self.emission_init is not None:
-            given["profile"] = given_profile(model.components, self.emission_init, "emission_init")
+            given["profile"] = self._given_profile(model.components)
         return given
 
     def _fitted_attributes(self, ctx: Context) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimators._emissions import EMISSIONS, emission_named
 from ._mixture import _expected_counts
 from ._plotting import choose, import_pyplot
 from ._transitions import _luminance
@@ -216,10 +217,10 @@ class ComponentProfilesDisplay:
                 f"{cls.__name__} draws components of AnnealedBayesianMixture, but got "
                 f"{type(estimator).__name__}."
             )
-        own, emission, columns = _block(estimator, block)
+        own, kind, model, columns = _block(estimator, block)
         chosen = choose(components, _expected_counts(estimator), "components", "row")
         names = _names(estimator, feature_names)[columns]
-        values, deviations = _profiles(estimator, own, emission)
+        values, deviations = kind.profile(kind.described(model, own), estimator.weights_)
         labels, sizes = _labels(own, names, category_names)
         display = cls(
             values=values[:, chosen],
@@ -238,13 +239,18 @@ class ComponentProfilesDisplay:
         )
 
 
-def _block(estimator: Any, name: Any) -> tuple[Any, str, np.ndarray]:
-    """Return what has the fitted attributes of the columns to draw, their emission and places."""
+def _block(estimator: Any, name: Any) -> tuple[Any, Any, Any, np.ndarray]:
+    """Return what has the fitted attributes of the columns to draw, and their emission.
+
+    Their components and their places in the table follow.
+    """
     blocks = getattr(estimator, "blocks_", None)
+    components = estimator._quiet_context().model.components
     if blocks is None:
         if name is not None:
             raise ValueError(f"block is {name!r}, but the mixture was fitted without blocks.")
-        return estimator, estimator.emission, np.arange(estimator.n_features_in_)
+        columns = np.arange(estimator.n_features_in_)
+        return estimator, _kind(estimator.emission), components, columns
     if name is None and len(blocks) == 1:
         (name,) = blocks
     if name not in blocks:
@@ -253,7 +259,19 @@ def _block(estimator: Any, name: Any) -> tuple[Any, str, np.ndarray]:
             f"{name!r}."
         )
     (emission,) = (kind for own, kind, _ in estimator.emission if own == name)
-    return blocks[name], emission, blocks[name].columns
+    return blocks[name], _kind(emission), components.parts[name], blocks[name].columns
+
+
+def _kind(emission: Any) -> Any:
+    """Return the emission with a name."""
+    kind = emission_named(emission)
+    if kind is None:
+        *others, last = (repr(name) for name in sorted(EMISSIONS))
+        raise ValueError(
+            f"Profiles are drawn of columns with the emissions {', '.join(others)} and {last}, but "
+            f"these have {emission!r}."
+        )
+    return kind
 
 
 def _names(estimator: Any, feature_names: Any) -> np.ndarray:
@@ -268,34 +286,6 @@ def _names(estimator: Any, feature_names: Any) -> np.ndarray:
             f"an array of shape {names.shape}."
         )
     return names
-
-
-def _profiles(estimator: Any, own: Any, emission: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """The values of all components, and of means also the deviations that are their colours.
-
-    Both have shape (n_levels, n_components).
-    """
-    if emission == "bernoulli":
-        return np.asarray(own.emissionprob_).T, None
-    if emission == "categorical":
-        return np.hstack(own.emissionprob_).T, None
-    if emission == "poisson":
-        means = variances = own.lambdas_
-    elif emission == "gaussian":
-        means, c = own.means_, np.asarray(own.covars_)
-        if estimator.covariance_type in ("full", "tied"):
-            variances = np.diagonal(c, axis1=-2, axis2=-1)
-        else:
-            variances = c[:, None] if estimator.covariance_type == "spherical" else c
-    else:
-        raise ValueError(
-            "Profiles are drawn of columns with the emissions 'bernoulli', 'categorical', "
-            f"'gaussian' and 'poisson', but these have {emission!r}."
-        )
-    weights = estimator.weights_
-    center = weights @ means
-    total = weights @ (variances + (means - center) ** 2)
-    return means.T, ((means - center) / np.sqrt(np.maximum(total, np.finfo(float).tiny))).T
 
 
 def _labels(own: Any, names: np.ndarray, category_names: Any) -> tuple[list[str], list[int] | None]:

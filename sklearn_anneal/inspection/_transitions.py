@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimators._emissions import emission_named
+from ..estimators._emissions.categorical import SymbolEmission
 from ..estimators._sequences import read_sequences
 from ._plotting import COLORS, choose, import_pyplot, new_axes, tidy
 
@@ -506,7 +508,8 @@ class StateSequenceDisplay:
                 "response_method should be 'predict' or 'predict_proba', but got "
                 f"{response_method!r}."
             )
-        categorical = getattr(estimator, "emission", None) == "categorical"
+        kind = emission_named(getattr(estimator, "emission", None), of_frames=True)
+        categorical = kind is SymbolEmission
         data = read_sequences(X, groups, lengths, categorical)
         states = getattr(estimator, response_method)(data.X, lengths=data.lengths)
         values = np.array(data.X, dtype=float).reshape(len(states), -1)

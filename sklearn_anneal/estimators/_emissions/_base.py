@@ -1,0 +1,262 @@
+"""What an emission is: everything that estimators, data sets and displays ask of one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from scipy.sparse import issparse
+
+from ...families import Natural
+from ...models._chain_moves import goes_one_way
+from ...models.components._base import Components
+
+C = TypeVar("C", bound=Components)
+
+
+class Emission(ABC, Generic[C]):
+    """One value of the parameter ``emission``; the class itself is used, without instances.
+
+    The distribution of a row given its component or state is a class of ``models/components``. An
+    emission adds the parts that estimators, data sets and displays need: what cells may be, the
+    parameters of the priors, the fitted attributes, draws and profiles.
+
+    Attributes
+    ----------
+    title : str
+        What columns of this emission are called in messages, such as "Gaussian columns".
+    init_params : tuple of str
+        The values of the parameter ``init_params`` of hidden Markov models that this emission
+        supports. The first one is used for ``init_params="auto"``, unless states are visited in
+        one order.
+    prior_parameters : dict of bool
+        The estimators' parameters for the priors of this emission, by name. The value says whether
+        all entries must be positive.
+    fitted_attributes : tuple of str
+        The names of the attributes that :meth:`attributes` returns.
+    sparse : bool
+        Whether a table of such columns may be a sparse matrix.
+    positive_only : bool
+        Whether no cell is below zero.
+    has_levels : bool
+        Whether cells are the numbers of categories or symbols, of which users can declare how many
+        there are.
+    counts_words : bool
+        Whether cells can be counts of words, whose largest rates ``lambdas_`` describe components.
+    priors_of_data : bool
+        Whether default priors depend on the data, so that the first batch of a stream needs an
+        observed cell in every column.
+    regularised : bool
+        Whether ``reg_covar`` is added to variances.
+    """
+
+    title: ClassVar[str]
+    init_params: ClassVar[tuple[str, ...]] = ("kmeans", "random", "segments")
+    prior_parameters: ClassVar[dict[str, bool]]
+    fitted_attributes: ClassVar[tuple[str, ...]]
+    sparse: ClassVar[bool] = False
+    positive_only: ClassVar[bool] = False
+    has_levels: ClassVar[bool] = False
+    counts_words: ClassVar[bool] = False
+    priors_of_data: ClassVar[bool] = False
+    regularised: ClassVar[bool] = False
+
+    @classmethod
+    def of_frames(cls) -> type[Emission[Any]]:
+        """Return the class for frames of Markov chains whose columns all have this emission."""
+        return cls
+
+    # Cells
+
+    @classmethod
+    def check(cls, values: np.ndarray) -> None:
+        """Refuse values that no cell can have, by a ValueError; NaN is a missing cell."""
+
+    @classmethod
+    def cells(cls, X: Any, n_components: int, declared: Any, parameter: str) -> Any:
+        """Return columns of a table in the form that the components read.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_rows, n_columns)
+        n_components : int
+        declared : int, array-like of int or None
+            The number of levels of each column; None where the data show it. Only an emission that
+            ``has_levels`` reads it.
+        parameter : str
+            The name of the parameter that declares levels, for messages.
+
+        Raises
+        ------
+        TypeError
+            If X is sparse, and such columns cannot be.
+        ValueError
+            If a value cannot be one of this emission.
+        """
+        if issparse(X) and not cls.sparse:
+            raise TypeError(f"{cls.title} cannot be sparse. Give a dense array.")
+        cls.check(X.data if issparse(X) else X)
+        return as_floats(X)
+
+    @classmethod
+    def encode(cls, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Convert frames to the form that kernels read, and mark the missing ones.
+
+        ``X`` has shape (n_frames, n_columns), and its entries are finite or NaN. The second result
+        is None if no frame is missing. Frames that are missing in part keep their NaN. A ValueError
+        is raised if ``X`` cannot be data of this emission.
+        """
+        frames, missing = filled(X)
+        cls.check(frames)
+        return frames, missing
+
+    # Priors and starts
+
+    @classmethod
+    def checked_init_params(cls, estimator: Any, transmat_prior: np.ndarray) -> str:
+        """Check the parameter ``init_params`` and return the start that it stands for.
+
+        In ``transmat_prior``, of shape (n_components, n_components), zeros forbid transitions.
+
+        Raises
+        ------
+        ValueError
+            If the emission does not support this start.
+        """
+        asked = estimator.init_params
+        if asked == "auto":
+            return "segments" if goes_one_way(transmat_prior) else cls.init_params[0]
+        if asked not in cls.init_params:
+            raise ValueError(
+                f"init_params={asked!r} is not for emission={estimator.emission!r}, whose frames "
+                f"have no distances. Use {cls.init_params[0]!r}."
+            )
+        return asked
+
+    @classmethod
+    def check_first_batch(cls, estimator: Any, rows: Any) -> None:
+        """Refuse a first batch of a stream that does not show what the parameters leave open."""
+
+    @classmethod
+    @abstractmethod
+    def components(cls, estimator: Any, rows: Any) -> C:
+        """Check the estimator's parameters and make the components from them.
+
+        ``rows`` are the training data, as :meth:`cells` returns them, or their observed frames, as
+        :meth:`encode` does.
+        """
+
+    @classmethod
+    @abstractmethod
+    def given(cls, components: C, key: str, value: Any, name: str) -> Any:
+        """Check what describes the components at the start of a fit, and return it as an array.
+
+        ``key`` is one of the ``profile_names`` of the components, and ``name`` what messages call
+        the value.
+
+        Raises
+        ------
+        ValueError
+            If the value has a wrong shape, or is out of range.
+        """
+
+    # Results
+
+    @classmethod
+    @abstractmethod
+    def attributes(cls, components: C, q: Natural, prior: Natural, summary: Any) -> dict[str, Any]:
+        """Return the fitted attributes of the estimator, by name."""
+
+    @classmethod
+    def described(cls, components: C, fitted: Any) -> dict[str, Any]:
+        """Return what describes fitted components, by the ``profile_names`` of the components.
+
+        ``fitted`` has the fitted attributes.
+        """
+        return {name: getattr(fitted, f"{name}_") for name in components.profile_names}
+
+    @classmethod
+    @abstractmethod
+    def draw(
+        cls, own: Mapping[str, Any], labels: np.ndarray, random_state: np.random.RandomState
+    ) -> np.ndarray:
+        """Draw one row for each label, of shape (n_rows, n_columns).
+
+        ``own`` describes the components, as :meth:`described` or :meth:`drawn_components` returns
+        it, and ``labels`` has the component or state of each row.
+        """
+
+    @classmethod
+    @abstractmethod
+    def drawn_components(
+        cls,
+        n_components: int,
+        n_columns: int,
+        n_categories: int,
+        separation: float,
+        random_state: np.random.RandomState,
+    ) -> dict[str, Any]:
+        """Draw components for data of known truth, in the form of :meth:`described`.
+
+        The larger ``separation`` is, the more the components differ. ``n_categories`` is for an
+        emission that ``has_levels``.
+        """
+
+    @classmethod
+    @abstractmethod
+    def profile(
+        cls, own: Mapping[str, Any], weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return what displays show of components, of shape (n_levels, n_components).
+
+        These are probabilities, with the second result None, or means, with their deviations from
+        the mean of all components in standard deviations (:func:`profile_of_means`). ``own``
+        describes the components, and ``weights`` has shape (n_components,).
+        """
+
+
+# Parts of emissions
+
+
+def as_floats(X: Any) -> Any:
+    """Return an array or a sparse matrix with a dtype that compiled code reads."""
+    return X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
+
+
+def filled(X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Replace missing rows by zeros; also return which rows these are, or None.
+
+    Rows that are missing in part keep their NaN.
+    """
+    missing = np.isnan(X).all(axis=1)
+    if not missing.any():
+        return X, None
+    return np.where(missing[:, None], X.dtype.type(0), X), missing
+
+
+def refuse_cells(bad: np.ndarray, X: np.ndarray, what: str) -> None:
+    """Raise a ValueError that shows the first bad value of ``X``, if there is one."""
+    if bad.any():
+        raise ValueError(f"{what}, but X contains {X[bad].flat[0]:g}.")
+
+
+def profile_of_means(
+    means: np.ndarray, variances: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means of columns, and their deviations in standard deviations of the column.
+
+    Parameters
+    ----------
+    means, variances : ndarray of shape (n_components, n_columns)
+        Those of the cells of a row, given its component.
+    weights : ndarray of shape (n_components,)
+
+    Returns
+    -------
+    means, deviations : ndarray of shape (n_columns, n_components)
+    """
+    center = weights @ means
+    total = weights @ (variances + (means - center) ** 2)
+    return means.T, ((means - center) / np.sqrt(np.maximum(total, np.finfo(float).tiny))).T

@@ -1,0 +1,59 @@
+"""Columns of counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...models.components.poisson import PoissonComponents
+from .._counts import drawn_counts
+from ._base import profile_of_means, refuse_cells
+from ._rates import EmissionOfRates
+
+# The mean of all rates that are drawn for data of known truth.
+_MEAN_COUNT = 5.0
+
+
+class PoissonEmission(EmissionOfRates):
+    """Columns of counts, each with a rate in every component."""
+
+    title = "Columns of counts"
+    distributions = PoissonComponents
+    sparse = True
+    positive_only = True
+    counts_words = True
+
+    @classmethod
+    def check(cls, values: np.ndarray) -> None:
+        if values.dtype.kind == "b":
+            return
+        with np.errstate(invalid="ignore"):
+            bad = (values < 0) | (values != np.floor(values))
+        if bad.any():
+            refuse_cells(bad & ~np.isnan(values), values, "Counts are integers 0, 1, …")
+
+    @classmethod
+    def draw(
+        cls, own: Mapping[str, Any], labels: np.ndarray, random_state: np.random.RandomState
+    ) -> np.ndarray:
+        return drawn_counts(random_state, own["lambdas"][labels])
+
+    @classmethod
+    def drawn_components(
+        cls,
+        n_components: int,
+        n_columns: int,
+        n_categories: int,
+        separation: float,
+        random_state: np.random.RandomState,
+    ) -> dict[str, Any]:
+        size = n_components, n_columns
+        return {"lambdas": random_state.gamma(1.0 / separation, _MEAN_COUNT * separation, size)}
+
+    @classmethod
+    def profile(
+        cls, own: Mapping[str, Any], weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        return profile_of_means(own["lambdas"], own["lambdas"], weights)

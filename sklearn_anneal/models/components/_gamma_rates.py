@@ -1,0 +1,184 @@
+"""Components whose columns have rates with gamma priors, and how these priors are learned."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import issparse
+
+from ...data.units import Rows
+from ...families import Factor, Gamma, Natural
+from ...families._empirical_bayes import gamma_shape, gamma_shape_given_rate
+from ._base import BOUNDS, least_mean, moved
+from ._linear import LinearComponents, filled
+
+# Bounds of a prior mean that is learned, in multiples of the mean of the data. A component without
+# events would otherwise draw it towards zero.
+_MEANS = (1e-3, 1e3)
+
+
+class Moments(NamedTuple):
+    """The moments of some rows.
+
+    Attributes
+    ----------
+    seen : float
+        The total weight of the rows.
+    mean : ndarray of shape (n_features,)
+        The mean of the observed cells of each column.
+    observed : ndarray of shape (n_features,)
+        The weight of the rows in which each column is observed.
+    """
+
+    seen: float
+    mean: np.ndarray
+    observed: np.ndarray
+
+    def merge(self, other: Moments) -> Moments:
+        """Return the moments of both sets of rows together."""
+        observed = self.observed + other.observed
+        share = other.observed / np.maximum(observed, 1e-300)
+        mean = self.mean + share * (other.mean - self.mean)
+        return Moments(self.seen + other.seen, mean, observed)
+
+
+class GammaRates(LinearComponents):
+    """Distributions of rows whose columns have one rate each, with gamma priors of the rates.
+
+    The natural parameters are ``shape`` and ``rate`` of the gamma distributions, of shape
+    (n_components, n_features).
+
+    Parameters
+    ----------
+    n_components, n_features : int
+    shape : ndarray of shape (n_components, n_features)
+        Shapes of the gamma priors.
+    rate : ndarray of shape (n_components, n_features) or None
+        Rates of the gamma priors. None chooses them so that the prior's mean is that of the data
+        (:meth:`rates`).
+    learned_names : tuple of str
+        Which of ``"shape"`` and ``"rate"`` are learned, for each column as one value for all
+        components. They must begin as one value for all components.
+    follows : bool
+        Whether the rates follow a shape that is learned, so that the prior's mean stays that of the
+        data. :meth:`resolved` determines it: they do if they were None and are not learned.
+    mean : ndarray of shape (n_features,) or None
+        The rates of the data, which :meth:`resolved` determines.
+    """
+
+    profile_names = ("lambdas",)
+    waits = False
+    why_no_exact_gradient = (
+        "the gradient of a draw with respect to both parameters of a "
+        "gamma distribution is not available"
+    )
+
+    def __init__(
+        self,
+        n_components: int,
+        n_features: int,
+        shape: Any,
+        rate: Any,
+        learned_names: tuple[str, ...] = (),
+        follows: bool = False,
+        mean: Any = None,
+    ):
+        super().__init__(n_components, n_features)
+        self.shape = shape
+        self.rate = rate
+        self.learned_names = learned_names
+        self.learns = bool(learned_names)
+        self.follows = follows
+        self.mean = mean
+
+    @abstractmethod
+    def rates(self, summary: Moments) -> np.ndarray:
+        """Return the rates of all data together, positive, of shape (n_features,)."""
+
+    def summary(self, rows: Rows) -> Moments:
+        X: Any = rows.X
+        if issparse(X):
+            weights = np.ones(X.shape[0]) if rows.weights is None else rows.weights
+            each = np.repeat(weights, np.diff(X.indptr))
+            known = ~np.isnan(X.data)
+            n = X.shape[1]
+            total = np.bincount(X.indices[known], (each * np.nan_to_num(X.data))[known], n)
+            observed = rows.total_weight - np.bincount(X.indices[~known], each[~known], n)
+            return Moments(rows.total_weight, total / np.maximum(observed, 1e-300), observed)
+        X, mask = filled(X)
+        mean = np.average(X, axis=0, weights=rows.weights)
+        share = np.ones(X.shape[1])
+        if mask is not None:
+            share = np.maximum(1.0 - np.average(mask, axis=0, weights=rows.weights), 1e-300)
+            mean /= share
+        return Moments(rows.total_weight, mean, rows.total_weight * share)
+
+    def resolved(self, summary: Moments) -> GammaRates:
+        mean = self.rates(summary)
+        follows = self.rate is None and self.learned_names == ("shape",)
+        shape = self.shape
+        if "rate" in self.learned_names:
+            shape = np.broadcast_to(shape.mean(axis=0), shape.shape)
+        rate = shape / mean if self.rate is None else self.rate
+        sizes = self.n_components, self.n_features
+        return type(self)(*sizes, self.shape, rate, self.learned_names, follows, mean)
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        return (Factor(Gamma(), {"shape": "shape", "rate": "rate"}),)
+
+    def prior(self, summary: Any) -> Natural:
+        return {"shape": self.shape, "rate": self.rate}
+
+    def _learned(self, q: Natural, prior: Natural, rho: float) -> tuple[GammaRates, Natural]:
+        (factor,) = self.factors
+        expected = factor.family.expectations(factor.pick(q))
+        means, logs = -expected["rate"].mean(axis=0), expected["shape"]
+        # The bound is highest where the prior's mean is that of the rates, whatever the shape.
+        means_of_prior = self.mean
+        if "rate" in self.learned_names:
+            least = least_mean((q["rate"] - prior["rate"]).sum(axis=0))
+            least = np.maximum(least, _MEANS[0] * self.mean)
+            means_of_prior = np.clip(means, least, np.maximum(least, _MEANS[1] * self.mean))
+        shape, rate = self.shape, self.rate
+        if "shape" in self.learned_names:
+            best = self._best_shapes(means, logs, means_of_prior)
+            shape = moved(shape, best, rho)
+            if self.follows:
+                rate = shape / self.mean
+        else:
+            best = self.shape.mean(axis=0)
+        if "rate" in self.learned_names:
+            rate = moved(rate, best / means_of_prior, rho)
+        learned = copy(self)
+        learned.shape, learned.rate = shape, rate
+        return learned, learned.prior(None)
+
+    def _best_shapes(
+        self, means: np.ndarray, logs: np.ndarray, means_of_prior: np.ndarray
+    ) -> np.ndarray:
+        """Return the shape of each column under which the bound is highest, (n_features,).
+
+        ``means`` are those of E λ over the components, and ``logs`` is E log λ of each. Rates that
+        neither are learned nor follow the shape stay as they are. Otherwise the shape is that of
+        the prior with the means ``means_of_prior``.
+        """
+        starts = self.shape[0]
+        if not (self.follows or "rate" in self.learned_names):
+            excess = (logs + np.log(self.rate)).mean(axis=0)
+            columns = zip(excess, starts, strict=True)
+            found = [gamma_shape_given_rate(1.0, log, start, BOUNDS) for log, start in columns]
+        else:
+            # With the prior's mean m and the rate a / m, the bound has the terms
+            # a log(a / m) − log Γ(a) + a E log λ − a E λ / m. If m is E λ, the last one is −a.
+            logs = logs.mean(axis=0) + 1.0 - means / means_of_prior
+            pairs = zip(means_of_prior, logs, starts, strict=True)
+            found = [gamma_shape(mean, log, start, BOUNDS) for mean, log, start in pairs]
+        return np.array(found)
+
+    @property
+    def n_parameters(self) -> int:
+        return self.n_components * self.n_features
