@@ -281,6 +281,26 @@ def test_noise_variance_is_recovered(name, how, rng):
         assert est.bias_variance_ == pytest.approx(TRUTH.bias, rel=0.3)
 
 
+@pytest.mark.parametrize("annealing", ["none", "deterministic", "stochastic"])
+def test_defaults_find_factors_that_explain_most_of_the_ratings(annealing):
+    """Two kinds of users and two of items, of which half of the ratings are there."""
+    rng = np.random.default_rng(0)
+    users, items = rng.choice([-1.5, 1.5], size=(60, 1)), np.resize([1.0, -1.0], 8)
+    X = 3.0 + users * items + rng.normal(0.0, 0.4, (60, 8))
+    X[rng.random(X.shape) < 0.5] = np.nan
+    est = AnnealedPMF(2, annealing=annealing, random_state=0).fit(X)
+    # The noise is that of the data, and the products of factors vary as the rest of it.
+    assert est.noise_variance_ == pytest.approx(0.4**2, rel=0.3)
+    assert np.square(est.user_factors_ @ est.components_).mean() == pytest.approx(1.5**2, rel=0.2)
+
+
+def test_a_learned_variance_of_factors_stays_above_its_fixed_value(rng):
+    X = 3.0 + rng.standard_normal((40, 10))
+    est = AnnealedPMF(3, random_state=0).fit(X)
+    fixed = AnnealedPMF(3, factor_variance=None, random_state=0).fit(X).factor_variance_
+    assert est.factor_variance_ == fixed == pytest.approx(0.089 * X.std(), rel=1e-12)
+
+
 @pytest.mark.parametrize("learned", ["noise_variance", "factor_variance", "bias_variance"])
 def test_learned_variances_are_at_the_maximum_of_the_bound(learned, rng):
     Y = ratings(rng, 60, 20)

@@ -129,7 +129,6 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "topics": {"annealing": "deterministic", "doc_topic_prior": None, "topic_word_prior": None}
     },
     "both priors of topics learned": {"topics": {"topic_word_prior": "auto"}},
-    "all variances learned": {"ratings": {"factor_variance": "auto"}},
     "race": all_but_topics(n_init=RESTARTS, restarts="race"),
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""

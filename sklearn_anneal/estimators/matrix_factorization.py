@@ -121,11 +121,12 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         learns it by empirical Bayes at T = 1, which fits most ratings better, in bound and
         predictive density, but may overfit to many factors. None: 0.63 times the variance of the
         ratings, which is 0.8 for stars from 1 to 5.
-    factor_variance : float, "auto" or None, default=None
-        The prior variance c of the factors. A smaller one shrinks them more. None: 0.089 times the
-        standard deviation of the ratings, which is 0.1 for stars from 1 to 5. ``"auto"`` learns it;
-        with 20 factors for 100,000 ratings the learned value was near 0, which switches all factors
-        off.
+    factor_variance : float, "auto" or None, default="auto"
+        The prior variance c of the factors. A smaller one shrinks them more. ``"auto"`` learns it,
+        from 0.5 times the standard deviation of the ratings on, and not below the value of None.
+        Where factors explain most of the ratings, they are found with it alone. On films and jokes,
+        the held-out densities of both differed by at most 0.005 nats per rating. None: 0.089 times
+        the standard deviation of the ratings, which is 0.1 for stars from 1 to 5.
     bias_variance : float, "auto" or None, default="auto"
         The prior variance of the biases. ``"auto"`` learns it, which fits most ratings better, as
         above. None: 0.237 times the variance of the ratings, which is 0.3 for stars from 1 to 5.
@@ -262,9 +263,8 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
     terms of q(u) for that user to its lower bound, so that only the lower bounds of batches of
     equal size can be compared.
 
-    The default ``factor_variance`` suits ratings with weak factors, such as ratings of films. If
-    factors explain most of the ratings, predictions are better with a larger one. Variances that
-    are learned begin at the values of None. A warning is given if all factors were switched off.
+    Variances of noise and biases that are learned begin at the values of None. A warning is given
+    if all factors were switched off.
 
     References
     ----------
@@ -309,7 +309,7 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         fit_intercept=True,
         biases=True,
         noise_variance="auto",
-        factor_variance=None,
+        factor_variance="auto",
         bias_variance="auto",
         clip=True,
         components_init=None,

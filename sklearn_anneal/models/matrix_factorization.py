@@ -41,6 +41,10 @@ _SHARES = {
     "factor_variance": (0.5, 0.089),
     "bias_variance": (1.0, 0.237),
 }
+# A learned variance of factors begins at this share, because from a small one the factors are
+# switched off before they have found anything. It does not fall below the share above: with many
+# factors of film ratings the bound would have it vanish, and predictions are worse without factors.
+_START_OF_FACTORS = 0.5
 # Rows can be solved for without losing all digits if the noise variance is at least this share of
 # the variance of the ratings, which depends on the bytes of a number in the tables of moments, and
 # if the variance of biases is at most this multiple of the noise variance.
@@ -83,8 +87,8 @@ class MatrixFactorization(Componentwise, ConjugateModel):
     biases, fit_intercept : bool
     noise_variance, factor_variance, bias_variance : float, "auto" or None
         σ², c and the variance of biases. None derives a value from the variance of the ratings;
-        "auto" starts from this value and learns a better one by empirical Bayes, unless all ratings
-        are equal.
+        "auto" learns a better one by empirical Bayes, unless all ratings are equal: from this value
+        on, or for factors from a larger one on, and not below this one.
     dtype : dtype
         Precision of the tables of moments, float64 or float32.
 
@@ -142,8 +146,9 @@ class MatrixFactorization(Componentwise, ConjugateModel):
             self._asked["bias_variance"] = bias_variance
         self.learns = tuple(name for name, value in self._asked.items() if value == "auto")
         self.noise_variance = self.factor_variance = self.bias_variance = 1.0
-        # Smallest permitted variance of the noise; :meth:`resolved` computes it from the ratings.
-        self.least_noise = 0.0
+        # Smallest permitted variances of the noise, and of factors where it is learned;
+        # :meth:`resolved` computes them from the ratings.
+        self.least_noise = self.least_factors = 0.0
         self.dtype = np.dtype(dtype)
         self.intercept = 0.0
         self.holds_users = False
@@ -230,6 +235,9 @@ class MatrixFactorization(Componentwise, ConjugateModel):
         for name, value in self._asked.items():
             power, share = _SHARES[name]
             setattr(model, name, value if isinstance(value, float) else share * scale**power)
+        model.least_factors = model.factor_variance
+        if "factor_variance" in model.learns:
+            model.factor_variance *= _START_OF_FACTORS / _SHARES["factor_variance"][1]
         if not isinstance(self._asked["noise_variance"], float):
             model.noise_variance = max(model.noise_variance, model.least_noise)
         model._check_precision(square)
@@ -716,6 +724,8 @@ class MatrixFactorization(Componentwise, ConjugateModel):
             setattr(model, name, old + rho * (max(best[name], _SMALLEST_FACTOR * old) - old))
         if "noise_variance" in self.learns:
             model.noise_variance = max(model.noise_variance, self.least_noise)
+        if "factor_variance" in self.learns:
+            model.factor_variance = max(model.factor_variance, self.least_factors)
         return model, model._prior(), q
 
     # Operations that only some annealing methods need
