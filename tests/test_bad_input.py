@@ -296,7 +296,8 @@ def test_shape_of_the_covariance_prior(covariance_type):
     ],
 )
 def test_covariance_prior_is_not_positive_definite(covariance_type, prior):
-    message = f"'{covariance_type} covariance_prior' should be symmetric, positive-definite"
+    needed = "symmetric, positive-definite" if np.ndim(prior) == 2 else "positive"
+    message = f"'{covariance_type} covariance_prior' should be {needed}"
     with pytest.raises(ValueError, match=message):
         mixture(covariance_type=covariance_type, covariance_prior=prior).fit(rows())
 

@@ -249,7 +249,7 @@ def test_a_stream_cannot_begin_without_a_number(rng):
 
 def test_states_that_are_known_need_a_number(rng):
     X = series(rng)
-    with pytest.raises(ValueError, match="states has numbers of components"):
+    with pytest.raises(ValueError, match="states says something of each component"):
         AnnealedHMM("auto").fit(X, states=np.zeros(len(X), dtype=int))
 
 

@@ -147,6 +147,7 @@ class Fits(Interface):
         random_state, origin = check_random_state(self.random_state), None
         self.__dict__.pop("component_results_", None)
         if self._chooses_number:
+            self._refuse_number_with(**self._asked_start())
             choice, random_state = self._choose_once(X, units, store, random_state)
             self._number_of_trial, origin, self.component_results_ = choice
         model = self._make_model(X, units.example)

@@ -33,13 +33,19 @@ class GivenStarts:
         """Check the given start and return it in the form that the model reads."""
         return {}
 
+    def _asked_start(self) -> dict[str, Any]:
+        """The parameters that give a start; a dictionary without any value gives none."""
+        asked = {name: getattr(self, name) for name in self._start_parameters}
+        return {
+            name: None if isinstance(value, dict) and gives_nothing(value) else value
+            for name, value in asked.items()
+        }
+
     def _start_for(self, model: Any, strategy: Annealing) -> dict[str, Any] | None:
         """The given start, after a check that the fit can begin at it; None if none is given."""
-        asked = {name: getattr(self, name) for name in self._start_parameters}
-        given = [name for name, value in asked.items() if value is not None]
+        given = [name for name, value in self._asked_start().items() if value is not None]
         if not given:
             return None
-        self._refuse_number_with(**asked)
         if not strategy.needs_start:
             raise ValueError(
                 f"annealing={self.annealing!r} starts at random parameters, which leaves "
@@ -47,6 +53,14 @@ class GivenStarts:
                 f"{given[0]} out."
             )
         return self._given_start(model)
+
+
+def gives_nothing(given: dict[str, Any]) -> bool:
+    """Whether all values of a dictionary are None, or such dictionaries."""
+    return all(
+        gives_nothing(value) if isinstance(value, dict) else value is None
+        for value in given.values()
+    )
 
 
 # Checks

@@ -164,8 +164,8 @@ class ChoosesNumber:
         names = [name for name, value in given.items() if value is not None]
         if names and self._chooses_number:
             raise ValueError(
-                f"{names[0]} has numbers of components, which n_components='auto' does not know "
-                "before the fit. Give a number of components."
+                f"{names[0]} says something of each component, but n_components='auto' finds out "
+                "how many there are. Give a number of components."
             )
 
     def _choose_number(self, X: Any, units: Any, random_state: np.random.RandomState) -> Choice:

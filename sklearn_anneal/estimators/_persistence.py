@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from ._warnings import outer_level
+
 _CLASS, _STATE = "class of sklearn_anneal", "attributes"
 _DTYPE = "numpy.dtype"
 _PACKAGE = __name__.split(".")[0]
@@ -71,7 +73,7 @@ def check_version(name: str, version: str | None) -> None:
         f"{name} was saved by {writer} of sklearn_anneal, and is loaded by version {current}. Its "
         "results may differ; fit it again if they matter.",
         UserWarning,
-        stacklevel=4,
+        stacklevel=outer_level(),
     )
 
 

@@ -134,7 +134,7 @@ def checked_covariance_prior(
 def refuse_indefinite(
     matrices: np.ndarray, covariance_type: str, name: str, called: str | None = None
 ) -> None:
-    """Raise a ValueError if a matrix is not positive definite.
+    """Raise a ValueError if a matrix is not positive definite, or a variance not positive.
 
     The matrices are stored as the covariance type requires; ``called`` is how the message calls
     the type if not by its name.
@@ -143,7 +143,8 @@ def refuse_indefinite(
     symmetric = structure.event_ndim < 2 or np.allclose(matrices, np.swapaxes(matrices, -1, -2))
     if not symmetric or not np.all(structure.positive(matrices)):
         called = covariance_type if called is None else called
-        raise ValueError(f"'{called} {name}' should be symmetric, positive-definite")
+        needed = "positive" if structure.event_ndim < 2 else "symmetric, positive-definite"
+        raise ValueError(f"'{called} {name}' should be {needed}")
 
 
 def check_first_rows(X: np.ndarray, n_components: int, priors: str) -> None:

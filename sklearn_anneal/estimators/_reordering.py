@@ -29,11 +29,13 @@ class Reorders:
 
         Attributes, predictions, samples and displays follow, and so do ``partial_fit``, warm starts
         and files. Predictions are the same but for the order of the components, and so is
-        ``lower_bound_``. The exception is a stick-breaking prior of weights ("dirichlet_process"),
-        which expects large components first: the posterior of the weights is then that of the same
-        assignments in the new order. It changes weights and predictions by the share of a few rows
-        in all, and ``lower_bound_``, with the last of ``lower_bounds_``, becomes the bound of these
-        assignments in the new order.
+        ``lower_bound_``. There are two exceptions. The activations of a row are updated one
+        component after another in factorial mixtures and nets, so that a row with several optima
+        can reach another one in another order. A stick-breaking prior of weights
+        ("dirichlet_process") expects large components first: the posterior of the weights is then
+        that of the same assignments in the new order. It changes weights and predictions by the
+        share of a few rows in all, and ``lower_bound_``, with the last of ``lower_bounds_``,
+        becomes the bound of these assignments in the new order.
 
         Parameters
         ----------

@@ -9,7 +9,7 @@ from ..data.units import Units
 from ._state import Inference
 
 # The modules through which a call goes on its way from the user to a warning.
-_ON_THE_WAY = (__name__.partition(".")[0], "sklearn", "contextlib")
+_ON_THE_WAY = (__name__.partition(".")[0], "sklearn", "joblib", "contextlib", "pickle")
 
 
 def outer_level() -> int:

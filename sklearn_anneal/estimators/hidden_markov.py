@@ -603,7 +603,7 @@ class AnnealedHMM(StatePredictions):
                         f"{name} has a probability above 0 where {key}_prior is 0, which forbids "
                         "it. Give 0 there, or a prior above 0."
                     )
-        if self.emission_init is not None:
+        if self._asked_start()["emission_init"] is not None:
             given["profile"] = self._given_profile(model.emission)
         return given
 

@@ -126,7 +126,9 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         from 0.5 times the standard deviation of the ratings on, and not below the value of None.
         Where factors explain most of the ratings, they are found with it alone. On films and jokes,
         the held-out densities of both differed by at most 0.005 nats per rating. None: 0.089 times
-        the standard deviation of the ratings, which is 0.1 for stars from 1 to 5.
+        the standard deviation of the ratings, which is 0.1 for stars from 1 to 5. A stream begins
+        to learn after 100 batches, and until then has the value from which learning begins: give
+        it a number, or None, if factors are weak.
     bias_variance : float, "auto" or None, default="auto"
         The prior variance of the biases. ``"auto"`` learns it, which fits most ratings better, as
         above. None: 0.237 times the variance of the ratings, which is 0.3 for stars from 1 to 5.

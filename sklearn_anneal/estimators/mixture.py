@@ -547,7 +547,7 @@ class AnnealedBayesianMixture(TablesOfColumns, MixturePredictions):
         if self.weights_init is not None:
             shape = (model.n_components,)
             given["weights"] = given_probabilities(self.weights_init, shape, "weights_init")
-        if self.emission_init is not None:
+        if self._asked_start()["emission_init"] is not None:
             given["profile"] = self._given_profile(model.components)
         return given
 

@@ -456,7 +456,15 @@ class AnnealedSpikeSlabFactorAnalysis(
     def _given_start(self, model: Any) -> dict[str, Any]:
         base = model.base if isinstance(model, SpikeSlabByGradients) else model
         shape, name = (base.n_components, base.n_features), "components_init"
-        return {"components": given_array(self.components_init, shape, name)}
+        components = given_array(self.components_init, shape, name)
+        empty = np.flatnonzero(~components.any(axis=1))
+        # A fit without passes is the estimator with these components, which may be switched off.
+        if len(empty) and self.max_iter > 0:
+            raise ValueError(
+                f"Row {empty[0]} of {name} has zeros alone, from which no pass would ever move "
+                "it. Give it small random numbers, or leave it out of n_components."
+            )
+        return {"components": components}
 
     def _weights_for_order(self, ctx: Context) -> np.ndarray:
         model, prior, q = coordinate(ctx)

@@ -94,4 +94,10 @@ def aligned(
         components.coordinates(each, summary).reshape(model.n_components, -1)
         for each in (copies, q)
     )
-    return of(linear_sum_assignment(cdist(wanted, found, "sqeuclidean"))[1])
+    distances = cdist(wanted, found, "sqeuclidean")
+    if not np.isfinite(distances).all():
+        raise ValueError(
+            "The given start is so far from the data that squares of distances overflow. Give "
+            "numbers of the size of those in X."
+        )
+    return of(linear_sum_assignment(distances)[1])

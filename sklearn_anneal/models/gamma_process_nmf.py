@@ -48,6 +48,8 @@ WEIGHTS = ("weights_shape", "weights_rate")
 # Shape of the gamma distributions from which fits start: they are narrow, so that the first pass
 # divides the counts by components that differ by 10 percent.
 _SHAPE_OF_START = 100.0
+# Components of zero that are given have this shape at the start.
+_LEAST_SHAPE_OF_START = 1e-8
 # A component without counts is not in use if its total rate is below this share of the mean of all
 # components.
 _SMALLEST_SHARE = 0.05
@@ -294,14 +296,14 @@ class GammaProcessNMF(Componentwise, ConjugateModel):
         The components are E θ_k E w_kv, of which the θ_k are the means over columns.
         """
         shape, components = _SHAPE_OF_START, given["components"]
-        weights = components.mean(axis=1)
+        weights, rate = components.mean(axis=1), shape + float(np.mean(prior["components_rate"]))
         return {
             "weights_shape": np.full(self.n_components, shape),
             "weights_rate": shape / weights,
             "components_shape": np.asfortranarray(
-                prior["components_shape"] + shape * components / weights[:, None]
+                np.maximum(rate * components / weights[:, None], _LEAST_SHAPE_OF_START)
             ),
-            "components_rate": np.full((self.n_components, 1), prior["components_rate"] + shape),
+            "components_rate": np.full((self.n_components, 1), rate),
         }
 
     def reordered(
