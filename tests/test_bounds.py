@@ -78,7 +78,7 @@ def test_memory_that_nobody_has_written_is_nan():
     done = run(
         "-c",
         "import ctypes, threading, numpy as np, nan_memory\n"
-        "from sklearn_anneal.inference import kept_memory\n"
+        "from sklearn_anneal.parallel import kept_memory\n"
         "nan_memory.fill_with_nan()\n"
         "def look():\n"
         "    assert np.isnan(np.empty(5)).all() and np.isnan(np.empty(10**5, np.float32)).all()\n"

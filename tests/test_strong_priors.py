@@ -115,7 +115,7 @@ CASES = {
         lambda: SYMBOLS,
     ),
     "factors": (pmf, lambda s: {"factor_variance": 1 / s}, ratings),
-    "biases": (pmf, lambda s: {"bias_variance": 1 / s}, ratings),
+    "biases": (pmf, lambda s: {"factor_variance": None, "bias_variance": 1 / s}, ratings),
     "parts": (nmf, lambda s: {"component_prior": s}, counts),
     "weights-of-parts": (nmf, lambda s: {"concentration": s}, counts),
 }

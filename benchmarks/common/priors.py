@@ -29,4 +29,6 @@ PEER_OF_SEQUENCES: dict[str, Any] = dict.fromkeys(
     )
 )
 PEER_OF_TOPICS: dict[str, Any] = dict.fromkeys(("doc_topic_prior", "topic_word_prior"))
-PEER_OF_RATINGS: dict[str, Any] = dict.fromkeys(("noise_variance", "bias_variance"))
+PEER_OF_RATINGS: dict[str, Any] = dict.fromkeys(
+    ("noise_variance", "factor_variance", "bias_variance")
+)

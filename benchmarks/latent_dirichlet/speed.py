@@ -31,6 +31,7 @@ from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 
 from sklearn_anneal.data.units import Documents
 from sklearn_anneal.kernels import latent_dirichlet as kernels
+from sklearn_anneal.kernels._compile import helper
 from sklearn_anneal.models import _topic_mean_field
 
 from ..common.measuring import Script, interleaved, milliseconds, progress, reached, spread
@@ -157,6 +158,11 @@ def _local_row(name: str, X: csr_matrix, k: int, rounds: int) -> list[str]:
 # Topics without tokens in a document
 
 
+def _never(left: int, before: int, after: int) -> bool:
+    """Never leave out a topic."""
+    return False
+
+
 @cache
 def kernels_of_all_topics() -> ModuleType:
     """The kernels with all topics in all documents, even those without tokens.
@@ -170,12 +176,12 @@ def kernels_of_all_topics() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     with tempfile.TemporaryDirectory() as folder, patch.object(numba.config, "CACHE_DIR", folder):
         spec.loader.exec_module(module)
-        if not hasattr(module, "_COPY_OF_COLUMN"):
+        if not hasattr(module, "_repays"):
             raise AttributeError(
-                "The kernels have no _COPY_OF_COLUMN any more, which this benchmark sets to "
-                "turn off the choice of topics; let it set what has taken its place."
+                "The kernels have no _repays any more, which this benchmark replaces to "
+                "turn off the choice of topics; let it replace what has taken its place."
             )
-        module._COPY_OF_COLUMN = 1_000_000_000  # type: ignore[attr-defined]
+        module._repays = helper(_never)  # type: ignore[attr-defined]
         for name in ("mean_field",):
             for dtype in DTYPES:
                 getattr(module, name).compile(np.dtype(dtype).name)

@@ -44,6 +44,8 @@ _OVERFLOW = (
 # Plain kernels predict for documents with at most so many products of a word and a topic, if all
 # were as long as the longest. Up to here they take hardly longer than compiled ones.
 _MOST_PLAIN = 2**13
+# Compiled kernels of single precision take documents of this many tokens, and refuse larger ones.
+_MOST_SINGLE = 1e12
 
 
 class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
@@ -399,6 +401,9 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
 def _are_few(ctx: Context, units: Documents) -> bool:
     """Whether plain kernels predict for documents, so that none has to be compiled."""
     if isinstance(ctx.q[TOPICS], LazyColumns):
+        return False
+    if units.counts.dtype.itemsize == 4 and units.lengths.max(initial=0.0) >= _MOST_SINGLE:
+        # Compiled kernels refuse documents that overflow, however many there are.
         return False
     longest = int(np.diff(units.indptr).max(initial=0))
     return units.n_units * longest * ctx.model.n_components <= _MOST_PLAIN

@@ -50,6 +50,8 @@ def mean_field(
     gamma, factors = np.empty((n, k)), np.empty((n, k), dtype)
     kept, has_left, some_have_left = np.ones((n, k), bool), np.zeros(n, bool), False
     active, going_on = np.arange(n), np.ones(n, bool)
+    if n_iter == 0:
+        gamma[:], factors[:] = current, np.exp(psi(current))
     for left in range(n_iter - 1, -1, -1):
         psi(current, out=e)
         np.exp(e, out=e)
