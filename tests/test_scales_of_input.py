@@ -9,6 +9,8 @@ import mpmath
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 
 from sklearn_anneal import (
     AnnealedBayesianGaussianMixture,
@@ -225,3 +227,17 @@ def test_other_columns_without_zeros_say_nothing(emission, rng):
     X = np.ones((30, 2))
     for make in (AnnealedBayesianMixture, AnnealedHMM):
         assert said(lambda make=make: make(1, emission=emission, **FAST).fit(X))[0] == []
+
+
+# Searches
+
+
+def test_warnings_inside_a_search_point_at_the_call_of_the_user(rng):
+    X = rng.standard_normal((40, 2))
+    search = GridSearchCV(AnnealedBayesianGaussianMixture(max_iter=1), {"n_components": [2]}, cv=2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        search.fit(X)
+    files = [w.filename for w in caught if issubclass(w.category, ConvergenceWarning)]
+    # Two folds and the fit to all rows.
+    assert files == [__file__] * 3
