@@ -12,14 +12,18 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+import warnings
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sklearn
+from sklearn.datasets import load_iris
 from sklearn.decomposition import NMF
 from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import BayesianGaussianMixture
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -334,3 +338,12 @@ def test_ci_takes_its_command_from_the_readme(tmp_path):
     other = "python -m something_else --entirely"
     (tmp_path / "README.md").write_text(readme.replace(command.strip(), other), encoding="utf-8")
     assert printed(tmp_path) == other
+
+
+def test_the_agreement_that_readme_compares_with_is_that_of_scikit_learn():
+    X, species = load_iris(return_X_y=True)
+    peer = BayesianGaussianMixture(n_components=3, n_init=10, random_state=0)
+    with warnings.catch_warnings(action="ignore"):
+        found = adjusted_rand_score(species, peer.fit_predict(X))
+    for page in ("README.md", "doc/index.rst"):
+        assert f"agrees by {found:.2f}" in " ".join((ROOT / page).read_text("utf-8").split())

@@ -129,6 +129,8 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "topics": {"annealing": "deterministic", "doc_topic_prior": None, "topic_word_prior": None}
     },
     "both priors of topics learned": {"topics": {"topic_word_prior": "auto"}},
+    "fixed variance of factors": {"ratings": {"factor_variance": None}},
+    "smaller tolerance": {"counts": {"tol": 1e-6}, "factors": {"tol": 1e-6, "max_iter": 1000}},
     "race": all_but_topics(n_init=RESTARTS, restarts="race"),
 }
 """Keyword arguments of our estimators, by the name of the setting and by family."""

@@ -138,8 +138,8 @@ class AnnealedGammaProcessNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
     tol : float, default=1e-5
         The fit has converged when one pass raises the lower bound by less than this, in nats per
         unit of the sum of X. With 1e-6 the bounds of real and drawn counts were higher by at most
-        0.0007 nats per cell, their held-out scores differed by at most 0.0004, and more than half
-        of the fits needed more passes than ``max_iter`` permits.
+        0.0007 nats per cell, their held-out scores differed by at most 0.0004, and many fits needed
+        more passes than ``max_iter`` permits.
     max_iter : int, default=100
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule.

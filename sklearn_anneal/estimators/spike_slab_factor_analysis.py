@@ -120,12 +120,11 @@ class AnnealedSpikeSlabFactorAnalysis(
         more than this.
     tol : float, default=1e-4
         The fit has converged when one pass raises the lower bound by less than this, in nats per
-        row. With 1e-6 the bounds of drawn rows were higher by at most 0.0016 nats per row, at up to
-        twice the time.
+        row. A smaller one makes many more passes, which hardly raise the bound.
     max_iter : int, default=300
         Largest number of passes at T = 1, which follow the annealing schedule. With 0 the fit stops
         at the end of the schedule, or at its start where there is no schedule. The bound of factors
-        rises slowly: with 100 passes, three quarters of the fits had not converged.
+        rises slowly, so that many fits do not converge in 100 passes.
     n_init : int, default=1
         Number of restarts. The one with the highest lower bound is kept.
     restarts : {"full", "race"}, default="full"

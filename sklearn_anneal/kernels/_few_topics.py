@@ -7,7 +7,7 @@ from typing import Any
 # A topic leaves a document if its number of tokens there is below this share of the mean change of
 # γ at which the iterations end: all such topics together have less than the iterations ignore.
 SHARE_OF_TOLERANCE = 0.1
-# Where the tolerance does not say how much may be ignored, a topic leaves if its number of tokens
+# If the tolerance does not say how much may be ignored, a topic leaves once its number of tokens
 # is below the first of these numbers times α² and below the second: its weight no longer depends
 # on them.
 FEW = (1e-6, 1e-10)

@@ -51,6 +51,10 @@ class Componentwise(ABC):
         components, that of the component which comes first at its beginning.
         """
 
+    def assigns_all(self, given: dict[str, Any]) -> bool:
+        """Return whether a given start assigns every data point to one component."""
+        return "profile" in given
+
     def exchangeable(self, prior: Natural, order: np.ndarray) -> bool:
         """Return whether components that exchange their numbers have the same given priors."""
         return True

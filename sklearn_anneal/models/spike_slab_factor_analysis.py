@@ -470,7 +470,7 @@ class SpikeSlabFactorAnalysis(Componentwise, BinaryCodes):
         self, q: Natural, prior: Natural, order: np.ndarray
     ) -> tuple[SpikeSlabFactorAnalysis, Natural, Natural]:
         model = self.with_order(order)
-        # With missing cells, there is one distribution for each column.
+        # There is one distribution for each column if cells are missing.
         means = q["natural_mean"][:, order] if self.missing else q["natural_mean"][order]
         moved = {
             "precision": np.ascontiguousarray(q["precision"][..., order, :][..., order]),

@@ -102,7 +102,8 @@ class Problem(NamedTuple):
         would merge groups that are apart.
         """
         assigned = isinstance(model, Searchable) and model.starts_assigned
-        assigned = assigned or bool(given and given.get("profile"))
+        if given and isinstance(model, Componentwise):
+            assigned = assigned or model.assigns_all(given)
         if not (assigned and self.sample.n_units >= _LEAST_PER_COMPONENT * model.n_components):
             return
         self.learn(ctx)

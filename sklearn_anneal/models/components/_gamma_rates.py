@@ -172,7 +172,7 @@ class GammaRates(LinearComponents):
             columns = zip(excess, starts, strict=True)
             found = [gamma_shape_given_rate(1.0, log, start, BOUNDS) for log, start in columns]
         else:
-            # With the prior's mean m and the rate a / m, the bound has the terms
+            # The prior has the mean m and the rate a / m, so that the bound has the terms
             # a log(a / m) − log Γ(a) + a E log λ − a E λ / m. If m is E λ, the last one is −a.
             logs = logs.mean(axis=0) + 1.0 - means / means_of_prior
             pairs = zip(means_of_prior, logs, starts, strict=True)

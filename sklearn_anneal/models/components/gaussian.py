@@ -33,7 +33,7 @@ from ._sizes import Sizes
 _NOTHING = np.empty((1, 0))
 # Rows with missing cells whose densities are computed at a time.
 _ROWS_OF_CELLS = 8 * CHUNK
-# With missing cells, a plain kernel takes so many times as long.
+# A plain kernel takes so many times as long if cells are missing.
 _COST_OF_MISSING = 8
 # Rounding may take at most this share of a prior's scale matrix.
 _LARGEST_LOSS = 1e-5
