@@ -24,7 +24,7 @@ from sklearn_anneal import (
     Shards,
 )
 from sklearn_anneal.data import parted_units
-from sklearn_anneal.data.part_sweeps import SweepAll
+from sklearn_anneal.data.part_visits import VisitAll
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -213,18 +213,18 @@ def test_groups_and_their_order_make_no_difference(client, monkeypatch, rng):
 
 
 class Killer:
-    """Kills a worker with parts while it makes a sweep, at the n-th sweep of a fit."""
+    """Kills a worker with parts while it makes a visit, at the n-th visit of a fit."""
 
     def __init__(self, monkeypatch, at):
         self.at, self.n_sweeps, self.n_again = at, 0, 0
         call = cluster.OnDask.call
 
         def counting(place, request, indices, workers):
-            sweeping = isinstance(request, SweepAll)
-            again = sweeping and any(job.replay for job in request.jobs)
+            visiting = isinstance(request, VisitAll)
+            again = visiting and any(job.replay for job in request.jobs)
             self.n_again += again
             victim = None
-            if sweeping and not again and indices[0] == 0:
+            if visiting and not again and indices[0] == 0:
                 self.n_sweeps += 1
                 if self.n_sweeps == self.at:
                     victim = place._where[0]
@@ -299,7 +299,7 @@ def test_a_fit_is_resumed_on_another_cluster(at, client, mortal, monkeypatch, tm
 
     def failing(place, handles):
         nonlocal n_sweeps
-        n_sweeps += "sweepall" in handles[0][0].key
+        n_sweeps += "visitall" in handles[0][0].key
         if n_sweeps == at:
             raise Stopped
         return get(place, handles)
@@ -316,23 +316,23 @@ def test_a_fit_is_resumed_on_another_cluster(at, client, mortal, monkeypatch, tm
 
 
 class Traffic:
-    """The bytes of the sweeps of a fit, out and back, and the tasks that the scheduler knows."""
+    """The bytes of the visits of a fit, out and back, and the tasks that the scheduler knows."""
 
     def __init__(self, monkeypatch, client):
-        self.sweeps, self.n_tasks = [], []
+        self.visits, self.n_tasks = [], []
         call, get = cluster.OnDask.call, cluster.OnDask.get
 
         def calling(place, request, indices, workers):
-            if isinstance(request, SweepAll):
-                self.sweeps.append(len(pickle.dumps(request)))
+            if isinstance(request, VisitAll):
+                self.visits.append(len(pickle.dumps(request)))
                 count = client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
                 self.n_tasks.append(count)
             return call(place, request, indices, workers)
 
         def getting(place, handles):
             found = get(place, handles)
-            if "sweepall" in handles[0][0].key:
-                self.sweeps.append(len(pickle.dumps(found)))
+            if "visitall" in handles[0][0].key:
+                self.visits.append(len(pickle.dumps(found)))
             return found
 
         monkeypatch.setattr(cluster.OnDask, "call", calling)
@@ -354,11 +354,11 @@ def test_what_travels_does_not_grow_with_the_data(
             traffic = Traffic(patch, client)
             make(annealing="none", max_iter=8).fit(Shards(cut(data(rng, n), 6), client=client))
             found.append(traffic)
-    one, two = (np.mean(traffic.sweeps) for traffic in found)
+    one, two = (np.mean(traffic.visits) for traffic in found)
     assert two == pytest.approx(one, rel=0.05)
-    # The visit and the statistics are as large as the parameters, up to a few tables; every sweep
+    # The visit and the statistics are as large as the parameters, up to a few tables; every visit
     # also has some kilobytes of settings.
-    assert max(found[1].sweeps) < 8 * 8 * n_globals + 20_000
+    assert max(found[1].visits) < 8 * 8 * n_globals + 20_000
 
 
 def test_the_scheduler_has_no_more_tasks_in_the_last_pass(client, workers, monkeypatch, rng):

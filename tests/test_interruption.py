@@ -336,7 +336,7 @@ def test_interrupt_ends_a_pass_of_restarts_in_lockstep_after_its_current_step(mo
         begun.set()
         time.sleep(0.01)
 
-    def sweep(jobs):
+    def visit_all(jobs):
         return list(SEQUENTIAL.imap(one_pass, ((i,) for i in range(PASSES))))
 
     def interrupted_wait(futures):
@@ -344,7 +344,7 @@ def test_interrupt_ends_a_pass_of_restarts_in_lockstep_after_its_current_step(mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(lockstep, "wait", interrupted_wait)
-    together = lockstep.Lockstep(3, sweep)
+    together = lockstep.Lockstep(3, visit_all)
     with pytest.raises(KeyboardInterrupt):
         together.map(together.pass_with, [(i,) for i in range(3)])
     assert 1 <= len(passes) < PASSES

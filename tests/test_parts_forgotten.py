@@ -13,7 +13,7 @@ from sklearn_anneal import (
     AnnealedLatentDirichletAllocation,
     Shards,
 )
-from sklearn_anneal.data import part_sweeps, parted_units
+from sklearn_anneal.data import part_visits, parted_units
 from sklearn_anneal.data.parts import Here, copied
 from sklearn_anneal.estimators import _part_fits
 
@@ -21,7 +21,7 @@ BETWEEN_COPIES = 4
 
 
 class Forgetful(Here):
-    """A place in which some parts lose what they keep, before one sweep of the fit."""
+    """A place in which some parts lose what they keep, before one visit of the fit."""
 
     remembers = False
 
@@ -39,7 +39,7 @@ class Forgetful(Here):
         return [[0], [1, 2], [3]]
 
     def call(self, request, indices, workers):
-        if isinstance(request, part_sweeps.SweepAll):
+        if isinstance(request, part_visits.VisitAll):
             again = any(job.replay for job in request.jobs)
             self.n_again += again
             self.n_sweeps += not again and indices[0] == 0
@@ -78,9 +78,9 @@ def test_forgotten_local_variables_are_made_anew(cls, params, form, copies, monk
     expected = cls(**params).fit(Shards(parts))
     replayed = []
     monkeypatch.setattr(
-        part_sweeps.Aside,
+        part_visits.Aside,
         "get",
-        lambda self, get=part_sweeps.Aside.get: replayed.append(1) or get(self),
+        lambda self, get=part_visits.Aside.get: replayed.append(1) or get(self),
     )
     # Two visits are made for the two blocks of a factorisation of counts.
     late = 76 if cls is AnnealedGammaProcessNMF else 38

@@ -280,11 +280,11 @@ def test_an_error_of_one_restart_ends_the_others(rng, monkeypatch):
 def test_lockstep_waits_for_all_that_still_run():
     batches = []
 
-    def sweep(jobs):
+    def visit_all(jobs):
         batches.append(sorted(jobs))
         return [job * 10 for job in jobs]
 
-    lockstep = Lockstep(3, sweep)
+    lockstep = Lockstep(3, visit_all)
 
     def restart(index, n_passes):
         return [lockstep.pass_with(index) for _ in range(n_passes)]

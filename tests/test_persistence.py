@@ -136,7 +136,7 @@ def test_objects_from_elsewhere_stay_as_they_are():
         "sklearn_anneal.estimators._part_sources.Source",
         "sklearn_anneal.estimators._part_predictions._Prediction",
         "sklearn_anneal.estimators._shards.Shards",
-        "sklearn_anneal.data.part_sweeps.Aside",
+        "sklearn_anneal.data.part_visits.Aside",
     ],
 )
 def test_no_other_class_is_made(name):

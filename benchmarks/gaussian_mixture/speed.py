@@ -34,7 +34,8 @@ from sklearn_anneal.annealing import (
     VariationalTempering,
 )
 from sklearn_anneal.data.units import Rows
-from sklearn_anneal.inference.loop import PLAIN, Progress, Settings, fit, lower_bound
+from sklearn_anneal.inference.loop import PLAIN, fit, lower_bound
+from sklearn_anneal.inference.progress import Progress, Settings
 from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.models.components.gaussian import ROWS_PER_BLOCK
 from sklearn_anneal.parallel.workers import SEQUENTIAL

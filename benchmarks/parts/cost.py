@@ -17,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 
 from sklearn_anneal import Shards
-from sklearn_anneal.data.part_sweeps import SweepAll
+from sklearn_anneal.data.part_visits import VisitAll
 from sklearn_anneal.data.parts import Here, Part, Request
 from sklearn_anneal.parallel.workers import Workers
 
@@ -117,7 +117,7 @@ class Link:
 def _merges() -> Iterator[list[float]]:
     """Yield a list of the processor times in which results of two parts are added."""
     times: list[float] = []
-    merge = SweepAll.merge
+    merge = VisitAll.merge
 
     def timed(request: Any, a: Any, b: Any) -> Any:
         start = time.process_time()
@@ -126,7 +126,7 @@ def _merges() -> Iterator[list[float]]:
         finally:
             times.append(time.process_time() - start)
 
-    with patch.object(SweepAll, "merge", timed):
+    with patch.object(VisitAll, "merge", timed):
         yield times
 
 

@@ -3,7 +3,7 @@
 A visit is one task per worker: it takes the parts that this worker has, and returns the sums of the
 largest nodes of the tree that they fill. What the parts keep from one visit to the next is beside
 them, on their worker. If that worker is lost, Dask loads its parts again on another one, and the
-local variables are made anew from the sweeps that the client has logged. No task depends on a task
+local variables are made anew from the visits that the client has logged. No task depends on a task
 of an earlier visit, so that the scheduler has as many tasks in the last pass as in the first.
 """
 

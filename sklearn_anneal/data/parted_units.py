@@ -1,4 +1,4 @@
-"""Data points in parts, as the loop of inference sees them: sizes, summaries, sweeps."""
+"""Data points in parts, as the loop of inference sees them: sizes, summaries, visits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from ..parallel.lockstep import Lockstep
 from ..parallel.workers import SEQUENTIAL, Workers
 from .fingerprints import fingerprint
-from .part_sweeps import Aside, Chain, Job, Logged, SweepAll, Swept, Totals
 from .part_views import About, View
+from .part_visits import Aside, Chain, Job, Logged, StepOfParts, Totals, VisitAll
 from .parts import Part, Place, Request
 from .units import Units
 
@@ -89,7 +89,7 @@ class _Identify(Request):
 
 
 @dataclass(frozen=True)
-class _Visit(Request):
+class _ToOnePart(Request):
     """A request of the loop that goes to one part alone."""
 
     view: View
@@ -235,26 +235,31 @@ class PartedUnits(Units):
             yield partial(self._at, index)
 
     def _at(self, index: int, request: Any, workers: Workers) -> Any:
-        return self.place.at(index, _Visit(self._view, request), workers)
+        return self.place.at(index, _ToOnePart(self._view, request), workers)
 
-    # Sweeps
+    # Visits
 
-    def swept(
-        self, sweep: Any, rng: np.random.Generator, local: Any, workers: Workers
+    def visit(
+        self,
+        prepared: Any,
+        rng: np.random.Generator,
+        local: Any,
+        workers: Workers,
+        totals: Any = None,
     ) -> tuple[Any, Any]:
         chain = None
-        if sweep.keep:
+        if prepared.keep:
             chain = Chain.at(self.place) if local is None else local
         single = sum(about.weight > 0 for about in self._about) == 1
         # The only part draws from the generator of the fit, as data in memory do.
         seed = copy.deepcopy(rng) if single else tuple(rng.integers(2**63, size=2).tolist())
-        logged = Logged(sweep, seed, None)
-        if sweep.weights is not None and not single:
+        logged = Logged(prepared, seed, totals)
+        if prepared.weights is not None and not single:
             logged = logged._replace(totals=self.place.sum(Totals(logged, self._about)))
         job = Job(logged, None, 0, [], None)
         if chain is not None:
             job = Job(logged, chain.token.name, chain.number, [], chain.values)
-        found = self._swept(job, [] if chain is None else chain.log, workers)
+        found = self._visited(job, [] if chain is None else chain.log, workers)
         if found.rng is not None:
             rng.bit_generator.state = found.rng.bit_generator.state
         if chain is None or not found.keeps:
@@ -264,16 +269,16 @@ class PartedUnits(Units):
             self.place.secure(chain.token.name)
         return found.step, chain
 
-    def _swept(self, job: Job, log: list[Aside], workers: Workers) -> Swept:
+    def _visited(self, job: Job, log: list[Aside], workers: Workers) -> StepOfParts:
         if self._lockstep is None:
-            return self._sweep([(job, log, workers)])[0]
+            return self._visit_all([(job, log, workers)])[0]
         return self._lockstep.pass_with((job, log, workers))
 
-    def _sweep(self, asked: list[tuple[Job, list[Aside], Workers]]) -> list[Swept]:
-        """Make the sweeps of several restarts, each given with its log and its workers."""
+    def _visit_all(self, asked: list[tuple[Job, list[Aside], Workers]]) -> list[StepOfParts]:
+        """Make the visits of several restarts, each given with its log and its workers."""
         ended = tuple(self.place.ended)
         del self.place.ended[: len(ended)]
-        request = SweepAll(self._view, [job for job, _, _ in asked], ended)
+        request = VisitAll(self._view, [job for job, _, _ in asked], ended)
         if not self.place.warm:
             self.place.warm_up(request, self.gathered.spread(2))
             self.place.warm = True
@@ -286,5 +291,5 @@ class PartedUnits(Units):
     def together(self, n: int) -> tuple[PartedUnits, Lockstep]:
         """Return these data for n restarts that visit them together, and what holds them so."""
         other = copy.copy(self)
-        other._lockstep = lockstep = Lockstep(n, self._sweep)
+        other._lockstep = lockstep = Lockstep(n, self._visit_all)
         return other, lockstep

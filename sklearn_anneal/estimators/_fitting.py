@@ -18,7 +18,7 @@ from ..data.units import Units
 from ..inference import loop
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint
-from ..inference.loop import Progress
+from ..inference.progress import Progress
 from ..kernels import COMPILATIONS
 from ..models._base import Model
 from ..parallel.thread_limits import one_thread

@@ -21,8 +21,8 @@ from ..annealing import ANNEALING, Annealing, Context, check_capabilities
 from ..annealing._documentation import LinkedDocumentation
 from ..data.units import Units
 from ..inference import loop
-from ..inference.loop import Settings, Trace
 from ..inference.messages import number
+from ..inference.progress import Settings, Trace
 from ..inference.stopping import RiseOfBound
 from ..kernels import load
 from ..models._base import Model

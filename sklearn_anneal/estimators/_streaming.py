@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from ..annealing import Annealing
 from ..data.units import Units
 from ..inference import loop, streaming
-from ..inference.loop import Trace
 from ..inference.messages import Messages, described
+from ..inference.progress import Trace
 from ..parallel.workers import Workers
 from ..search.problem import prepare
 from ..search.search import finite

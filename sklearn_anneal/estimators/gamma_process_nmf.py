@@ -41,7 +41,7 @@ from ._words import listed_words
 if TYPE_CHECKING:
     from ..annealing import Context
     from ..data.units import Units
-    from ..inference.loop import Trace
+    from ..inference.progress import Trace
 
 _PRIOR = [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})]
 _PRIORS = ("activation_prior", "component_prior", "concentration")

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_non_negative
 
 from ..annealing.structured import StructuredVI
 from ..data.units import Documents, Units
-from ..inference.loop import Trace
+from ..inference.progress import Trace
 from ..inference.stopping import ChangeOfPerplexity, RiseOfBound
 from ..models.latent_dirichlet import SAMPLER, LatentDirichlet
 from ._base import BaseAnnealed

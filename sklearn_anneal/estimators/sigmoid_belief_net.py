@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..data.units import Units
 from ..inference.gradient import OPTIMIZERS
-from ..inference.loop import Settings
+from ..inference.progress import Settings
 from ..inference.stopping import NoImprovement, RiseOfBound
 from ..models.sigmoid_belief_net import BinaryRows, SigmoidBeliefNet
 from ._base import BaseAnnealed

@@ -39,7 +39,7 @@ from ._validation import (
 
 if TYPE_CHECKING:
     from ..annealing import Context
-    from ..inference.loop import Progress
+    from ..inference.progress import Progress
 
 _VARIANCE = [
     Interval(Real, 0.0, None, closed="neither"),

@@ -12,8 +12,9 @@ from sklearn.utils.validation import _num_samples
 
 from ..annealing._base import Annealing, Context
 from ..data.units import Units
-from .loop import Monitor, Progress, Trace
+from .loop import Monitor
 from .messages import Messages, described
+from .progress import Progress, Trace
 
 Attributes = Callable[[], dict[str, Any]]
 """A function that returns the fitted attributes as they would be if the fit ended now."""

@@ -9,176 +9,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..annealing._base import Annealing, Context
 from ..data.units import Units
-from ..families import Natural, mix, settled
+from ..families import Natural, settled
 from ..models._base import LocalStep
 from ..parallel.workers import SEQUENTIAL, Workers
-from . import conjugate, gradient, visits
-from .stopping import History, Rule
-from .visits import Visited
-
-PLAIN = Annealing()
-# What a model says of itself → the function that updates its parameters.
-UPDATES = {"conjugate": conjugate.update, "gradient": gradient.update}
-# Pass t = b, b + 1, … enters the mean of the parameters with a weight of a / (t − b + a). After
-# many passes, this is about a mean over the last t / a of them. The passes before t = b improve
-# the parameters so fast that a mean would lag behind.
-_RECENT, _FIRST_OF_MEAN = 5.0, 10
-
-
-class Settings(NamedTuple):
-    """How the loop runs.
-
-    Attributes
-    ----------
-    max_iter : int
-        Largest number of passes of the finish.
-    stop : Rule
-        The rule that decides when the finish has converged.
-    batch_size : int or None
-        Number of data points per update; None means all.
-    learning_offset, learning_decay : float
-        τ and κ in the step size ρ_t = (τ + t)^(−κ).
-    passes_before_test : int
-        Number of passes at T = 1, after a schedule, before the rule is tested for the first time.
-        The bound can rise slowly at first, while components that the cooling has just separated
-        move apart.
-    validation : Units or None
-        Data points that are kept from training. Their bound is recorded after every pass. The fit
-        then ends at the parameters with the highest of these bounds since the end of the schedule.
-    """
-
-    max_iter: int
-    stop: Rule
-    batch_size: int | None
-    learning_offset: float
-    learning_decay: float
-    passes_before_test: int = 20
-    validation: Units | None = None
-
-    def learning_rate(self, updates: int) -> float:
-        """The step size ρ of the update that follows ``updates`` others."""
-        return float((self.learning_offset + updates + 1) ** -self.learning_decay)
-
-
-@dataclass
-class Trace:
-    """The history of a fit, one entry per pass.
-
-    Attributes
-    ----------
-    lower_bounds : list of float
-        The bound after each pass, at T = 1 and in nats. It is NaN where it was not evaluated.
-    temperatures : list of float
-        The temperature of each pass.
-    initial : float
-        The bound of the start; −∞ if the visits do not compute it.
-    final : float
-        The bound of the returned parameters.
-    evaluated : bool
-        Whether :func:`lower_bound` computed ``final``. If not, it comes from a visit in which
-        local variables continued from the visit before.
-    converged : bool
-        Whether the stopping rule has ended the fit.
-    stopped : bool
-        Whether the monitor has ended the fit.
-    reason : str
-        Why the fit has ended, as a part of a sentence.
-    standard_errors : list of float
-        The standard error of each lower bound, nats, in models whose bound is an estimate.
-    validation : list of float
-        The bound of the data for validation after each pass, in nats per unit of weight.
-    """
-
-    lower_bounds: list[float] = field(default_factory=list)
-    temperatures: list[float] = field(default_factory=list)
-    standard_errors: list[float] = field(default_factory=list)
-    validation: list[float] = field(default_factory=list)
-    initial: float = -np.inf
-    final: float = -np.inf
-    evaluated: bool = True
-    converged: bool = False
-    stopped: bool = False
-    reason: str = ""
-
-
-@dataclass
-class Progress:
-    """The state of a fit between two passes: everything but the data that the next pass needs.
-
-    Attributes
-    ----------
-    ctx : Context
-        The parameters, the model, the clocks and the random generator.
-    strategy : Annealing
-        The annealing method, resolved and calibrated.
-    trace : Trace
-        The history of the fit so far.
-    passes : int
-        Number of passes so far.
-    temperature : float
-        The temperature of the last pass, in batch mode.
-    local : list or None
-        Local variables with which the next visit starts.
-    finished : bool
-        Whether the fit has ended.
-    known : object
-        Quantities of q that the last visit computed. They save work and change no result, so
-        that pickles leave them out.
-    best : dict of ndarray or None
-        The parameters with the highest bound of the data for validation so far, if there are any.
-    mean, prior_of_mean : dict of ndarray or None
-        A mean of the parameters after the passes so far, and the same mean of those of the prior.
-        They are there if the method asks for them and there have been enough passes.
-    """
-
-    ctx: Context
-    strategy: Annealing
-    trace: Trace = field(default_factory=Trace)
-    passes: int = 0
-    temperature: float = 1.0
-    local: list[Any] | None = None
-    finished: bool = False
-    known: Any = None
-    best: Natural | None = None
-    mean: Natural | None = None
-    prior_of_mean: Natural | None = None
-
-    def as_returned(self) -> Context:
-        """The context with the parameters that the fit would return if it ended now.
-
-        Those of a mean are in new arrays, which later passes do not change.
-        """
-        ctx = self.ctx
-        if self.mean is None or self.prior_of_mean is None:
-            return ctx
-        found = ctx.model.factors().of_mean(self.mean, self.prior_of_mean, ctx.prior)
-        return replace(ctx, q=found)
-
-    def average(self, workers: Workers) -> None:
-        """Add the parameters after a pass to the mean, if the method asks for one."""
-        if self.strategy.returns_mean:
-            q, later = settled(self.ctx.q), self.passes - _FIRST_OF_MEAN
-            if later == 0:
-                self.mean = {key: value.copy(order="K") for key, value in q.items()}
-                self.prior_of_mean = self.ctx.prior
-            elif later > 0:
-                assert self.mean is not None
-                assert self.prior_of_mean is not None
-                kept = later / (later + _RECENT)
-                self.mean = mix(q, self.mean, kept, overwrite=True, share=workers.share)
-                if self.prior_of_mean is not self.ctx.prior:
-                    self.prior_of_mean = mix(self.ctx.prior, self.prior_of_mean, kept)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "known": None}
-
+from . import visits
+from .minibatches import UPDATES, Minibatches
+from .progress import Progress, Settings, Trace
+from .stopping import History
+from .visits import PLAIN, evaluate, lower_bound
 
 Monitor = Callable[[Context, Trace], bool]
 
@@ -291,7 +136,12 @@ def _batch_pass(progress: Progress, run: _Run) -> None:
         trace.evaluated = not told
         _end(progress, run, None if trace.evaluated else bound)
         return
-    _update(progress, run, method, visited)
+    progress.temperature = visited.temperature
+    update = UPDATES[ctx.model.update_rule]
+    visited = update(
+        ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
+    )
+    progress.advance(run.workers, visited)
 
 
 def _batch_pass_without_bound(progress: Progress, run: _Run) -> None:
@@ -308,23 +158,15 @@ def _batch_pass_without_bound(progress: Progress, run: _Run) -> None:
         *(ctx, method, run.units, run.workers, progress.local, progress.known),
         bound=method.exact_bound,
     )
-    _update(progress, run, method, visited)
+    progress.temperature, update = visited.temperature, UPDATES[ctx.model.update_rule]
+    last = update(
+        ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
+    )
+    progress.advance(run.workers, last)
     bound = _bound(progress, method, visited.step, run, p + 1)
     _record(progress, run, bound, visited.temperature, visited.step)
     if trace.stopped:
         _end(progress, run)
-
-
-def _update(progress: Progress, run: _Run, method: Annealing, visited: Visited) -> None:
-    """Update the parameters after a visit to all the data."""
-    progress.temperature = visited.temperature
-    ctx = progress.ctx
-    visited = UPDATES[ctx.model.update_rule](
-        ctx, method, run.units, visited, run.settings, run.workers, minibatch=False, passes=1.0
-    )
-    progress.local, progress.known = visited.local, visited.visit.known
-    progress.average(run.workers)
-    progress.passes += 1
 
 
 def _record(
@@ -346,17 +188,16 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
         _end(progress, run)
         return
     method = progress.strategy if p < run.n_annealed else PLAIN
-    epoch = _Epoch(ctx, method, run.units.total_weight, run.settings)
+    minibatches = Minibatches(ctx, method, run.units.total_weight, run.settings)
     data, heat, warm = LocalStep({}, 0.0, 0.0, squares=0.0), 0.0, 0.0
     for visit_part in run.units.in_turn(ctx.rng):
-        taught = visit_part(epoch, run.workers)
-        if taught.ctx is not ctx:
+        seen = visit_part(minibatches, run.workers)
+        if seen.ctx is not ctx:
             # The part is in another process, which has changed a copy.
-            vars(ctx).update(vars(taught.ctx))
-        data, heat, warm = data + taught.data, heat + taught.heat, warm + taught.weight
+            vars(ctx).update(vars(seen.ctx))
+        data, heat, warm = data + seen.data, heat + seen.heat, warm + seen.weight
     ctx.scale, ctx.q = 1.0, settled(ctx.q)
-    progress.average(run.workers)
-    progress.passes += 1
+    progress.advance(run.workers)
     _record(progress, run, _bound(progress, method, data, run, p + 1), heat / warm, data)
     stop = run.settings.stop
     if p >= run.n_annealed and stop.asks_for_bound(p + 1):
@@ -366,72 +207,6 @@ def _minibatch_pass(progress: Progress, run: _Run) -> None:
     trace.converged = tested and (stop.settled(history) or stop.converged(history))
     if trace.converged or trace.stopped:
         _end(progress, run)
-
-
-class _Taught(NamedTuple):
-    """What the minibatches of a part of the data have led to.
-
-    Attributes
-    ----------
-    ctx : Context
-    data : LocalStep
-        The sum of their local steps, without statistics.
-    heat : float
-        Σ w T over the minibatches.
-    weight : float
-        Σ w.
-    """
-
-    ctx: Context
-    data: LocalStep
-    heat: float
-    weight: float
-
-
-class _Epoch(NamedTuple):
-    """The minibatches of a pass, as a request that goes to the parts of the data in turn.
-
-    Attributes
-    ----------
-    ctx : Context
-        Changed by the updates, unless it was copied on the way to another process.
-    method : Annealing
-    total : float
-        Weight of all the data.
-    settings : Settings
-    """
-
-    ctx: Context
-    method: Annealing
-    total: float
-    settings: Settings
-
-    def at(self, units: Units, workers: Workers) -> _Taught:
-        """Visit and update for every minibatch of a part of the data."""
-        ctx, method = self.ctx, self.method
-        update = UPDATES[ctx.model.update_rule]
-        data, heat, warm = LocalStep({}, 0.0, 0.0, squares=0.0), 0.0, 0.0
-        batches = units.batches(self.settings.batch_size or units.n_units, ctx.rng)
-        for batch in workers.ahead(units.batch, batches):
-            weight = batch.total_weight
-            share = weight / self.total
-            if batch.is_empty:
-                # A batch without observations teaches nothing, but still advances the clock.
-                ctx.state = {**ctx.state, "passes": ctx.state["passes"] + share}
-                continue
-            ctx.scale = self.total / weight
-            # Local variables are kept for the visits that later blocks need.
-            keep = any(block.refresh for block in ctx.model.blocks[1:])
-            visited = visits.visit(ctx, method, batch, workers, keep=keep, bound=method.exact_bound)
-            data += replace(visited.step, statistics={}, deviation=None, constraints=())
-            heat += weight * visited.temperature
-            warm += weight
-            update(
-                *(ctx, method, batch, visited, self.settings, workers),
-                minibatch=True,
-                passes=share,
-            )
-        return _Taught(ctx, data, heat, warm)
 
 
 def _end(progress: Progress, run: _Run, bound: float | None = None) -> None:
@@ -494,19 +269,6 @@ def _bound(
     if 0 < p < run.n_passes and p % method.evaluate_every == 0:
         return lower_bound(progress.as_returned(), run.units, run.workers)
     return np.nan
-
-
-def evaluate(ctx: Context, units: Units, workers: Workers) -> Visited:
-    """The plain local step at ``ctx.q``, whichever method led to these parameters."""
-    ctx = replace(ctx, exploring=False)
-    return visits.visit(ctx, PLAIN, units, workers, keep=False, evaluation=True)
-
-
-def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:
-    """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
-    visited = evaluate(ctx, units, workers)
-    kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
-    return visited.step.bound - kl
 
 
 def rehearse(

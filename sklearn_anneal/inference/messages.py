@@ -14,7 +14,7 @@ import numpy as np
 
 from ..annealing._base import Annealing
 from ..kernels import COMPILATIONS
-from .loop import Trace
+from .progress import Trace
 
 # Seconds without a line after which the next pass has one, whatever its number is.
 SILENCE = 5.0

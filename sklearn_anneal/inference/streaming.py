@@ -9,7 +9,9 @@ from ..data.units import Units
 from ..families import settled
 from ..parallel.workers import Workers
 from . import visits
-from .loop import PLAIN, UPDATES, Settings, evaluate
+from .minibatches import UPDATES
+from .progress import Settings
+from .visits import PLAIN, evaluate
 
 # The share of a stream in which the schedule runs. The rest is plain inference: every data point
 # is seen once only, and parameters that are learned at high temperature are crude. A longer share

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +11,8 @@ from ..annealing._base import Annealing, Context, RandomWeights
 from ..data.units import Units
 from ..models._base import Block, LocalStep, Visit
 from ..parallel.workers import Workers
+
+PLAIN = Annealing()
 
 
 class Visited(NamedTuple):
@@ -42,6 +42,54 @@ class Visited(NamedTuple):
     def explores(self) -> bool:
         """Whether something is put off until the bound hardly rises (``Context.exploring``)."""
         return self.local is not None or self.visit.learns_late
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A visit on its way to data: everything that it needs besides them.
+
+    Attributes
+    ----------
+    visit : Visit
+    exploring : bool
+    noise : float
+        The arguments of :meth:`Visit.start` that local variables start with.
+    weights : RandomWeights or None
+        The distribution of random factors of the statistics.
+    keep : bool
+        Whether local variables are kept.
+    """
+
+    visit: Visit
+    exploring: bool
+    noise: float
+    weights: RandomWeights | None
+    keep: bool
+
+    @property
+    def forgets(self) -> bool:
+        """Whether local variables start anew, whatever they were at the last visit."""
+        return self.visit.forgets(self.exploring, self.noise)
+
+    def random_weights(
+        self, units: Units, rng: np.random.Generator, totals: Any = None
+    ) -> np.ndarray | None:
+        """Draw the random factors of data points; None if there are none.
+
+        ``totals`` are the sums to which the factors of all data are scaled, if these data points
+        are only a part of them.
+        """
+        if self.weights is None:
+            return None
+        drawn, own = self.weights.draw(units.n_weight_units, rng)
+        return self.weights.scaled(drawn, own, own if totals is None else totals)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the visit knows of q serves the next visit, and no local step.
+        visit = self.visit
+        if visit.known is not None:
+            visit = replace(visit, known=None)  # type: ignore[call-arg]
+        return {**vars(self), "visit": visit}
 
 
 def visit(
@@ -85,118 +133,33 @@ def visit(
     visited : Visited
     """
     block = ctx.model.blocks[0] if block is None else block
-    prepared = method.visit(
+    found = method.visit(
         ctx, units, block=block, evaluation=evaluation, known=known, workers=workers
     )
     if not bound:
-        prepared = prepared.without_bound()
+        found = found.without_bound()
     elif not method.reads_energy:
-        prepared = prepared.without_energy()
+        found = found.without_energy()
     draw = method.draw(ctx, block)
     weights = method.weights(ctx, units.n_weight_units)
-    sweep = Sweep(prepared, *method.local_start(ctx), weights, keep)
-    step, found = units.swept(sweep, ctx.rng, local, workers)
-    step = prepared.finish(step)
+    prepared = Prepared(found, *method.local_start(ctx), weights, keep)
+    step, kept = units.visit(prepared, ctx.rng, local, workers)
+    step = found.finish(step)
     if step.temperature is not None:
         temperature = step.temperature / units.total_weight
     else:
-        temperature = float(np.mean(1.0 / np.asarray(prepared.t.local)))
-    return Visited(prepared, step, draw, temperature, found)
+        temperature = float(np.mean(1.0 / np.asarray(found.t.local)))
+    return Visited(found, step, draw, temperature, kept)
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """A visit on its way to data: everything that it needs besides them.
-
-    Attributes
-    ----------
-    prepared : Visit
-    exploring : bool
-    noise : float
-        The arguments of :meth:`Visit.start` that local variables start with.
-    weights : RandomWeights or None
-        The distribution of random factors of the statistics.
-    keep : bool
-        Whether local variables are kept.
-    """
-
-    prepared: Visit
-    exploring: bool
-    noise: float
-    weights: RandomWeights | None
-    keep: bool
-
-    @property
-    def forgets(self) -> bool:
-        """Whether local variables start anew, whatever they were at the last visit."""
-        return self.prepared.forgets(self.exploring, self.noise)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What the visit knows of q serves the next visit, and no local step.
-        prepared = self.prepared
-        if prepared.known is not None:
-            prepared = replace(prepared, known=None)  # type: ignore[call-arg]
-        return {**vars(self), "prepared": prepared}
-
-    def over(
-        self,
-        units: Units,
-        rng: np.random.Generator,
-        local: list[Any] | None,
-        workers: Workers,
-        totals: Any = None,
-    ) -> tuple[LocalStep, list[Any] | None]:
-        """Make the local steps of all chunks, and add them up in their order.
-
-        Parameters
-        ----------
-        units : Units
-        rng : numpy.random.Generator
-            The source of random weights and of random starts.
-        local : list or None
-            The local variables of the last visit to the same data. The list is emptied.
-        workers : Workers
-        totals : object
-            The totals of the random weights of all data, of which these are a part; None if there
-            are no others.
-
-        Returns
-        -------
-        step : LocalStep
-        local : list or None
-            The local variables of each chunk; None if there are none, or if they are not kept.
-        """
-        prepared = self.prepared
-        units = prepared.view(units)
-        noise = None
-        if self.weights is not None:
-            drawn, own = self.weights.draw(units.n_weight_units, rng)
-            noise = self.weights.scaled(drawn, own, own if totals is None else totals)
-        before = None if local is None else local[::-1]
-        if local is not None:
-            local.clear()
-
-        # Tasks are made when a worker is free, and steps are merged as they arrive, because the
-        # local variables and statistics of all chunks together can be larger than the data.
-        def tasks() -> Iterator[tuple]:
-            for index in prepared.chunks(units):
-                chunk = units.take(index)
-                of_chunk = None if noise is None else noise[units.weight_units(index)]
-                last = before.pop() if before else None
-                start = prepared.start(chunk, last, self.exploring, self.noise, rng)
-                yield prepared, chunk, of_chunk, start
-
-        found: list[Any] = []
-
-        def steps() -> Iterator[LocalStep]:
-            for step in workers.imap(_step, tasks()):
-                if self.keep and step.local is not None:
-                    found.append(step.local)
-                yield step
-
-        return reduce(prepared.merge, steps()), found or None
+def evaluate(ctx: Context, units: Units, workers: Workers) -> Visited:
+    """The plain local step at ``ctx.q``, whichever method led to these parameters."""
+    ctx = replace(ctx, exploring=False)
+    return visit(ctx, PLAIN, units, workers, keep=False, evaluation=True)
 
 
-def _step(prepared: Visit, chunk: Units, noise: np.ndarray | None, start: Any) -> LocalStep:
-    """Make the local step of one chunk; workers call this function."""
-    return prepared.step(chunk, noise, start)
+def lower_bound(ctx: Context, units: Units, workers: Workers) -> float:
+    """The complete evidence lower bound of ``ctx.q`` at T = 1, in nats."""
+    visited = evaluate(ctx, units, workers)
+    kl = ctx.model.kl(ctx.q, ctx.prior, visited.visit.known, workers)
+    return visited.step.bound - kl

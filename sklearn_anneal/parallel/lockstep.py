@@ -19,25 +19,25 @@ class Lockstep:
     """Lets restarts pass over the data together, so that these are read once for all of them.
 
     Every restart runs in a thread of its own. It waits until all that are still running ask for a
-    sweep; then the sweeps of all are made.
+    visit; then the visits of all are made.
 
     Parameters
     ----------
     n : int
         Number of restarts.
-    sweep : callable
-        Makes several sweeps.
+    visit_all : callable
+        Makes several visits.
     """
 
-    def __init__(self, n: int, sweep: Callable[[list[Any]], list[Any]]):
+    def __init__(self, n: int, visit_all: Callable[[list[Any]], list[Any]]):
         self._n = n
-        self._sweep = sweep
+        self._visit_all = visit_all
         self._lock = threading.Lock()
         self._waiting: list[tuple[Any, Future[Any]]] = []
         self._over = threading.Event()
 
     def pass_with(self, job: Any) -> Any:
-        """Wait for the other restarts, and return the result of a sweep."""
+        """Wait for the other restarts, and return the result of a visit."""
         result: Future[Any] = Future()
         with self._lock:
             if self._over.is_set():
@@ -57,7 +57,7 @@ class Lockstep:
         self._run(batch)
 
     def _batch(self) -> list[tuple[Any, Future[Any]]]:
-        """Take all sweeps that wait, if no other is to come before them."""
+        """Take all visits that wait, if no other is to come before them."""
         if self._over.is_set() or len(self._waiting) < self._n:
             return []
         batch, self._waiting = self._waiting, []
@@ -68,7 +68,7 @@ class Lockstep:
             return
         jobs, results = zip(*batch, strict=True)
         try:
-            found = list(zip(results, self._sweep(list(jobs)), strict=True))
+            found = list(zip(results, self._visit_all(list(jobs)), strict=True))
         except BaseException as error:
             for result in results:
                 result.set_exception(error)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, nullcontext
 from functools import cached_property
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, starmap
 from typing import Any
 
 import numpy as np
@@ -304,7 +304,7 @@ class Workers:
     def imap(self, function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
         """``function(*task)`` for each task, as soon as it and all before it are there."""
         if not self._running:
-            return _one_by_one(function, tasks)
+            return starmap(function, _while_wanted(tasks))
         if self._pool is not None:
             return _in_order(self._pool, 2 * self.n_workers, function, tasks, self._ahead)
         calls = (delayed(_in_worker)(function, [task]) for task in tasks)
@@ -387,8 +387,8 @@ _TASK = threading.local()
 """Its ``over`` is set when nobody waits any longer for the task that this thread runs."""
 
 
-def _one_by_one(function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
-    """Results of tasks in the calling thread.
+def _while_wanted(tasks: Iterable[tuple]) -> Iterator[tuple]:
+    """Yield the tasks of the calling thread, until nobody waits for them any longer.
 
     A restart in a thread of a pool passes here with every chunk of its data. It ends here if the
     fit has ended otherwise, because no signal can interrupt that thread.
@@ -397,7 +397,7 @@ def _one_by_one(function: Callable, tasks: Iterable[tuple]) -> Iterator[Any]:
         over = getattr(_TASK, "over", None)
         if over is not None and over.is_set():
             raise CancelledError("the fit that this task belongs to has ended")
-        yield function(*task)
+        yield task
 
 
 def _in_order(
@@ -417,7 +417,7 @@ def _in_order(
         if ahead is not None:
             ahead.prepare()
         # A task that is alone can share its own work among the workers.
-        yield from _one_by_one(function, first_tasks)
+        yield from starmap(function, _while_wanted(first_tasks))
         return
     waiting: deque[Call] = deque()
     config, over = get_config(), threading.Event()

@@ -24,7 +24,8 @@ import numpy as np
 from ..annealing import Annealing, StochasticAnnealing
 from ..annealing._base import Context
 from ..families import Natural
-from ..inference.loop import PLAIN, Progress
+from ..inference.loop import PLAIN
+from ..inference.progress import Progress
 from ..inference.stopping import OutOfReach, Rule
 from ..models._base import Model
 from ..models._searchable import Searchable

@@ -12,7 +12,7 @@ from ..annealing._base import Annealing, Context
 from ..data.units import Units
 from ..families import Natural
 from ..inference import loop
-from ..inference.loop import Progress, Settings
+from ..inference.progress import Progress, Settings
 from ..models._base import Model
 from ..models._componentwise import Componentwise
 from ..models._searchable import Searchable

@@ -11,7 +11,7 @@ from ..families import Natural
 from ..inference import loop
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint
-from ..inference.loop import Progress
+from ..inference.progress import Progress
 from ..parallel.workers import SEQUENTIAL, Workers
 from .problem import Problem
 

@@ -14,7 +14,7 @@ from ..families import Natural
 from ..inference import loop
 from ..inference.callbacks import FitMonitor
 from ..inference.checkpoint import Checkpoint
-from ..inference.loop import Progress, Trace
+from ..inference.progress import Progress, Trace
 from ..inference.stopping import Rule
 from ..models._searchable import Searchable
 from ..parallel.workers import Workers

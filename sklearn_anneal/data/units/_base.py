@@ -130,15 +130,59 @@ class Units(ABC):
         if len(left):
             yield left
 
-    def swept(
-        self, sweep: Any, rng: np.random.Generator, local: Any, workers: Any
+    def visit(
+        self,
+        prepared: Any,
+        rng: np.random.Generator,
+        local: Any,
+        workers: Any,
+        totals: Any = None,
     ) -> tuple[Any, Any]:
-        """Return the local step of all data points, and the local variables that are kept.
+        """Make the local steps of all chunks, and add them up in their order.
 
-        ``sweep`` is a :class:`~sklearn_anneal.inference.visits.Sweep`, and ``local`` what the last
-        sweep over the same data points has returned.
+        Parameters
+        ----------
+        prepared : Prepared
+            The visit (:class:`sklearn_anneal.inference.visits.Prepared`).
+        rng : numpy.random.Generator
+            The source of random weights and of random starts.
+        local : object
+            What the last visit to the same data points has returned; None at the first visit. A
+            list is emptied.
+        workers : Workers
+        totals : object
+            The totals of the random weights of all data, of which these are a part; None if there
+            are no others.
+
+        Returns
+        -------
+        step : LocalStep
+        local : object
+            The local variables of each chunk; None if there are none, or if they are not kept.
         """
-        return sweep.over(self, rng, local, workers)
+        visit, found = prepared.visit, []
+        units = visit.view(self)
+        noise = prepared.random_weights(units, rng, totals)
+        before = None if local is None else local[::-1]
+        if local is not None:
+            local.clear()
+
+        # Chunks are cut when a worker is free, and steps are merged as they arrive, because the
+        # local variables and statistics of all chunks together can be larger than the data.
+        def chunks() -> Iterator[tuple]:
+            for index in visit.chunks(units):
+                chunk = units.take(index)
+                of_chunk = None if noise is None else noise[units.weight_units(index)]
+                last = before.pop() if before else None
+                start = visit.start(chunk, last, prepared.exploring, prepared.noise, rng)
+                yield chunk, of_chunk, start
+
+        total = None
+        for step in workers.imap(visit.step, chunks()):
+            if prepared.keep and step.local is not None:
+                found.append(step.local)
+            total = step if total is None else visit.merge(total, step)
+        return total, found or None
 
     def in_turn(self, rng: np.random.Generator) -> Iterator[Callable[[Any, Any], Any]]:
         """Yield a function for each part of the data that minibatches are drawn from, in turn.

@@ -1,4 +1,4 @@
-"""Sweeps over data in parts, and the local variables that stay with the parts between them."""
+"""Visits to data in parts, and the local variables that stay with the parts between them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Chain:
     number : int
         Number of visits so far.
     log : list of Aside
-        The sweeps since local variables started anew, where a place may forget them. They can then
+        The visits since local variables started anew, where a place may forget them. They can then
         be made again, bit for bit.
     values : dict or None
         Local variables by part, in a chain that was read from a checkpoint.
@@ -102,7 +102,7 @@ class Chain:
         """Return the chain after one more visit."""
         log: list[Aside] = []
         if not place.remembers:
-            log = [*([] if logged.sweep.forgets else self.log), Aside(logged)]
+            log = [*([] if logged.prepared.forgets else self.log), Aside(logged)]
         return Chain(place, self.token, self.number + 1, log)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -114,9 +114,9 @@ class Chain:
 
 
 class Logged(NamedTuple):
-    """A sweep with what makes its results: seeds and the totals of random weights."""
+    """A visit with what makes its results: seeds and the totals of random weights."""
 
-    sweep: Any
+    prepared: Any
     seed: Any
     totals: Any
 
@@ -140,7 +140,7 @@ class _Fetch(Request):
 
 
 class Job(NamedTuple):
-    """One sweep over all parts, of one restart.
+    """One visit to all parts, of one restart.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class Job(NamedTuple):
     number : int
         Number of visits of the chain before this one.
     replay : list of Aside
-        The sweeps since local variables started anew, for a part that has lost them.
+        The visits since local variables started anew, for a part that has lost them.
     values : dict or None
         Local variables by part, of a chain that was read from a checkpoint.
     """
@@ -162,7 +162,7 @@ class Job(NamedTuple):
     values: dict[int, Any] | None
 
 
-class Swept(NamedTuple):
+class StepOfParts(NamedTuple):
     """The sum of some parts' local steps of one job.
 
     Attributes
@@ -183,8 +183,8 @@ class Swept(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SweepAll(Request):
-    """Sweeps of one or several restarts, for which the data are read once."""
+class VisitAll(Request):
+    """Visits of one or several restarts, for which the data are read once."""
 
     view: View
     jobs: list[Job]
@@ -194,31 +194,31 @@ class SweepAll(Request):
     def repeated(self) -> tuple[str, ...]:
         return tuple(job.token for job in self.jobs if job.replay and job.token is not None)
 
-    def failed(self, result: list[Swept]) -> bool:
-        return any(swept.lost for swept in result)
+    def failed(self, result: list[StepOfParts]) -> bool:
+        return any(step.lost for step in result)
 
-    def at(self, part: Part, workers: Workers) -> list[Swept]:
+    def at(self, part: Part, workers: Workers) -> list[StepOfParts]:
         for token in self.ended:
             part.kept.pop(token, None)
             part.kept.pop(copied(token), None)
         units = self.view.of(part)
         if units.total_weight == 0:
-            return [Swept(None, False, None) for _ in self.jobs]
+            return [StepOfParts(None, False, None) for _ in self.jobs]
         return [self._one(job, part, units, workers) for job in self.jobs]
 
-    def _one(self, job: Job, part: Part, units: Units, workers: Workers) -> Swept:
+    def _one(self, job: Job, part: Part, units: Units, workers: Workers) -> StepOfParts:
         local = None
-        if job.token is not None and job.number and not job.logged.sweep.forgets:
+        if job.token is not None and job.number and not job.logged.prepared.forgets:
             local = self._local(job, part, units, workers)
             if local is None:
-                return Swept(None, True, None, (part.index,))
+                return StepOfParts(None, True, None, (part.index,))
         rng = job.logged.rng(part.index)
-        step, found = job.logged.sweep.over(units, rng, local, workers, job.logged.totals)
+        step, found = units.visit(job.logged.prepared, rng, local, workers, job.logged.totals)
         if found is not None and job.token is not None:
             part.kept[job.token] = job.number + 1, found
         step = replace(step, local=None, inverse_temperatures=None)
         of_fit = isinstance(job.logged.seed, np.random.Generator)
-        return Swept(step, found is not None, rng if of_fit else None)
+        return StepOfParts(step, found is not None, rng if of_fit else None)
 
     def _local(self, job: Job, part: Part, units: Units, workers: Workers) -> Any:
         """The local variables that the visit before has left; None if they are gone."""
@@ -238,22 +238,22 @@ class SweepAll(Request):
         for aside in job.replay[latest - first :]:
             logged = aside.get()
             rng = logged.rng(part.index)
-            _, local = logged.sweep.over(units, rng, local, workers, logged.totals)
+            _, local = units.visit(logged.prepared, rng, local, workers, logged.totals)
         return local
 
-    def merge(self, a: list[Swept], b: list[Swept]) -> list[Swept]:
+    def merge(self, a: list[StepOfParts], b: list[StepOfParts]) -> list[StepOfParts]:
         return [
-            self._merged(job.logged.sweep.prepared, one, other)
+            self._merged(job.logged.prepared.visit, one, other)
             for job, one, other in zip(self.jobs, a, b, strict=True)
         ]
 
     @staticmethod
-    def _merged(prepared: Any, a: Swept, b: Swept) -> Swept:
+    def _merged(prepared: Any, a: StepOfParts, b: StepOfParts) -> StepOfParts:
         if a.step is None or b.step is None:
             step = b.step if a.step is None else a.step
         else:
             step = prepared.merge(a.step, b.step)
-        return Swept(step, a.keeps or b.keeps, a.rng or b.rng, a.lost + b.lost)
+        return StepOfParts(step, a.keeps or b.keeps, a.rng or b.rng, a.lost + b.lost)
 
 
 @dataclass(frozen=True)
@@ -265,10 +265,10 @@ class Totals(Request):
     reads = False
 
     def at(self, part: Part, workers: Workers) -> Any:
-        about, weights = self.about[part.index], self.logged.sweep.weights
+        about, weights = self.about[part.index], self.logged.prepared.weights
         if about.weight == 0:
             return None
         return weights.draw(about.n_weight_units, self.logged.rng(part.index))[1]
 
     def merge(self, a: Any, b: Any) -> Any:
-        return self.logged.sweep.weights.merge(a, b)
+        return self.logged.prepared.weights.merge(a, b)
