@@ -199,6 +199,30 @@ def test_recommend(rng):
         est.recommend(Y, n=0)
 
 
+def test_the_best_of_many_items_are_those_of_sorting_all(rng):
+    ratings = rng.integers(0, 5, (30, 200)).astype(float)
+    ratings[:, ::7] = -np.inf
+    ratings[0, 2:] = -np.inf
+    for n in (1, 3, 10, 60, 300):
+        expected = np.argsort(-ratings, axis=1, kind="stable")[:, :n]
+        assert_array_equal(_rating_predictions._highest(ratings, n), expected)
+
+
+def test_predictions_for_few_are_those_for_all(rng):
+    """Only those moments are computed that a prediction needs; the means have to be the same."""
+    Y = ratings(rng)
+    Y[:, 5:] = NAN
+    est = small().fit(Y)
+    assert_allclose(est.transform(Y[:1]), est.user_factors_[:1], rtol=1e-10)
+    n_users, n_items = Y.shape
+    users, items = (i.ravel() for i in np.mgrid[-1 : n_users + 2, -1 : n_items + 2])
+    mean, std = est.predict_ratings(users, items, return_std=True)
+    assert_allclose(est.predict_ratings(users, items), mean, rtol=1e-12)
+    for i in range(0, len(users), 7):
+        one, own = est.predict_ratings(users[i : i + 1], items[i : i + 1], return_std=True)
+        assert_allclose([one[0], own[0]], [mean[i], std[i]], rtol=1e-12)
+
+
 def test_recommendations_have_scores(rng):
     Y = ratings(rng)
     est = small().fit(Y)

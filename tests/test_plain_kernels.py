@@ -18,6 +18,7 @@ from sklearn_anneal import (
     AnnealedBayesianMixture,
     AnnealedGammaProcessNMF,
     AnnealedLatentDirichletAllocation,
+    AnnealedPMF,
 )
 from sklearn_anneal.estimators import (
     _mixture_predictions,
@@ -171,6 +172,11 @@ def test_a_process_that_predicts_few_rows_does_not_import_numba(rng, tmp_path):
     for make in (MIXTURES | COUNTS).values():
         est, X = make(rng)
         cases.append((est, X, predictions(est, X)))
+    pairs = np.argwhere(rng.random((20, 10)) < 0.5)
+    est = AnnealedPMF(2, input="pairs", **QUICK).fit(pairs, rng.integers(1, 6, len(pairs)))
+    users = np.arange(3)
+    cases.append((est, pairs, {"predict": est.predict(pairs)}))
+    cases.append((est, users, {"recommend_for": est.recommend_for(users)}))
     path = tmp_path / "cases.pickle"
     path.write_bytes(pickle.dumps(cases))
     found = subprocess.run(

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _PAIRS = 8192
 # Items are ranked for so many users at a time that these have no more ratings than this.
 _CELLS = 2**22
+# Where there are so many times as many items as are asked for, the best are found without sorting
+# the others.
+_TIMES_AS_MANY = 20
 _OVERFLOW = (
     "The squares of predicted ratings overflow: the ratings, or the factors, are too large. "
     "Rescale the ratings before fitting and predicting."
@@ -58,6 +61,43 @@ def exact(ctx: Context) -> MatrixFactorization:
     model = copy(ctx.model)
     model.dtype = np.dtype(np.float64)
     return model
+
+
+def _rows_or_zeros(table: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return rows of a table, and zeros, which are the prior's mean, for those that it has not."""
+    known = (numbers >= 0) & (numbers < len(table))
+    found = table[np.where(known, numbers, 0)]
+    found[~known] = 0.0
+    return found
+
+
+def _numbered(numbers: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return those of 0, …, n − 1 that occur, and the position of each number among them.
+
+    The position of a number that is not one of them is that after the last.
+    """
+    known = (numbers >= 0) & (numbers < n)
+    occurs = np.zeros(n + 1, dtype=bool)
+    occurs[numbers[known]] = True
+    positions = np.cumsum(occurs) - 1
+    positions[n] = positions[n - 1] + 1
+    return np.flatnonzero(occurs[:n]), positions[np.where(known, numbers, n)]
+
+
+def _highest(ratings: np.ndarray, n: int) -> np.ndarray:
+    """Return the columns of the n highest entries of each row, the highest first.
+
+    Of equal entries that of the lower column comes first.
+    """
+    negative = -ratings
+    if _TIMES_AS_MANY * n > ratings.shape[1]:
+        return np.argsort(negative, axis=1, kind="stable")[:, :n]
+    last = np.partition(negative, n - 1, axis=1)[:, n - 1]
+    found = np.empty((len(ratings), n), dtype=np.intp)
+    for row, (values, limit) in enumerate(zip(negative, last, strict=True)):
+        candidates = np.flatnonzero(values <= limit)
+        found[row] = candidates[np.argsort(values[candidates], kind="stable")[:n]]
+    return found
 
 
 class RatingPredictions(BaseAnnealed):
@@ -152,11 +192,11 @@ class RatingPredictions(BaseAnnealed):
             Returned only if ``return_std`` is true.
         """
         ctx, data = self._read(X)
-        model, users, items = exact(ctx), self._rows(ctx, data), self._items(ctx)
-        mean = model.mean_ratings(users, items)
+        users = self._rows(ctx, data)
+        mean = finite(self._means_of_all_items(users.mean), _OVERFLOW)
         if not return_std:
             return self._clipped(mean)
-        second = model.coefficients(users) @ items.table.T
+        second = exact(ctx).coefficients(users) @ self._moments_of_items(ctx).table.T
         return self._clipped(mean), self._deviations(ctx, mean, second)
 
     @available_if(of_matrix)
@@ -190,7 +230,7 @@ class RatingPredictions(BaseAnnealed):
         """
         ctx, data = self._read(X)
         seen = (data.indptr, data.columns) if exclude_seen else None
-        found = self._best_items(self._rows(ctx, data), n, seen)
+        found = self._best_items(self._rows(ctx, data).mean, n, seen)
         return found if return_scores else found[0]
 
     @explains("Prediction")
@@ -231,45 +271,41 @@ class RatingPredictions(BaseAnnealed):
         array([[2],
                [1]])
         """
-        ctx = self._context()
+        self._context()
         users = read_ids(users, "users", unseen=True)
         if users.ndim != 1:
             raise ValueError(f"users must be ids in one dimension, not of shape {users.shape}.")
         seen = None
         if exclude is not None:
-            seen = read_exclusions(exclude, len(users), len(self._items(ctx).mean))
-        statistics, model = self._user_statistics, exact(ctx)
-        known = (users >= 0) & (users < len(statistics["natural_mean"]))
-        rows = np.where(known, users, 0)
-        own = {key: np.where(known[:, None], value[rows], 0.0) for key, value in statistics.items()}
-        found = self._best_items(model.rows_of(own), n, seen)
+            seen = read_exclusions(exclude, len(users), self.n_items_)
+        means = _rows_or_zeros(self._means_of_users(), users)
+        found = self._best_items(means, n, seen)
         return found if return_scores else found[0]
 
     def _best_items(
-        self, users: Any, n: Any, seen: tuple[np.ndarray, np.ndarray] | None
+        self, means: np.ndarray, n: Any, seen: tuple[np.ndarray, np.ndarray] | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The best items of each user and their mean ratings.
 
-        ``seen`` has the items that are left out, as the ``indptr`` and the ``indices`` of a sparse
-        matrix in CSR format.
+        ``means`` are those of the users' factors and biases, of shape (n_users, D). ``seen`` has
+        the items that are left out, as the ``indptr`` and the ``indices`` of a sparse matrix in CSR
+        format.
         """
         if not isinstance(n, Integral) or n < 1:
             raise ValueError(f"n is the number of items for each user, 1 or more; got {n!r}.")
         if int(n) > LARGEST_ID:
             raise ValueError(f"n is the number of items for each user, at most {LARGEST_ID}.")
-        ctx = self._context()
-        model, items = exact(ctx), self._items(ctx)
-        n_users, n_items = len(users.mean), len(items.mean)
+        n_users, n_items = len(means), self.n_items_
         best, scores = np.full((n_users, n), -1), np.full((n_users, n), np.nan)
         step = max(1, _CELLS // n_items)
         for start in range(0, n_users, step):
             block = slice(start, min(start + step, n_users))
-            ratings = model.mean_ratings(users._replace(mean=users.mean[block]), items)
+            ratings = finite(self._means_of_all_items(means[block]), _OVERFLOW)
             if seen is not None:
                 indptr, columns = seen
                 places = np.repeat(np.arange(len(ratings)), np.diff(indptr)[block])
                 ratings[places, columns[indptr[block.start] : indptr[block.stop]]] = -np.inf
-            order = np.argsort(-ratings, axis=1, kind="stable")[:, :n]
+            order = _highest(ratings, int(n))
             found = np.take_along_axis(ratings, order, axis=1)
             left = ~np.isneginf(found)
             best[block, : order.shape[1]] = np.where(left, order, -1)
@@ -331,8 +367,10 @@ class RatingPredictions(BaseAnnealed):
                 f"users and items are ids of the same ratings, but have shapes {users.shape} and "
                 f"{items.shape}."
             )
+        if not return_std:
+            return self._clipped(self._means_of_pairs(users, items))
         mean, std = self._predictions(users, items)
-        return (self._clipped(mean), std) if return_std else self._clipped(mean)
+        return self._clipped(mean), std
 
     @explains("Prediction")
     def score(self, X, y=None, sample_weight=None):
@@ -466,9 +504,41 @@ class RatingPredictions(BaseAnnealed):
         finite(found.squares, _OVERFLOW)
         return found
 
-    def _items(self, ctx: Context) -> Any:
+    def _moments_of_items(self, ctx: Context, items: Any = slice(None)) -> Any:
+        """Moments of the items with these numbers, by default of all."""
         q = ctx.q
-        return exact(ctx).moments_of(q["items_precision"], q["items_natural_mean"])
+        return exact(ctx).moments_of(q["items_precision"][items], q["items_natural_mean"][items])
+
+    def _means_of_users(self) -> np.ndarray:
+        """Means of the factors and biases of users of the training data, (n_users, D)."""
+        if not self._context().model.biases:
+            return self.user_factors_
+        return np.column_stack([self.user_factors_, self.user_biases_])
+
+    def _means_of_all_items(self, means: np.ndarray) -> np.ndarray:
+        """Mean ratings of all items, given the means of users, of shape (n_users, n_items)."""
+        d = len(self.components_)
+        ratings = means[:, :d] @ self.components_
+        ratings += self.intercept_
+        if self._context().model.biases:
+            ratings += self.item_biases_
+            ratings += means[:, d:]
+        return ratings
+
+    def _means_of_pairs(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """Mean ratings of pairs of fitted users and items, which need no covariances."""
+        biases = self._context().model.biases
+        mean = np.empty(len(users))
+        for start in range(0, len(users), _PAIRS):
+            some = slice(start, start + _PAIRS)
+            i, j = users[some], items[some]
+            own = _rows_or_zeros(self.user_factors_, i)
+            other = _rows_or_zeros(self.components_.T, j)
+            mean[some] = np.einsum("nk,nk->n", own, other) + self.intercept_
+            if biases:
+                mean[some] += _rows_or_zeros(self.user_biases_, i)
+                mean[some] += _rows_or_zeros(self.item_biases_, j)
+        return finite(mean, _OVERFLOW)
 
     def _predictions(
         self, users: np.ndarray, items: np.ndarray, statistics: Natural | None = None
@@ -483,26 +553,21 @@ class RatingPredictions(BaseAnnealed):
         model = exact(ctx)
         # The tables get one more row, with the prior, for ids that were never seen.
         nobody = {key: np.zeros((1, value.shape[1])) for key, value in statistics.items()}
-        across = self._items(ctx)
         prior = model.rows_of(nobody)
-        n_users, n_items = len(statistics["natural_mean"]), len(across.mean)
-        # An id was not seen if it is above those of the training data, or −1.
-        known, of_items = (users >= 0) & (users < n_users), (items >= 0) & (items < n_items)
-        of_users = np.unique(users[known])
+        # Moments are computed of those users and items alone that the pairs have.
+        of_users, i = _numbered(users, len(statistics["natural_mean"]))
+        of_items, j = _numbered(items, model.n_items)
         own = model.rows_of({key: value[of_users] for key, value in statistics.items()})
-        places = np.searchsorted(of_users, users)
-        places[~known] = len(of_users)
+        across = self._moments_of_items(ctx, of_items)
         tables = np.concatenate([model.coefficients(own), model.coefficients(prior)])
         means = np.concatenate([own.mean, prior.mean])
-        columns = np.where(of_items, items, n_items)
         other = np.concatenate([across.table, prior.table])
         other_means = np.concatenate([across.mean, prior.mean])
         mean, second = np.empty(len(users)), np.empty(len(users))
         for start in range(0, len(users), _PAIRS):
             some = slice(start, start + _PAIRS)
-            i, j = places[some], columns[some]
-            second[some] = np.einsum("nk,nk->n", tables[i], other[j])
-            mean[some] = model.mean_of_pairs(means[i], other_means[j])
+            second[some] = np.einsum("nk,nk->n", tables[i[some]], other[j[some]])
+            mean[some] = model.mean_of_pairs(means[i[some]], other_means[j[some]])
         finite(second, _OVERFLOW)
         return mean, self._deviations(ctx, mean, second)
 

@@ -610,7 +610,11 @@ class AnnealedPMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RatingPredi
         """The statistics of users given the fitted items, multiplied by σ²."""
         ones = np.ones(units.n_units)
         with one_thread():
-            across = ctx.model.expectations(ctx.q)
+            # Few users have rated few of the items, and need the moments of these alone.
+            of_items, units = units.with_columns_in_use()
+            across = ctx.model.moments_of(
+                ctx.q["items_precision"][of_items], ctx.q["items_natural_mean"][of_items]
+            )
             natural = ctx.model.fold_in(units, across, ones, Tempering())[2]
         prior = ctx.model.row_prior()
         noise_variance = ctx.model.noise_variance

@@ -785,14 +785,6 @@ class MatrixFactorization(Componentwise, ConjugateModel):
         natural = self.solution(self.per_noise(sums))
         return self.moments_of(natural["precision"], natural["natural_mean"])
 
-    def mean_ratings(self, users: Moments, items: Moments) -> np.ndarray:
-        """Return the expected ratings of all items by all users, of shape (n_users, n_items)."""
-        d = self.n_components
-        ratings = users.mean[:, :d] @ items.mean[:, :d].T + self.intercept
-        if self.biases:
-            ratings += users.mean[:, d:] + items.mean[:, d]
-        return ratings
-
     def mean_of_pairs(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Return the expected ratings of pairs of rows, given their means, of shape (n_pairs,)."""
         d = self.n_components

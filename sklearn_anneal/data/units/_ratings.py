@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -116,6 +117,21 @@ class Ratings(Ragged):
         # Subsets serve to compute starts. Factors do not start from users, so that it would be a
         # waste to draw and copy some.
         return self
+
+    def with_columns_in_use(self) -> tuple[slice | np.ndarray, Ratings]:
+        """Return the columns with ratings, and the same ratings with these columns alone.
+
+        All columns stay if most of them have ratings.
+        """
+        occurs = np.zeros(self.n_columns, dtype=bool)
+        occurs[self.columns] = True
+        if 2 * occurs.sum() > self.n_columns:
+            return slice(None), self
+        found = copy(self)
+        vars(found).pop("by_column", None)
+        found.columns = (np.cumsum(occurs) - 1).astype(np.int32)[self.columns]
+        found.n_columns = int(occurs.sum())
+        return np.flatnonzero(occurs), found
 
     @cached_property
     def by_column(self) -> Ratings:
