@@ -7,6 +7,7 @@ times, the estimators of this package reach a better optimum by annealing. The p
 
 from __future__ import annotations
 
+from ._version import __version__
 from .annealing import ANNEALING
 from .estimators._sequences import concat_sequences, split_sequences
 from .estimators._shards import Shards
@@ -20,8 +21,6 @@ from .estimators.mixture import AnnealedBayesianMixture
 from .estimators.sigmoid_belief_net import AnnealedSigmoidBeliefNet
 from .estimators.spike_slab_factor_analysis import AnnealedSpikeSlabFactorAnalysis
 
-__version__ = "0.1.0"
-
 __all__ = [
     "TRUSTED_TYPES",
     "AnnealedBayesianGaussianMixture",
@@ -34,6 +33,7 @@ __all__ = [
     "AnnealedSigmoidBeliefNet",
     "AnnealedSpikeSlabFactorAnalysis",
     "Shards",
+    "__version__",
     "concat_sequences",
     "split_sequences",
     "warm_up",

@@ -13,6 +13,7 @@ from scipy.sparse import csr_matrix
 
 import sklearn_anneal
 from sklearn_anneal.annealing import ANNEALING
+from sklearn_anneal.estimators import _fitting
 from sklearn_anneal.estimators._state import described_value
 from sklearn_anneal.inference.checkpoint import Checkpoint
 
@@ -303,7 +304,7 @@ def test_data_that_differ_in_one_unit_are_refused(entry, rng, tmp_path, monkeypa
 
 def test_another_version_is_refused(begun, monkeypatch):
     entry, X, folder = begun
-    monkeypatch.setattr(sklearn_anneal, "__version__", "99.0")
+    monkeypatch.setattr(_fitting, "__version__", "99.0")
     with pytest.raises(ValueError, match=r"version of sklearn_anneal.*'99\.0' now"):
         make(entry).fit(X, checkpoint=folder)
 

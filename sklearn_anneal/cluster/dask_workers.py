@@ -26,6 +26,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
+from .._version import __version__
 from ..data.parts import Node, Part, Place, Request, copied, run
 from ..data.units import Units
 from ..parallel.overflow import judged_by_results
@@ -241,8 +242,6 @@ class OnDask(Place):
 
 def machine() -> dict[str, str]:
     """What the bits of results on a worker depend on: versions, and features of the processor."""
-    from .. import __version__
-
     # The module has had a new name since NumPy 2.
     core = "numpy._core" if hasattr(np, "_core") else "numpy.core"
     known = import_module(f"{core}._multiarray_umath").__cpu_features__

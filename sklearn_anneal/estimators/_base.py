@@ -7,6 +7,7 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._version import __version__
 from ..annealing import ANNEALING, Annealing
 from . import _persistence
 from ._fitting import Fits
@@ -81,7 +82,7 @@ class BaseAnnealed(Fits, Streams, Reorders):
             state = {
                 **state,
                 "_inference": _persistence.written(state["_inference"]),
-                _persistence.VERSION: _persistence.this_version(),
+                _persistence.VERSION: __version__,
             }
         return state
 

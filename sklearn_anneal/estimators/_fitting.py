@@ -12,6 +12,7 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 
 from .._compat import with_callbacks
+from .._version import __version__
 from ..annealing import Annealing, NoAnnealing
 from ..data.fingerprints import fingerprint_of
 from ..data.units import Units
@@ -320,8 +321,6 @@ class Fits(Interface):
         If the checkpoint has no state, it is opened for a new fit, which begins with the given
         random state.
         """
-        from .. import __version__
-
         free = ("n_jobs", "verbose", "verbose_interval")
         identity = {
             "version of sklearn_anneal": __version__,

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .._version import __version__
 from ._warnings import outer_level
 
 _CLASS, _STATE = "class of sklearn_anneal", "attributes"
@@ -58,20 +59,14 @@ VERSION = "version of sklearn_anneal"
 """The name, in the state of a fitted estimator, of the version that fitted it."""
 
 
-def this_version() -> str:
-    """The version of the package."""
-    return str(import_module(_PACKAGE).__version__)
-
-
 def check_version(name: str, version: str | None) -> None:
     """Warn if another version wrote the state of the estimator with a class name."""
-    current = this_version()
-    if version == current:
+    if version == __version__:
         return
     writer = "an early version" if version is None else f"version {version}"
     warnings.warn(
-        f"{name} was saved by {writer} of sklearn_anneal, and is loaded by version {current}. Its "
-        "results may differ; fit it again if they matter.",
+        f"{name} was saved by {writer} of sklearn_anneal, and is loaded by version {__version__}. "
+        "Its results may differ; fit it again if they matter.",
         UserWarning,
         stacklevel=outer_level(),
     )
