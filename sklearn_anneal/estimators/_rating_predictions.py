@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _PAIRS = 8192
 # Items are ranked for so many users at a time that these have no more ratings than this.
 _CELLS = 2**22
-# Where there are so many times as many items as are asked for, the best are found without sorting
+# If there are so many times as many items as are to be recommended, the best are found without sorting
 # the others.
 _TIMES_AS_MANY = 20
 _OVERFLOW = (
