@@ -1,90 +1,98 @@
-"""Mean-field steps of a few documents to predict for, without compiled kernels."""
+"""Predictions for a few documents, without compiled kernels."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import psi
 
 from ..data.units import Documents
-from ..families import dirichlet_divergence
+from ..families import LazyColumns, dirichlet_divergence
 from ._base import compiled
 
-kernels = partial(compiled, "latent_dirichlet", plain=True)
+# Plain kernels take documents with at most so many products of a word and a topic, if all were as
+# long as the longest. Up to here they take hardly longer than compiled ones, except that CVB0 goes
+# word by word: it takes about five microseconds per word and iteration, and so many words at most.
+_MOST_PRODUCTS, _MOST_WORDS = 2**13, 128
+# Compiled kernels of single precision take documents of this many tokens, and refuse larger ones.
+_MOST_SINGLE = 1e12
+
 tables = partial(compiled, "counts", plain=True)
 
 
-class FewDocuments(NamedTuple):
-    """The result of a mean-field step.
+def are_few(model: Any, units: Documents, topics: Any, word_by_word: bool = False) -> bool:
+    """Return whether plain kernels predict for documents, so that none has to be compiled.
 
-    Attributes
+    Parameters
     ----------
-    entries : Entries
-        The counts of the documents, and the topics of their words.
-    lengths, offsets : ndarray of shape (n_documents,)
-        The tokens of the documents, and Σ_w c_w m_w, where m_w is by what the logarithms of the
-        topics of a word were reduced.
-    alpha : ndarray of shape (n_topics,)
-    gamma : ndarray of shape (n_documents, n_topics)
-        The Dirichlet parameters of the documents.
-    factors : ndarray of shape (n_documents, n_topics)
-        exp ψ(γ), with 0 for topics that have left a document.
+    model : LatentDirichlet
+    units : Documents
+    topics : ndarray or LazyColumns of shape (n_topics, n_words)
+        λ.
+    word_by_word : bool, default=False
+        Whether the prediction is :func:`proportions` of a model that collapses them.
     """
+    if isinstance(topics, LazyColumns):
+        return False
+    if units.counts.dtype.itemsize == 4 and units.lengths.max(initial=0.0) >= _MOST_SINGLE:
+        # Compiled kernels refuse documents that overflow, however many there are.
+        return False
+    longest = int(np.diff(units.indptr).max(initial=0))
+    if word_by_word and longest > _MOST_WORDS:
+        return False
+    return units.n_units * longest * model.n_components <= _MOST_PRODUCTS
 
-    entries: Any
-    lengths: np.ndarray
-    offsets: np.ndarray
-    alpha: np.ndarray
-    gamma: np.ndarray
-    factors: np.ndarray
 
-    @classmethod
-    def of(
-        cls,
-        units: Documents,
-        concentrations: np.ndarray,
-        means: bool,
-        alpha: np.ndarray,
-        n_iter: int,
-        tol: float,
-        dtype: Any,
-    ) -> FewDocuments:
-        """Make the step.
+def proportions(model: Any, units: Documents, topics: np.ndarray) -> np.ndarray:
+    """Return what :meth:`LatentDirichlet.proportions` does, of shape (n_documents, n_topics)."""
+    collapses, alpha = model.collapsed_predictions, model.doc_topic_prior
+    entries, _ = _entries(units, topics, collapses, model.dtype)
+    how = model.n_iter(exploring=False), model.mean_change_tol
+    if collapses:
+        return np.asarray(compiled("assigned_tokens", plain=True).collapsed(entries, alpha, *how))
+    return _mean_field(units, entries, alpha, *how)[0]
 
-        Parameters
-        ----------
-        units : Documents
-        concentrations : ndarray of shape (n_topics, n_words)
-            The parameters of q(β).
-        means : bool
-            Whether topics are E β, or exp E log β.
-        alpha : ndarray of shape (n_topics,)
-        n_iter, tol
-            When iterations end.
-        dtype : dtype
-            The dtype in which documents are iterated.
-        """
-        indptr = units.indptr
-        counts, words = units.counts[: indptr[-1]], units.words[: indptr[-1]]
-        met, places = np.unique(words, return_inverse=True)
-        values, totals = concentrations.T[met], concentrations.T.sum(axis=0)
-        logs = np.log(values / totals) if means else psi(values) - psi(totals)
-        largest = logs.max(axis=1)
-        table = np.empty(logs.shape, dtype)
-        tables().exponentiate(table, logs - largest[:, None], 1.0)
-        entries = tables().Entries.of(counts, places, indptr, table)
-        start = alpha.astype(dtype) + units.lengths[:, None] / len(alpha)
-        gamma, factors = kernels().mean_field(entries, alpha, start, n_iter, tol)
-        rows = np.repeat(np.arange(units.n_units), np.diff(indptr))
-        offsets = np.bincount(rows, counts * largest[places], units.n_units)
-        return cls(entries, units.lengths, offsets, alpha, gamma, factors)
 
-    @property
-    def bounds(self) -> np.ndarray:
-        """The lower bounds of the documents at T = 1 in nats, of shape (n_documents,)."""
-        logs = np.log(self.entries.normalizers(self.factors), dtype=np.float64)
-        found = (self.entries.counts * logs).sum(axis=1) + self.offsets
-        found -= self.lengths * psi(self.gamma.sum(axis=1))
-        return np.asarray(found - dirichlet_divergence(self.gamma, self.alpha))
+def bound(model: Any, units: Documents, topics: np.ndarray) -> float:
+    """Return what :meth:`LatentDirichlet.infer` does, in nats."""
+    alpha, how = model.doc_topic_prior, (model.n_iter(exploring=False), model.mean_change_tol)
+    entries, offsets = _entries(units, topics, True, model.dtype)
+    gamma, factors = _mean_field(units, entries, alpha, *how)
+    logs = np.log(entries.normalizers(factors), dtype=np.float64)
+    found = (entries.counts * logs).sum(axis=1) + offsets
+    found -= units.lengths * psi(gamma.sum(axis=1))
+    return float((found - dirichlet_divergence(gamma, alpha)).sum())
+
+
+def _entries(
+    units: Documents, topics: np.ndarray, means: bool, dtype: Any
+) -> tuple[Any, np.ndarray]:
+    """Return documents with B, the topics of their words, and Σ_w c_w m_w of each document.
+
+    B is E β if ``means``, and else exp E log β. m_w is by what log B of a word is reduced, so that
+    the largest B of every word is 1.
+    """
+    indptr = units.indptr
+    counts, words = units.counts[: indptr[-1]], units.words[: indptr[-1]]
+    met, places = np.unique(words, return_inverse=True)
+    values, totals = topics.T[met], topics.T.sum(axis=0)
+    logs = np.log(values / totals) if means else psi(values) - psi(totals)
+    largest = logs.max(axis=1)
+    table = np.empty(logs.shape, dtype)
+    tables().exponentiate(table, logs - largest[:, None], 1.0)
+    rows = np.repeat(np.arange(units.n_units), np.diff(indptr))
+    offsets = np.bincount(rows, counts * largest[places], units.n_units)
+    return tables().Entries.of(counts, places, indptr, table), offsets
+
+
+def _mean_field(
+    units: Documents, entries: Any, alpha: np.ndarray, n_iter: int, tol: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return γ, and exp ψ(γ) with 0 for topics that have left a document."""
+    start = alpha.astype(entries.rows.dtype) + units.lengths[:, None] / len(alpha)
+    found: tuple[np.ndarray, np.ndarray] = compiled("latent_dirichlet", plain=True).mean_field(
+        entries, alpha, start, n_iter, tol
+    )
+    return found

@@ -25,7 +25,6 @@ from ..families import (
 from ..parallel.workers import SEQUENTIAL, Workers
 from ._base import Block, ConjugateModel, LocalStep
 from ._componentwise import Componentwise
-from ._few_documents import FewDocuments
 from ._topic_draws import TopicsDraw
 from ._topic_mean_field import kernels
 from ._topic_priors import are_short, first_of_tokens, fixed_point
@@ -389,16 +388,6 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         topics = mean_topics(concentrations_of(q[TOPICS], words), self.dtype, workers)
         return TopicsVisit(
             *(self, topics, Tempering(), None, False, kind), words=words, statistics=False
-        )
-
-    def few_documents(self, units: Documents, q: Natural, means: bool) -> FewDocuments:
-        """Return the mean-field step of a few documents without compiled kernels.
-
-        Topics are E β if ``means``, and else exp E log β.
-        """
-        n_iter = self.n_iter(exploring=False)
-        return FewDocuments.of(
-            units, q[TOPICS], means, self.doc_topic_prior, n_iter, self.mean_change_tol, self.dtype
         )
 
     def proportions(self, units: Documents, q: Natural, workers: Workers) -> np.ndarray:
