@@ -23,7 +23,7 @@ from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.estimators import _mixture_predictions, gamma_process_nmf
 from sklearn_anneal.kernels.plain import latent_dirichlet
 from sklearn_anneal.kernels.plain.counts import Entries
-from sklearn_anneal.models import _few_documents
+from sklearn_anneal.models.topics import predictions as of_topics
 
 CHECK = """
 import pickle, sys
@@ -148,7 +148,7 @@ def test_few_rows_are_predicted_as_many(name, rng, monkeypatch):
     plain = predictions(est, X, methods)
     for module in (_mixture_predictions, gamma_process_nmf):
         monkeypatch.setattr(module, "_MOST_PLAIN", -1)
-    monkeypatch.setattr(_few_documents, "_MOST_PRODUCTS", -1)
+    monkeypatch.setattr(of_topics, "_MOST_PRODUCTS", -1)
     for method, compiled in predictions(est, X, methods).items():
         tolerance = 1e-4 if "single" in name else 1e-8 if "topics-many" in name else 1e-11
         np.testing.assert_allclose(plain[method], compiled, rtol=tolerance, atol=tolerance)
@@ -156,11 +156,11 @@ def test_few_rows_are_predicted_as_many(name, rng, monkeypatch):
 
 def test_documents_of_many_words_are_few_only_where_all_words_are_updated_at_once(rng):
     est, _ = topics(annealing=SAMPLED)(rng)
-    model, lam = est._context().model, np.ones((3, 129))
+    model, q = est._context().model, {"topic_word": np.ones((3, 129))}
     for n_words, few in ((128, True), (129, False)):
         units = est._make_units(csr_matrix(np.ones((1, n_words))), None)
-        assert _few_documents.are_few(model, units, lam, word_by_word=True) is few
-        assert _few_documents.are_few(model, units, lam)
+        assert of_topics.are_few(model, units, q, word_by_word=True) is few
+        assert of_topics.are_few(model, units, q)
 
 
 def test_a_topic_that_has_left_a_document_can_return():

@@ -22,8 +22,7 @@ from ..metrics import (
     floors_of_words,
     split_documents,
 )
-from ..models import _few_documents
-from ..models.latent_dirichlet import TOPICS
+from ..models.topics import TOPICS, predictions
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ._base import BaseAnnealed
@@ -225,8 +224,8 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         """
         ctx, units = self._documents(X)
         self._check_training(units)
-        if _few_documents.are_few(ctx.model, units, ctx.q[TOPICS]):
-            bound = _few_documents.bound(ctx.model, units, ctx.q[TOPICS])
+        if predictions.are_few(ctx.model, units, ctx.q):
+            bound = predictions.lower_bound_of_few(ctx.model, units, ctx.q)
         else:
             bound = self._document_bound(ctx, units)
         finite(np.asarray(bound), _OVERFLOW)
@@ -375,14 +374,14 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
 
     def _infer(self, ctx: Context, units: Documents) -> np.ndarray:
         """γ of documents, of shape (n_documents, n_components)."""
-        if _few_documents.are_few(ctx.model, units, ctx.q[TOPICS], ctx.model.collapsed_predictions):
-            return finite(_few_documents.proportions(ctx.model, units, ctx.q[TOPICS]), _OVERFLOW)
+        if predictions.are_few(ctx.model, units, ctx.q, ctx.model.collapsed_predictions):
+            return finite(predictions.proportions_of_few(ctx.model, units, ctx.q), _OVERFLOW)
         with self._workers_for(ctx, units) as workers:
-            return finite(ctx.model.proportions(units, ctx.q, workers), _OVERFLOW)
+            return finite(predictions.proportions(ctx.model, units, ctx.q, workers), _OVERFLOW)
 
     def _document_bound(self, ctx: Context, units: Documents) -> float:
         with self._workers_for(ctx, units) as workers:
-            return ctx.model.infer(units, ctx.q, workers)
+            return predictions.lower_bound(ctx.model, units, ctx.q, workers)
 
     @contextmanager
     def _workers_for(self, ctx: Context, units: Documents) -> Iterator[Workers]:
