@@ -44,8 +44,8 @@ kernels = partial(compiled, "latent_dirichlet")
 tempered = partial(compiled, "tempered_documents")
 
 
-class _Weighted(NamedTuple):
-    """S of one weighting of the documents, which grows tile by tile.
+class _WordStatistics(NamedTuple):
+    """The statistics S of words for one weighting of the documents, which grow tile by tile.
 
     Attributes
     ----------
@@ -76,26 +76,27 @@ class MeanFieldVisit(TopicsVisit):
         model, table, n = self.model, self.expected.table, units.n_units
         width = table.shape[1]
         counts, rows, indptr = self.arrays(units, table.dtype)
-        gamma, weighted = self.array_of_gamma(units, local), self._weighted(units, noise)
+        gamma, statistics = self.array_of_gamma(units, local), self._word_statistics(units, noise)
         size = max(_SMALLEST_BLOCK, -(-n // _MOST_BLOCKS))
         n_blocks = max(1, -(-n // size))
-        per_tile = max(1, _FACTORS_OF_TILE // (size * width)) if weighted else n_blocks
+        per_tile = max(1, _FACTORS_OF_TILE // (size * width)) if statistics else n_blocks
         learns = self.bound or model.learn_doc_topic_prior
         theta = np.zeros((n_blocks, model.n_components + 2 if learns else 0))
         sums = np.zeros((n_blocks, 4 if self.bound else 0))
         # c_w / n_w of every entry, from which S is computed.
-        ratios = kept_memory.empty(counts.shape if weighted else (0,), table.dtype)
+        ratios = kept_memory.empty(counts.shape if statistics else (0,), table.dtype)
         for first in range(0, n_blocks, per_tile):
             blocks = slice(first, min(first + per_tile, n_blocks))
             tile = slice(size * blocks.start, min(size * blocks.stop, n))
             ends = indptr[tile.start : tile.stop + 1]
-            n_kept = tile.stop - tile.start if weighted else 0
+            n_kept = tile.stop - tile.start if statistics else 0
             # e_k of the topics that each document has, the list of these, and their number.
             shares = (
                 kept_memory.empty((n_kept, width), table.dtype),
                 kept_memory.empty((n_kept * width,), np.int32),
                 np.empty(n_kept, np.int32),
             )
+            # γ by turns with φ, until it changes by less than the tolerance.
             products = float(ends[-1] - ends[0]) * width * (local.n_iter + 1)
             self.workers.share_kernel(
                 kernels().mean_field,
@@ -108,14 +109,15 @@ class MeanFieldVisit(TopicsVisit):
                 blocks.stop - first,
                 _blocks_of_task(blocks.stop - first, products, _PRODUCTS_OF_TASK),
             )
-            if weighted:
+            if statistics:
+                # S_kw += s β̃_kw Σ_d w_d (c_dw / n_dw) e_dk
                 occurrences = self._by_word(units, rows, ends, per_tile >= n_blocks)
-                for each in weighted:
+                for each in statistics:
                     self._add_statistics(each, tile, occurrences, (ratios, *shares))
         step = self.result(units, NO_MATRIX, theta.sum(axis=0), sums.sum(axis=0), gamma)
-        if weighted:
-            addends: list[Any] = [Addends([each.out]) for each in weighted]
-            step.energy += float(weighted[0].energies.sum())
+        if statistics:
+            addends: list[Any] = [Addends([each.out]) for each in statistics]
+            step.energy += float(statistics[0].energies.sum())
             step.statistics[TOPICS] = addends[0 if self.separate_noise else -1]
             if noise is not None and self.separate_noise:
                 step.deviation = {TOPICS: addends[1]}
@@ -126,7 +128,7 @@ class MeanFieldVisit(TopicsVisit):
         """x, s and y."""
         return float(self.t.local), float(self.t.statistics), float(self.t.prior)
 
-    def _weighted(self, units: Documents, noise: np.ndarray | None) -> list[_Weighted]:
+    def _word_statistics(self, units: Documents, noise: np.ndarray | None) -> list[_WordStatistics]:
         """Return where to add up S, without the noise and with it, as far as they are wanted."""
         if not self.statistics:
             return []
@@ -142,19 +144,19 @@ class MeanFieldVisit(TopicsVisit):
         shape = self.expected.table.shape
         n_blocks = -(-shape[0] // _WORDS)
         return [
-            _Weighted(each, kept_memory.empty(shape), np.zeros(n_blocks if wanted else 0))
+            _WordStatistics(each, kept_memory.empty(shape), np.zeros(n_blocks if wanted else 0))
             for each, wanted in chosen
         ]
 
     def _add_statistics(
         self,
-        weighted: _Weighted,
+        statistics: _WordStatistics,
         tile: slice,
         occurrences: tuple[np.ndarray, np.ndarray],
         results: tuple[np.ndarray, ...],
     ) -> None:
-        """Add s β̃_kw Σ_d w_d (c_dw / n_dw) e_dk of a tile of documents to S."""
-        weights, out, energies = weighted
+        """Add the words of a tile of documents to S, which its first tile sets."""
+        weights, out, energies = statistics
         n_rows, width = out.shape
         n_blocks = -(-n_rows // _WORDS)
         additions = (len(occurrences[1]) / 2 + n_rows) * width

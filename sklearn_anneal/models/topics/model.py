@@ -42,7 +42,6 @@ from .tables import (
     expected_topics,
     log_topics,
     tables,
-    width_of,
     words_of_task,
 )
 from .visit import TOPICS, TopicsVisit
@@ -175,11 +174,6 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         self.mean_length = self.mass_of_token = np.nan
         # Whether α stays as it is because documents are short.
         self.keeps_alpha = False
-
-    @property
-    def width(self) -> int:
-        """Number of columns of the kernels' tables."""
-        return width_of(self.n_components)
 
     def capabilities(self) -> dict[str, str | None]:
         can = "draws", "log_partition", "assignments", "exact_gradient_statistics"
@@ -423,7 +417,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         table /= len(x)
         np.maximum(table, -700.0, out=table)
         tables().exponentiate(table, table, 1.0)
-        sums = np.zeros((len(x), self.width))
+        sums = np.zeros((len(x), table.shape[1]))
         tempered().tempered_topic_sums(table, len(x), sums)
         log_sums = np.log(sums[:, : self.n_components])
         return np.ascontiguousarray(log_sums - np.multiply.outer(x, log_sums[-1]))

@@ -37,19 +37,9 @@ _NOTHING = np.empty(0)
 tables = partial(compiled, "counts")
 
 
-def width_of(n_components: int) -> int:
-    """Return the number of columns of a table."""
-    return -(-n_components // _LANES) * _LANES
-
-
 def words_of_task(width: int) -> int:
     """Return the smallest number of words for a task, given the number of topics."""
     return max(1, _ENTRIES_OF_TASK // width)
-
-
-def _words_of_kernel(width: int) -> int:
-    """Return the smallest number of words for a part of work that threads share in a kernel."""
-    return max(1, _ENTRIES_OF_KERNEL // width)
 
 
 class Concentrations(NamedTuple):
@@ -200,7 +190,7 @@ def log_topics(expected: Concentrations) -> Topics:
 
 
 def _empty_topics(expected: Concentrations, dtype: Any) -> Topics:
-    shape = expected.n_rows, width_of(len(expected.totals))
+    shape = expected.n_rows, -(-len(expected.totals) // _LANES) * _LANES
     return Topics(kept_memory.empty(shape, dtype), np.empty(expected.n_rows))
 
 
@@ -214,7 +204,7 @@ def expected_topics(expected: Concentrations, dtype: Any, x: float, workers: Wor
             topics.largest,
         ),
         len(expected.rows),
-        _words_of_kernel(topics.table.shape[1]),
+        max(1, _ENTRIES_OF_KERNEL // topics.table.shape[1]),
     )
     return topics
 
@@ -244,6 +234,6 @@ def drawn_topics(
         tables().drawn_table,
         (topics.table, draw.log_gamma, expected.rows, draw.log_total, x, topics.largest),
         len(expected.rows),
-        _words_of_kernel(topics.table.shape[1]),
+        max(1, _ENTRIES_OF_KERNEL // topics.table.shape[1]),
     )
     return topics
