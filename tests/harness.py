@@ -26,8 +26,8 @@ from sklearn_anneal.families import Tempering
 from sklearn_anneal.inference import conjugate, loop, visits
 from sklearn_anneal.inference.stopping import RiseOfBound
 from sklearn_anneal.inference.visits import Visited
-from sklearn_anneal.models import _topic_visits
 from sklearn_anneal.models._base import Visit
+from sklearn_anneal.models.topics import mean_field
 from sklearn_anneal.parallel import workers as parallel
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 from sklearn_anneal.search.problem import prepare
@@ -370,7 +370,7 @@ def make_threads_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def divide_few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let visits divide documents into chunks, as they do with those of large corpora."""
-    monkeypatch.setattr(_topic_visits, "_CHUNKS", _documents._DOCUMENT_CHUNKS)
+    monkeypatch.setattr(mean_field, "_CHUNKS", _documents._DOCUMENT_CHUNKS)
 
 
 def largest_difference(a: Any, b: Any) -> float:

@@ -32,10 +32,10 @@ from sklearn_anneal.models.factorial_mixture import FactorialMixture
 from sklearn_anneal.models.gamma_process_nmf import GammaProcessNMF
 from sklearn_anneal.models.gaussian_mixture import GaussianMixture
 from sklearn_anneal.models.hidden_markov import HiddenMarkov
-from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
 from sklearn_anneal.models.matrix_factorization import MatrixFactorization
 from sklearn_anneal.models.mixture import Mixture
 from sklearn_anneal.models.spike_slab_factor_analysis import SpikeSlabFactorAnalysis
+from sklearn_anneal.models.topics import LatentDirichlet
 
 ROOT = Path(sklearn_anneal.__file__).parent
 ESTIMATORS = (

@@ -92,7 +92,7 @@ def test_the_kernel_without_a_choice_of_topics_visits_all_of_them(monkeypatch):
     # With a prior of 1/64, a topic without tokens has a weight of practically zero.
     topics = speed.topics_of("drawn", 64, "trained")
     chosen = speed.our_step(X, topics, 100)().local
-    monkeypatch.setattr(speed._topic_mean_field, "kernels", speed.kernels_of_all_topics)
+    monkeypatch.setattr(speed.mean_field, "kernels", speed.kernels_of_all_topics)
     whole = speed.our_step(X, topics, 100)().local
     np.testing.assert_allclose(chosen, whole, rtol=1e-4)
     assert not np.array_equal(chosen, whole)

@@ -13,12 +13,13 @@ from scipy.sparse import csr_matrix, hstack
 from scipy.special import logsumexp, polygamma, psi
 
 from sklearn_anneal.annealing import StructuredVI
-from sklearn_anneal.families import Dirichlet, LazyColumns, PooledDirichlet
+from sklearn_anneal.families import Dirichlet, PooledDirichlet
 from sklearn_anneal.families._implicit import log_gamma_derivative
 from sklearn_anneal.kernels import gamma_draws
-from sklearn_anneal.models._topic_draws import TopicsDraw, pooled_sums
-from sklearn_anneal.models._topic_tables import Concentrations
-from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
+from sklearn_anneal.models.topics import LatentDirichlet
+from sklearn_anneal.models.topics.draws import TopicsDraw, pooled_sums
+from sklearn_anneal.models.topics.lazy_columns import LazyColumns
+from sklearn_anneal.models.topics.tables import Concentrations, Words
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 # λ of three topics over six words, of which the visits of these tests meet four.
@@ -48,7 +49,7 @@ def log_gammas(shapes, rows, seed=0, number=0, dtype=np.float64):
 
 def drawn(concentration, words, seed):
     rng = np.random.default_rng(seed)
-    expected = Concentrations(concentration, concentration.sum(axis=0), words)
+    expected = Concentrations.of(concentration.T, Words(words, len(concentration), False))
     return TopicsDraw.of(expected, words, concentration.T, rng, SEQUENTIAL)
 
 

@@ -37,8 +37,9 @@ from sklearn_anneal.data.units import _base as _units
 from sklearn_anneal.estimators._priors import prior_of_words
 from sklearn_anneal.inspection import TopicsDisplay
 from sklearn_anneal.metrics import topic_coherence
-from sklearn_anneal.models import _topic_starts, _topic_tables
-from sklearn_anneal.models.latent_dirichlet import TopicsVisit
+from sklearn_anneal.models.topics import corpus as of_corpus
+from sklearn_anneal.models.topics import tables
+from sklearn_anneal.models.topics.visit import TopicsVisit
 from sklearn_anneal.parallel.workers import Workers
 
 
@@ -322,7 +323,7 @@ def test_threads_share_all_parts_of_an_update_without_changing_a_bit(
 ):
     """Words, draws, statistics and batches are shared too, also where few words are met."""
     make_threads_worthwhile(monkeypatch)
-    monkeypatch.setattr(_topic_tables, "_ENTRIES_OF_TASK", 1)
+    monkeypatch.setattr(tables, "_ENTRIES_OF_TASK", 1)
     X = draw_corpus(rng, n_documents=900, n_words=1500, n_topics=8, length=60, eta=1.0)
     X = X.astype(dtype)
     size = how.get("batch_size", 900)
@@ -701,11 +702,11 @@ def test_a_batch_of_documents_comes_with_its_words(X):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32])
 def test_a_start_counts_the_words_of_all_documents_in_parts(dtype, X, rng, monkeypatch):
-    monkeypatch.setattr(_topic_starts, "_AT_A_TIME", 7)
+    monkeypatch.setattr(of_corpus, "_AT_A_TIME", 7)
     given = X.astype(dtype)
     weights = rng.uniform(0.5, 2.0, X.shape[0])
     units = Documents(given.data, given.indices, given.indptr)
-    found = _topic_starts._tokens_of_words(units, weights, X.shape[1])
+    found = of_corpus._tokens_of_words(units, weights, X.shape[1])
     assert_allclose(found, weights @ X.toarray(), rtol=1e-13)
 
 

@@ -14,12 +14,8 @@ from test_plain_topics import COUNTS, PRIOR, WEIGHTS, exact_topic_counts
 from sklearn_anneal.data.units import _documents
 from sklearn_anneal.families import Dirichlet, Tempering, UnitTemperatures
 from sklearn_anneal.kernels import _math, counts, ragged
-from sklearn_anneal.models import _topic_mean_field, _topic_tables
-from sklearn_anneal.models.latent_dirichlet import (
-    LatentDirichlet,
-    LocalStart,
-    TopicsVisit,
-)
+from sklearn_anneal.models.topics import LOCAL_STEPS, LatentDirichlet, mean_field, tables
+from sklearn_anneal.models.topics.visit import LocalStart
 from sklearn_anneal.parallel.workers import SEQUENTIAL, Workers
 
 PRECISION = {np.float64: 1e-10, np.float32: 1e-4}
@@ -36,7 +32,7 @@ def topics_of(log_beta, x=1.0, dtype=np.float64):
     table[:, :n_topics] = (log_beta - largest).T
     prepared = np.empty(table.shape, dtype)
     counts.exponentiate(prepared, table, x)
-    return _topic_tables.Topics(prepared, largest)
+    return tables.Topics(prepared, largest)
 
 
 def local_step(
@@ -46,15 +42,15 @@ def local_step(
 ):  # fmt: skip
     """The completed local step of a corpus; its statistics as (K, V) arrays."""
     n_topics, n_words = log_beta.shape
-    model = LatentDirichlet(
-        n_topics, n_words, np.asarray(alpha, dtype=float), np.ones(n_words), local_step=name,
+    model = LOCAL_STEPS[name](
+        n_topics, n_words, np.asarray(alpha, dtype=float), np.ones(n_words),
         mean_change_tol=tol, dtype=dtype,
     )  # fmt: skip
     t = Tempering(*form)
     topics = topics_of(log_beta, form[0], dtype)
     units = documents(X, weights)
-    words = _topic_tables.Words(units.met(n_words), n_words, False)
-    visit = TopicsVisit(model, topics, t, None, separate_noise, name, words=words, workers=workers)
+    words = tables.Words(units.met(n_words), n_words, False)
+    visit = model._visit(model, topics, t, None, separate_noise, words=words, workers=workers)
     start = LocalStart(None if gammas is None else np.array(gammas), n_iter, seed)
     before = None if gammas is None else start.gamma.copy()
     step = visit.finish(visit.step(units, noise, start))
@@ -172,10 +168,10 @@ def test_noise_that_is_kept_apart_leaves_the_statistics(mixed, rng):
 def test_workers_share_tiles_of_documents_and_their_words(noisy, mixed, rng, monkeypatch):
     """The result is that of the plain step, and does not depend on the number of workers."""
     for name, value in (("_SMALLEST_BLOCK", 2), ("_MOST_BLOCKS", 10), ("_WORDS", 7)):
-        monkeypatch.setattr(_topic_mean_field, name, value)
-    monkeypatch.setattr(_topic_mean_field, "_FACTORS_OF_TILE", 6 * 8)
-    monkeypatch.setattr(_topic_mean_field, "_ADDITIONS_OF_TASK", 1)
-    monkeypatch.setattr(_topic_mean_field, "_PRODUCTS_OF_TASK", 1)
+        monkeypatch.setattr(mean_field, name, value)
+    monkeypatch.setattr(mean_field, "_FACTORS_OF_TILE", 6 * 8)
+    monkeypatch.setattr(mean_field, "_ADDITIONS_OF_TASK", 1)
+    monkeypatch.setattr(mean_field, "_PRODUCTS_OF_TASK", 1)
     log_beta, alpha, form = peaked(rng, 5, 60), np.full(5, 0.4), FORMS["likelihood"]
     weights = rng.uniform(0.5, 2.0, size=len(mixed))
     noise = rng.uniform(0.0, 3.0, size=len(mixed)) if noisy else None
@@ -410,8 +406,7 @@ def model_of(lam, alpha, eta, **params):
 def test_expected_log_topics(n_topics, rng):
     lam = rng.gamma(0.1, size=(n_topics, 17)) + 1e-5
     model = model_of(lam, 1.0, 1.0)
-    expected = model.expectations({"topic_word": np.asfortranarray(lam)})
-    topics = _topic_tables.log_topics(expected)
+    topics = tables.log_topics(tables.Concentrations.of(np.asfortranarray(lam)))
     found = (topics.table[:, :n_topics] + topics.largest[:, None]).T
     assert_allclose(found, plain.expected_log(lam), rtol=1e-13)
     assert topics.table.shape[1] % 8 == 0
@@ -447,9 +442,9 @@ def test_topics_of_tiny_concentrations_keep_their_largest_entry():
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_visit_prepares_the_words_that_it_meets(dtype, n_documents, mixed, rng, monkeypatch):
     """If the documents have few of the words, the table has rows for these alone."""
-    monkeypatch.setattr(_topic_tables, "_FEW_ENTRIES", 0)
+    monkeypatch.setattr(tables, "_FEW_ENTRIES", 0)
     # The energies of blocks of rows are added up; here all rows are one block.
-    monkeypatch.setattr(_topic_mean_field, "_WORDS", 60)
+    monkeypatch.setattr(mean_field, "_WORDS", 60)
     lam = rng.gamma(0.5, size=(5, 60)) + 0.05
     model = model_of(lam, 0.4, 0.1, dtype=dtype)
     q, units = {"topic_word": np.asfortranarray(lam)}, documents(mixed[:n_documents])
@@ -569,7 +564,7 @@ def test_divergence_of_the_topics(eta, rng):
 @pytest.mark.parametrize("n_words", [511, 513, 1600])
 def test_threads_share_the_divergence_of_the_topics(n_words, rng, monkeypatch):
     """The result does not depend on their number, and is that of the family."""
-    monkeypatch.setattr(_topic_tables, "_ENTRIES_OF_TASK", 1)
+    monkeypatch.setattr(tables, "_ENTRIES_OF_TASK", 1)
     lam = rng.gamma(0.5, size=(5, n_words)) + 0.3
     model = model_of(lam, 0.1, np.full(n_words, 0.3))
     q, prior = {"topic_word": np.asfortranarray(lam)}, model.prior(None)

@@ -13,16 +13,13 @@ from scipy.sparse import csr_matrix
 from test_checkpoints import interrupted
 
 from sklearn_anneal.families import (
-    LazyColumns,
-    SparseColumns,
-    SparsePosterior,
     Tempering,
-    _lazy,
     mix,
     posterior,
     settled,
 )
-from sklearn_anneal.models import _topic_tables
+from sklearn_anneal.models.topics import lazy_columns, tables
+from sklearn_anneal.models.topics.lazy_columns import LazyColumns, SparseColumns, SparsePosterior
 from sklearn_anneal.parallel.workers import Workers
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -69,9 +66,9 @@ def test_lazy_updates_are_those_of_whole_arrays(rho, prior, rng):
 
 def test_threads_that_share_an_update_change_no_bit(prior, rng, monkeypatch):
     """Each of them computes parts of the columns, and sums have one addend for each part."""
-    monkeypatch.setattr(_lazy, "_COLUMNS", 3)
-    monkeypatch.setattr(_lazy, "_ENTRIES_OF_TASK", 1)
-    monkeypatch.setattr(_lazy, "_ENTRIES_OF_KERNEL", 1)
+    monkeypatch.setattr(lazy_columns, "_COLUMNS", 3)
+    monkeypatch.setattr(lazy_columns, "_ENTRIES_OF_TASK", 1)
+    monkeypatch.setattr(lazy_columns, "_ENTRIES_OF_KERNEL", 1)
     start, updates = rng.gamma(1.0, size=(K, V)), [sparse(rng, n=20) for _ in range(5)]
     found = []
     for n_jobs in (1, 2):
@@ -184,8 +181,8 @@ def online(**params):
 
 def whole_arrays(monkeypatch):
     """Let visits make tables of all words, so that updates are those of whole arrays."""
-    monkeypatch.setattr(_topic_tables, "_FEW_WORDS", np.inf)
-    monkeypatch.setattr(_topic_tables, "_FEW_ENTRIES", 0)
+    monkeypatch.setattr(tables, "_FEW_WORDS", np.inf)
+    monkeypatch.setattr(tables, "_FEW_ENTRIES", 0)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_every_listed_class_is_needed(rng):
 
     found = set()
     for entry in (*ENTRIES, *TRAINED_BY_GRADIENTS):
-        for params in entry.variants.values():
+        for params in (*entry.variants.values(), *entry.heuristics.values()):
             for annealing in {"none", "deterministic"} - set(entry.refused(params)):
                 how = {**params, "max_iter": 1, "annealing": quick(annealing, 1)}
                 estimator = entry.make(**how).fit(entry.data(rng, 30))

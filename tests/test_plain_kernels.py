@@ -20,13 +20,11 @@ from sklearn_anneal import (
     AnnealedLatentDirichletAllocation,
     AnnealedPMF,
 )
-from sklearn_anneal.estimators import (
-    _mixture_predictions,
-    _topic_predictions,
-    gamma_process_nmf,
-)
+from sklearn_anneal.annealing import StructuredVI
+from sklearn_anneal.estimators import _mixture_predictions, gamma_process_nmf
 from sklearn_anneal.kernels.plain import latent_dirichlet
 from sklearn_anneal.kernels.plain.counts import Entries
+from sklearn_anneal.models.topics import predictions as of_topics
 
 CHECK = """
 import pickle, sys
@@ -41,6 +39,7 @@ for est, X, expected in cases:
         if "numba" in sys.modules:
             sys.exit(f"{type(est).__name__}.{name} imported numba")
 """
+SAMPLED = StructuredVI(n_passes=5, evaluate_every=5)
 QUICK = {"max_iter": 5, "effort": 0, "random_state": 0}
 
 
@@ -108,9 +107,9 @@ def factorization(form=np.asarray, missing=False, dtype=np.float64, **params):
     return make
 
 
-def topics(n_components=3, dtype=np.float64, **params):
+def topics(n_components=3, dtype=np.float64, scale=1.0, **params):
     def make(rng):
-        X = csr_matrix(counts(rng).astype(dtype))
+        X = csr_matrix((scale * counts(rng)).astype(dtype))
         settings = QUICK | {"annealing": "none"} | params
         return AnnealedLatentDirichletAllocation(n_components, **settings).fit(X), X
 
@@ -128,6 +127,12 @@ COUNTS = {
     # Of many topics, most leave a document early. Some documents converge slowly between two, which
     # amplifies rounding.
     "topics-many": topics(20, doc_topic_prior=0.01, mean_change_tol=1e-6),
+    "topics-sampled": topics(annealing=SAMPLED),
+    "topics-sampled-single-precision": topics(annealing=SAMPLED, dtype=np.float32),
+    "topics-fractions": topics(annealing=SAMPLED, scale=0.3),
+    "topics-cvb0": topics(20, local_step="cvb0", doc_topic_prior=1e-3),
+    "topics-cvb0-few-iterations": topics(local_step="cvb0", max_doc_update_iter=2),
+    "topics-cvb0-no-iterations": topics(local_step="cvb0", max_doc_update_iter=0),
     "topics-few-iterations": topics(20, doc_topic_prior=0.01, max_doc_update_iter=5),
 }
 METHODS = ("predict", "predict_proba", "transform", "score_samples", "perplexity", "score")
@@ -142,11 +147,21 @@ def test_few_rows_are_predicted_as_many(name, rng, monkeypatch):
     est, X = (MIXTURES | COUNTS)[name](rng)
     methods = METHODS if "sparse" in name else (*METHODS, "impute")
     plain = predictions(est, X, methods)
-    for module in (_mixture_predictions, _topic_predictions, gamma_process_nmf):
+    for module in (_mixture_predictions, gamma_process_nmf):
         monkeypatch.setattr(module, "_MOST_PLAIN", -1)
+    monkeypatch.setattr(of_topics, "_MOST_PRODUCTS", -1)
     for method, compiled in predictions(est, X, methods).items():
         tolerance = 1e-4 if "single" in name else 1e-8 if "topics-many" in name else 1e-11
         np.testing.assert_allclose(plain[method], compiled, rtol=tolerance, atol=tolerance)
+
+
+def test_documents_of_many_words_are_few_only_where_all_words_are_updated_at_once(rng):
+    est, _ = topics(annealing=SAMPLED)(rng)
+    model, q = est._context().model, {"topic_word": np.ones((3, 129))}
+    for n_words, few in ((128, True), (129, False)):
+        units = est._make_units(csr_matrix(np.ones((1, n_words))), None)
+        assert of_topics.are_few(model, units, q, word_by_word=True) is few
+        assert of_topics.are_few(model, units, q)
 
 
 def test_a_topic_that_has_left_a_document_can_return():

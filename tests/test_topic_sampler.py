@@ -17,14 +17,17 @@ from sklearn_anneal import AnnealedLatentDirichletAllocation
 from sklearn_anneal.annealing import StructuredVI
 from sklearn_anneal.data.units import Documents, _documents
 from sklearn_anneal.kernels import load
-from sklearn_anneal.models import _topic_sampling
-from sklearn_anneal.models._topic_sampling import (
+from sklearn_anneal.models.topics import (
+    TOPICS,
+    LatentDirichlet,
+    SampledLatentDirichlet,
+    sampled,
+)
+from sklearn_anneal.models.topics.sampled import (
     Assignments,
     DocumentsInFewChunks,
-    SampledTopicsVisit,
+    SampledVisit,
 )
-from sklearn_anneal.models._topic_visits import TOPICS
-from sklearn_anneal.models.latent_dirichlet import SAMPLER, LatentDirichlet
 
 each_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 ALPHA, ETA = np.array([0.3, 0.8]), np.array([0.2, 0.7, 0.4])
@@ -45,13 +48,13 @@ def visited(model, q, X, topics=None, seed=0, weights=None, n_turns=1):
     units = DocumentsInFewChunks(X.data, X.indices, X.indptr, weights)
     visit = model.visit(q, units, rng=np.random.default_rng(seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_topic_sampling, "_TURNS", n_turns)
-        patch.setattr(_topic_sampling, "_TOKENS_OF_TURNS", 0)
+        patch.setattr(sampled, "_TURNS", n_turns)
+        patch.setattr(sampled, "_TOKENS_OF_TURNS", 0)
         return visit.finish(visit.step(units, local=Assignments(topics, seed)))
 
 
 def model_of_two_topics(dtype=np.float64):
-    return LatentDirichlet(2, 3, ALPHA, ETA, local_step=SAMPLER, dtype=dtype)
+    return SampledLatentDirichlet(2, 3, ALPHA, ETA, dtype=dtype)
 
 
 def log_joint(documents, topics):
@@ -200,9 +203,9 @@ def test_traces_go_to_the_other_topics_of_a_word(prior):
     mean, before, after = (
         {TOPICS: np.asfortranarray(array)} for array in (counts + 2 * eta, 2 * eta, eta)
     )
-    sampled = LatentDirichlet(2, 3, ALPHA, prior, local_step=SAMPLER)
-    sampled.mass_of_token = 1.0
-    found = sampled.factors().of_mean(mean, before, after)[TOPICS]
+    model = SampledLatentDirichlet(2, 3, ALPHA, prior)
+    model.mass_of_token = 1.0
+    found = model.factors().of_mean(mean, before, after)[TOPICS]
     # The last word has no more than traces, and keeps them.
     assert_allclose(found - eta, [[5.05, 0.0, 0.04], [0.0, 0.39, 0.02]], atol=1e-15)
     assert_array_equal(found[[1, 0], [0, 1]], np.broadcast_to(eta, (2, 3))[[1, 0], [0, 1]])
@@ -295,13 +298,13 @@ def test_a_callback_sees_the_mean(X):
 
 
 def test_a_pass_is_reported_before_the_next_visit(X, monkeypatch):
-    visits, reported, original = [], [], SampledTopicsVisit.step
+    visits, reported, original = [], [], SampledVisit.step
 
     def spy(self, *args):
         visits.append(self)
         return original(self, *args)
 
-    monkeypatch.setattr(SampledTopicsVisit, "step", spy)
+    monkeypatch.setattr(SampledVisit, "step", spy)
     sampler(3).set_callbacks(AfterPass(lambda fitted: reported.append(len(visits)))).fit(X)
     assert reported == [1, 2, 3]
 
@@ -342,10 +345,10 @@ def test_two_workers_sample_small_data_in_turns(rng, monkeypatch):
     make_threads_worthwhile(monkeypatch)
     X = csr_matrix(rng.poisson(0.5, size=(400, 50)))
     whole = sampler().fit(X)
-    monkeypatch.setattr(_topic_sampling, "_TOKENS_OF_TURNS", X.sum())
+    monkeypatch.setattr(sampled, "_TOKENS_OF_TURNS", X.sum())
     one = sampler().fit(X)
     kernels = MeetingKernels()
-    monkeypatch.setattr(_topic_sampling, "kernels", lambda: kernels)
+    monkeypatch.setattr(sampled, "kernels", lambda: kernels)
     assert_identical(one, sampler(n_jobs=2).fit(X))
     assert (whole.components_ != one.components_).any()
 
@@ -359,11 +362,9 @@ def test_later_visits_of_single_chunks_of_many_tokens_have_turns(
 ):
     words = np.arange(n_documents, dtype=np.int32) % 2
     units = Documents(np.full(n_documents, float(length)), words, np.arange(n_documents + 1))
-    cuts, original = [], _topic_sampling._cut
-    monkeypatch.setattr(
-        _topic_sampling, "_cut", lambda *args: cuts.append(args[1]) or original(*args)
-    )
-    model = LatentDirichlet(2, 2, ALPHA, ETA[:2], local_step=SAMPLER)
+    cuts, original = [], sampled._cut
+    monkeypatch.setattr(sampled, "_cut", lambda *args: cuts.append(args[1]) or original(*args))
+    model = SampledLatentDirichlet(2, 2, ALPHA, ETA[:2])
     visit = model.visit({TOPICS: np.ones((2, 2), order="F")}, units, rng=np.random.default_rng(0))
     view = visit.view(units)
     for index in view.chunks():
@@ -371,7 +372,7 @@ def test_later_visits_of_single_chunks_of_many_tokens_have_turns(
         topics = None if first else np.zeros(length * chunk.n_units, np.int32)
         visit.step(chunk, local=Assignments(topics, 0))
     n_turns = 1 if first else n_turns
-    n_pieces = n_turns * _topic_sampling._MEETINGS if n_turns > 1 else 1
+    n_pieces = n_turns * sampled._MEETINGS if n_turns > 1 else 1
     assert cuts == [n_pieces, n_turns] * len(view.chunks())
 
 
@@ -405,6 +406,14 @@ def test_streams_have_mean_field_steps(X):
     for _ in range(3):
         est.partial_fit(X)
     assert est.score(X) > before - 0.1
+
+
+def test_a_stream_does_not_begin_with_tokens_that_keep_their_topics(X):
+    est = AnnealedLatentDirichletAllocation(3, local_step="collapsed_gibbs", random_state=0)
+    with pytest.raises(ValueError, match="only once. Give local_step='auto'"):
+        est.partial_fit(X)
+    est.set_params(annealing=StructuredVI(n_passes=2)).fit(X).partial_fit(X)
+    assert context_of(est).model.local_step_name == "mean_field"
 
 
 @pytest.mark.parametrize("eta", ["scaled", "auto"])
@@ -477,7 +486,7 @@ def test_predictions_integrate_proportions_out(rng):
 )
 def test_what_makes_no_sense_is_refused(params, words, X):
     with pytest.raises(ValueError, match=words):
-        AnnealedLatentDirichletAllocation(3, local_step=SAMPLER, **params).fit(X)
+        AnnealedLatentDirichletAllocation(3, local_step="collapsed_gibbs", **params).fit(X)
 
 
 @pytest.mark.parametrize(

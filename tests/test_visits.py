@@ -11,7 +11,7 @@ import pytest
 from harness import combinations, covering, open_run, prepared_visit
 
 from sklearn_anneal.annealing._base import all_at_once
-from sklearn_anneal.models._topic_visits import Addends
+from sklearn_anneal.models.topics.visit import Addends
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -16,8 +16,8 @@ from scipy.sparse import csr_matrix
 
 from sklearn_anneal.data.units import Documents
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
-from sklearn_anneal.models._topic_visits import LocalStart
-from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
+from sklearn_anneal.models.topics import LOCAL_STEPS
+from sklearn_anneal.models.topics.visit import LocalStart
 
 # Iterations (or passes) after which a fit is evaluated; those below 1 are shares of the first pass.
 MARKS = (
@@ -78,12 +78,11 @@ class Judge:
         Single precision changes likelihoods by less than 1e-4 nats per token, in half the time.
         """
         k, n_words = state.topics.shape
-        model = LatentDirichlet(
+        model = LOCAL_STEPS[local_step](
             k,
             n_words,
             np.array(state.alpha, dtype=np.float64),
             np.ones(n_words),
-            local_step=local_step,
             mean_change_tol=TOL,
             dtype=np.float32,
         )

@@ -17,6 +17,7 @@ from sklearn_anneal.data.units import Documents
 from sklearn_anneal.inference import conjugate, loop
 from sklearn_anneal.kernels._compile import Kernel
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
+from sklearn_anneal.models.topics import predictions
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 from ..common.measuring import Parts, processor_seconds, progress, reached, spread
@@ -146,7 +147,7 @@ def our_proportions(X: csr_matrix, topics: np.ndarray) -> np.ndarray:
     model = model_of(*topics.shape, 100, np.float64, tol=1e-3)
     units = Documents(X.data, X.indices, X.indptr)
     q = {"topic_word": np.asfortranarray(topics, dtype=np.float64)}
-    return model.proportions(units, q, SEQUENTIAL)
+    return predictions.proportions(model, units, q, SEQUENTIAL)
 
 
 def libraries(X: csr_matrix) -> dict[str, tuple[Callable[..., Fit], csr_matrix]]:

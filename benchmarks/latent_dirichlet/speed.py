@@ -32,7 +32,7 @@ from sklearn.decomposition._online_lda_fast import _dirichlet_expectation_2d
 from sklearn_anneal.data.units import Documents
 from sklearn_anneal.kernels import latent_dirichlet as kernels
 from sklearn_anneal.kernels._compile import helper
-from sklearn_anneal.models import _topic_mean_field
+from sklearn_anneal.models.topics import mean_field
 
 from ..common.measuring import Script, interleaved, milliseconds, progress, reached, spread
 from ..common.report import Page
@@ -219,7 +219,7 @@ def _sparse_row(name: str, X: csr_matrix, k: int, state: str, rounds: int) -> li
         run = our_step(X, topics, n_iter)
 
         def whole(run: Callable[[], Any] = run) -> None:
-            with patch.object(_topic_mean_field, "kernels", kernels_of_all_topics):
+            with patch.object(mean_field, "kernels", kernels_of_all_topics):
                 run()
 
         whole()

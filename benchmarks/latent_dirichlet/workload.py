@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_anneal import AnnealedLatentDirichletAllocation
-from sklearn_anneal.models.latent_dirichlet import LatentDirichlet
+from sklearn_anneal.models.topics import LatentDirichlet
 
 from ..common.priors import PEER_OF_TOPICS
 from .data import available

@@ -14,6 +14,7 @@ from scipy.sparse import csr_matrix
 from scipy.special import gammaln, logsumexp
 
 from sklearn_anneal.metrics import document_completion_log_likelihood, split_documents
+from sklearn_anneal.models.topics import predictions
 from sklearn_anneal.parallel.workers import SEQUENTIAL
 
 from ..hidden_markov.data import Sequences
@@ -123,7 +124,7 @@ def topic_likelihood(fitted: Any, held_out: csr_matrix) -> float:
     ctx, units = fitted._documents(observed)
     model = copy(ctx.model)
     model.collapsed_predictions = True
-    proportions = model.proportions(units, ctx.q, SEQUENTIAL)
+    proportions = predictions.proportions(model, units, ctx.q, SEQUENTIAL)
     proportions /= proportions.sum(axis=1, keepdims=True)
     likelihood, n_tokens = document_completion_log_likelihood(rest, proportions, topics)
     # A document with fewer than two tokens has nothing to infer its topics from.

@@ -30,7 +30,6 @@ _CLASSES = {
     "inference.gradient": ("Adam", "RMSProp", "SGD"),
     "models._rating_summary": ("Summary",),
     "models._tempered_chains": ("Gaps",),
-    "models._topic_summary": ("Summary",),
     "models._weights": ("DirichletWeights", "StickBreakingWeights"),
     "models.components._gamma_rates": ("Moments",),
     "models.components._moments": ("Cells", "Summary"),
@@ -46,12 +45,14 @@ _CLASSES = {
     "models.gamma_process_nmf": ("GammaProcessNMF", "Summary"),
     "models.gaussian_mixture": ("GaussianMixture",),
     "models.hidden_markov": ("HiddenMarkov", "Summary"),
-    "models.latent_dirichlet": ("LatentDirichlet",),
     "models.matrix_factorization": ("MatrixFactorization",),
     "models.mixture": ("Mixture", "Summary"),
     "models.sigmoid_belief_net": ("SigmoidBeliefNet", "Summary"),
     "models.spike_slab_factor_analysis": ("SpikeSlabFactorAnalysis", "Summary"),
     "models.spike_slab_gradient": ("SpikeSlabByGradients",),
+    "models.topics.collapsed": ("CVB0LatentDirichlet", "GibbsLatentDirichlet"),
+    "models.topics.corpus": ("Summary",),
+    "models.topics.model": ("LatentDirichlet",),
 }
 _NAMES = {f"{_PACKAGE}.{module}.{name}" for module, names in _CLASSES.items() for name in names}
 

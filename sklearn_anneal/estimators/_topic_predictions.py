@@ -15,14 +15,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..data.units import Documents
-from ..families import Dirichlet, LazyColumns
+from ..families import Dirichlet
 from ..metrics import (
     can_be_split,
     document_completion_log_likelihood,
     floors_of_words,
     split_documents,
 )
-from ..models.latent_dirichlet import TOPICS
+from ..models.topics import TOPICS, predictions
 from ..parallel.thread_limits import one_thread
 from ..parallel.workers import Workers
 from ._base import BaseAnnealed
@@ -39,13 +39,6 @@ _OVERFLOW = (
     "X has documents with so many tokens that the Dirichlet parameters of their topics overflow in "
     "the precision that the model was fitted with. Divide X by a constant, or fit to float64."
 )
-
-
-# Plain kernels predict for documents with at most so many products of a word and a topic, if all
-# were as long as the longest. Up to here they take hardly longer than compiled ones.
-_MOST_PLAIN = 2**13
-# Compiled kernels of single precision take documents of this many tokens, and refuse larger ones.
-_MOST_SINGLE = 1e12
 
 
 class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAnnealed):
@@ -231,8 +224,8 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         """
         ctx, units = self._documents(X)
         self._check_training(units)
-        if _are_few(ctx, units):
-            bound = float(ctx.model.few_documents(units, ctx.q, True).bounds.sum())
+        if predictions.are_few(ctx.model, units, ctx.q):
+            bound = predictions.lower_bound_of_few(ctx.model, units, ctx.q)
         else:
             bound = self._document_bound(ctx, units)
         finite(np.asarray(bound), _OVERFLOW)
@@ -381,14 +374,14 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
 
     def _infer(self, ctx: Context, units: Documents) -> np.ndarray:
         """γ of documents, of shape (n_documents, n_components)."""
-        if not ctx.model.collapsed_predictions and _are_few(ctx, units):
-            return finite(ctx.model.few_documents(units, ctx.q, False).gamma, _OVERFLOW)
+        if predictions.are_few(ctx.model, units, ctx.q, ctx.model.collapsed_predictions):
+            return finite(predictions.proportions_of_few(ctx.model, units, ctx.q), _OVERFLOW)
         with self._workers_for(ctx, units) as workers:
-            return finite(ctx.model.proportions(units, ctx.q, workers), _OVERFLOW)
+            return finite(predictions.proportions(ctx.model, units, ctx.q, workers), _OVERFLOW)
 
     def _document_bound(self, ctx: Context, units: Documents) -> float:
         with self._workers_for(ctx, units) as workers:
-            return ctx.model.infer(units, ctx.q, workers)
+            return predictions.lower_bound(ctx.model, units, ctx.q, workers)
 
     @contextmanager
     def _workers_for(self, ctx: Context, units: Documents) -> Iterator[Workers]:
@@ -396,17 +389,6 @@ class TopicPredictions(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseAn
         worth = ctx.model.operations(units) >= WORTH_THREADS[True]
         with one_thread(), Workers(self.n_jobs if worth else 1) as workers:
             yield workers
-
-
-def _are_few(ctx: Context, units: Documents) -> bool:
-    """Whether plain kernels predict for documents, so that none has to be compiled."""
-    if isinstance(ctx.q[TOPICS], LazyColumns):
-        return False
-    if units.counts.dtype.itemsize == 4 and units.lengths.max(initial=0.0) >= _MOST_SINGLE:
-        # Compiled kernels refuse documents that overflow, however many there are.
-        return False
-    longest = int(np.diff(units.indptr).max(initial=0))
-    return units.n_units * longest * ctx.model.n_components <= _MOST_PLAIN
 
 
 def perplexity_of(bound: float, units: Documents) -> float:

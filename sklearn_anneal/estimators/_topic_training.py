@@ -8,9 +8,9 @@ import numpy as np
 
 from ..annealing import Annealing
 from ..annealing.structured import StructuredVI
-from ..models.latent_dirichlet import SAMPLER
+from ..models.topics import LatentDirichlet, SampledLatentDirichlet
 
-_MEAN_FIELD = "mean_field"
+_MEAN_FIELD, SAMPLER = LatentDirichlet.local_step_name, SampledLatentDirichlet.local_step_name
 # Σ α with which a prior of the topic proportions begins that is learned.
 _TOKENS_OF_PRIOR = 5.0
 # Each α where topics are sampled, unless documents are short.
@@ -71,9 +71,14 @@ class TopicTraining:
         return SAMPLER if self.can_sample and not self.is_online else _MEAN_FIELD
 
     @property
+    def samples(self) -> bool:
+        """Whether ``fit`` draws the topic of each token, which tokens keep from pass to pass."""
+        return self.local_step == SAMPLER
+
+    @property
     def local_step_of_stream(self) -> str:
         """The local step of ``partial_fit``, to which tokens come once, and keep no topics."""
-        return _MEAN_FIELD if self.local_step == SAMPLER else self.local_step
+        return _MEAN_FIELD if self.samples else self.local_step
 
     @property
     def collapsed_predictions(self) -> bool:
@@ -82,7 +87,7 @@ class TopicTraining:
 
     def first_prior(self, n_components: int) -> float:
         """Return each α with which ``fit`` begins, if it is learned."""
-        if self.local_step == SAMPLER:
+        if self.samples:
             return _FIRST_PRIOR_OF_SAMPLER
         return _TOKENS_OF_PRIOR / n_components
 
@@ -95,6 +100,21 @@ class TopicTraining:
         if isinstance(self.batch_size, str):
             return int(np.clip(-(-n_documents // _BATCHES), *_DOCUMENTS_PER_BATCH))
         return self.batch_size
+
+    def check_stream(self) -> None:
+        """Refuse to begin a stream with topics of tokens that are to be kept.
+
+        Raises
+        ------
+        ValueError
+            If ``local_step`` asks for them.
+        """
+        if self.given_step == SAMPLER:
+            raise ValueError(
+                f"local_step={SAMPLER!r} draws the topic of a token again at every pass, and "
+                "partial_fit has each document only once. Give local_step='auto', with which "
+                "partial_fit makes mean-field steps, or call fit, from which a stream can go on."
+            )
 
     def check(self, strategy: Annealing) -> None:
         """Refuse what cannot be combined with topics of tokens that are kept.

@@ -17,7 +17,7 @@ from ..annealing.structured import StructuredVI
 from ..data.units import Documents, Units
 from ..inference.progress import Trace
 from ..inference.stopping import ChangeOfPerplexity, RiseOfBound
-from ..models.latent_dirichlet import SAMPLER, LatentDirichlet
+from ..models.topics import LOCAL_STEPS, LatentDirichlet, SampledLatentDirichlet, with_local_step
 from ._base import BaseAnnealed
 from ._counts import as_native, checked_counts, refuse_texts
 from ._priors import SCALED, is_auto, prior_of_words, prior_vector
@@ -113,9 +113,10 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         the mean of 20 sweeps), which takes many times as long. ``"collapsed_gibbs"``: by one draw
         of the topic of each token per pass, given the topics of all other tokens, which tokens
         keep from pass to pass [5]_ [6]_. It needs ``annealing="structured"`` and
-        ``learning_method="batch"``; ``partial_fit`` has mean-field steps then. In both, a fraction
-        of a count is one token of that weight, and a count above 1024 is cut into as many equal
-        tokens. ``"auto"``: ``"collapsed_gibbs"`` where it is possible, else ``"mean_field"``.
+        ``learning_method="batch"``. In both, a fraction of a count is one token of that weight, and
+        a count above 1024 is cut into as many equal tokens. ``"auto"``: ``"collapsed_gibbs"`` in
+        ``fit`` where it is possible, and ``"mean_field"`` elsewhere. ``partial_fit`` is such a
+        case: a stream has a document only once, and its tokens have no topics to go on from.
         ``lower_bound_`` always uses mean-field updates; ``transform`` and ``score`` use them if
         ``fit`` has such steps, and CVB0, which predicts better, in all other cases.
     learning_method : {"auto", "batch", "online"}, default="auto"
@@ -304,7 +305,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
             StrOptions({"auto", SCALED}),
             None,
         ],
-        "local_step": [StrOptions({"auto", "mean_field", "cvb0", "gibbs", SAMPLER})],
+        "local_step": [StrOptions({"auto", *LOCAL_STEPS})],
         "learning_method": [StrOptions({"auto", "batch", "online"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "evaluate_every": [Interval(Integral, None, None, closed="neither")],
@@ -466,8 +467,8 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     def _strategy(self, model: Any) -> Annealing:
         strategy, training = super()._strategy(model), self._training()
-        samples = model.local_step_name == SAMPLER
-        if not samples and training.local_step == SAMPLER and isinstance(strategy, StructuredVI):
+        samples = isinstance(model, SampledLatentDirichlet)
+        if not samples and training.samples and isinstance(strategy, StructuredVI):
             # The rate of 1 with which topics are sampled would forget all that a stream has seen.
             strategy.learning_rate = model.recommended["structured"]["learning_rate"]
         if samples:
@@ -480,6 +481,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
 
     def _make_model_of_stream(self, X: csr_matrix, units: Units) -> LatentDirichlet:
         training = self._training()
+        training.check_stream()
         first = training.first_prior_of_stream(self.n_components)
         return self._model_with(training.local_step_of_stream, first, X)
 
@@ -489,7 +491,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         first, eta = 1 / k, self.topic_word_prior
         if is_auto(self.doc_topic_prior):
             first = first_alpha
-        if is_auto(eta) and local_step == SAMPLER:
+        if is_auto(eta) and LOCAL_STEPS[local_step] is SampledLatentDirichlet:
             eta = SCALED
         alpha = prior_vector(self.doc_topic_prior, k, first, "doc_topic_prior", "n_components")
         if dtype == np.float32 and alpha.max() > _LARGEST_SINGLE:
@@ -498,14 +500,13 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
                 f"X of dtype float32 is processed: give at most {_LARGEST_SINGLE:g}, or X of dtype "
                 "float64."
             )
-        return LatentDirichlet(
+        return LOCAL_STEPS[local_step](
             k,
             n_words,
             alpha,
             prior_of_words(eta, k, n_words),
             learn_doc_topic_prior=is_auto(self.doc_topic_prior),
             learn_topic_word_prior=is_auto(self.topic_word_prior),
-            local_step=local_step,
             collapsed_predictions=self._training().collapsed_predictions,
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
@@ -525,7 +526,7 @@ class AnnealedLatentDirichletAllocation(TopicPredictions):
         return {"components": start}
 
     def _model_of_stream(self, model: LatentDirichlet) -> LatentDirichlet:
-        return model.with_local_step(self._training().local_step_of_stream)
+        return with_local_step(model, self._training().local_step_of_stream)
 
     def _stream_batches(self, units: Documents) -> Iterable[Units]:  # type: ignore[override]
         if not hasattr(self, "_inference"):

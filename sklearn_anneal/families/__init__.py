@@ -6,7 +6,17 @@ statistics*; ``_base.py`` explains how they relate to the density.
 
 from __future__ import annotations
 
-from ._base import N_HALVINGS, Family, Natural, Tempering, UnitTemperatures, backoff, mix, posterior
+from ._base import (
+    N_HALVINGS,
+    Family,
+    Natural,
+    Tempering,
+    UnitTemperatures,
+    backoff,
+    mix,
+    posterior,
+    settled,
+)
 from ._divergence import (
     STRONG,
     deviance,
@@ -18,7 +28,6 @@ from ._divergence import (
     log_rising,
 )
 from ._factors import Factor, Factors
-from ._lazy import LazyColumns, SparseColumns, SparsePosterior, settled
 from ._structure import Structure, get_structure
 from .beta import Beta, stick_breaking_log_weights
 from .dirichlet import Dirichlet, PartialDirichlet, PooledDirichlet, dirichlet_divergence
@@ -39,14 +48,11 @@ __all__ = [
     "Family",
     "Gamma",
     "Gaussian",
-    "LazyColumns",
     "MatrixGaussian",
     "Natural",
     "NormalWishart",
     "PartialDirichlet",
     "PooledDirichlet",
-    "SparseColumns",
-    "SparsePosterior",
     "Structure",
     "Tempering",
     "UnitTemperatures",

@@ -13,14 +13,24 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ._divergence import STRONG
-from ._lazy import Share, SparseColumns, SparsePosterior, alone
 
 Natural = dict[str, np.ndarray]
+Share = Callable[[Callable[[slice], None], int, int], None]
 
 # `backoff` halves a deviation at most this many times before it gives the deviation up.
 N_HALVINGS = 12
 # Large arrays are processed in parts of at most this many entries, which fit into the caches.
 _ENTRIES = 32_768
+
+
+def settled(natural: dict[str, Any]) -> Natural:
+    """Return natural parameters as arrays; arrays themselves are returned as they are."""
+    return {key: np.asarray(value) for key, value in natural.items()}
+
+
+def alone(function: Callable[[slice], None], n: int, at_least: int) -> None:
+    """Call a function that writes into arrays, for 0, …, n − 1."""
+    function(slice(0, n))
 
 
 class Tempering(NamedTuple):
@@ -87,7 +97,7 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
     -------
     dict of ndarray
         ``base + t.prior * (prior - base) + stats``; exactly ``prior + stats`` at ``t.prior`` 1.
-        It is a :class:`SparsePosterior` for statistics that are :class:`SparseColumns`.
+        Statistics that are no arrays return it by their method ``posterior``.
 
     References
     ----------
@@ -97,8 +107,8 @@ def posterior(prior: Natural, stats: Natural, base: Natural, t: Tempering) -> Na
 
     def of(key: str) -> Any:
         counted: Any = stats[key]
-        if isinstance(counted, SparseColumns):
-            return SparsePosterior(prior[key], base[key], t.prior, counted)
+        if hasattr(counted, "posterior"):
+            return counted.posterior(prior[key], base[key], t.prior)
         if t.prior == 1.0:
             return np.asarray(prior[key] + stats[key])
         return np.asarray(base[key] + t.prior * (prior[key] - base[key]) + stats[key])
@@ -113,24 +123,24 @@ def mix(
 
     If `rho` is 1, the result has the arrays of `b` themselves, not copies. With `overwrite`, the
     result is written into the arrays of `b`, so that no other arrays of their size are needed.
-    Where `b` is a :class:`SparsePosterior`, the result is lazy, and takes over the memory of an `a`
-    that is lazy too. With `overwrite`, threads can share the work (:class:`SparseColumns`).
+    Where `b` is no array, its method ``mixed_into`` returns the result, which may take over the
+    memory of `a`. With `overwrite`, threads can share the work on arrays.
     """
     targets: dict[str, Any] = {key: b[key] for key in a}
-    lazy = {
+    others = {
         key: target.mixed_into(a[key], rho)
         for key, target in targets.items()
-        if isinstance(target, SparsePosterior)
+        if hasattr(target, "mixed_into")
     }
     if rho == 1.0:
-        return {key: b[key] for key in a} | lazy
+        return {key: b[key] for key in a} | others
     if not overwrite:
-        arrays = a.keys() - lazy.keys()
+        arrays = a.keys() - others.keys()
         mixed = {key: np.asarray((1.0 - rho) * a[key] + rho * b[key]) for key in arrays}
-        return {key: (mixed | lazy)[key] for key in a}
+        return {key: (mixed | others)[key] for key in a}
     for key, start in a.items():
         end = b[key]
-        if key in lazy:
+        if key in others:
             continue
         if not end.flags.c_contiguous:
             # Transposed views make every part contiguous in memory. Topics, for example, are
@@ -138,7 +148,7 @@ def mix(
             start, end = start.T, end.T
         parts = list(zip(_parts(start), _parts(end), strict=True))
         share(partial(_mix_into, parts, rho), len(parts), 1)
-    return {key: b[key] for key in a} | lazy
+    return {key: b[key] for key in a} | others
 
 
 def _mix_into(parts: list[tuple[np.ndarray, np.ndarray]], rho: float, which: slice) -> None:

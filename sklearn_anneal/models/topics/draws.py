@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..families import Dirichlet, LazyColumns, PooledDirichlet, SparseColumns, log_standard_gamma
-from ..parallel import kept_memory
-from ..parallel.workers import Workers
-from ._base import compiled
+from ...families import Dirichlet, PooledDirichlet, log_standard_gamma
+from ...parallel import kept_memory
+from ...parallel.workers import Workers
+from .._base import compiled
+from .lazy_columns import LazyColumns, SparseColumns
 
 # The draws of this many words use one stream of random numbers.
 _WORDS = 128
@@ -82,7 +83,7 @@ class TopicsDraw(NamedTuple):
         all_words = len(words) == topics.shape[1]
         workers.share_kernel(
             kernels().draw_rows,
-            (log_gamma, *expected.in_place(), seed, _WORDS, sums, log_sums),
+            (log_gamma, *expected.arrays, seed, _WORDS, sums, log_sums),
             n_parts,
             1,
         )

@@ -1,76 +1,69 @@
-"""The model of latent Dirichlet allocation."""
+"""Latent Dirichlet allocation: priors, starts, visits, learned priors, and the bound of topics.
+
+θ_d ~ Dir(α), z ~ θ_d, w ~ β_z, β_k ~ Dir(η), and q(β) = Π_k Dir(λ_k), which an update moves to
+λ_kw = η_w + S_kw, where S_kw is the expected number of tokens of word w that belong to topic k.
+This model infers them by mean-field updates; its subclasses integrate out θ (``collapsed.py``), or
+θ and β (``sampled.py``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import gammaln, psi
 
-from ..data.units import Documents
-from ..families import (
+from ...data.units import Documents
+from ...families import (
     STRONG,
     Dirichlet,
     Factor,
     Factors,
     Natural,
-    SparseColumns,
     Tempering,
     UnitTemperatures,
     gammaln_divergence,
     settled,
 )
-from ..parallel.workers import SEQUENTIAL, Workers
-from ._base import Block, ConjugateModel, LocalStep
-from ._componentwise import Componentwise
-from ._few_documents import FewDocuments
-from ._topic_draws import TopicsDraw
-from ._topic_mean_field import kernels
-from ._topic_priors import are_short, first_of_tokens, fixed_point
-from ._topic_sampling import (
-    SampledDirichlet,
-    SampledTopicsVisit,
-    counts_of,
-)
-from ._topic_starts import make_like_documents
-from ._topic_summary import Summary, histogram
-from ._topic_tables import (
+from ...parallel.workers import SEQUENTIAL, Workers
+from .._base import Block, ConjugateModel
+from .._componentwise import Componentwise
+from .corpus import Summary, histogram, make_like_documents
+from .draws import TopicsDraw
+from .lazy_columns import SparseColumns
+from .mean_field import LocallyTemperedVisit, MeanFieldVisit, kernels, tempered
+from .tables import (
+    WORDS_OF_PART,
     Concentrations,
     Words,
-    concentrations_of,
     drawn_topics,
     expected_topics,
     log_topics,
-    mean_topics,
     tables,
-    width_of,
     words_of_task,
 )
-from ._topic_visits import TOPICS, WORDS_OF_PART, LocalStart, TopicsVisit, tempered
+from .visit import TOPICS, TopicsVisit
 
 # Default number of iterations over a document: few at visits that start anew in order to explore,
 # many at other visits.
 _FEW_ITERATIONS, _MANY_ITERATIONS = 10, 100
-# The local step that keeps the topics of all tokens.
-SAMPLER = "collapsed_gibbs"
-# In the mean over passes, a topic loses a word of which it has fewer tokens than this. A token has
-# the mean weight of all tokens.
-_SMALLEST_MEAN = 0.1
 # Topics count as equal if their squared distance is below this share of their squared lengths.
 _SAME_TOPIC = 1e-6
-
-
-# The settings of structured inference by which topics are sampled.
-_RECOMMENDED_FOR_SAMPLER = {
-    "gradient": "approximate",
-    "learning_rate": 1.0,
-    "n_passes": 300,
-    "evaluate_every": 300,
-    "learn_priors_after": 0.25,
-    "average": True,
-}
+# Empirical Bayes keeps Dirichlet parameters between these bounds.
+_SMALLEST, _LARGEST = 1e-4, 1e3
+# A prior of sampled topics that is learned begins with at most this share of the tokens of a
+# document. With more, the tokens of short documents hardly keep together until it is learned. So
+# does a prior that would be learned if the counts were no fractions, and stays.
+_LARGEST_FIRST = 0.3
+# Elsewhere a prior that would be learned begins with 5 tokens. In documents with fewer than twice
+# as many it has more than a third of the say, so that their tokens, of which a share goes to every
+# topic, do not keep together at all. And each topic has a fraction of a count there, from which
+# the prior would be learned too high. It has at most this share of the tokens then, and stays.
+_SHORT, _LARGEST_OF_SHORT = 10.0, 0.1
+# What local tempering asks of a model.
+OF_LOCAL_TEMPERATURES = "unit_log_partition", "locally_tempered_step"
 
 
 def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray:
@@ -81,7 +74,7 @@ def _symmetric_divergence(q: np.ndarray, p: float, n_entries: int) -> np.ndarray
 
 
 class LatentDirichlet(Componentwise, ConjugateModel):
-    """Latent Dirichlet allocation.
+    """Latent Dirichlet allocation with mean-field steps.
 
     θ_d ~ Dir(α), β_k ~ Dir(η), z ~ θ_d, w ~ β_z; q(β) = Π_k Dir(λ_k) with the natural
     parameters ``topic_word``, λ of shape (n_components, n_words), laid out word by word in
@@ -96,9 +89,8 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         η.
     learn_doc_topic_prior, learn_topic_word_prior : bool, default=False
         Empirical Bayes for α (entry by entry) and η (one number).
-    local_step : {"mean_field", "cvb0", "gibbs", "collapsed_gibbs"}, default="mean_field"
     collapsed_predictions : bool, default=False
-        Whether :meth:`proportions` integrates the proportions out (CVB0) instead of updating their
+        Whether predictions integrate the proportions out (CVB0) instead of updating their
         mean-field distribution.
     max_doc_update_iter : int or None, default=None
     mean_change_tol : float, default=1e-3
@@ -106,13 +98,23 @@ class LatentDirichlet(Componentwise, ConjugateModel):
     dtype : numpy.dtype, default=float64
         Precision of the local step and of the arrays that the estimator returns.
 
+    Attributes
+    ----------
+    local_step_name : str
+        The ``local_step`` of the estimator.
+    divides_tokens : bool
+        Whether each token is divided among topics, unlike a token that is drawn to belong to one.
+
     References
     ----------
     Blei, Ng and Jordan (2003), Latent Dirichlet allocation; Hoffman, Blei and Bach (2010), Online
     learning for latent Dirichlet allocation, section 2.
     """
 
-    recommended: dict[str, dict[str, Any]] = {  # type: ignore[misc]
+    local_step_name: ClassVar[str] = "mean_field"
+    divides_tokens: ClassVar[bool] = True
+    _visit: ClassVar[type[TopicsVisit]] = MeanFieldVisit
+    recommended = {
         "deterministic": {
             "form": "posterior",
             "initial_temperature": 1.35,
@@ -152,7 +154,6 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         topic_word_prior: np.ndarray,
         learn_doc_topic_prior: bool = False,
         learn_topic_word_prior: bool = False,
-        local_step: str = "mean_field",
         collapsed_predictions: bool = False,
         max_doc_update_iter: int | None = None,
         mean_change_tol: float = 1e-3,
@@ -165,7 +166,6 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         self.topic_word_prior = topic_word_prior
         self.learn_doc_topic_prior = learn_doc_topic_prior
         self.learn_topic_word_prior = learn_topic_word_prior
-        self.local_step_name = local_step
         self.collapsed_predictions = collapsed_predictions
         self.max_doc_update_iter = max_doc_update_iter
         self.mean_change_tol = mean_change_tol
@@ -174,40 +174,15 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         self.mean_length = self.mass_of_token = np.nan
         # Whether α stays as it is because documents are short.
         self.keeps_alpha = False
-        if local_step == SAMPLER:
-            self.recommended = {**self.recommended, "structured": _RECOMMENDED_FOR_SAMPLER}
-
-    @property
-    def width(self) -> int:
-        """Number of columns of the kernels' tables."""
-        return width_of(self.n_components)
 
     def capabilities(self) -> dict[str, str | None]:
-        can: dict[str, str | None] = dict.fromkeys(("draws", "log_partition", "assignments"))
-        can["exact_gradient_statistics"] = None
-        if self.local_step_name == SAMPLER:
-            can["exact_gradient_statistics"] = (
-                f"it weighs the statistics of one draw of the topics, and local_step={SAMPLER!r} "
-                "integrates over all draws; local_step='mean_field' does not"
-            )
-        reason = None
-        if self.local_step_name != "mean_field":
-            reason = (
-                "it infers the temperature of a document together with its mean-field "
-                f"assignments, which local_step={self.local_step_name!r} does not make; "
-                "local_step='mean_field' does"
-            )
-        return can | dict.fromkeys(("unit_log_partition", "locally_tempered_step"), reason)
+        can = "draws", "log_partition", "assignments", "exact_gradient_statistics"
+        return dict.fromkeys((*can, *OF_LOCAL_TEMPERATURES))
 
     def factors(self) -> Factors:
-        family = Dirichlet()
-        if self.local_step_name == SAMPLER:
-            family = SampledDirichlet(_SMALLEST_MEAN * self.mass_of_token)
-        return Factors([Factor(family, {"concentration": TOPICS})])
+        return Factors([Factor(Dirichlet(), {"concentration": TOPICS})])
 
     def operations(self, units: Documents) -> float:
-        if self.local_step_name == SAMPLER:
-            return 2.0 * self.n_components * units.n_observations
         n_iter = self.max_doc_update_iter or _FEW_ITERATIONS
         return 4.0 * self.n_components * n_iter * float(units.indptr[-1])
 
@@ -216,7 +191,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
     def summary(self, units: Documents) -> Summary:
         weights = np.ones(units.n_units) if units.weights is None else units.weights
         whole = weighted_whole = 0.0
-        if self.local_step_name == SAMPLER or self.learned_names:
+        if self.learned_names or not self.divides_tokens:
             whole = float(units.whole_lengths[weights > 0].sum())
             weighted_whole = float(weights @ units.whole_lengths)
         return Summary(
@@ -231,21 +206,13 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         model = copy(self)
         model.mean_length = summary.mean_length
         model.mass_of_token = summary.tokens / max(summary.whole_tokens, 1.0)
-        kept_low = self.local_step_name == SAMPLER or summary.are_light
-        short = not kept_low and are_short(summary.mean_length)
-        if (kept_low or short) and self.learn_doc_topic_prior:
-            model.doc_topic_prior = first_of_tokens(
-                self.doc_topic_prior, summary.mean_length, shared=short
-            )
+        low = summary.are_light or not self.divides_tokens
+        short = not low and summary.mean_length < _SHORT
+        if (low or short) and self.learn_doc_topic_prior:
+            share = _LARGEST_OF_SHORT if short else _LARGEST_FIRST
+            most = max(share * summary.mean_length / self.n_components, _SMALLEST)
+            model.doc_topic_prior = np.minimum(self.doc_topic_prior, most)
             model.keeps_alpha = short
-        return model
-
-    def with_local_step(self, name: str) -> LatentDirichlet:
-        """Return this model with a local step that is not the sampler's."""
-        if name == self.local_step_name:
-            return self
-        model = copy(self)
-        model.local_step_name, model.recommended = name, type(self).recommended
         return model
 
     def prior(self, summary: Summary) -> Natural:
@@ -261,19 +228,18 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         random_state: np.random.RandomState,
     ) -> Natural:
         from_documents = self.init_params == "documents" and self.topic_word_prior.ndim == 1
-        if from_documents and self.local_step_name == SAMPLER:
-            # The draws of the topics of tokens are random enough, and random factors take long.
+        # The draws of the topics of tokens are random enough, and random factors take long.
+        if from_documents and not self.divides_tokens:
             start = np.ones((self.n_words, self.n_components)).T
-            make_like_documents(start, units, summary, self.topic_word_prior, random_state)
         else:
             # scikit-learn's class makes the same draw, with the numbers in the same order.
             start = random_state.gamma(100.0, 0.01, (self.n_components, self.n_words))
-            if self.topic_word_prior.ndim == 2:
-                # Topics that are alike at the start would share the seeds of all of them, and
-                # those of other documents would compete with the seeds.
-                start += self.topic_word_prior
-            elif from_documents:
-                make_like_documents(start, units, summary, self.topic_word_prior, random_state)
+        if self.topic_word_prior.ndim == 2:
+            # Topics that are alike at the start would share the seeds of all of them, and those of
+            # other documents would compete with the seeds.
+            start += self.topic_word_prior
+        elif from_documents:
+            make_like_documents(start, units, summary, self.topic_word_prior, random_state)
         return {TOPICS: np.asfortranarray(start)}
 
     def started_at(
@@ -327,39 +293,22 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         known: Any = None,
         workers: Workers = SEQUENTIAL,
     ) -> TopicsVisit:
-        draw, words = None, Words.of(units, q[TOPICS])
-        expected = concentrations_of(q[TOPICS], words)
-        if rng is not None and self.local_step_name == SAMPLER:
-            counts = counts_of(expected, self.n_components, self.dtype, workers)
-            return SampledTopicsVisit(
-                *(self, counts, t, None, separate_noise, SAMPLER),
-                words=words,
-                workers=workers,
-            )
-        if rng is not None:
-            draw = TopicsDraw.of(expected, words.met, q[TOPICS], rng, workers)
-            topics = drawn_topics(draw, expected, self.dtype, float(t.local), workers)
-        elif unit_temperatures is not None:
+        words = Words.of(units, q[TOPICS])
+        expected = Concentrations.of(q[TOPICS], words)
+        how: dict[str, Any] = {"words": words, "statistics": not evaluation, "workers": workers}
+        if unit_temperatures is not None:
             topics = log_topics(expected)
+            how["unit_temperatures"] = unit_temperatures
+            return LocallyTemperedVisit(self, topics, t, separate_noise=separate_noise, **how)
+        if rng is not None:
+            how["draw"] = draw = TopicsDraw.of(expected, words.met, q[TOPICS], rng, workers)
+            topics = drawn_topics(draw, expected, self.dtype, float(t.local), workers)
         else:
             topics = expected_topics(expected, self.dtype, float(t.local), workers)
         # Only mean-field iterations maximise a bound, so that it is computed with them even if
-        # the model is fitted with another local step. The sampler needs draws.
-        sampled = self.local_step_name == SAMPLER
-        kind = "mean_field" if evaluation or sampled else self.local_step_name
-        return TopicsVisit(
-            *(self, topics, t, unit_temperatures, separate_noise, kind, draw),
-            words=words,
-            statistics=not evaluation,
-            workers=workers,
-        )
-
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Concentrations:
-        """Return λ in the layout of the kernels.
-
-        E log β is left to the visits, because each needs it only for the words that it meets.
-        """
-        return concentrations_of(q[TOPICS])
+        # the model is fitted with another local step.
+        kind = MeanFieldVisit if evaluation else self._visit
+        return kind(self, topics, t, separate_noise=separate_noise, **how)
 
     def n_iter(self, exploring: bool) -> int:
         """Return the largest number of iterations over a document.
@@ -370,67 +319,13 @@ class LatentDirichlet(Componentwise, ConjugateModel):
             return self.max_doc_update_iter
         return _FEW_ITERATIONS if exploring else _MANY_ITERATIONS
 
-    def infer(self, units: Documents, q: Natural, workers: Workers) -> float:
-        """Return a lower bound on log p(documents | α, E β) at T = 1, in nats.
-
-        It is the mean-field bound with the expected topics in the place of exp(E log β), under
-        which words that a topic has hardly seen would be far too improbable.
-        """
-        visit = self._visit_of_means(units, q, "mean_field", workers)
-        # These steps are not completed by `finish`, so that the entropy includes the energy.
-        steps = self._inferred(visit, units, workers)
-        return float(sum(step.entropy + step.log_prior for _, step in steps))
-
-    def _visit_of_means(
-        self, units: Documents, q: Natural, kind: str, workers: Workers
-    ) -> TopicsVisit:
-        """Return a visit at the expected topics E β, without statistics."""
-        words = Words.of(units, q[TOPICS])
-        topics = mean_topics(concentrations_of(q[TOPICS], words), self.dtype, workers)
-        return TopicsVisit(
-            *(self, topics, Tempering(), None, False, kind), words=words, statistics=False
-        )
-
-    def few_documents(self, units: Documents, q: Natural, means: bool) -> FewDocuments:
-        """Return the mean-field step of a few documents without compiled kernels.
-
-        Topics are E β if ``means``, and else exp E log β.
-        """
-        n_iter = self.n_iter(exploring=False)
-        return FewDocuments.of(
-            units, q[TOPICS], means, self.doc_topic_prior, n_iter, self.mean_change_tol, self.dtype
-        )
-
-    def proportions(self, units: Documents, q: Natural, workers: Workers) -> np.ndarray:
-        """Return the Dirichlet parameters γ of documents, of shape (n_documents, n_components).
-
-        They are those of the lower bound, or, with ``collapsed_predictions``, α and the expected
-        tokens of each topic by CVB0 at the expected topics.
-        """
-        if self.collapsed_predictions:
-            visit = self._visit_of_means(units, q, "cvb0", workers)
-        else:
-            visit = self.visit(q, units, evaluation=True, workers=workers)
-        gamma = np.empty((units.n_units, self.n_components))
-        for index, step in self._inferred(visit.without_bound(), units, workers):
-            gamma[index] = step.local
-        return gamma
-
-    def _inferred(
-        self, visit: TopicsVisit, units: Documents, workers: Workers
-    ) -> Iterator[tuple[slice, LocalStep]]:
-        """Yield the documents of each chunk, and their local step from a new start."""
-        chunks = units.chunks()
-        start = LocalStart(None, self.n_iter(exploring=False))
-        tasks = ((units.take(index), None, start) for index in chunks)
-        return zip(chunks, workers.imap(visit.step, tasks), strict=True)
-
     def block_statistics(self, block: Any, raw: Natural, q: Natural) -> Natural:
         counts: Any = raw[TOPICS]
         if isinstance(counts, SparseColumns):
             counts = counts.head(self.n_components)
-            return {TOPICS: counts}
-        return {TOPICS: counts[:, : self.n_components].T}
+        else:
+            counts = counts[:, : self.n_components].T
+        return {TOPICS: counts}
 
     # Hyperparameters
 
@@ -471,7 +366,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
             model.doc_topic_prior = (1.0 - rho) * alpha + rho * better
         if self.learn_topic_word_prior:
             q, eta = settled(q), self.topic_word_prior
-            topics = log_topics(self.expectations(q))
+            topics = log_topics(Concentrations.of(q[TOPICS]))
             normalizer = psi(q[TOPICS].sum(axis=1)).sum()
             logs = topics.table[:, :k].sum() + k * topics.largest.sum() + v * normalizer
             better = fixed_point(eta[:1], logs / v, normalizer, k, v * eta[0])
@@ -483,6 +378,11 @@ class LatentDirichlet(Componentwise, ConjugateModel):
     def kl(
         self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
     ) -> float:
+        """Return Σ_k KL(Dir(λ_k) ‖ Dir(η)) in nats.
+
+        The term of a topic is log Γ(Σ λ) − Σ log Γ(λ) + Σ (λ − η) {ψ(λ) − ψ(Σ λ)}, minus the same
+        constant of η for all topics. Its sums over words have one addend for each part of these.
+        """
         eta = self.topic_word_prior
         if eta.ndim == 2 or eta.sum() > STRONG:
             return super().kl(q, prior)
@@ -511,13 +411,13 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         makes a_k(1) zero, which is the log normaliser of an untempered topic, so that a document
         at T = 1 gets the plain local step.
         """
-        topics = log_topics(self.expectations(q))
+        topics = log_topics(Concentrations.of(q[TOPICS]))
         table = topics.table
         table += topics.largest[:, None]
         table /= len(x)
         np.maximum(table, -700.0, out=table)
         tables().exponentiate(table, table, 1.0)
-        sums = np.zeros((len(x), self.width))
+        sums = np.zeros((len(x), table.shape[1]))
         tempered().tempered_topic_sums(table, len(x), sums)
         log_sums = np.log(sums[:, : self.n_components])
         return np.ascontiguousarray(log_sums - np.multiply.outer(x, log_sums[-1]))
@@ -533,6 +433,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         documents = summary.documents * (summary.weight / summary.documents.sum())
         tokens = float(documents @ summary.lengths)
         n, x = summary.lengths, np.asarray(x, dtype=np.float64)[:, None]
+        # Of a document of n tokens: γ = α + n x / K of each topic, and n x E log θ − KL.
         g = alpha + n * x / k
         log_theta = psi(g) - psi(k * g)
         if k * alpha > STRONG:
@@ -544,6 +445,7 @@ class LatentDirichlet(Componentwise, ConjugateModel):
                 - gammaln(k * g)
                 + gammaln(k * alpha)
             )
+        # Of a topic: λ = η + N x / (K V) of each word, and −KL.
         x = x[:, 0]
         length = eta + tokens * x / (k * v)
         log_beta = psi(length) - psi(v * length)
@@ -580,3 +482,20 @@ class LatentDirichlet(Componentwise, ConjugateModel):
         distance = size[:, None] + size - 2 * products
         same = np.triu(distance <= _SAME_TOPIC * np.minimum.outer(size, size), 1)
         return [(int(used[i]), int(used[j])) for i, j in np.argwhere(same)]
+
+
+def fixed_point(
+    parameter: np.ndarray, digammas: np.ndarray, normalizers: float, n: float, total: float
+) -> np.ndarray:
+    """Make one fixed-point step for Pólya samples (Minka 2000, Estimating a Dirichlet, Eq. 55).
+
+    Over the ``n`` samples, ``digammas`` is Σ ψ(parameter + count) and ``normalizers`` is
+    Σ ψ(total + size).
+    """
+    if n == 0:
+        return parameter
+    up = digammas - n * psi(parameter)
+    down = normalizers - n * psi(total)
+    # Without any count, both are zero up to rounding, and their ratio would be arbitrary.
+    factor = up / down if down > 0 else np.ones_like(up)
+    return np.clip(parameter * np.maximum(factor, 0.0), _SMALLEST, _LARGEST)

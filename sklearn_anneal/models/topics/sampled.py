@@ -1,4 +1,12 @@
-"""Visits that draw the topics of all tokens, by collapsed Gibbs sampling."""
+"""The model with proportions and topics integrated out: collapsed Gibbs sampling of all tokens.
+
+The topic z of a token of word w in document d is drawn given those of all other tokens,
+
+    p(z = k | ·) ∝ (n_dk + α_k) (n_kw + η_w) / Σ_v (n_kv + η_v)
+
+(Griffiths and Steyvers 2004, Finding scientific topics, Eq. 5), where n_dk and n_kw are the numbers
+of these by document and by word. λ_kw = n_kw + η_w, so that the tokens are in λ.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +17,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.units import Documents
-from ..families import Dirichlet, Natural
-from ..parallel import kept_memory
-from ..parallel.workers import Workers
-from ._base import LocalStep, compiled
-from ._topic_tables import Concentrations, words_of_task
-from ._topic_visits import TOPICS, Addends, TopicsVisit
+from ...data.units import Documents
+from ...families import Dirichlet, Factor, Factors, Natural, Tempering
+from ...parallel import kept_memory
+from ...parallel.workers import SEQUENTIAL, Workers
+from .._base import LocalStep, compiled
+from .collapsed import CollapsedLatentDirichlet
+from .model import LatentDirichlet
+from .tables import Concentrations, Words, words_of_task
+from .visit import NOTHING, TOPICS, Addends, TopicsVisit
 
-_NOTHING = np.empty(0)
+# In the mean over passes, a topic loses a word of which it has fewer tokens than this. A token has
+# the mean weight of all tokens.
+_SMALLEST_MEAN = 0.1
 # Smallest mean number of documents in a chunk, if there are several.
 _SMALLEST_CHUNK = 4_096
 # A chunk that is the only one and has so many tokens is sampled in so many turns. With more turns
@@ -103,15 +115,13 @@ class DocumentsInFewChunks(Documents):
 def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Workers) -> Counts:
     """Return λ of some words as the sampler reads it."""
     columns = kernels().COLUMNS
-    expected = expected.with_room()
     shape = expected.n_rows, -(-n_topics // columns) * columns
     table = kept_memory.empty(shape, dtype)
 
     def fill(part: slice) -> None:
-        expected.fill(part)
         # Slices are copied faster than rows that are picked.
         rows = part if len(expected.rows) == len(table) else expected.rows[part]
-        table[rows, :n_topics] = expected.values[rows]
+        table[rows, :n_topics] = expected.values(part)
         table[rows, n_topics:] = 0.0
 
     workers.share(fill, len(expected.rows), words_of_task(table.shape[1]))
@@ -119,13 +129,12 @@ def counts_of(expected: Concentrations, n_topics: int, dtype: Any, workers: Work
 
 
 @dataclass(frozen=True)
-class SampledTopicsVisit(TopicsVisit):
+class SampledVisit(TopicsVisit):
     """A visit whose local step draws the topic of each token, given those of all other tokens.
 
-    Proportions and topics are integrated out (Griffiths and Steyvers, 2004). λ contains the tokens
-    with their topics of the last visit, which are the local variables. Each chunk of documents has
-    its own copy of the counts, and changes it as its tokens change their topics (approximate
-    distributed LDA, Newman et al., 2009).
+    λ contains the tokens with their topics of the last visit, which are the local variables. Each
+    chunk of documents has its own copy of the counts, and changes it as its tokens change their
+    topics (approximate distributed LDA, Newman et al., 2009).
 
     In P turns, documents are cut into P parts, and so are words. Of these P² blocks, P that share
     neither documents nor words are sampled in each turn, by as many workers as there are (Yan, Xu
@@ -138,6 +147,7 @@ class SampledTopicsVisit(TopicsVisit):
     """
 
     tells_bound = False
+    expected: Counts  # type: ignore[assignment]
 
     def view(self, units: Documents) -> Documents:
         return DocumentsInFewChunks(units.counts, units.words, units.indptr, units.weights)
@@ -154,7 +164,7 @@ class SampledTopicsVisit(TopicsVisit):
         self, units: Documents, noise: np.ndarray | None = None, local: Any = None
     ) -> LocalStep:
         model, expected = self.model, self.expected
-        arrays = self._arrays(units, model.dtype)
+        arrays = self.arrays(units, model.dtype)
         shape = expected.table.shape
         starts, of_rows = np.zeros(units.n_units + 1, np.int64), np.zeros(shape[0] + 1)
         kernels().count_tokens(*arrays, starts, of_rows)
@@ -167,7 +177,7 @@ class SampledTopicsVisit(TopicsVisit):
         alone = isinstance(units, DocumentsInFewChunks)
         in_turns = alone and not fresh and starts[-1] >= _TOKENS_OF_TURNS
         n_turns, n_meetings = (_TURNS, _MEETINGS) if in_turns else (1, 1)
-        documents = *arrays, starts, _NOTHING if units.weights is None else units.weights
+        documents = *arrays, starts, NOTHING if units.weights is None else units.weights
         cuts, rows = _cut(starts, n_turns * n_meetings), _cut(of_rows.cumsum(), n_turns)
         table, totals = kept_memory.empty(shape, expected.table.dtype), expected.totals.copy()
         out = kept_memory.empty(shape)
@@ -188,18 +198,9 @@ class SampledTopicsVisit(TopicsVisit):
                 i, j = part * n_meetings + meeting, (part + turn) % n_turns
                 of_part[part] = totals
                 kernels().sample_topics(
-                    *documents,
-                    *cuts[i : i + 2],
-                    *rows[j : j + 2],
-                    turn == n_turns - 1,
-                    model.doc_topic_prior,
-                    table,
-                    of_part[part],
-                    topics,
-                    fresh,
-                    local.seed,
-                    out,
-                    theta[part],
+                    *(*documents, *cuts[i : i + 2], *rows[j : j + 2], turn == n_turns - 1),
+                    *(model.doc_topic_prior, table, of_part[part], topics, fresh, local.seed),
+                    *(out, theta[part]),
                 )
 
         for turn, meeting in product(range(n_turns), range(n_meetings)):
@@ -209,8 +210,64 @@ class SampledTopicsVisit(TopicsVisit):
         return LocalStep(statistics, energy=np.nan, entropy=np.nan, local=topics)
 
     def finish(self, step: LocalStep) -> LocalStep:
-        self._add_up(step.statistics)
-        return self._of_all_words(step)
+        self.add_up(step.statistics)
+        return super().finish(step)
+
+
+class SampledLatentDirichlet(CollapsedLatentDirichlet):
+    """Latent Dirichlet allocation by collapsed Gibbs sampling, which keeps the topics of tokens.
+
+    Only visits with a generator sample; others, such as those of the bound, are mean-field visits.
+    """
+
+    local_step_name = "collapsed_gibbs"
+    divides_tokens = False
+    recommended = LatentDirichlet.recommended | {
+        "structured": {
+            "gradient": "approximate",
+            "learning_rate": 1.0,
+            "n_passes": 300,
+            "evaluate_every": 300,
+            "learn_priors_after": 0.25,
+            "average": True,
+        }
+    }
+
+    def capabilities(self) -> dict[str, str | None]:
+        reason = (
+            "it weighs the statistics of one draw of the topics, and "
+            f"local_step={self.local_step_name!r} integrates over all draws; "
+            "local_step='mean_field' does not"
+        )
+        return super().capabilities() | {"exact_gradient_statistics": reason}
+
+    def factors(self) -> Factors:
+        family = SampledDirichlet(_SMALLEST_MEAN * self.mass_of_token)
+        return Factors([Factor(family, {"concentration": TOPICS})])
+
+    def operations(self, units: Documents) -> float:
+        return 2.0 * self.n_components * units.n_observations
+
+    def visit(
+        self,
+        q: Natural,
+        units: Documents,
+        t: Tempering = Tempering(),  # noqa: B008
+        *,
+        rng: np.random.Generator | None = None,
+        separate_noise: bool = False,
+        workers: Workers = SEQUENTIAL,
+        **how: Any,
+    ) -> TopicsVisit:
+        how |= {"separate_noise": separate_noise, "workers": workers}
+        if rng is None:
+            return super().visit(q, units, t, **how)
+        words = Words.of(units, q[TOPICS])
+        expected = Concentrations.of(q[TOPICS], words)
+        counts: Any = counts_of(expected, self.n_components, self.dtype, workers)
+        return SampledVisit(
+            self, counts, t, separate_noise=separate_noise, words=words, workers=workers
+        )
 
 
 def _cut(sums: np.ndarray, n_parts: int) -> np.ndarray:

@@ -1,20 +1,23 @@
-"""Natural parameters of which an update changes only some columns.
+"""Parameters λ of topics of which an update touches only the words of a batch.
 
-A minibatch of documents meets few words, but the update λ ← (1 − ρ) λ + ρ (λ₀ + S) moves the
-parameters of all of them. Those of words without statistics S move as they all do, so that three
-numbers describe it, λ = a · stored + b · λ₀ + c · base. :class:`SparseColumns` is such S,
-:class:`SparsePosterior` is λ₀ + S, and :class:`LazyColumns` is λ. :func:`posterior` and :func:`mix`
-return them where they are given them. In every other operation they act as the arrays that they
-represent, so that code that knows only arrays remains right.
+A batch of documents meets few words, but the update λ ← (1 − ρ) λ + ρ (η + S) moves the parameters
+of all of them. Those of words without statistics S move as they all do, so that three numbers
+describe it, λ = a · stored + b · η + c · base. :class:`SparseColumns` is such S,
+:class:`SparsePosterior` is η + S, and :class:`LazyColumns` is λ. ``families.posterior`` and
+``families.mix`` ask S and η + S for their results. In every other operation the three act as the
+arrays that they represent, so that code that knows only arrays remains right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from ...parallel.workers import SEQUENTIAL, Workers
+from .._base import compiled
 
 # Below this, the factor of the stored columns is about to underflow, and all are computed anew.
 _SMALLEST_FACTOR = 1e-100
@@ -27,35 +30,7 @@ _ENTRIES_OF_TASK = 2**17
 # ten microseconds.
 _ENTRIES_OF_KERNEL = 2**14
 
-Share = Callable[[Callable[[slice], None], int, int], None]
-
-
-class Sharing(Protocol):
-    """Whoever shares work among threads."""
-
-    def share(self, function: Callable[[slice], None], n: int, at_least: int) -> None:
-        """Call a function that writes into arrays, for slices of 0, …, n − 1."""
-
-    def share_kernel(self, kernel: Any, arguments: tuple, n: int, at_least: int) -> None:
-        """Call a kernel that is made to be shared, for parts of 0, …, n − 1."""
-
-
-def alone(function: Callable[[slice], None], n: int, at_least: int) -> None:
-    """Call a function that writes into arrays, for 0, …, n − 1."""
-    function(slice(0, n))
-
-
-class _Alone:
-    """The calling thread, which does all the work itself."""
-
-    def share(self, function: Callable[[slice], None], n: int, at_least: int) -> None:
-        alone(function, n, at_least)
-
-    def share_kernel(self, kernel: Any, arguments: tuple, n: int, at_least: int) -> None:
-        kernel.part(arguments, 0, n)
-
-
-_ALONE = _Alone()
+kernels = partial(compiled, "lazy_columns")
 
 
 class _Represented(NDArrayOperatorsMixin):
@@ -104,7 +79,7 @@ class SparseColumns(_Represented):
         None: every entry of the table counts.
     factor : float, default=1.0
         The statistics are the table times this factor.
-    workers : Sharing
+    workers : Workers, default=SEQUENTIAL
         They share the work on parameters to which the statistics are added.
     """
 
@@ -115,7 +90,7 @@ class SparseColumns(_Represented):
         n_columns: int,
         n_rows: int | None = None,
         factor: float = 1.0,
-        workers: Sharing = _ALONE,
+        workers: Workers = SEQUENTIAL,
     ):
         self.columns = columns
         self.table = table
@@ -137,6 +112,10 @@ class SparseColumns(_Represented):
     def head(self, n_rows: int) -> SparseColumns:
         """Return the first rows."""
         return self._with(self.table, n_rows, self.factor)
+
+    def posterior(self, prior: np.ndarray, base: np.ndarray, share: float) -> SparsePosterior:
+        """Return base + y (λ₀ − base) + S, which :func:`posterior` asks for."""
+        return SparsePosterior(prior, base, share, self)
 
     def _with(self, table: np.ndarray, n_rows: int | None, factor: float) -> SparseColumns:
         return SparseColumns(self.columns, table, self.shape[1], n_rows, factor, self.workers)
@@ -185,7 +164,9 @@ class SparsePosterior(_Represented):
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
     def mixed_into(self, start: Any, rho: float) -> Any:
-        """Return (1 − ρ) ``start`` + ρ λ̂, which costs as much as the columns that S has.
+        """Return (1 − ρ) ``start`` + ρ λ̂, which :func:`mix` asks for.
+
+        It costs as much as the columns that S has.
 
         ``start`` must not be used any more if it is of class :class:`LazyColumns`, because its
         memory is used for the result.
@@ -205,12 +186,16 @@ class LazyColumns(_Represented):
     values : ndarray of shape (n_rows, n_columns)
         λ; it is copied.
     prior, base : ndarray, broadcastable to the shape of λ
-    workers : Sharing
+    workers : Workers, default=SEQUENTIAL
         They share the work on the columns.
     """
 
     def __init__(
-        self, values: np.ndarray, prior: np.ndarray, base: np.ndarray, workers: Sharing = _ALONE
+        self,
+        values: np.ndarray,
+        prior: np.ndarray,
+        base: np.ndarray,
+        workers: Workers = SEQUENTIAL,
     ):
         self.shape = values.shape
         self.prior = prior
@@ -249,34 +234,29 @@ class LazyColumns(_Represented):
         self._workers.share(compute, len(stored), _COLUMNS * _parts_of_task(self.shape[0]))
         return found.T
 
-    def take(self, columns: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Return some columns, as an array of shape (n_taken, n_rows), which is ``out`` if given.
+    def in_place(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+        """Return ``stored``, ``rows``, ``factor`` and ``offsets``, from which columns are read.
 
-        Several threads can take columns at the same time.
-        """
-        stored = self._buffer()
-        if out is None:
-            out = np.empty((len(columns), self.shape[0]))
-        columns = np.ascontiguousarray(columns, dtype=np.int32)
-        rest = [(weight, array) for weight, array in self._others if weight and len(array) > 1]
-        offsets = self._offsets(columns)
-        _kernels().take_columns(out, stored, columns, self._factor, offsets)
-        for weight, array in rest:
-            out += weight * array[:, columns].T
-        return out
-
-    def in_place(self, columns: np.ndarray) -> tuple[np.ndarray, float, np.ndarray] | None:
-        """Return what some columns can be read from, if the prior is the same for all rows.
-
-        Row k of column c = ``columns[i]`` is ``factor * stored[c, k] + offsets[i]``, given
-        ``stored``, ``factor`` and ``offsets``, which the next update changes.
+        Row k of the column ``columns[i]`` is ``factor * stored[rows[i], k] + offsets[i]``, until
+        the next update.
         """
         if any(weight and len(array) > 1 for weight, array in self._others):
-            return None
-        return self._buffer(), self._factor, self._offsets(columns)
+            rows = np.arange(len(columns), dtype=np.int32)
+            return self.take(columns), rows, 1.0, np.zeros(len(columns))
+        return self._buffer(), columns, self._factor, self._offsets(columns)
+
+    def take(self, columns: np.ndarray) -> np.ndarray:
+        """Return some columns, as an array of shape (n_taken, n_rows)."""
+        columns = np.ascontiguousarray(columns, dtype=np.int32)
+        out = np.empty((len(columns), self.shape[0]))
+        kernels().take_columns(out, self._buffer(), columns, self._factor, self._offsets(columns))
+        for weight, array in self._others:
+            if weight and len(array) > 1:
+                out += weight * array[:, columns].T
+        return out
 
     def _offsets(self, columns: np.ndarray) -> np.ndarray:
-        """Return what the rows of a prior that is the same for all rows add to each column."""
+        """Return what a prior that is the same for all rows adds to each column."""
         offsets = np.zeros(len(columns))
         for weight, array in self._others:
             if weight and len(array) == 1:
@@ -314,7 +294,7 @@ class LazyColumns(_Represented):
         factor = rho / result._factor * stats.factor
         added = np.zeros((-(-len(stats.columns) // _COLUMNS), self.shape[0]))
         stats.workers.share_kernel(
-            _kernels().add_to_columns,
+            kernels().add_to_columns,
             (result._stored, table, stats.columns, factor, _COLUMNS, added),
             len(added),
             max(1, _ENTRIES_OF_KERNEL // (_COLUMNS * self.shape[0])),
@@ -327,14 +307,3 @@ class LazyColumns(_Represented):
 def _parts_of_task(n_rows: int) -> int:
     """Return the smallest number of parts of columns that a task has."""
     return max(1, _ENTRIES_OF_TASK // (_COLUMNS * n_rows))
-
-
-def _kernels() -> Any:
-    from ..kernels import lazy_columns
-
-    return lazy_columns
-
-
-def settled(natural: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return natural parameters as arrays; arrays themselves are returned as they are."""
-    return {key: np.asarray(value) for key, value in natural.items()}

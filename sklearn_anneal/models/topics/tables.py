@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import psi
 
-from ..data.units import Documents
-from ..families import LazyColumns
-from ..parallel import kept_memory
-from ..parallel.workers import Workers
-from ._base import compiled
-from ._topic_draws import TopicsDraw
+from ...data.units import Documents
+from ...parallel import kept_memory
+from ...parallel.workers import Workers
+from .._base import compiled
+from .draws import TopicsDraw
+from .lazy_columns import LazyColumns
 
 # Tables are padded to a multiple of this many topics, which kernels process at a time.
 _LANES = 8
+# Sums over all words have one addend for each part of so many words.
+WORDS_OF_PART = 512
 # The tables of a visit have rows for the words that it meets alone, if these are at most one in so
 # many, or if its documents have fewer entries than so many per word: updates of λ then take less
 # time, which counts if documents take little.
@@ -30,12 +32,9 @@ _ENTRIES_OF_TASK = 2**15
 # take about ten microseconds.
 _ENTRIES_OF_KERNEL = 2**12
 
+_NOTHING = np.empty(0)
+
 tables = partial(compiled, "counts")
-
-
-def width_of(n_components: int) -> int:
-    """Return the number of columns of a table."""
-    return -(-n_components // _LANES) * _LANES
 
 
 def words_of_task(width: int) -> int:
@@ -43,75 +42,70 @@ def words_of_task(width: int) -> int:
     return max(1, _ENTRIES_OF_TASK // width)
 
 
-def _words_of_kernel(width: int) -> int:
-    """Return the smallest number of words for a part of work that threads share in a kernel."""
-    return max(1, _ENTRIES_OF_KERNEL // width)
-
-
 class Concentrations(NamedTuple):
-    """The parameters of q(β), from which a visit computes the topics of the words that it meets.
+    """λ of the words that a visit meets, λ_ik = factor · stored[columns[i], k] + offsets[i].
+
+    Kernels read λ in this form, so that it is not computed before.
 
     Attributes
     ----------
-    values : ndarray of shape (n_rows, n_components)
-        They are λ of all words, or of the words that a visit meets.
-    totals : ndarray of shape (n_components,)
+    stored : ndarray of shape (n_stored, n_topics)
+    columns : ndarray of int32, shape (n_met,)
+    factor : float
+    offsets : ndarray of shape (n_met,) or (0,)
+        Without entries, λ is ``stored[columns]``.
+    totals : ndarray of shape (n_topics,)
         Σ_w λ_kw over all words.
     rows : ndarray of int32, shape (n_met,)
-        The rows of the words that a visit meets.
-    source : LazyColumns or None, default=None
-        If given, λ is read from here, and ``values`` have no rows unless :meth:`with_room` has made
-        room for what :meth:`fill` takes.
-    met : ndarray of int32, shape (n_met,), or None, default=None
-        The words that are taken from the source.
+        The rows of these words in a table.
+    n_rows : int
+        The number of rows of a table.
     """
 
-    values: np.ndarray
+    stored: np.ndarray
+    columns: np.ndarray
+    factor: float
+    offsets: np.ndarray
     totals: np.ndarray
     rows: np.ndarray
-    source: LazyColumns | None = None
-    met: np.ndarray | None = None
+    n_rows: int
+
+    @classmethod
+    def of(cls, topics: Any, words: Words | None = None) -> Concentrations:
+        """Return λ of the words of a visit, or of all words.
+
+        Parameters
+        ----------
+        topics : ndarray or LazyColumns of shape (n_topics, n_words)
+            λ.
+        words : Words or None, default=None
+        """
+        if words is None or not words.few:
+            stored = np.ascontiguousarray(topics.T)
+            rows = np.arange(len(stored), dtype=np.int32) if words is None else words.met
+            return cls(stored, rows, 1.0, _NOTHING, stored.sum(axis=0), rows, len(stored))
+        rows = np.arange(len(words.met), dtype=np.int32)
+        if isinstance(topics, LazyColumns):
+            return cls(*topics.in_place(words.met), topics.sums(), rows, len(rows))
+        totals = topics.T.sum(axis=0)
+        return cls(topics.T[words.met], rows, 1.0, _NOTHING, totals, rows, len(rows))
 
     @property
-    def n_rows(self) -> int:
-        """The number of rows of a table of these words."""
-        return len(self.values) if self.source is None else len(self.rows)
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+        """What kernels read λ from."""
+        return self.stored, self.columns, self.factor, self.offsets
 
-    @property
-    def log_normalizer(self) -> np.ndarray:
-        """ψ(Σ_w λ_kw), of shape (n_components,)."""
-        return np.asarray(psi(self.totals))
-
-    def in_place(self) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-        """Return where a kernel reads λ of the words that a visit meets.
-
-        Row i of λ is the row ``columns[i]`` of a matrix times a factor, plus the entry i of
-        offsets if there are any: this is the matrix, ``columns``, the factor and the offsets.
-        """
-        if self.source is not None and self.met is not None:
-            found = self.source.in_place(self.met)
-            if found is not None:
-                stored, factor, offsets = found
-                return stored, self.met, factor, offsets
-            copied = self.with_room()
-            copied.fill()
-            return copied.values, self.rows, 1.0, np.empty(0)
-        return self.values, self.rows, 1.0, np.empty(0)
-
-    def with_room(self) -> Concentrations:
-        """Return these parameters with an array of all values, which have to be filled."""
-        if self.source is None:
-            return self
-        return self._replace(values=kept_memory.empty((len(self.rows), len(self.totals))))
-
-    def fill(self, part: slice = slice(None)) -> None:
-        """Make sure that the values of some of the words that a visit meets are there.
-
-        Whoever reads them first calls this method, so that the threads which share that work share
-        this work too.
-        """
-        if self.source is not None and self.met is not None:
-            self.source.take(self.met[part], self.values[part])
+    def values(self, part: slice = slice(None)) -> np.ndarray:
+        """Return λ of some of the words, of shape (n_part, n_topics)."""
+        columns = self.columns[part]
+        if len(self.offsets) == 0:
+            # Slices are copied faster than rows that are picked.
+            return self.stored[part if len(self.columns) == len(self.stored) else columns]
+        out = kept_memory.empty((len(columns), len(self.totals)))
+        compiled("lazy_columns").take_columns(
+            out, self.stored, columns, self.factor, self.offsets[part]
+        )
+        return out
 
 
 class Topics(NamedTuple):
@@ -161,8 +155,8 @@ class Words:
         """
         n_words = topics.shape[1]
         met = units.met(n_words)
-        lazy = len(met) < n_words or isinstance(topics, LazyColumns)
-        few = units.n_entries < _FEW_ENTRIES * n_words and lazy
+        pays = len(met) < n_words or isinstance(topics, LazyColumns)
+        few = units.n_entries < _FEW_ENTRIES * n_words and pays
         return cls(met, n_words, bool(few or _FEW_WORDS * len(met) <= n_words))
 
     def listed_by(self, units: Documents) -> bool:
@@ -186,36 +180,18 @@ class Words:
         return rows
 
 
-def concentrations_of(topics: Any, words: Words | None = None) -> Concentrations:
-    """Return λ of the words of a visit, or of all words, in the layout of the kernels.
-
-    The result may have to be filled (:meth:`Concentrations.fill`).
-    """
-    if words is not None and words.few:
-        rows = np.arange(len(words.met), dtype=np.int32)
-        if isinstance(topics, LazyColumns):
-            totals = topics.sums()
-            return Concentrations(np.empty((0, len(totals))), totals, rows, topics, words.met)
-        return Concentrations(topics.T[words.met], topics.T.sum(axis=0), rows)
-    values = np.ascontiguousarray(topics.T)
-    rows = np.arange(topics.shape[1], dtype=np.int32) if words is None else words.met
-    return Concentrations(values, values.sum(axis=0), rows)
-
-
 def log_topics(expected: Concentrations) -> Topics:
-    """Return E log β."""
-    expected = expected.with_room()
-    expected.fill()
+    """Return E log β_kw = ψ(λ_kw) − ψ(Σ_v λ_kv), reduced by m_w."""
     topics = _empty_topics(expected, np.float64)
-    tables().expected_logs(expected.values, expected.rows, expected.log_normalizer, *topics)
+    # The kernel finds λ in the rows of the table, which may have more words.
+    values = expected.stored if len(expected.offsets) == 0 else expected.values()
+    tables().expected_logs(values, expected.rows, psi(expected.totals), *topics)
     return topics
 
 
 def _empty_topics(expected: Concentrations, dtype: Any) -> Topics:
-    n_rows = expected.n_rows
-    return Topics(
-        kept_memory.empty((n_rows, width_of(len(expected.totals))), dtype), np.empty(n_rows)
-    )
+    shape = expected.n_rows, -(-len(expected.totals) // _LANES) * _LANES
+    return Topics(kept_memory.empty(shape, dtype), np.empty(expected.n_rows))
 
 
 def expected_topics(expected: Concentrations, dtype: Any, x: float, workers: Workers) -> Topics:
@@ -224,30 +200,25 @@ def expected_topics(expected: Concentrations, dtype: Any, x: float, workers: Wor
     workers.share_kernel(
         tables().expected_table,
         (
-            topics.table,
-            *expected.in_place(),
-            expected.rows,
-            expected.log_normalizer,
-            x,
+            *(topics.table, *expected.arrays, expected.rows, psi(expected.totals), x),
             topics.largest,
         ),
         len(expected.rows),
-        _words_of_kernel(topics.table.shape[1]),
+        max(1, _ENTRIES_OF_KERNEL // topics.table.shape[1]),
     )
     return topics
 
 
 def mean_topics(expected: Concentrations, dtype: Any, workers: Workers) -> Topics:
-    """Return E β divided by its largest entry of each word."""
-    topics, expected = _empty_topics(expected, dtype), expected.with_room()
-    topics.table[:, len(expected.totals) :] = 0.0
+    """Return E β_kw = λ_kw / Σ_v λ_kv, divided by its largest entry of each word."""
+    topics, n_topics = _empty_topics(expected, dtype), len(expected.totals)
+    topics.table[:, n_topics:] = 0.0
 
     def find(part: slice) -> None:
-        expected.fill(part)
         rows = expected.rows[part]
-        means = expected.values[rows] / expected.totals
+        means = expected.values(part) / expected.totals
         largest = means.max(axis=1)
-        topics.table[rows, : len(expected.totals)] = means / largest[:, None]
+        topics.table[rows, :n_topics] = means / largest[:, None]
         topics.largest[rows] = np.log(largest)
 
     workers.share(find, len(expected.rows), words_of_task(topics.table.shape[1]))
@@ -263,6 +234,6 @@ def drawn_topics(
         tables().drawn_table,
         (topics.table, draw.log_gamma, expected.rows, draw.log_total, x, topics.largest),
         len(expected.rows),
-        _words_of_kernel(topics.table.shape[1]),
+        max(1, _ENTRIES_OF_KERNEL // topics.table.shape[1]),
     )
     return topics
