@@ -436,7 +436,14 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                     f"but has {len(arrays)}."
                 )
             for i, (key, array) in enumerate(zip(keys, arrays, strict=True)):
-                given[key] = given_array(array, model.shape(key), f"{name}[{i}]")
+                shape = model.shape(key)
+                if array is None:
+                    raise ValueError(
+                        f"The parameter '{name}' should have an array for each layer, but "
+                        f"{name}[{i}] is None. Give an array of shape {shape} there, or leave "
+                        f"{name} out, so that init_params decides on all layers."
+                    )
+                given[key] = given_array(array, shape, f"{name}[{i}]")
         return given
 
     def _weights_for_order(self, ctx: Context) -> np.ndarray:
