@@ -26,6 +26,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
+from .._stack import outer_level
 from ..data.parts import Node, Part, Place, Request, copied, run
 from ..data.units import Units
 from ..parallel.overflow import judged_by_results
@@ -225,7 +226,7 @@ class OnDask(Place):
                     f"{examples[1]} has {kinds[1]}. The last bits of results can then depend on "
                     "which worker visits which part.",
                     UserWarning,
-                    stacklevel=2,
+                    stacklevel=outer_level(),
                 )
 
     def warm_up(self, request: Request, units: Units) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ._warnings import outer_level
+from .._stack import outer_level
 
 _CLASS, _STATE = "class of sklearn_anneal", "attributes"
 _DTYPE = "numpy.dtype"

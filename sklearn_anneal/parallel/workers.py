@@ -21,6 +21,7 @@ from joblib.parallel import LokyBackend, MultiprocessingBackend, get_active_back
 from sklearn import config_context, get_config
 from sklearn.utils.parallel import Parallel, delayed
 
+from .._stack import outer_level
 from ..kernels import MOST_PARTS
 from .kept_memory import keep_memory, memory_kept
 from .overflow import judged_by_results
@@ -362,12 +363,11 @@ class _Ahead(Iterator[Any]):
 
 
 def _say_that_work_stays(backend: Any, reason: str) -> None:
-    # The stack from here to a call of `fit`, with the two decorators of scikit-learn around it.
     warnings.warn(
         f"joblib's {type(backend).__name__} is not used for these data: {reason}. "
         'parallel_config(backend="threading") does without this warning.',
         UserWarning,
-        stacklevel=11,
+        stacklevel=outer_level(),
     )
 
 
