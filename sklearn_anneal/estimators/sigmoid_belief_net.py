@@ -196,7 +196,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     ... ).fit(X)
     >>> net.transform(X).shape
     (400, 4)
-    >>> bool(net.score(X) > -1.0)  # two kinds of rows: at most log 0.5
+    >>> bool(net.score(X) > -2.0)  # at most log 0.5; columns on their own have 8 log 0.5 = -5.5
     True
     """
 
