@@ -1,7 +1,8 @@
-"""What differs between versions of scikit-learn. No other module asks for a version."""
+"""What differs between versions of Python, joblib and scikit-learn, for which nothing else asks."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
@@ -9,6 +10,12 @@ from typing import Any
 
 import sklearn
 from sklearn.utils.validation import _check_sample_weight
+
+try:
+    from cloudpickle import CloudPickler  # type: ignore[import-untyped]
+except ImportError:
+    # joblib before 1.6 brings a copy of its own.
+    from joblib.externals.cloudpickle import CloudPickler
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -37,8 +44,16 @@ except ImportError:
         return fit
 
 
-__all__ = ["CallbackSupportMixin", "check_sample_weight", "with_callbacks"]
+__all__ = [
+    "PROPERTIES_SHARE_LOCKS",
+    "CallbackSupportMixin",
+    "CloudPickler",
+    "check_sample_weight",
+    "with_callbacks",
+]
 
+# Before Python 3.12, a cached property has a lock for all objects of its class together.
+PROPERTIES_SHARE_LOCKS = sys.version_info < (3, 12)
 _JUDGES_ZEROS = "allow_all_zero_weights" in signature(_check_sample_weight).parameters
 
 

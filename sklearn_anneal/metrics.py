@@ -16,6 +16,8 @@ from scipy.sparse import csc_matrix, csr_array, csr_matrix, issparse, sparray
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, validate_params
 
+from ._stack import outer_level
+
 __all__ = ["document_completion_log_likelihood", "split_documents", "topic_coherence"]
 
 # float64 represents every whole number up to this one exactly.
@@ -306,7 +308,7 @@ def topic_coherence(components: Any, X: Any, *, n_top_words: int = 10) -> np.nda
             "smallest weight, as topics without tokens do, so that their coherence is NaN. "
             "numpy.nanmean leaves them out.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=outer_level(),
         )
     return coherence
 

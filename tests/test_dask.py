@@ -533,5 +533,7 @@ def test_workers_without_the_package_or_with_another_are_told_of(client, monkeyp
 
     monkeypatch.setattr(cluster, "_CHECKED", {})
     monkeypatch.setattr(type(client), "run", differing)
-    with pytest.warns(UserWarning, match="Workers differ in their version of numpy.*has 0.1"):
+    match = "Workers differ in their version of numpy.*has 0.1"
+    with pytest.warns(UserWarning, match=match) as caught:
         mixture().fit(shards)
+    assert [w.filename for w in caught if "Workers differ" in str(w.message)] == [__file__]

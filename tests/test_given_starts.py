@@ -287,6 +287,21 @@ def test_a_warm_start_goes_on_from_the_fitted_parameters():
     np.testing.assert_allclose(est.means_, CENTERS, atol=0.7)
 
 
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_fit_that_goes_on_refuses_a_start_that_a_new_fit_refuses(method):
+    X = groups()
+    est = plain(warm_start=True).fit(X)
+    before = est.means_
+    with pytest.raises(ValueError, match=r"'means_init' should have the shape of \(4, 2\)"):
+        getattr(est.set_params(means_init=CENTERS[:3]), method)(X)
+    with pytest.raises(ValueError, match="'weights_init' should be normalized"):
+        getattr(est.set_params(means_init=None, weights_init=[1.0] * 4), method)(X)
+    with pytest.raises(ValueError, match="weights_init says something of each component"):
+        getattr(est.set_params(n_components="auto", weights_init=[0.25] * 4), method)(X)
+    assert est.means_ is before
+    getattr(est.set_params(n_components=4), method)(X)
+
+
 # Other models
 
 
@@ -555,6 +570,8 @@ def test_nets_begin_at_the_parameters_of_another_net():
         alone.set_params(coefs_init=first.coefs_[:1]).fit(X)
     with pytest.raises(ValueError, match=r"coefs_init\[1\]' should have the shape of \(3, 4\)"):
         alone.set_params(coefs_init=[first.coefs_[0], first.coefs_[0]]).fit(X)
+    with pytest.raises(ValueError, match=r"coefs_init\[1\] is None. Give an array of shape .3, 4"):
+        alone.set_params(coefs_init=[first.coefs_[0], None]).fit(X)
 
 
 @pytest.mark.parametrize(("est", "X", "given"), factorisations())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib import util
@@ -61,6 +62,13 @@ def test_every_directory_of_modules_is_a_package():
     package = Path(sklearn_anneal.__file__).parent
     directories = {path.parent for path in package.rglob("*.py")}
     assert [str(d) for d in sorted(directories) if not (d / "__init__.py").exists()] == []
+
+
+def test_one_module_asks_for_versions():
+    package = Path(sklearn_anneal.__file__).parent
+    asking = re.compile(r"version_info|\b(?!sklearn_anneal\b)\w+\.__version__|\bparse_version\b")
+    files = {path for path in package.rglob("*.py") if asking.search(path.read_text("utf-8"))}
+    assert files == {package / "_compat.py"}
 
 
 def test_without_callbacks_of_scikit_learn_they_are_refused(monkeypatch):

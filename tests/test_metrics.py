@@ -477,8 +477,9 @@ def test_coherence_of_topics_without_words_of_their_own():
     """A row of equal weights has no top words; one with three has the mean over three pairs."""
     X = np.array([[1, 2, 1, 0, 3], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0]])
     without, three, one = [0.1] * 5, [0.1, 2.0, 1.0, 3.0, 0.1 * (1 + 1e-9)], [0.1, 9, 0.1, 0.1, 0.1]
-    with pytest.warns(UserWarning, match="2 of 3 topics"):
+    with pytest.warns(UserWarning, match="2 of 3 topics") as caught:
         found = topic_coherence([without, three, one], X, n_top_words=4)
+    assert caught[0].filename == __file__
     assert np.isnan(found[[0, 2]]).all()
     assert found[1] == pytest.approx(plain_coherence([three], X, 3)[0])
 

@@ -13,6 +13,7 @@ from harness import make_threads_worthwhile
 from joblib import parallel_config, register_parallel_backend
 from joblib.parallel import BACKENDS, ParallelBackendBase
 from sklearn import config_context, get_config
+from sklearn.pipeline import make_pipeline
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from sklearn_anneal import AnnealedBayesianGaussianMixture
@@ -471,6 +472,13 @@ def test_chunks_do_not_go_to_remote_workers(far, worth, X):
     assert caught[0].filename == __file__
     assert not far.calls
     assert_same(mixture, make_mixture(n_jobs=1).fit(X))
+
+
+def test_the_warning_of_chunks_points_at_the_user_from_within_pipelines(far, worth, X):
+    pipeline = make_pipeline(make_mixture(n_jobs=2))
+    with parallel_config("far"), pytest.warns(UserWarning, match="stay on this machine") as caught:
+        pipeline.fit_predict(X)
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.parametrize("backend", ["far", "loky", "multiprocessing"])

@@ -26,6 +26,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from joblib import parallel_config
 
+from .._stack import outer_level
 from .._version import __version__
 from ..data.parts import Node, Part, Place, Request, copied, run
 from ..data.units import Units
@@ -226,7 +227,7 @@ class OnDask(Place):
                     f"{examples[1]} has {kinds[1]}. The last bits of results can then depend on "
                     "which worker visits which part.",
                     UserWarning,
-                    stacklevel=2,
+                    stacklevel=outer_level(),
                 )
 
     def warm_up(self, request: Request, units: Units) -> None:

@@ -294,6 +294,8 @@ class Fits(Interface):
         """Run plain inference from the fitted parameters."""
         kept = self._checked_inference(_WARM, ("annealing",))
         ctx = kept.context()
+        # It goes on without a given start, which a new fit would need, and later batches check.
+        self._start_for(ctx.model, loop.PLAIN)
         ctx.summary = ctx.summary.continued(units.summary(ctx.model))
         self._load_kernels()
         progress, save = Progress(ctx, loop.PLAIN), None

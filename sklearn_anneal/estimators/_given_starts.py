@@ -43,9 +43,11 @@ class GivenStarts:
 
     def _start_for(self, model: Any, strategy: Annealing) -> dict[str, Any] | None:
         """The given start, after a check that the fit can begin at it; None if none is given."""
-        given = [name for name, value in self._asked_start().items() if value is not None]
+        asked = self._asked_start()
+        given = [name for name, value in asked.items() if value is not None]
         if not given:
             return None
+        self._refuse_number_with(**asked)
         if not strategy.needs_start:
             raise ValueError(
                 f"annealing={self.annealing!r} starts at random parameters, which leaves "

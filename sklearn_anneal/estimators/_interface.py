@@ -17,6 +17,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from .._compat import CallbackSupportMixin
+from .._stack import outer_level
 from ..annealing import ANNEALING, Annealing, Context, check_capabilities
 from ..annealing._documentation import LinkedDocumentation
 from ..data.units import Units
@@ -34,7 +35,7 @@ from ._part_predictions import score_of
 from ._shards import in_parts
 from ._state import Inference
 from ._validation import CheckedParameters, check_parameters, checked_weights
-from ._warnings import outer_level, warn_of_unfinished_stream
+from ._warnings import warn_of_unfinished_stream
 
 
 class Interface(

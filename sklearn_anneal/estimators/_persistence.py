@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from .._stack import outer_level
 from .._version import __version__
-from ._warnings import outer_level
 
 _CLASS, _STATE = "class of sklearn_anneal", "attributes"
 _DTYPE = "numpy.dtype"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array
 
+from .._stack import outer_level
 from ..families import COVARIANCE_TYPES, get_structure
 from ..models.components._moments import above_rounding
-from ._warnings import outer_level
 
 SCALED = "scaled"
 """The name of a prior of words that falls with the number of topics, and with many words."""

@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, column_or_1d, validate_data
 
+from .._stack import outer_level
 from ._tables import validated_table
 from ._validation import (
     check_largest_id,
@@ -21,7 +22,6 @@ from ._validation import (
     read_array,
     refuse_masked,
 )
-from ._warnings import outer_level
 
 _DTYPES = [np.float64, np.float32]
 # From this share of zeros on, those of a dense matrix hardly are ratings.

@@ -22,10 +22,10 @@ from sklearn.utils._param_validation import (
 )
 
 from .._compat import check_sample_weight
+from .._stack import outer_level
 from ..data.tables import missing_cells
 from ..data.units import Rows
 from ..parallel.overflow import judged_by_results
-from ._warnings import outer_level
 
 WITHOUT_WEIGHT = (
     "All sample weights are zero, so nothing is left of the data. Give a positive weight to at "

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from .._stack import outer_level
 from ..metrics import top_words
 from ._validation import read_array
-from ._warnings import outer_level
 
 
 def names_of_words(estimator: Any, feature_names: Any, n_features: int) -> np.ndarray:

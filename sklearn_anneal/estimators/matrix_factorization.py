@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from .._compat import with_callbacks
+from .._stack import outer_level
 from ..data.units import Ratings
 from ..families import (
     Natural,
@@ -40,7 +41,6 @@ from ._ratings import (
 )
 from ._shards import in_parts
 from ._validation import checks_parameters, explains
-from ._warnings import outer_level
 
 if TYPE_CHECKING:
     from ..annealing import Context

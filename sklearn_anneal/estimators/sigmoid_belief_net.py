@@ -196,7 +196,7 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     ... ).fit(X)
     >>> net.transform(X).shape
     (400, 4)
-    >>> bool(net.score(X) > -1.0)  # two kinds of rows: at most log 0.5
+    >>> bool(net.score(X) > -2.0)  # at most log 0.5; columns on their own have 8 log 0.5 = -5.5
     True
     """
 
@@ -436,7 +436,14 @@ class AnnealedSigmoidBeliefNet(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                     f"but has {len(arrays)}."
                 )
             for i, (key, array) in enumerate(zip(keys, arrays, strict=True)):
-                given[key] = given_array(array, model.shape(key), f"{name}[{i}]")
+                shape = model.shape(key)
+                if array is None:
+                    raise ValueError(
+                        f"The parameter '{name}' should have an array for each layer, but "
+                        f"{name}[{i}] is None. Give an array of shape {shape} there, or leave "
+                        f"{name} out, so that init_params decides on all layers."
+                    )
+                given[key] = given_array(array, shape, f"{name}[{i}]")
         return given
 
     def _weights_for_order(self, ctx: Context) -> np.ndarray:

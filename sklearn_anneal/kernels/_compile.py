@@ -14,6 +14,7 @@ import numba
 import numpy as np
 from numba import types
 
+from .._stack import outer_level
 from . import COMPILATIONS, LOADING
 from ._emitter import CHECKED
 
@@ -222,5 +223,5 @@ def _warn_once(error: Exception) -> None:
             "damaged files of the cache (*.nbi and *.nbc), or set the environment variable "
             "NUMBA_CACHE_DIR to another directory, which must be writable.",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=outer_level(),
         )

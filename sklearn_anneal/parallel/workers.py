@@ -21,17 +21,13 @@ from joblib.parallel import LokyBackend, MultiprocessingBackend, get_active_back
 from sklearn import config_context, get_config
 from sklearn.utils.parallel import Parallel, delayed
 
+from .._compat import PROPERTIES_SHARE_LOCKS, CloudPickler
+from .._stack import outer_level
 from ..kernels import MOST_PARTS
 from .kept_memory import keep_memory, memory_kept
 from .overflow import judged_by_results
 from .thread_limits import one_thread
 from .threads import Call, Threads
-
-try:
-    from cloudpickle import CloudPickler  # type: ignore[import-untyped]
-except ImportError:
-    # joblib before 1.6 brings a copy of its own.
-    from joblib.externals.cloudpickle import CloudPickler
 
 # So many parts of work that is shared are made for each worker, so that a slow one takes fewer. A
 # kernel takes less time to hand out a part, and has twice as many.
@@ -41,10 +37,7 @@ _TIMES_AS_MUCH = 8
 
 
 def _renew_locks_of_properties() -> None:
-    """In a child process, replace locks that other threads of the parent may have held.
-
-    Before Python 3.12, a cached property has a lock for all objects of its class together.
-    """
+    """In a child process, replace locks that other threads of the parent may have held."""
     package = __name__.partition(".")[0]
     modules = [module for name, module in sys.modules.items() if name.startswith(package)]
     for cls in (value for module in modules for value in list(vars(module).values())):
@@ -53,7 +46,7 @@ def _renew_locks_of_properties() -> None:
                 member.lock = threading.RLock()  # type: ignore[attr-defined]
 
 
-if hasattr(os, "register_at_fork") and sys.version_info < (3, 12):
+if hasattr(os, "register_at_fork") and PROPERTIES_SHARE_LOCKS:
     os.register_at_fork(after_in_child=_renew_locks_of_properties)
 
 
@@ -362,12 +355,11 @@ class _Ahead(Iterator[Any]):
 
 
 def _say_that_work_stays(backend: Any, reason: str) -> None:
-    # The stack from here to a call of `fit`, with the two decorators of scikit-learn around it.
     warnings.warn(
         f"joblib's {type(backend).__name__} is not used for these data: {reason}. "
         'parallel_config(backend="threading") does without this warning.',
         UserWarning,
-        stacklevel=11,
+        stacklevel=outer_level(),
     )
 
 
