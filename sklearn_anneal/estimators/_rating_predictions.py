@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _PAIRS = 8192
 # Items are ranked for so many users at a time that these have no more ratings than this.
 _CELLS = 2**22
-# If there are so many times as many items as are to be recommended, the best are found without sorting
-# the others.
+# If there are so many times as many items as are to be recommended, the best are found without
+# sorting the others.
 _TIMES_AS_MANY = 20
 _OVERFLOW = (
     "The squares of predicted ratings overflow: the ratings, or the factors, are too large. "

@@ -281,6 +281,8 @@ class GaussianMixture(BaseMixture):
     ) -> LocalStep:
         if units.patterns is not None:
             return self._step_of_cells(units, expected, t, noise, separate_noise)
+        if self.components.is_wide(expected.layout):
+            return mixture_step(units, self._densities(expected), t, noise, separate_noise)
         out = self.components.empty_statistics(expected.layout)
         noiseless = self.components.empty_statistics(expected.layout) if separate_noise else None
         sums = np.zeros(2)
@@ -319,6 +321,9 @@ class GaussianMixture(BaseMixture):
         """
         if units.patterns is not None:
             return self._step_of_cells(units, expected, Tempering(), noise, False, temperatures)
+        if self.components.is_wide(expected.layout):
+            densities = self._densities(expected, temperatures)
+            return mixture_step(units, densities, Tempering(), noise, False, temperatures)
         x, log_partition, n_rounds = temperatures
         partition, reference = partition_polynomials(x, log_partition.whole)
         out = self.components.empty_statistics(expected.layout)
@@ -349,6 +354,34 @@ class GaussianMixture(BaseMixture):
             inverse_temperatures=found,
         )
 
+    def _densities(
+        self,
+        expected: Features,
+        temperatures: UnitTemperatures | None = None,
+        blank: bool = False,
+    ) -> Densities:
+        """Return the functions of rows that a local step consists of, without a fused kernel.
+
+        ``blank`` is whether rows can be without any cell, which are counted apart.
+        """
+
+        def zeros() -> Natural:
+            none = {_BLANK: np.zeros(self.n_components)} if blank else {}
+            return self.components.zeros(expected) | none
+
+        def add(rows: Rows, shares: np.ndarray, raw: Natural) -> None:
+            self.components.add(rows, shares, raw, expected)
+            if blank:
+                raw[_BLANK] += shares[rows.by_completeness[2]].sum(axis=0)
+
+        return Densities(
+            lambda rows: self.components.log_density(rows, expected),
+            zeros,
+            add,
+            None if temperatures is None else temperatures.log_partition.of,
+            self.n_components,
+        )
+
     def _step_of_cells(
         self,
         units: Rows,
@@ -362,21 +395,7 @@ class GaussianMixture(BaseMixture):
 
         The kernels that make a whole step take those without missing cells.
         """
-
-        def zeros() -> Natural:
-            return self.components.zeros(expected) | {_BLANK: np.zeros(self.n_components)}
-
-        def add(rows: Rows, shares: np.ndarray, raw: Natural) -> None:
-            self.components.add(rows, shares, raw, expected)
-            raw[_BLANK] += shares[rows.by_completeness[2]].sum(axis=0)
-
-        densities = Densities(
-            lambda rows: self.components.log_density(rows, expected),
-            zeros,
-            add,
-            None if temperatures is None else temperatures.log_partition.of,
-            self.n_components,
-        )
+        densities = self._densities(expected, temperatures, blank=True)
         complete, some, blank = units.by_completeness
         others = np.concatenate([some, blank])
         whole, e = units.whole(complete), chosen(noise, complete)

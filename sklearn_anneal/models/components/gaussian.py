@@ -22,6 +22,7 @@ from ...families import (
 )
 from . import _missing_cells as missing_cells
 from . import _predictive_gaussians as predictive
+from . import _wide_gaussians as wide
 from ._base import Components
 from ._compared_gaussians import coordinates, tied_merge_gains
 from ._features import ROWS_PER_BLOCK, Features, Terms, feature_kind, kernels
@@ -453,6 +454,11 @@ class GaussianComponents(Components):
             self._add_cells(rows, shares, raw, expected)
             return
         layout = next(key for key in raw if key != "shared")
+        if self.is_wide(layout):
+            found = Features(layout, raw[layout], raw.get("shared", _NOTHING))
+            for part in wide.parts(rows):
+                wide.add(wide.centered(rows, part), shares[part], found, self._triangle)
+            return
         kernels().statistics_of(
             rows.contiguous(),
             rows.center,
@@ -660,6 +666,11 @@ class GaussianComponents(Components):
             precision = np.broadcast_to(self._symmetric(packed), (k, d, d))
         return missing_cells.Gaussians(features.terms.mean, precision, *features.terms[1:])
 
+    def is_wide(self, layout: str) -> bool:
+        """Return whether steps are products of matrices, and not kernels (``_wide_gaussians``)."""
+        n_matrices = {"full": self.n_components, "tied": 1}.get(layout)
+        return n_matrices is not None and wide.pays(self.n_features, n_matrices)
+
     def n_terms(self, rows: Rows) -> float:
         # The products of columns take most of the time, whatever the number of components is.
         cost = 1 if rows.patterns is None else _COST_OF_MISSING
@@ -675,6 +686,10 @@ class GaussianComponents(Components):
             return self._log_density_of_cells(rows, expected)
         n = rows.n_units
         out = np.empty((n, self.n_components))
+        if self.is_wide(expected.layout):
+            for part in wide.parts(rows):
+                out[part] = wide.log_joint(wide.centered(rows, part), expected, self._triangle)
+            return out
         # Rows that are not contiguous have to be copied; copying a part at a time saves memory.
         step = max(n, 1) if rows.X.flags.c_contiguous else CHUNK
         for start in range(0, n, step):
