@@ -72,6 +72,6 @@ def test_states_have_the_same_steps(rng, monkeypatch):
 
 def test_many_columns_and_few_components_are_products_of_matrices():
     """The choice depends on the model alone, and so not on how rows are divided."""
-    assert _wide_gaussians.pays(100, 10) and _wide_gaussians.pays(28, 1)
+    assert _wide_gaussians.pays(100, 10) and _wide_gaussians.pays(29, 1)
     assert not _wide_gaussians.pays(100, 40) and not _wide_gaussians.pays(20, 1)
     assert [b.stop - b.start for b in _wide_gaussians._blocks(101)] == [50, 51]
