@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...data.units import Rows
-from ._features import Features
+from ._features import Features, FeatureSums
 
 # Number of columns of a block.
 _COLUMNS = 96
@@ -81,12 +81,12 @@ def log_joint(
 def add(
     x: np.ndarray,
     shares: np.ndarray,
-    features: Features,
+    raw: FeatureSums,
     upper: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """Add Σ r x xᵀ, Σ r x and Σ r of rows to ``features``, given their ``shares`` r."""
+    """Add Σ r x xᵀ, Σ r x and Σ r of rows to raw statistics, given their ``shares`` r."""
     d = x.shape[1]
-    own, tied = features.own, features.layout == "tied"
+    own, tied = raw.own, raw.layout == "tied"
     own[:, -d - 1 : -1] += shares.T @ x
     own[:, -1] += shares.sum(axis=0)
     second, weighted = np.empty((d, d)), np.empty_like(x)
@@ -95,5 +95,5 @@ def add(
         np.multiply(x, r[:, None], out=weighted)
         for part in _blocks(d):
             np.matmul(x[:, part].T, weighted[:, part.start :], out=second[part, part.start :])
-        target = features.shared[0] if tied else own[k, : -d - 1]
+        target = raw.shared[0] if tied else own[k, : -d - 1]
         target += second[upper]
