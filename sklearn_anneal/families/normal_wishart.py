@@ -134,6 +134,32 @@ class NormalWishart(Family):
     def _log_normalizer_of_mean(self, natural: Natural) -> np.ndarray:
         return 0.5 * self.n_features * np.log(2.0 * np.pi / natural["mean_precision"])
 
+    def kl_given(
+        self,
+        q: Natural,
+        p: Natural,
+        precision: np.ndarray,
+        log_det: np.ndarray,
+        log_normalizer_of_p: np.ndarray,
+    ) -> float:
+        """Return :meth:`kl` without a factorisation, given what other code has computed.
+
+        Parameters
+        ----------
+        q, p : dict of ndarray
+            Natural parameters; p is no stronger than :data:`STRONG`.
+        precision, log_det : ndarray
+            E[Lambda] and E log|Lambda| under q, without repetition for tied.
+        log_normalizer_of_p : ndarray of shape (K,)
+            Those of p, in nats.
+        """
+        wishart, expected = self._wishart, self._expectations_given(q, precision, log_det)
+        linear = sum(np.sum((q[key] - p[key]) * expected[key]) for key in self.keys)
+        log_det_of_scatter = wishart._log_det_of(q, 0.0) - log_det
+        log_normalizer = wishart._log_normalizer(q, log_det_of_scatter)
+        log_normalizer = self._log_normalizer_of_mean(q) + log_normalizer
+        return float(linear - np.sum(log_normalizer) + np.sum(log_normalizer_of_p))
+
     def _expectations_and_log_normalizer(self, natural: Natural) -> tuple[Natural, np.ndarray]:
         marginal, wishart = self._wishart_natural(natural), self._wishart
         inverse, log_det = self._structure.inverse_and_log_det(marginal["scatter"], self.n_features)

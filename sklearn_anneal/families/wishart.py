@@ -131,7 +131,7 @@ class Wishart(Family):
         dof = natural["dof"]
         return dof.reshape(dof.shape + (1,) * self._structure.event_ndim) * matrices
 
-    def _log_det_of(self, natural: Natural, log_det_scatter: np.ndarray) -> np.ndarray:
+    def _log_det_of(self, natural: Natural, log_det_scatter: np.ndarray | float) -> np.ndarray:
         n_features = self._size(natural)
         halves = 0.5 * (natural["dof"][..., None] - np.arange(n_features))
         return psi(halves).sum(-1) + n_features * np.log(2.0) - log_det_scatter

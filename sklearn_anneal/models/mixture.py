@@ -102,9 +102,12 @@ class MixtureVisit(Visit):
     expected : Joint
     draws : list of tuple or None
         The factors of q(β), each with the draw from it; None if expectations are taken.
+    known : dict or None
+        What the components have computed of q(β), and the divergence needs as well.
     """
 
     draws: Any = None
+    known: Any = None  # type: ignore[misc]
 
     def exact_gradient_statistics(self, q: Natural, prior: Natural, stats: Natural) -> Natural:
         result: Natural = {}
@@ -194,10 +197,12 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
 
     # The local step: q(z_n = k) ∝ exp E log p(x_n, z_n = k | π, β)
 
-    def expectations(self, q: Natural, rng: np.random.Generator | None = None) -> Joint:
+    def expectations(
+        self, q: Natural, rng: np.random.Generator | None = None, known: Any = None
+    ) -> Joint:
         """Return E log p(x, z = k) = E log π_k + E log p(x | β_k), or that of one draw."""
         log_weights = self.weights.log_weights(q, rng)
-        return self.components.joint_expectations(q, log_weights, rng)  # type: ignore[no-any-return]
+        return self.components.joint_expectations(q, log_weights, rng, known)  # type: ignore[no-any-return]
 
     def for_rows(self, expected: Joint, rows: Rows) -> Joint:
         """Return expectations in the form that suits the way in which rows are stored."""
@@ -218,9 +223,11 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
         separate_noise: bool = False,
         **how: Any,
     ) -> MixtureVisit:
-        components, draws = self.components, None
+        components, draws, known = self.components, None, None
         if rng is None or components.why_no_exact_gradient is not None:
-            expected = self.expectations(q, rng)
+            if rng is None:
+                known = components.known(q, how.get("known"))
+            expected = self.expectations(q, rng, known)
         else:
             factor = self.weights.factor
             of_weights = factor.family.sample(factor.pick(q), rng)
@@ -229,8 +236,8 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
             log_weights = self.weights.drawn_log_weights(of_weights)
             expected = Joint(components.coefficients(own), log_weights)
         expected = self.for_rows(expected, units.example)
-        late, args = self.learns_late, (t, unit_temperatures, separate_noise)
-        return MixtureVisit(components, expected, *args, draws, learns_late=late)
+        args, late = (t, unit_temperatures, separate_noise), self.learns_late
+        return MixtureVisit(components, expected, *args, draws=draws, known=known, learns_late=late)
 
     # The update: λ = λ₀ + S
 
@@ -250,7 +257,12 @@ class Mixture(Exchangeable, Componentwise, ConjugateModel):
     def kl(
         self, q: Natural, prior: Natural, known: Any = None, workers: Workers = SEQUENTIAL
     ) -> float:
-        return super().kl(q, prior, known, workers) + self.components.hyperparameter_kl()
+        own = None if known is None else self.components.kl_given(q, prior, known)
+        if own is None:
+            return super().kl(q, prior, known, workers) + self.components.hyperparameter_kl()
+        weights = self.weights.factor
+        of_weights = weights.family.kl(weights.pick(q), weights.pick(prior))
+        return of_weights + own + self.components.hyperparameter_kl()
 
     # Hyperparameters
 

@@ -488,11 +488,29 @@ class Components(ABC):
         """Return how many floating-point operations the local step of some rows takes."""
         return 4.0 * self.n_components * (rows.X.shape[1] + 10.0) * rows.n_units
 
+    def known(self, q: Natural, before: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return what :meth:`joint_expectations` and :meth:`kl_given` share; None if nothing.
+
+        ``before`` is the result of the visit before, at another q.
+        """
+        return None
+
     def joint_expectations(
-        self, q: Natural, log_weights: np.ndarray, rng: np.random.Generator | None = None
+        self,
+        q: Natural,
+        log_weights: np.ndarray,
+        rng: np.random.Generator | None = None,
+        known: dict[str, Any] | None = None,
     ) -> Joint:
-        """Return E log p(x, z = k), given E log π as ``log_weights``, or that of one draw of β."""
+        """Return E log p(x, z = k), given E log π as ``log_weights``, or that of one draw of β.
+
+        ``known`` is the result of :meth:`known` at q.
+        """
         return Joint(self.expectations(q, rng), log_weights)
+
+    def kl_given(self, q: Natural, prior: Natural, known: dict[str, Any]) -> float | None:
+        """Return KL(q(β) ‖ p(β)) in nats by what is ``known``; None if that is no help."""
+        return None
 
     def log_joint(self, rows: Rows, joint: Joint) -> np.ndarray:
         """Return E log p(x_n, z_n = k) = E log π_k + E log p(x_n | z_n = k), (n_rows, K), nats."""

@@ -127,9 +127,35 @@ class FusedGaussian(GaussianComponents):
     # The local step
 
     def joint_expectations(
-        self, q: Natural, log_weights: np.ndarray, rng: np.random.Generator | None = None
+        self,
+        q: Natural,
+        log_weights: np.ndarray,
+        rng: np.random.Generator | None = None,
+        known: dict[str, Any] | None = None,
     ) -> Joint:
-        return Joint(self.expectations(q, rng, log_weights))
+        moments = None if known is None else known["moments"]
+        return Joint(self.expectations(q, rng, log_weights, moments))
+
+    def known(self, q: Natural, before: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return the moments of many columns, whose matrices are factorised once for each visit.
+
+        What the divergence from the same prior needs is kept from visit to visit.
+        """
+        if not (self.joint and self.is_wide(self.covariance_type)):
+            return None
+        return {**(before or {}), "moments": self.moments(q)}
+
+    def kl_given(self, q: Natural, prior: Natural, known: dict[str, Any]) -> float | None:
+        family, q, prior = self._normal_wishart, self._pick(q, 0), self._pick(prior, 0)
+        same = known.get("prior") is not None
+        if not (same and all(known["prior"][key] is prior[key] for key in family.keys)):
+            known["prior"], known["log_normalizer"] = prior, family.log_normalizer(prior)
+            known["strong"] = family.is_strong(prior)
+        if known["strong"]:
+            return None
+        _, _, precision, log_det = known["moments"]
+        log_det = log_det[0] if self.structure.shared else log_det
+        return family.kl_given(q, prior, precision, log_det, known["log_normalizer"])
 
     def uncounted(self, rows: Rows) -> np.ndarray:
         # Rows without any observed cell change the weights and not the components.

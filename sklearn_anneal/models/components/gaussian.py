@@ -532,18 +532,19 @@ class GaussianComponents(Components):
         q: Natural,
         rng: np.random.Generator | None = None,
         log_weights: np.ndarray | None = None,
+        moments: Any = None,
     ) -> Features:
         """Return the coefficients of E log p(x | z = k), or of E log p(x, z = k).
 
         They belong to the joint density if ``log_weights`` gives E log π, of shape
         (n_components,). With ``rng``, the means and precisions are one draw, and no expectation
-        is taken over them.
+        is taken over them. ``moments`` are those of q, if they have been computed.
         """
         if log_weights is None:
             log_weights = np.zeros(self.n_components)
         if rng is not None:
             return self._drawn_features(q, log_weights, rng)
-        mean, covariance, precision, log_det = self.moments(q)
+        mean, covariance, precision, log_det = self.moments(q) if moments is None else moments
         if covariance is None:
             spread = self.n_features / q["mean_precision"]
         else:
